@@ -1,0 +1,1 @@
+"""What is trained and who takes part: settings, read from YAML and checked."""

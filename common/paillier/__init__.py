@@ -1,0 +1,1 @@
+"""Packed Paillier: keys, randomness, encrypted linear algebra. No gRPC, no files."""

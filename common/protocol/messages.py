@@ -1,0 +1,229 @@
+"""What the three roles say to each other: plain values, no wire format.
+
+A role is a state machine: it is handed one of these and yields envelopes with others. All of
+them belong to one job; the transport adds the job's name. Everything inside a round is keyed
+by (round, attempt, kind), so that a message may be sent again at any time and an old
+attempt's late messages change nothing.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+from gmpy2 import mpz
+from numpy.typing import NDArray
+
+from common.config.job import JobConfig
+
+FloatVector = NDArray[np.float64]
+
+
+class Role(StrEnum):
+    """Who speaks. The paper's A, B and C."""
+
+    HOST = "host"
+    GUEST = "guest"
+    COORDINATOR = "coordinator"
+
+
+class Kind(StrEnum):
+    """The encrypted vectors of one round, with the paper's symbols."""
+
+    SCORES = "scores"
+    """u_A of the batch, packed; host to guest."""
+    SQUARES = "squares"
+    """One ciphertext, the sum of u_A^2 and of the host's penalty; host to guest."""
+    RESIDUAL = "residual"
+    """4 d of the batch, packed; guest to host."""
+    SCORE_CHANGE = "score_change"
+    """Delta u-bar_A of the curvature batch, packed; host to guest, when curvature is due."""
+    CURVATURE = "curvature"
+    """h of the curvature batch, packed; guest to host, when curvature is due."""
+    GRADIENT = "gradient"
+    """|S| g, one masked ciphertext a column; each party to the coordinator."""
+    CURVATURE_PRODUCT = "curvature_product"
+    """|S_H| v_t, one masked ciphertext a column; each party to the coordinator, when due."""
+    LOSS = "loss"
+    """One masked ciphertext; guest to coordinator."""
+
+
+@dataclass(frozen=True, order=True)
+class RoundKey:
+    """Round k from 1 up and attempt from 1 up: a later attempt replaces an earlier one."""
+
+    round: int
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Which samples a round works on: batch `index` of `epoch`, or all of them if `epoch` is 0."""
+
+    epoch: int
+    index: int = 0
+
+
+# --- the start of a job
+
+
+@dataclass(frozen=True, eq=False)
+class OpenJob:
+    """Coordinator to both parties: the job, and the modulus n of its public key."""
+
+    job: JobConfig
+    modulus: mpz
+
+
+@dataclass(frozen=True)
+class IdChallenge:
+    """Guest to host: a fresh nonce and how many rows the guest has."""
+
+    nonce: bytes
+    n_rows: int
+
+
+@dataclass(frozen=True)
+class IdProof:
+    """Host to guest: its own nonce and row count, and a digest of its IDs keyed by both nonces."""
+
+    nonce: bytes
+    n_rows: int
+    digest: bytes
+
+
+@dataclass(frozen=True)
+class IdConfirmation:
+    """Guest to host: the guest's digest, which differs from the host's by a label."""
+
+    digest: bytes
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Party to coordinator: it can begin. Sizes only."""
+
+    n_train: int
+    n_columns: int
+
+
+# --- a round
+
+
+@dataclass(frozen=True, eq=False)
+class BeginRound:
+    """Coordinator to each party: apply the step of the round before, then work on this one."""
+
+    key: RoundKey
+    step: FloatVector
+    """g~_{k-1}, this party's part, shape (n_columns,): w_k = w_{k-1} - step. Zeros at the first round."""
+    batch: Batch
+    gradient: bool
+    """False asks for the loss alone."""
+    direction: FloatVector | None = None
+    """This party's part of s_t, scaled by the coordinator so that ||s_t|| is in (1/8, 1/4]; None when no curvature is due."""
+    curvature_draw: int = 0
+    """Which draw of S_H, from 1 up; 0 is S_H = S."""
+    loss: float | None = None
+    """Mean loss of the round before, for the party's history file."""
+
+
+@dataclass(frozen=True, eq=False)
+class VectorPiece:
+    """Consecutive ciphertexts [offset, offset + len) of one encrypted vector of `total`."""
+
+    key: RoundKey
+    kind: Kind
+    offset: int
+    total: int
+    ciphertexts: Sequence[mpz]
+
+
+@dataclass(frozen=True)
+class OutOfRange:
+    """Party to coordinator: a value does not fit the fixed-point range, so the round is void."""
+
+    key: RoundKey
+
+
+@dataclass(frozen=True)
+class RoundTimedOut:
+    """The coordinator's clock to its state machine: begin again with the next attempt."""
+
+    key: RoundKey
+
+
+# --- the end of a job
+
+
+@dataclass(frozen=True, eq=False)
+class FinishJob:
+    """Coordinator to each party: a last step, and what became of the training."""
+
+    round: int
+    """The round that the step belongs to, one after the last."""
+    step: FloatVector
+    loss: float
+    """Taylor loss of the resulting model on the training rows."""
+    epochs: int
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class HoldoutScores:
+    """Host to guest, in clear and only if the host permits it: u_A of the hold-out rows."""
+
+    scores: FloatVector
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Party to coordinator: its model is made."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Anyone to anyone: the job cannot go on. The reason is public text."""
+
+    reason: str
+
+
+Message = (
+    OpenJob
+    | IdChallenge
+    | IdProof
+    | IdConfirmation
+    | Ready
+    | BeginRound
+    | VectorPiece
+    | OutOfRange
+    | RoundTimedOut
+    | FinishJob
+    | HoldoutScores
+    | Finished
+    | Failed
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Envelope:
+    """A message and whom it is for."""
+
+    to: Role
+    message: Message
+
+
+class Machine(Protocol):
+    """One role in one job, without IO, clocks or threads."""
+
+    def handle(self, sender: Role, message: Message) -> Iterator[Envelope]:
+        """Take one message; yield what to send, as soon as it is ready.
+
+        The caller may close the iterator early to drop work that a newer attempt has overtaken.
+        """
+        ...
+
+    def prepare(self) -> bool:
+        """Do one small unit of work that needs no input; False when there is none left."""
+        ...

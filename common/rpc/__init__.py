@@ -1,0 +1,1 @@
+"""Moving messages between processes: servers, links, and the runner of a state machine."""

@@ -1,0 +1,1 @@
+"""The coordinator: the private key, the optimiser, the rounds."""
