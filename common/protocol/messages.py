@@ -122,7 +122,7 @@ class BeginRound:
     gradient: bool
     """False asks for the loss alone."""
     direction: FloatVector | None = None
-    """This party's part of s_t, scaled by the coordinator so that ||s_t|| is in (1/8, 1/4]; None when no curvature is due."""
+    """This party's part of s_t, scaled so that the joint norm is in (1/8, 1/4]; None when no curvature is due."""
     curvature_draw: int = 0
     """Which draw of S_H, from 1 up; 0 is S_H = S."""
     loss: float | None = None
@@ -172,8 +172,10 @@ class FinishJob:
 
 @dataclass(frozen=True, eq=False)
 class HoldoutScores:
-    """Host to guest, in clear and only if the host permits it: u_A of the hold-out rows."""
+    """Host to guest, in clear and only if the host permits it: u_A of hold-out rows [offset, offset + len)."""
 
+    offset: int
+    total: int
     scores: FloatVector
 
 
@@ -187,6 +189,48 @@ class Failed:
     """Anyone to anyone: the job cannot go on. The reason is public text."""
 
     reason: str
+
+
+# --- from a state machine to the process around it: envelopes to the machine's own role
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """Coordinator: a round is over."""
+
+    key: RoundKey
+    epoch: int
+    n_epochs: int
+    batch: int
+    """Which of the epoch's batches, from 1 up."""
+    n_batches: int
+    loss: float | None
+    """Mean loss of the batch; None if the round was void."""
+    evaluation: bool
+    """The loss of the whole training set was asked for, no gradient."""
+    note: str | None
+    """What a person should know, such as a return to the best point."""
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """Party: its part of the model, and for the guest the scores u of the hold-out rows."""
+
+    coef: FloatVector
+    loss: float
+    rounds: int
+    epochs: int
+    reason: str
+    holdout_scores: FloatVector | None = None
+
+
+@dataclass(frozen=True)
+class JobEnded:
+    """Coordinator: every party has its model (`loss` is set), or the job has failed."""
+
+    reason: str
+    loss: float | None = None
+    epochs: int = 0
 
 
 Message = (
@@ -203,12 +247,15 @@ Message = (
     | HoldoutScores
     | Finished
     | Failed
+    | RoundReport
+    | Result
+    | JobEnded
 )
 
 
 @dataclass(frozen=True, eq=False)
 class Envelope:
-    """A message and whom it is for."""
+    """A message and whom it is for; to the sender's own role if the process around it shall act."""
 
     to: Role
     message: Message
@@ -216,6 +263,10 @@ class Envelope:
 
 class Machine(Protocol):
     """One role in one job, without IO, clocks or threads."""
+
+    def start(self) -> Iterator[Envelope]:
+        """Yield what the role says first, before it has heard anything."""
+        ...
 
     def handle(self, sender: Role, message: Message) -> Iterator[Envelope]:
         """Take one message; yield what to send, as soon as it is ready.
