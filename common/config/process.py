@@ -1,0 +1,100 @@
+"""The process: where one organisation's server listens, whom it talks to, what it permits."""
+
+import ipaddress
+import re
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+
+from common.config.dataset import DatasetConfig
+from common.config.job import JobName, Settings
+from common.protocol.messages import Role
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_address(address: str) -> str:
+    """Accept ``host:port`` with a host that never leaves this machine, an IPv6 one in brackets."""
+    parts = re.fullmatch(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^:/\[\]\s]+)):(?P<port>[0-9]{1,5})", address)
+    if parts is None or int(parts["port"]) > 65535:
+        raise ValueError("expected host:port, such as 127.0.0.1:50051 (without https://; an IPv6 host in brackets)")
+    if not _is_loopback(parts["v6"] or parts["host"]):
+        raise ValueError(
+            "is not an address of this machine itself; connections are not encrypted yet, so only localhost, "
+            "127.0.0.1 and [::1] are allowed"
+        )
+    return address
+
+
+def _check_peer_port(address: str) -> str:
+    if address.endswith(":0"):
+        raise ValueError("expected the port on which the peer listens, from 1 to 65535")
+    return address
+
+
+ListenAddress = Annotated[str, AfterValidator(_check_address)]
+"""Port 0 lets the operating system choose one."""
+PeerAddress = Annotated[str, AfterValidator(_check_address), AfterValidator(_check_peer_port)]
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+class Policy(Settings):
+    """What an organisation permits, whoever asks for the job."""
+
+    min_key_bits: Annotated[int, Field(ge=256, le=8192)] = 2048
+    """The smallest Paillier modulus under which this party encrypts."""
+    share_holdout_scores: bool = True
+    """Host: give the guest u_A of the hold-out rows at the end, so that it can report on them."""
+
+
+class Limits(Settings):
+    """How long to wait."""
+
+    peer_timeout: Seconds = 60.0
+    """Seconds to wait for a peer that does not answer."""
+    round_timeout: Seconds = 600.0
+    """Seconds before the coordinator begins a round again with the next attempt."""
+
+
+class ProcessConfig(Settings):
+    """One organisation's server."""
+
+    role: Role
+    listen: ListenAddress
+    peers: dict[Role, PeerAddress]
+    """The two other roles."""
+    state: Path
+    """Folder for models and histories, made if it is not there."""
+    datasets: dict[JobName, DatasetConfig] = Field(default={})
+    """Tables by the name that a job asks for; the coordinator has none."""
+    policy: Policy = Policy()
+    limits: Limits = Limits()
+
+    @field_validator("peers")
+    @classmethod
+    def _check_peers(cls, peers: dict[Role, str], info: ValidationInfo) -> dict[Role, str]:
+        role = info.data.get("role")
+        if role is None:  # has an error of its own
+            return peers
+        expected = [other for other in Role if other is not role]
+        for other in expected:
+            if other not in peers:
+                raise ValueError(f"{other} is missing: a {role} needs the addresses of {' and '.join(expected)}")
+        if role in peers:
+            raise ValueError(f"{role} is this process itself: take it out")
+        return peers
+
+    @field_validator("datasets")
+    @classmethod
+    def _check_datasets(cls, datasets: dict[str, DatasetConfig], info: ValidationInfo) -> dict[str, DatasetConfig]:
+        if datasets and info.data.get("role") is Role.COORDINATOR:
+            raise ValueError("the coordinator has no data: take `datasets` out")
+        return datasets

@@ -1,0 +1,156 @@
+"""Reading a job: what a good file means, and what a bad one is told."""
+
+from pathlib import Path
+
+import pytest
+
+from common.config.job import Lbfgs, Sqn
+from common.config.load import load_job
+from common.errors import ConfigError
+
+MINIMAL = "name: first\ndataset: credit\n"
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    return tmp_path / "job.yaml"
+
+
+def error_of(path: Path) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load_job(path)
+    return str(caught.value).split("\n")
+
+
+def test_two_lines_are_a_whole_job(job_file: Path) -> None:
+    job_file.write_text(MINIMAL)
+    job = load_job(job_file)
+    assert job.name == "first"
+    assert job.algorithm == Lbfgs()
+    assert job.batch == "all"
+    assert job.key_bits == 2048
+
+
+def test_an_algorithm_has_options_of_its_own(job_file: Path) -> None:
+    job_file.write_text(MINIMAL + "algorithm: {name: sqn, memory: 5}\nbatch: 1000\n")
+    assert load_job(job_file).algorithm == Sqn(memory=5)
+
+
+def test_numbers_may_be_in_scientific_notation(job_file: Path) -> None:
+    # YAML 1.1 reads 1e-5, without a point, as text.
+    job_file.write_text(MINIMAL + "tolerance: 1e-5\n")
+    assert load_job(job_file).tolerance == 1e-5
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("epoch: 3", "epoch: unknown key; did you mean epochs?"),
+        (
+            "colour: red",
+            "colour: unknown key; there are algorithm, batch, cipher, dataset, epochs, holdout, intercept, key_bits, "
+            "l2, name, seed, slots, tolerance",
+        ),
+        ("epochs: 1.5", "epochs: expected a whole number, not 1.5"),
+        ("epochs: many", "epochs: expected a whole number, not many"),
+        ("epochs: 0", "epochs: expected at least 1, not 0"),
+        ("epochs: 100001", "epochs: expected at most 100000, not 100001"),
+        ("epochs: [1]", "epochs: expected a whole number"),
+        ("key_bits: 2049", "key_bits: expected a multiple of 2, not 2049"),
+        ("holdout: 1", "holdout: expected less than 1, not 1"),
+        ("l2: .inf", "l2: expected a number, not inf"),
+        ("intercept: maybe", "intercept: expected true or false, not maybe"),
+        ("batch: some", "batch: expected a whole number or all, not some"),
+        ("batch: 0", "batch: expected at least 1 or all, not 0"),
+        ("cipher: rsa", "cipher: expected packed or reference, not rsa"),
+        ("algorithm: sqn", "algorithm: expected keys with values under it, such as {name: sqn}, not sqn"),
+        ("algorithm: 3", "algorithm: expected keys with values under it, not 3"),
+        ("algorithm: {memory: 3}", "algorithm: expected the key `name` under it"),
+        ("algorithm: {name: adam}", "algorithm: expected `name` to be one of sgd, sqn, lbfgs"),
+        ("algorithm: {name: sqn, memory: 0}", "algorithm.memory: expected at least 1, not 0"),
+        ("algorithm: {name: sqn, learning_rat: 1}", "algorithm.learning_rat: unknown key; did you mean learning_rate?"),
+        ("algorithm: {name: lbfgs, rate: 1}", "algorithm.rate: unknown key; there are memory, name"),
+        ("algorithm: {name: sgd, learning_rate: 0}", "algorithm.learning_rate: expected more than 0, not 0"),
+    ],
+)
+def test_a_bad_line_is_named_with_what_was_expected(job_file: Path, line: str, problem: str) -> None:
+    job_file.write_text(MINIMAL + line + "\n")
+    assert error_of(job_file) == [f"{job_file}: {problem}"]
+
+
+def test_a_name_must_be_fit_for_a_folder(job_file: Path) -> None:
+    job_file.write_text("name: ../up\ndataset: 7\n")
+    assert error_of(job_file) == [
+        f"{job_file}: name: expected 1 to 64 letters, digits, `.`, `_` or `-`, beginning with a letter or digit, "
+        "not ../up",
+        f"{job_file}: dataset: expected text (a number or a word such as yes becomes text in quotes), not 7",
+    ]
+
+
+def test_every_problem_is_told_at_once(job_file: Path) -> None:
+    job_file.write_text("name: first\nepochs: x\nsead: 1\n")
+    assert error_of(job_file) == [
+        f"{job_file}: dataset: is missing",
+        f"{job_file}: epochs: expected a whole number, not x",
+        f"{job_file}: sead: unknown key; did you mean seed?",
+    ]
+
+
+def test_options_that_exclude_each_other_are_told_the_way_out(job_file: Path) -> None:
+    job_file.write_text(MINIMAL + "batch: 100\n")
+    assert error_of(job_file) == [
+        f"{job_file}: lbfgs takes exact steps on the whole training set: leave `batch` out, or set it to `all`"
+    ]
+
+
+def test_long_values_are_cut_in_messages(job_file: Path) -> None:
+    job_file.write_text(MINIMAL + f"epochs: {'x' * 5000}\n")
+    (line,) = error_of(job_file)
+    assert len(line) < len(str(job_file)) + 100
+
+
+def test_a_missing_file(job_file: Path) -> None:
+    assert error_of(job_file) == [f"{job_file}: there is no such file"]
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    assert error_of(tmp_path) == [f"{tmp_path}: cannot be read: Is a directory"]
+
+
+@pytest.mark.parametrize("text", ["", "# nothing but a comment\n", "---\n"])
+def test_an_empty_file(job_file: Path, text: str) -> None:
+    job_file.write_text(text)
+    assert error_of(job_file) == [f"{job_file}: is empty; see configs/ for examples"]
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "just text", "42"])
+def test_a_file_without_keys(job_file: Path, text: str) -> None:
+    job_file.write_text(text)
+    assert error_of(job_file) == [f"{job_file}: expected `key: value` lines; see configs/ for examples"]
+
+
+def test_text_that_is_no_yaml_is_told_the_line(job_file: Path) -> None:
+    job_file.write_text("name: first\ndataset: [\n")
+    (line,) = error_of(job_file)
+    assert line.startswith(f"{job_file}: line 3, column 1: not valid YAML: ")
+
+
+def test_bytes_that_are_no_text(job_file: Path) -> None:
+    job_file.write_bytes(b"\xff\xfe\x00name")
+    assert error_of(job_file) == [f"{job_file}: is not UTF-8 text; a configuration is a YAML file"]
+
+
+def test_control_characters_are_no_yaml(job_file: Path) -> None:
+    job_file.write_bytes(b"name: \x00\n")
+    assert error_of(job_file) == [f"{job_file}: character 7: not valid YAML: special characters are not allowed"]
+
+
+def test_a_key_given_twice_is_no_silent_choice(job_file: Path) -> None:
+    job_file.write_text("name: first\ndataset: a\nname: second\n")
+    assert error_of(job_file) == [f"{job_file}: line 3, column 1: not valid YAML: the key `name` is given twice"]
+
+
+def test_yaml_cannot_make_python_objects(job_file: Path) -> None:
+    job_file.write_text("name: !!python/object/apply:os.getcwd []\n")
+    (line,) = error_of(job_file)
+    assert "not valid YAML: could not determine a constructor" in line

@@ -1,0 +1,223 @@
+"""Reading a process's configuration: file, environment, paths, and the errors of each."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from common.config.load import load_process_config
+from common.config.process import ProcessConfig
+from common.errors import ConfigError
+from common.protocol.messages import Role
+
+COORDINATOR = """
+role: coordinator
+listen: 127.0.0.1:50050
+peers:
+  host: localhost:50051
+  guest: 127.0.0.1:50052
+state: state
+"""
+
+
+def load(tmp_path: Path, text: str, environment: Mapping[str, str] | None = None) -> ProcessConfig:
+    path = tmp_path / "process.yaml"
+    path.write_text(text)
+    return load_process_config(path, environment or {})
+
+
+def problems(tmp_path: Path, text: str, environment: Mapping[str, str] | None = None) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text, environment)
+    return str(caught.value).replace(f"{tmp_path / 'process.yaml'}: ", "").split("\n")
+
+
+def test_the_least_that_a_coordinator_needs(tmp_path: Path) -> None:
+    config = load(tmp_path, COORDINATOR)
+    assert config.role is Role.COORDINATOR
+    assert config.peers == {Role.HOST: "localhost:50051", Role.GUEST: "127.0.0.1:50052"}
+    assert config.policy.min_key_bits == 2048
+    assert config.limits.peer_timeout == 60
+
+
+def test_paths_are_relative_to_the_files_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    (tmp_path / "process.yaml").write_text(COORDINATOR)
+    monkeypatch.chdir(tmp_path)
+    config = load_process_config(Path("process.yaml"), {})
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert config.state == tmp_path / "state"
+
+
+@pytest.mark.parametrize("path", ["/var/lib/trilateral", "~/trilateral"])
+def test_other_paths_stay_what_they_are(tmp_path: Path, path: str) -> None:
+    config = load(tmp_path, COORDINATOR.replace("state: state", f"state: {path}"))
+    assert config.state == Path(path).expanduser()
+
+
+@pytest.mark.parametrize(
+    "address", ["localhost:1", "127.0.0.1:65535", "127.3.2.1:50051", '"[::1]:50051"', "127.0.0.1:0"]
+)
+def test_addresses_of_this_machine_are_accepted(tmp_path: Path, address: str) -> None:
+    config = load(tmp_path, COORDINATOR.replace("127.0.0.1:50050", address))
+    assert config.listen == address.strip('"')
+
+
+@pytest.mark.parametrize(
+    "address", ["0.0.0.0:50051", '"[::]:50051"', "10.0.0.4:50051", "guest.example.org:50051", "localhost.example.org:1"]
+)
+@pytest.mark.parametrize("key", ["listen", "peers.guest"])
+def test_an_address_beyond_this_machine_is_refused(tmp_path: Path, key: str, address: str) -> None:
+    old = "127.0.0.1:50050" if key == "listen" else "127.0.0.1:50052"
+    assert problems(tmp_path, COORDINATOR.replace(old, address)) == [
+        f"{key}: is not an address of this machine itself; connections are not encrypted yet, so only localhost, "
+        "127.0.0.1 and [::1] are allowed"
+    ]
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "50051", '"::1:50051"', "https://localhost:50051", "localhost:port", "127.0.0.1:65536"]
+)
+def test_what_is_no_address_is_told_the_form(tmp_path: Path, address: str) -> None:
+    (line,) = problems(
+        tmp_path, COORDINATOR.replace("127.0.0.1:50050", f'"{address}"' if '"' not in address else address)
+    )
+    assert line.startswith("listen: expected host:port, such as 127.0.0.1:50051")
+
+
+def test_a_peer_needs_a_port(tmp_path: Path) -> None:
+    assert problems(tmp_path, COORDINATOR.replace("127.0.0.1:50052", "127.0.0.1:0")) == [
+        "peers.guest: expected the port on which the peer listens, from 1 to 65535"
+    ]
+
+
+def test_both_peers_are_needed(tmp_path: Path) -> None:
+    assert problems(tmp_path, COORDINATOR.replace("  guest: 127.0.0.1:50052\n", "")) == [
+        "peers: guest is missing: a coordinator needs the addresses of host and guest"
+    ]
+
+
+def test_a_process_is_not_its_own_peer(tmp_path: Path) -> None:
+    text = COORDINATOR.replace("state:", "  coordinator: 127.0.0.1:50050\nstate:")
+    assert problems(tmp_path, text) == ["peers: coordinator is this process itself: take it out"]
+
+
+def test_an_unknown_peer(tmp_path: Path) -> None:
+    text = COORDINATOR.replace("  guest:", "  guset:")
+    assert problems(tmp_path, text) == ["peers.guset: expected host, guest or coordinator, not guset"]
+
+
+def test_a_coordinator_has_no_data(tmp_path: Path) -> None:
+    text = COORDINATOR + "datasets: {credit: {path: a.csv}}\n"
+    assert problems(tmp_path, text) == ["datasets: the coordinator has no data: take `datasets` out"]
+
+
+HOST = """
+role: host
+listen: 127.0.0.1:50051
+peers: {coordinator: 127.0.0.1:50050, guest: 127.0.0.1:50052}
+state: state
+datasets:
+  credit-A: {path: tables/credit.csv}
+"""
+
+
+def test_tables_are_found_relative_to_the_file_too(tmp_path: Path) -> None:
+    assert load(tmp_path, HOST).datasets["credit-A"].path == tmp_path / "tables/credit.csv"
+
+
+def test_the_environment_reaches_a_dataset_whose_name_has_capitals(tmp_path: Path) -> None:
+    config = load(tmp_path, HOST, {"TRILATERAL_DATASETS__CREDIT-A__PATH": "/data/new.parquet"})
+    assert config.datasets["credit-A"].path == Path("/data/new.parquet")
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ("{}", "datasets.credit.path: is missing"),
+        ("{path: 3}", "datasets.credit.path: expected a path, not 3"),
+        ("{path: a, pat: b}", "datasets.credit.pat: unknown key; did you mean path?"),
+        (
+            "{path: a, preprocessing: {whitn: no}}",
+            "datasets.credit.preprocessing.whitn: unknown key; did you mean whiten?",
+        ),
+        ("{path: a, features: [x, 3]}", "datasets.credit.features.1: expected text"),
+        ("{path: a, features: x}", "datasets.credit.features: expected a list, such as [a, b], not x"),
+        ("{path: a, features: [x], exclude: [y]}", "datasets.credit: `features` and `exclude` are two ways"),
+        ("a.csv", "datasets.credit: expected keys with values under it, not a.csv"),
+    ],
+)
+def test_what_is_wrong_deep_inside_is_named_by_all_its_keys(tmp_path: Path, table: str, problem: str) -> None:
+    text = HOST.replace("credit-A: {path: tables/credit.csv}", f"credit: {table}")
+    (line,) = problems(tmp_path, text)
+    assert line.startswith(problem)
+
+
+def test_a_datasets_name_is_checked_too(tmp_path: Path) -> None:
+    (line,) = problems(tmp_path, HOST.replace("credit-A", "credit card"))
+    assert line.startswith("datasets.credit card: expected 1 to 64 letters")
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ("policy: {min_key_bit: 1024}", "policy.min_key_bit: unknown key; did you mean min_key_bits?"),
+        ("policy: {min_key_bits: 100}", "policy.min_key_bits: expected at least 256, not 100"),
+        ("policy: strict", "policy: expected keys with values under it, not strict"),
+        ("limits: {peer_timeout: 0}", "limits.peer_timeout: expected more than 0, not 0"),
+        ("limits: {round_timeout: soon}", "limits.round_timeout: expected a number, not soon"),
+        ("datasets: [a]", "datasets: expected keys with values under it"),
+        ("pears: 1", "pears: unknown key; did you mean peers?"),
+    ],
+)
+def test_a_bad_line_is_named_with_what_was_expected(tmp_path: Path, lines: str, problem: str) -> None:
+    assert problems(tmp_path, COORDINATOR + lines + "\n") == [problem]
+
+
+def test_every_missing_key_is_told(tmp_path: Path) -> None:
+    assert problems(tmp_path, "role: boss\n") == [
+        "role: expected host, guest or coordinator, not boss",
+        "listen: is missing",
+        "peers: is missing",
+        "state: is missing",
+    ]
+
+
+def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
+    environment = {
+        "TRILATERAL_LISTEN": "[::1]:6000",
+        "TRILATERAL_POLICY__MIN_KEY_BITS": "1024",
+        "TRILATERAL_POLICY__SHARE_HOLDOUT_SCORES": "false",
+        "TRILATERAL_PEERS__GUEST": "localhost:7000",
+        "PATH": "/bin",
+    }
+    config = load(tmp_path, COORDINATOR, environment)
+    assert config.listen == "[::1]:6000"
+    assert config.policy.min_key_bits == 1024
+    assert config.policy.share_holdout_scores is False
+    assert config.peers == {Role.HOST: "localhost:50051", Role.GUEST: "localhost:7000"}
+
+
+def test_a_real_environment_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRILATERAL_STATE", "/elsewhere")
+    (tmp_path / "process.yaml").write_text(COORDINATOR)
+    assert load_process_config(tmp_path / "process.yaml").state == Path("/elsewhere")
+
+
+def test_what_is_wrong_in_the_environment_names_the_variable(tmp_path: Path) -> None:
+    environment = {"TRILATERAL_POLICY__MIN_KEY_BITS": "lots", "TRILATERAL_LISTN": "localhost:1"}
+    assert problems(tmp_path, COORDINATOR, environment) == [
+        "environment variable TRILATERAL_POLICY__MIN_KEY_BITS: policy.min_key_bits: expected a whole number, not lots",
+        "environment variable TRILATERAL_LISTN: listn: unknown key; did you mean listen?",
+    ]
+
+
+def test_the_switch_for_tracebacks_is_no_setting(tmp_path: Path) -> None:
+    load(tmp_path, COORDINATOR, {"TRILATERAL_DEBUG": "1"})
+
+
+def test_settings_cannot_be_changed(tmp_path: Path) -> None:
+    config = load(tmp_path, COORDINATOR)
+    with pytest.raises(ValueError, match="frozen"):
+        config.listen = "localhost:1"  # type: ignore[misc]
