@@ -1,0 +1,143 @@
+"""Paillier keys with g = 1 + n, and the checks a party makes before it uses what it was sent.
+
+Paillier, "Public-key cryptosystems based on composite degree residuosity classes" (1999):
+
+    Enc(m; r) = (1 + n)^m r^n = (1 + m n) r^n   mod n^2
+
+A plaintext is signed, in (-n/2, n/2]. Any implementation with this g reads these ciphertexts.
+"""
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NoReturn
+
+import gmpy2
+from gmpy2 import mpz
+
+from common.errors import BadCiphertextError, BadKeyError
+
+SMALL_FACTOR_LIMIT = 1 << 16
+_SMALL_PRIMES = gmpy2.primorial(SMALL_FACTOR_LIMIT)
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """The modulus n. One that comes from outside goes through `check_public_key`."""
+
+    n: mpz
+
+    @cached_property
+    def n_squared(self) -> mpz:
+        """The modulus of ciphertexts."""
+        return self.n * self.n
+
+    @cached_property
+    def bits(self) -> int:
+        """Bits of n."""
+        return int(self.n.bit_length())
+
+    @property
+    def ciphertext_bytes(self) -> int:
+        """Bytes of a ciphertext at fixed width, the same for all under this key."""
+        return 2 * -(-self.bits // 8)
+
+
+class PrivateKey:
+    """The primes p and q of n. It lives and dies in the memory of one process."""
+
+    __slots__ = ("_inverse_p", "_inverse_q", "_p_squared", "_q_inverse_mod_p", "_q_squared", "p", "public_key", "q")
+
+    def __init__(self, p: mpz, q: mpz) -> None:
+        p, q = mpz(p), mpz(q)
+        if p == q or gmpy2.gcd(p * q, (p - 1) * (q - 1)) != 1:
+            raise ValueError("p and q must be distinct primes with n coprime to (p - 1)(q - 1)")
+        self.p, self.q = p, q
+        self.public_key = PublicKey(p * q)
+        self._p_squared, self._q_squared = p * p, q * q
+        # c^(p-1) = (1 + n)^(m (p-1)) = 1 - m n  mod p^2, because r^n to the power p - 1 is 1 there.
+        # So (c^(p-1) - 1) / p = -m q  mod p.
+        self._inverse_p = gmpy2.invert(-q, p)
+        self._inverse_q = gmpy2.invert(-p, q)
+        self._q_inverse_mod_p = gmpy2.invert(q, p)
+
+    def __repr__(self) -> str:
+        return f"PrivateKey({self.public_key.bits} bits)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a private key is never serialised")
+
+    def decrypt(self, ciphertext: mpz) -> mpz:
+        """Open a ciphertext that `check_ciphertexts` accepts: the plaintext, in (-n/2, n/2].
+
+        Modulo p^2 and q^2 (Paillier, section 7), a quarter of the work of modulo n^2. The
+        exponents are secret, so the powers take a time that does not depend on their bits.
+        """
+        p, q, n = self.p, self.q, self.public_key.n
+        root_p = gmpy2.powmod_sec(ciphertext % self._p_squared, p - 1, self._p_squared)
+        root_q = gmpy2.powmod_sec(ciphertext % self._q_squared, q - 1, self._q_squared)
+        mod_p = (root_p - 1) // p * self._inverse_p % p
+        mod_q = (root_q - 1) // q * self._inverse_q % q
+        plaintext = mod_q + q * ((mod_p - mod_q) * self._q_inverse_mod_p % p)
+        return plaintext - n if 2 * plaintext > n else plaintext
+
+
+def generate_private_key(bits: int) -> PrivateKey:
+    """Draw a key whose n has exactly `bits` bits, an even number of at least 16.
+
+    p = q = 3 mod 4 and gcd(p - 1, q - 1) = 2 are what `randomness.NthResidues` needs. A pair that
+    misses the second is drawn anew, both of it, so that all pairs that meet it are equally likely.
+    """
+    if bits < 16 or bits % 2:
+        raise ValueError(f"a key has an even number of bits, at least 16, not {bits}")
+    while True:
+        p, q = _random_prime(bits // 2), _random_prime(bits // 2)
+        if gmpy2.gcd(p - 1, q - 1) == 2:
+            return PrivateKey(p, q)
+
+
+def _random_prime(bits: int) -> mpz:
+    """Draw uniformly among primes of `bits` bits that are 3 mod 4 and have both top bits set.
+
+    Two such primes exceed 3/4 2^bits, and so their product 2^(2 bits - 1).
+    """
+    shape = 3 << (bits - 2) | 3
+    while True:
+        candidate = mpz(secrets.randbits(bits) | shape)
+        if gmpy2.is_prime(candidate):
+            return candidate
+
+
+def check_public_key(n: mpz, min_bits: int) -> PublicKey:
+    """Take a modulus from outside; raise BadKeyError if it cannot be a sound Paillier modulus.
+
+    That n is a product of two large primes cannot be seen from n. What is refused here are the
+    ways to be something else that cost nothing to find.
+    """
+    n = mpz(n)
+    bits = n.bit_length() if n > 0 else 0
+    if bits < min_bits:
+        raise BadKeyError(f"the public key has {bits} bits: at least {min_bits} are required")
+    if n % 2 == 0:
+        raise BadKeyError("the public key is even: a product of two large primes is required")
+    if gmpy2.gcd(n, _SMALL_PRIMES) != 1:
+        raise BadKeyError(f"the public key has a factor below {SMALL_FACTOR_LIMIT}: two large primes are required")
+    if gmpy2.is_power(n):
+        raise BadKeyError("the public key is a perfect power: a product of two distinct primes is required")
+    if gmpy2.is_prime(n):
+        raise BadKeyError("the public key is a prime: a product of two distinct primes is required")
+    return PublicKey(n)
+
+
+def check_ciphertexts(public_key: PublicKey, ciphertexts: Iterable[mpz]) -> None:
+    """Raise BadCiphertextError unless each is a number in [1, n^2) that is coprime to n."""
+    n, n_squared = public_key.n, public_key.n_squared
+    product = mpz(1)
+    for ciphertext in ciphertexts:
+        if not isinstance(ciphertext, mpz) or not 0 < ciphertext < n_squared:
+            raise BadCiphertextError("a ciphertext is not an integer in [1, n^2): was it made under this job's key?")
+        product = product * ciphertext % n
+    # A factor of n in any of them is one in their product: one gcd instead of one each.
+    if gmpy2.gcd(product, n) != 1:
+        raise BadCiphertextError("a ciphertext shares a factor with the public key, which no encryption does")
