@@ -1,0 +1,38 @@
+"""Reals as integers at a scale that is fixed for each kind of message.
+
+An exponent for each value would travel in clear and show the size of the value.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from gmpy2 import mpz
+from numpy.typing import ArrayLike, NDArray
+
+from common.errors import OutOfRangeError
+
+
+def encode(values: ArrayLike, fraction_bits: int, limit_bits: int) -> NDArray[np.int64]:
+    """Round `values`, any shape, to multiples of 2^-fraction_bits, halves to even.
+
+    Raises:
+        OutOfRangeError: some |value| exceeds 2^limit_bits, or is not finite. Nothing ever wraps.
+        ValueError: the range does not fit 63 bits.
+    """
+    if fraction_bits + limit_bits > 62:
+        raise ValueError(f"{limit_bits} integer and {fraction_bits} fraction bits do not fit an int64")
+    values = np.asarray(values, dtype=np.float64)
+    # Written so that a NaN, which compares false with everything, fails too.
+    if not np.all(np.abs(values) <= 2.0**limit_bits):
+        raise OutOfRangeError(
+            f"a value is outside the fixed-point range of +-2^{limit_bits}: "
+            "if training diverged, lower the learning rate; else standardise or clip the columns"
+        )
+    # A power of two scales without rounding, so each value is rounded once.
+    scaled: NDArray[np.float64] = np.rint(np.ldexp(values, fraction_bits))
+    return scaled.astype(np.int64)
+
+
+def decode(integers: Sequence[int | mpz] | NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
+    """Divide integers of any size by 2^fraction_bits; shape (n,), to the nearest float."""
+    return np.ldexp(np.array([float(integer) for integer in integers], dtype=np.float64), -fraction_bits)

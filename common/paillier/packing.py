@@ -1,0 +1,95 @@
+"""Several samples in one plaintext, laid out so that a product of plaintexts is an inner product.
+
+With Z = 2^slot_bits and k slots, group g of k consecutive samples is the number
+
+    D_g = sum_i d_{gk+i} Z^i          and, for a column x,      E_g = sum_i x_{gk+i} Z^{k-1-i}
+
+so the coefficient of Z^{k-1} in sum_g D_g E_g is the inner product sum_i d_i x_i. The 2k - 2
+other coefficients are mixtures that the reader must not see: `SlotLayout.mask` hides them.
+Samples and coefficients are signed.
+"""
+
+import secrets
+from dataclasses import dataclass
+
+import numpy as np
+from gmpy2 import mpz
+from numpy.typing import NDArray
+
+from common.paillier.keys import PublicKey
+
+MASK_BITS = 40
+"""What the mask above the middle slot has in excess: the reader's advantage is below 2^-40."""
+
+
+@dataclass(frozen=True)
+class SlotLayout:
+    """k = `slots` samples in one plaintext, each `slot_bits` wide.
+
+    A slot must hold a whole inner product with two bits to spare: every coefficient of a product
+    stays within +-Z/4, and what is added to the middle slot leaves it below Z/2 - 1 in size.
+    """
+
+    slot_bits: int
+    slots: int
+
+    def __post_init__(self) -> None:
+        if self.slot_bits < 3 or self.slots < 1:
+            raise ValueError(f"a layout has slots of at least 3 bits, and at least one: {self}")
+
+    @property
+    def plaintext_bits(self) -> int:
+        """Bits of a masked product."""
+        return self.slot_bits * (2 * self.slots - 1) + MASK_BITS
+
+    def check_fits(self, public_key: PublicKey) -> None:
+        """Raise ValueError if a masked product could leave (-n/2, n/2].
+
+        A mask is below 2^plaintext_bits and a product adds less than as much again, so both are
+        below 2^(bits - 2), which n/2 is not.
+        """
+        if self.plaintext_bits > public_key.bits - 3:
+            raise ValueError(
+                f"{self.slots} slots of {self.slot_bits} bits need a key of {self.plaintext_bits + 3} bits, "
+                f"and it has {public_key.bits}: use fewer slots or a longer key"
+            )
+
+    def n_groups(self, n_samples: int) -> int:
+        """How many plaintexts hold `n_samples`."""
+        return -(-n_samples // self.slots)
+
+    def pack(self, samples: NDArray[np.int64]) -> list[mpz]:
+        """Lay out samples of shape (n,), k to a plaintext; the last holds what is left."""
+        values = samples.tolist()
+        return [self._pack_group(values[start : start + self.slots]) for start in range(0, len(values), self.slots)]
+
+    def _pack_group(self, values: list[int]) -> mpz:
+        plaintext = mpz(0)
+        for value in reversed(values):
+            plaintext = (plaintext << self.slot_bits) + value
+        return plaintext
+
+    def place(self, value: int) -> mpz:
+        """Give the plaintext that adds `value` to the middle slot of a product."""
+        return mpz(value) << self.slot_bits * (self.slots - 1)
+
+    def mask(self) -> mpz:
+        """Draw a plaintext that hides all of a product but its middle slot.
+
+        Below, it is uniform over the whole range, so what is left there is uniform. Above, the
+        coefficients sum to less than Z^{k-1}, and uniform bits that are MASK_BITS more drown them.
+        """
+        side_bits = self.slot_bits * (self.slots - 1)
+        below = mpz(secrets.randbits(side_bits))
+        above = mpz(secrets.randbits(side_bits + MASK_BITS))
+        return (above << side_bits + self.slot_bits) + below
+
+    def read(self, plaintext: mpz) -> int:
+        """Read the middle slot of a signed plaintext, masked or not; at most one unit off.
+
+        The coefficients below sum to less than Z^{k-1} in size and the mask adds less than Z^{k-1}
+        again, so what is carried over from there is -1, 0 or 1.
+        """
+        size = 1 << self.slot_bits
+        middle = int((plaintext >> self.slot_bits * (self.slots - 1)) % size)
+        return middle - size if 2 * middle >= size else middle
