@@ -1,0 +1,145 @@
+"""Inner products of an encrypted vector with columns in clear: many powers, multiplied.
+
+For each column j, prod_g c_g^{E_gj} with E_gj = sum_i x_{gk+i,j} Z^{k-1-i}, which encrypts
+sum_g D_g E_gj (see `packing`).
+
+The exponents are thousands of bits long but sparse: a few digits in every slot. Each x is written
+in odd signed digits, the width-w non-adjacent form (Solinas 2000), about one in w + 1 bits:
+
+- Odd powers c^(+-1), c^(+-3), ... +-(2^(w-1) - 1) of a ciphertext are made once and serve all
+  columns and all k samples.
+- A digit at bit t of the exponent multiplies one of them into *bucket* t of its column; a zero
+  costs nothing. Only when all ciphertexts have come are the buckets joined by Horner's rule, so
+  squarings are made once a column, however many ciphertexts there are and in whatever pieces.
+
+A negative digit needs c^-1. One inversion for each ciphertext costs about five products (2048
+bits, GMP), less than a hundredth of what that ciphertext costs anyway. Sorting negative digits
+into buckets of their own and inverting once a column would double the squarings; inverting all
+ciphertexts at once by Montgomery's trick would save two products of the five.
+
+1000 rows of 21 bits in 13 columns with 15 slots take about 56 000 products, against some 300 000 for
+the rows one by one. The time depends on the party's own columns, the way memory is used as well.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import gmpy2
+import numpy as np
+from gmpy2 import mpz
+from numpy.typing import NDArray
+
+from common.paillier.keys import PublicKey
+from common.paillier.packing import SlotLayout
+
+_BLOCK = 64
+"""Ciphertexts whose tables exist at one time: a few MiB, whatever the size of a piece."""
+
+
+class PackedProduct:
+    """prod_g c_g^{E_gj} for every column j, of ciphertexts that arrive in order in any pieces.
+
+    Apart from the tables of one block it holds its buckets: at most k (e + 1) ciphertexts a column
+    when the columns have e bits, 180 KiB for 16 slots, 21 bits and a key of 2048.
+    """
+
+    def __init__(self, public_key: PublicKey, layout: SlotLayout, columns: NDArray[np.int64]) -> None:
+        """`columns` has shape (n_samples, n_columns) and values below 2^62 in size."""
+        if columns.ndim != 2 or columns.dtype != np.int64 or not columns.size:
+            raise ValueError("columns must be a table of int64, with at least one row and one column")
+        largest = max(int(columns.max()), -int(columns.min()))
+        if largest >= 1 << 62:
+            raise ValueError("columns must be below 2^62 in size")
+        layout.check_fits(public_key)
+        self._n_squared = public_key.n_squared
+        self._layout = layout
+        self._columns = columns
+        self._n_groups = layout.n_groups(len(columns))
+        self._n_seen = 0
+        typical_bits = int(np.abs(columns).mean()).bit_length()
+        self._width = window_width(columns.shape[1] * min(layout.slots, len(columns)), typical_bits)
+        # The carry of a signed digit can reach one bit beyond the magnitude.
+        self._n_buckets = layout.slot_bits * (layout.slots - 1) + largest.bit_length() + 1
+        self._buckets = [mpz(1)] * (self._n_buckets * columns.shape[1])
+
+    def update(self, ciphertexts: Sequence[mpz]) -> None:
+        """Take the next ciphertexts, which `check_ciphertexts` must have accepted."""
+        if self._n_seen + len(ciphertexts) > self._n_groups:
+            raise ValueError(f"{self._n_groups} ciphertexts hold this many samples, and more were given")
+        for start in range(0, len(ciphertexts), _BLOCK):
+            self._update_block(ciphertexts[start : start + _BLOCK])
+
+    def _update_block(self, ciphertexts: Sequence[mpz]) -> None:
+        n_squared, buckets, slots = self._n_squared, self._buckets, self._layout.slots
+        powers = [power for c in ciphertexts for power in odd_powers(c, self._width, n_squared)]
+        first_sample = self._n_seen * slots
+        self._n_seen += len(ciphertexts)
+        # Columns come first, so that consecutive products stay in the buckets of one column.
+        x = self._columns[first_sample : self._n_seen * slots].T
+        sample = np.arange(x.shape[1])
+        middle_power = (1 << self._width - 1) * (sample // slots) + (1 << self._width - 2)
+        place_of_sample = self._layout.slot_bits * (slots - 1 - sample % slots)
+        lowest_bucket = self._n_buckets * np.arange(x.shape[0])[:, np.newaxis] + place_of_sample
+        for bit, digits in enumerate(signed_digits(x, self._width)):
+            present = digits != 0
+            # `>>` rounds down, so digits -3, -1, 1, 3 are at -2, -1, 0, 1 from the middle.
+            power_index = ((digits >> 1) + middle_power)[present].tolist()
+            bucket_index = (lowest_bucket[present] + bit).tolist()
+            for b, p in zip(bucket_index, power_index, strict=True):
+                buckets[b] = buckets[b] * powers[p] % n_squared
+
+    def result(self) -> list[mpz]:
+        """Give one ciphertext a column, neither masked nor re-randomised.
+
+        A column of zeros gives 1, which is an encryption of 0 like any other once re-randomised.
+        """
+        if self._n_seen < self._n_groups:
+            raise ValueError(f"{self._n_groups - self._n_seen} ciphertexts of the vector are missing")
+        n = self._n_buckets
+        return [self._join(self._buckets[start : start + n]) for start in range(0, len(self._buckets), n)]
+
+    def _join(self, buckets: list[mpz]) -> mpz:
+        """Give prod_t buckets[t]^(2^t)."""
+        n_squared = self._n_squared
+        product = mpz(1)
+        for bucket in reversed(buckets):
+            product = product * product % n_squared
+            if bucket != 1:
+                product = product * bucket % n_squared
+        return product
+
+
+def window_width(n_uses: int, exponent_bits: int) -> int:
+    """Choose w for ciphertexts whose table serves `n_uses` exponents, columns times slots.
+
+    A table costs 2^(w-1) products and an exponent about (exponent_bits + 1) / (w + 1).
+    """
+    return min(range(2, 16), key=lambda w: (1 << w - 1) + n_uses * (exponent_bits + 1) / (w + 1))
+
+
+def odd_powers(ciphertext: mpz, width: int, n_squared: mpz) -> list[mpz]:
+    """Give the 2^(w-1) powers of one ciphertext to the odd exponents of up to w - 1 bits, ascending."""
+    positive = _ascending_odd_powers(ciphertext, width, n_squared)
+    negative = _ascending_odd_powers(gmpy2.invert(ciphertext, n_squared), width, n_squared)
+    return negative[::-1] + positive
+
+
+def _ascending_odd_powers(base: mpz, width: int, n_squared: mpz) -> list[mpz]:
+    square = base * base % n_squared
+    powers = [base]
+    for _ in range((1 << width - 2) - 1):
+        powers.append(powers[-1] * square % n_squared)
+    return powers
+
+
+def signed_digits(x: NDArray[np.int64], width: int) -> Iterator[NDArray[np.int64]]:
+    """Yield the digits of bit 0, 1, ... of the width-w non-adjacent form, each of the shape of `x`.
+
+    x = sum_t 2^t digits_t, every digit being 0 or odd and below 2^(w-1) in size.
+    """
+    half = 1 << width - 1
+    rest = x.copy()
+    while rest.any():
+        digits = ((rest + half) & (2 * half - 1)) - half
+        digits[rest & 1 == 0] = 0
+        yield digits
+        rest = (rest - digits) >> 1

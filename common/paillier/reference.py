@@ -1,0 +1,95 @@
+"""The same interface through python-paillier (phe), one sample a ciphertext: an independent check.
+
+Numbers are integers throughout, so phe's exponents stay 0 and nothing about them travels.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from gmpy2 import mpz
+from numpy.typing import NDArray
+from phe import EncodedNumber, EncryptedNumber, PaillierPrivateKey, PaillierPublicKey
+
+from common.paillier.cipher import Product
+from common.paillier.keys import PrivateKey, PublicKey
+from common.paillier.packing import SlotLayout
+
+
+class ReferenceCipher:
+    """The PartyCipher that is slow and made of phe's own operations."""
+
+    def __init__(self, public_key: PublicKey) -> None:
+        self.public_key = public_key
+        self._phe_key = PaillierPublicKey(int(public_key.n))
+
+    def encrypt(self, plaintexts: Sequence[mpz]) -> list[mpz]:
+        """See PartyCipher."""
+        return [mpz(self._phe_key.encrypt(int(m)).ciphertext()) for m in plaintexts]
+
+    def add_plaintexts(self, ciphertexts: Sequence[mpz], plaintexts: Sequence[mpz]) -> list[mpz]:
+        """See PartyCipher."""
+        return [_value(self._number(c) + int(m)) for c, m in zip(ciphertexts, plaintexts, strict=True)]
+
+    def add(self, ciphertexts: Sequence[mpz], others: Sequence[mpz]) -> list[mpz]:
+        """See PartyCipher."""
+        return [_value(self._number(c) + self._number(other)) for c, other in zip(ciphertexts, others, strict=True)]
+
+    def rerandomise(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
+        """See PartyCipher."""
+        numbers = [self._number(c) for c in ciphertexts]
+        for number in numbers:
+            number.obfuscate()
+        return [_value(number) for number in numbers]
+
+    def start_product(self, layout: SlotLayout, columns: NDArray[np.int64]) -> Product:
+        """See PartyCipher; ValueError unless the layout has one slot."""
+        if layout.slots != 1:
+            raise ValueError("the reference cipher holds one sample a ciphertext: use a layout of one slot")
+        layout.check_fits(self.public_key)
+        return _ReferenceProduct(self._phe_key, columns)
+
+    def prepare(self, target: int) -> bool:
+        """Do nothing: phe draws its randomness when it encrypts."""
+        return False
+
+    def _number(self, ciphertext: mpz) -> EncryptedNumber:
+        return EncryptedNumber(self._phe_key, int(ciphertext))
+
+
+class _ReferenceProduct:
+    """sum_i c_i x_ij in phe's operators."""
+
+    def __init__(self, phe_key: PaillierPublicKey, columns: NDArray[np.int64]) -> None:
+        self._phe_key = phe_key
+        self._rows: list[list[int]] = columns.tolist()
+        self._n_seen = 0
+        self._sums = [EncryptedNumber(phe_key, 1) for _ in range(columns.shape[1])]
+
+    def update(self, ciphertexts: Sequence[mpz]) -> None:
+        """See Product."""
+        if self._n_seen + len(ciphertexts) > len(self._rows):
+            raise ValueError(f"{len(self._rows)} ciphertexts hold this many samples, and more were given")
+        for ciphertext in ciphertexts:
+            number = EncryptedNumber(self._phe_key, int(ciphertext))
+            row = self._rows[self._n_seen]
+            self._sums = [total + number * x for total, x in zip(self._sums, row, strict=True)]
+            self._n_seen += 1
+
+    def result(self) -> list[mpz]:
+        """See Product."""
+        if self._n_seen < len(self._rows):
+            raise ValueError(f"{len(self._rows) - self._n_seen} ciphertexts of the vector are missing")
+        return [_value(total) for total in self._sums]
+
+
+def reference_decrypt(private_key: PrivateKey, ciphertext: mpz) -> mpz:
+    """Open a ciphertext through phe; OverflowError if the plaintext is beyond n/3 in size."""
+    phe_public = PaillierPublicKey(int(private_key.public_key.n))
+    phe_private = PaillierPrivateKey(phe_public, int(private_key.p), int(private_key.q))
+    encoded: EncodedNumber = phe_private.decrypt_encoded(EncryptedNumber(phe_public, int(ciphertext)))
+    return mpz(encoded.decode())
+
+
+def _value(number: EncryptedNumber) -> mpz:
+    """Give the ciphertext as it is: phe would else re-randomise it on the way out."""
+    return mpz(number.ciphertext(be_secure=False))

@@ -1,0 +1,132 @@
+import copy
+import pickle
+
+import gmpy2
+import pytest
+from gmpy2 import mpz
+from hypothesis import given
+from hypothesis import strategies as st
+from phe import EncryptedNumber, PaillierPrivateKey, PaillierPublicKey
+
+from common.errors import BadCiphertextError, BadKeyError
+from common.paillier.cipher import PackedCipher
+from common.paillier.keys import (
+    PrivateKey,
+    PublicKey,
+    check_ciphertexts,
+    check_public_key,
+    generate_private_key,
+)
+
+KEY = generate_private_key(256)
+N = KEY.public_key.n
+CIPHER = PackedCipher(KEY.public_key)
+BIG_PRIME = gmpy2.next_prime(mpz(1) << 255)
+
+
+def plaintexts() -> st.SearchStrategy[int]:
+    half = int(N) // 2
+    return st.integers(-half, half) | st.sampled_from([-half, -1, 0, 1, half])
+
+
+@given(plaintexts())
+def test_decrypt_returns_the_signed_plaintext(m: int) -> None:
+    assert KEY.decrypt(CIPHER.encrypt([mpz(m)])[0]) == m
+
+
+@given(st.integers(-(int(N) // 3) + 1, int(N) // 3 - 1))
+def test_phe_decrypts_our_ciphertexts(m: int) -> None:
+    phe_public = PaillierPublicKey(int(N))
+    phe_private = PaillierPrivateKey(phe_public, int(KEY.p), int(KEY.q))
+    assert phe_private.decrypt(EncryptedNumber(phe_public, int(CIPHER.encrypt([mpz(m)])[0]))) == m
+
+
+@given(plaintexts())
+def test_we_decrypt_the_ciphertexts_of_phe(m: int) -> None:
+    assert KEY.decrypt(mpz(PaillierPublicKey(int(N)).raw_encrypt(m % int(N)))) == m
+
+
+@pytest.mark.parametrize("bits", [16, 18, 64, 256, 1024])
+def test_generated_keys_have_the_exact_length_and_the_form_that_short_exponents_need(bits: int) -> None:
+    for _ in range(3):
+        key = generate_private_key(bits)
+        assert key.public_key.bits == key.public_key.n.bit_length() == bits
+        assert key.p.bit_length() == key.q.bit_length() == bits // 2
+        assert gmpy2.is_prime(key.p)
+        assert gmpy2.is_prime(key.q)
+        assert key.p % 4 == key.q % 4 == 3
+        assert gmpy2.gcd(key.p - 1, key.q - 1) == 2
+
+
+def test_generated_keys_differ() -> None:
+    assert len({int(generate_private_key(128).public_key.n) for _ in range(10)}) == 10
+
+
+@pytest.mark.parametrize("bits", [14, 255, 0, -2])
+def test_lengths_that_no_key_has_are_refused(bits: int) -> None:
+    with pytest.raises(ValueError, match="even number of bits"):
+        generate_private_key(bits)
+
+
+@pytest.mark.parametrize(("p", "q"), [(7, 7), (3, 7)])
+def test_primes_that_make_no_paillier_key_are_refused(p: int, q: int) -> None:
+    with pytest.raises(ValueError, match="distinct primes"):
+        PrivateKey(mpz(p), mpz(q))
+
+
+def test_ciphertext_width_counts_whole_bytes() -> None:
+    assert PublicKey(mpz(1) << 2047).ciphertext_bytes == 512
+    assert PublicKey(mpz(1) << 2048).ciphertext_bytes == 514
+
+
+def test_a_private_key_shows_nothing_and_cannot_be_stored() -> None:
+    shown = repr(KEY) + str(KEY)
+    for secret in (KEY.p, KEY.q, (KEY.p - 1) * (KEY.q - 1)):
+        assert str(secret) not in shown
+        assert format(secret, "x") not in shown
+    for store in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="never serialised"):
+            store(KEY)
+    with pytest.raises(TypeError):
+        vars(KEY)
+
+
+def test_a_sound_public_key_is_accepted() -> None:
+    assert check_public_key(N, 256) == KEY.public_key
+    assert check_public_key(int(N), 200).n_squared == N * N
+
+
+@pytest.mark.parametrize(
+    ("n", "fault"),
+    [
+        (N, "has 256 bits: at least 2048 are required"),
+        (-N, "has 0 bits"),
+        (mpz(0), "has 0 bits"),
+        (N << 2000, "is even"),
+        (N * 65521 * BIG_PRIME**8, "factor below 65536"),
+        ((KEY.p * KEY.q) ** 9, "perfect power"),
+        (BIG_PRIME**9, "perfect power"),
+        (gmpy2.next_prime(mpz(1) << 2048), "is a prime"),
+    ],
+)
+def test_an_unsound_public_key_is_refused_by_name(n: mpz, fault: str) -> None:
+    with pytest.raises(BadKeyError, match=fault) as refusal:
+        check_public_key(n, 2048)
+    assert n < 2**200 or str(n)[:20] not in str(refusal.value)
+
+
+def test_ciphertexts_of_the_key_are_accepted() -> None:
+    check_ciphertexts(KEY.public_key, [])
+    check_ciphertexts(KEY.public_key, [mpz(1), N * N - 1, *CIPHER.encrypt([mpz(0), mpz(-5)])])
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [mpz(0), mpz(-1), N * N, N * N + 1, KEY.p, 5 * KEY.q, N, KEY.p * KEY.p, 7, 1.0, "1", None, gmpy2.mpfr(3)],
+    ids=["zero", "negative", "n2", "n2+1", "p", "5q", "n", "p2", "int", "float", "text", "none", "mpfr"],
+)
+def test_numbers_that_no_encryption_makes_are_refused_wherever_they_stand(bad: mpz) -> None:
+    good = CIPHER.encrypt([mpz(1), mpz(2)])
+    for ciphertexts in ([bad], [bad, *good], [*good, bad]):
+        with pytest.raises(BadCiphertextError):
+            check_ciphertexts(KEY.public_key, ciphertexts)
