@@ -1,0 +1,91 @@
+"""One table of a party: where it lies, what its columns mean, how they are prepared."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from common.config.job import Settings
+
+
+class LabelConfig(Settings):
+    """The column the guest predicts, and its two values.
+
+    A value is compared as text, without regard to case, to blanks around it or to how a number is
+    written: `1`, `1.0` and `"1"` are the same. Booleans in Parquet read as `true` and `false`.
+    """
+
+    # In YAML, `positive: 1` is a number, and that is what most people will write.
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    column: str = "label"
+    """Name of the column. It is never a feature."""
+    positive: str = "1"
+    """The value that becomes y = +1: the event whose probability the model gives."""
+    negative: str = "0"
+    """The value that becomes y = -1."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "LabelConfig":
+        if label_key(self.positive) == label_key(self.negative):
+            raise ValueError("`positive` and `negative` are the same value: a label needs two")
+        return self
+
+
+class PreprocessingConfig(Settings):
+    """How a party turns its features into training columns, with numbers fitted on its training rows."""
+
+    fill: Literal["median", "mean", "zero"] = "median"
+    """What a missing value becomes."""
+    clip: tuple[float, float] | None = (0.01, 0.99)
+    """Quantiles that values are clipped at, or null. Heavy tails make training diverge without it."""
+    whiten: bool = True
+    """Make the training columns orthogonal: far fewer rounds for the same model. Off to reproduce the paper."""
+
+    @field_validator("clip")
+    @classmethod
+    def _check_clip(cls, clip: tuple[float, float] | None) -> tuple[float, float] | None:
+        if clip is not None and not 0 <= clip[0] < clip[1] <= 1:
+            raise ValueError("`clip` needs two quantiles, 0 <= lower < upper <= 1, such as [0.01, 0.99]; or null")
+        return clip
+
+
+class DatasetConfig(Settings):
+    """A party's table: one row a person, one column an attribute."""
+
+    path: Path
+    """A `.csv`, `.csv.gz` or `.parquet` file."""
+    id: str = "id"
+    """Column of the IDs that both parties know their rows by, read as text: leading zeros count."""
+    label: LabelConfig | None = None
+    """The guest's label; a host leaves it out."""
+    features: Annotated[list[str], Field(min_length=1)] | None = None
+    """Only these columns are features. By default all but the ID and the label are."""
+    exclude: list[str] = Field(default_factory=list)
+    """All columns but these are features. Not together with `features`."""
+    preprocessing: PreprocessingConfig = PreprocessingConfig()
+    """Filling, clipping and whitening."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "DatasetConfig":
+        features = self.features or []
+        if features and self.exclude:
+            raise ValueError("`features` and `exclude` are two ways to say the same: give one of them")
+        if len(set(features)) < len(features):
+            raise ValueError("`features` names a column twice")
+        if self.label is not None and self.label.column == self.id:
+            raise ValueError("the label and the ID are the same column")
+        if self.id in features:
+            raise ValueError("`features` names the ID column: an ID is not a feature")
+        if self.label is not None and self.label.column in features:
+            raise ValueError("`features` names the label column: a label is not a feature")
+        return self
+
+
+def label_key(value: str) -> str:
+    """What two ways of writing one label value have in common."""
+    value = value.strip()
+    try:
+        return repr(float(value))
+    except ValueError:
+        return value.casefold()

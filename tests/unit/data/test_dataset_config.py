@@ -1,0 +1,52 @@
+"""Settings of a party's table."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from common.config.dataset import DatasetConfig, LabelConfig, PreprocessingConfig, label_key
+
+
+def test_a_path_is_all_that_a_host_must_give() -> None:
+    dataset = DatasetConfig.model_validate({"path": "table.csv"})
+
+    assert dataset.id == "id"
+    assert dataset.label is None
+    assert dataset.features is None
+    assert dataset.exclude == []
+    assert dataset.preprocessing == PreprocessingConfig(fill="median", clip=(0.01, 0.99), whiten=True)
+
+
+def test_label_values_may_be_written_as_numbers() -> None:
+    assert LabelConfig.model_validate({"positive": 2, "negative": -1}) == LabelConfig(positive="2", negative="-1")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"features": ["a"], "exclude": ["b"]}, "two ways to say the same"),
+        ({"features": []}, "at least 1 item"),
+        ({"features": ["a", "a"]}, "names a column twice"),
+        ({"features": ["id"]}, "an ID is not a feature"),
+        ({"features": ["y"], "label": {"column": "y"}}, "a label is not a feature"),
+        ({"id": "x", "label": {"column": "x"}}, "same column"),
+        ({"label": {"positive": "Yes", "negative": " yes"}}, "a label needs two"),
+        ({"label": {"positive": "1", "negative": "1.0"}}, "a label needs two"),
+        ({"preprocessing": {"clip": [0.9, 0.1]}}, "0 <= lower < upper <= 1"),
+        ({"preprocessing": {"clip": [0.0, 1.5]}}, "0 <= lower < upper <= 1"),
+        ({"preprocessing": {"clip": [0.5, 0.5]}}, "0 <= lower < upper <= 1"),
+        ({"preprocessing": {"fill": "mode"}}, "'median', 'mean' or 'zero'"),
+        ({"lable": {}}, "Extra inputs"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        DatasetConfig.model_validate({"path": "table.csv", **settings})
+
+
+def test_a_label_value_is_the_same_however_it_is_written() -> None:
+    assert label_key("1") == label_key("1.0") == label_key(" 1e0 ") == label_key("+1")
+    assert label_key("Yes") == label_key("YES ")
+    assert label_key("-1") != label_key("1")
+    assert label_key("yes") != label_key("no")
