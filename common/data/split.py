@@ -1,0 +1,77 @@
+"""Which rows are held out, and which make a batch: drawn alike by both parties, from the job's seed.
+
+Nothing here is secret. Every order comes from the raw 64-bit stream of a Philox generator and
+a stable sort: numpy keeps the streams of its bit generators from version to version, but not
+what the methods of `Generator`, such as `permutation`, make of them.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.int64]
+
+
+class _Purpose(IntEnum):
+    """Keeps the orders for different purposes apart under one seed."""
+
+    HOLDOUT = 1
+    EPOCH = 2
+    CURVATURE = 3
+
+
+def _order(n_rows: int, seed: int, purpose: _Purpose, number: int) -> Rows:
+    key = np.array([seed, purpose << 48 | number], dtype=np.uint64)
+    return np.argsort(np.random.Philox(key=key).random_raw(n_rows), kind="stable").astype(np.int64)
+
+
+def holdout_split(n_rows: int, fraction: float, seed: int) -> tuple[Rows, Rows]:
+    """Cut rows 0 .. n_rows - 1 into training rows and round(fraction * n_rows) hold-out rows, each sorted."""
+    order = _order(n_rows, seed, _Purpose.HOLDOUT, 0)
+    n_holdout = round(fraction * n_rows)
+    return np.sort(order[n_holdout:]), np.sort(order[:n_holdout])
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The batches S of every epoch: the training rows 0 .. n_train - 1 in a new order, cut into equal parts.
+
+    There are n_train // batch of them, so that none is smaller than `batch`: the rest of a
+    division by `batch` could be a batch of a few rows, whose gradient would show too much of
+    them. Sizes differ by at most one.
+
+    Raises:
+        ValueError: there are fewer training rows than `batch`.
+    """
+
+    n_train: int
+    batch: int | Literal["all"]
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.batch != "all" and not 1 <= self.batch <= self.n_train:
+            raise ValueError(f"a batch of {self.batch} cannot be drawn from {self.n_train} rows")
+
+    @property
+    def count(self) -> int:
+        """Batches in an epoch."""
+        return 1 if self.batch == "all" else self.n_train // self.batch
+
+    def rows(self, epoch: int, index: int) -> Rows:
+        """The rows of batch `index`, from 0 up, of `epoch`, from 1 up; sorted."""
+        if epoch < 1 or not 0 <= index < self.count:
+            raise ValueError(f"there is no batch {index} of epoch {epoch}: an epoch has {self.count}")
+        if self.count == 1:
+            return np.arange(self.n_train, dtype=np.int64)
+        order = _order(self.n_train, self.seed, _Purpose.EPOCH, epoch)
+        return np.sort(np.array_split(order, self.count)[index])
+
+
+def subsample(n_train: int, size: int, seed: int, draw: int) -> Rows:
+    """Curvature batch S_H number `draw`, from 1 up: `size` different training rows, sorted."""
+    if draw < 1 or not 1 <= size <= n_train:
+        raise ValueError(f"draw {draw} of {size} rows out of {n_train} is not possible")
+    return np.sort(_order(n_train, seed, _Purpose.CURVATURE, draw)[:size])
