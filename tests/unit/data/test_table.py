@@ -1,0 +1,354 @@
+"""Reading a party's table, and what is said about one that cannot be used."""
+
+import gzip
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from common.config.dataset import DatasetConfig, LabelConfig
+from common.data.table import PartyTable, read_table
+from common.errors import DataError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def csv_table(folder: Path, text: str, **settings: Any) -> PartyTable:
+    path = folder / "table.csv"
+    path.write_text(text, encoding="utf-8")
+    return read_table(DatasetConfig.model_validate({"path": path, **settings}))
+
+
+def parquet_table(folder: Path, columns: dict[str, Any], **settings: Any) -> PartyTable:
+    path = folder / "table.parquet"
+    parquet.write_table(pa.table(columns), path)
+    return read_table(DatasetConfig.model_validate({"path": path, **settings}))
+
+
+def refusal(folder: Path, text: str, **settings: Any) -> str:
+    """The text of the error, which must be public whatever the table holds."""
+    with pytest.raises(DataError) as error:
+        csv_table(folder, text, **settings)
+    assert error.value.__cause__ is None
+    assert error.value.__suppress_context__ or error.value.__context__ is None
+    return str(error.value)
+
+
+# --- what is read
+
+
+def test_rows_come_in_canonical_order_with_ids_as_text(folder: Path) -> None:
+    table = csv_table(folder, "a,label,id,b\n1,1,9,0.5\n2,0,010,\n3,1,10,-1e3\n", label={})
+
+    assert table.ids == ["010", "10", "9"]
+    assert list(table.features.columns) == ["a", "b"]
+    assert (table.features.dtypes == np.float64).all()
+    np.testing.assert_array_equal(table.features, [[2, np.nan], [3, -1000], [1, 0.5]])
+    np.testing.assert_array_equal(table.labels, [-1, 1, 1])
+
+
+def test_compressed_and_parquet_tables_read_like_csv(folder: Path) -> None:
+    text = "id,label,a,b\n007,1,1.5,3\n12,0,,4\n"
+    (folder / "table.csv.gz").write_bytes(gzip.compress(text.encode()))
+
+    plain = csv_table(folder, text, label={})
+    packed = read_table(DatasetConfig(path=folder / "table.csv.gz", label=LabelConfig()))
+    columns = {"id": ["007", "12"], "label": [1, 0], "a": [1.5, None], "b": [3, 4]}
+    binary = parquet_table(folder, columns, label={})
+
+    for other in (packed, binary):
+        assert other.ids == plain.ids == ["007", "12"]
+        np.testing.assert_array_equal(other.features, plain.features)
+        np.testing.assert_array_equal(other.labels, plain.labels)
+
+
+def test_integer_ids_in_parquet_become_text(folder: Path) -> None:
+    table = parquet_table(folder, {"id": pa.array([20, 3], pa.int64()), "a": [1.0, 2.0]})
+
+    assert table.ids == ["20", "3"]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1, None, 0], pa.int8()),
+        pa.array([True, None, False]),
+        pa.array([Decimal("1.0"), None, Decimal("0.0")]),
+        pa.array(["1", "NA", " 0 "]),
+        pa.array(["1", None, "0"], pa.large_string()),
+        pa.array([1, None, 0], pa.int64()).dictionary_encode(),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_every_type_of_number_becomes_float(folder: Path, column: pa.Array) -> None:
+    table = parquet_table(folder, {"id": ["a", "b", "c"], "x": column})
+
+    np.testing.assert_array_equal(table.features["x"], [1, np.nan, 0])
+
+
+def test_integers_too_long_for_a_float_are_rounded(folder: Path) -> None:
+    table = parquet_table(folder, {"id": ["a"], "x": pa.array([2**60 + 1], pa.int64())})
+
+    assert table.features["x"].tolist() == [2.0**60]
+
+
+def test_a_number_after_many_integers_may_be_fractional(folder: Path) -> None:
+    lines = "".join(f"{row},{row}\n" for row in range(300_000))
+
+    table = csv_table(folder, f"id,a\n{lines}x,0.5\n")
+
+    assert len(table.ids) == 300_001
+    assert table.features["a"].iloc[-1] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("positive", "negative", "written"),
+    [
+        ("1", "0", ["1", "0", "1.0", "0.0", " 1", "00"]),
+        ("1", "-1", ["1", "-1", "+1", "-1.0", "1e0", "-1"]),
+        ("2", "1", ["2", "1", "2.", "1.", "2", "1"]),
+        ("Yes", "no", ["yes", "No", "YES", "no ", "Yes", "NO"]),
+        ("true", "false", ["True", "False", "true", "false", "TRUE", "FALSE"]),
+        ("NA", "null", ["NA", "null", "NA", "null", "NA", "null"]),
+    ],
+)
+def test_label_values_are_mapped_by_configuration(
+    folder: Path, positive: str, negative: str, written: list[str]
+) -> None:
+    lines = "".join(f"{row},0,{value}\n" for row, value in enumerate(written))
+
+    table = csv_table(folder, f"id,a,y\n{lines}", label={"column": "y", "positive": positive, "negative": negative})
+
+    np.testing.assert_array_equal(table.labels, [1, -1, 1, -1, 1, -1])
+
+
+@pytest.mark.parametrize("label", [[1, 0], [1.0, 0.0], ["1", "0"]])
+def test_label_types_in_parquet_are_alike(folder: Path, label: list[Any]) -> None:
+    table = parquet_table(folder, {"id": [1, 2], "label": label, "a": [1, 2]}, label={})
+
+    np.testing.assert_array_equal(table.labels, [1, -1])
+
+
+def test_features_are_chosen_by_name_or_by_exclusion(folder: Path) -> None:
+    text = "id,a,b,note,label\n1,1,2,x,1\n2,3,4,y,0\n"
+
+    chosen = csv_table(folder, text, label={}, features=["b", "a"])
+    left = csv_table(folder, text, label={}, exclude=["note", "b"])
+
+    assert list(chosen.features.columns) == ["a", "b"]
+    assert list(left.features.columns) == ["a"]
+
+
+def test_a_mark_of_a_spreadsheet_at_the_start_is_no_part_of_the_first_name(folder: Path) -> None:
+    assert csv_table(folder, "\ufeffid,a\n1,2\n").ids == ["1"]
+
+
+def test_a_value_may_span_lines(folder: Path) -> None:
+    assert csv_table(folder, 'id,a\n"x\ny",2\n').ids == ["x\ny"]
+
+
+def test_an_id_may_be_written_like_a_missing_value(folder: Path) -> None:
+    assert csv_table(folder, "id,a\nNA,2\nnull,3\n").ids == ["NA", "null"]
+
+
+# --- files
+
+
+def test_a_file_that_is_not_there_is_named(folder: Path) -> None:
+    for path in (folder / "gone.csv", folder):
+        with pytest.raises(DataError, match=f"there is no file {path}"):
+            read_table(DatasetConfig(path=path))
+
+
+def test_a_file_of_another_kind_is_refused(folder: Path) -> None:
+    (folder / "table.xlsx").write_bytes(b"")
+    with pytest.raises(DataError, match=r"must end in \.csv, \.csv\.gz or \.parquet"):
+        read_table(DatasetConfig(path=folder / "table.xlsx"))
+
+
+WHOLE = gzip.compress(b"id,a\n" + b"".join(b"%d,%d\n" % (row, row * row) for row in range(100_000)))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("empty.csv", b""),
+        ("blank.csv", b"\n\n"),
+        ("latin.csv", "id,a\nM\u00fcller,1\n".encode("latin-1")),
+        ("names.csv", "id,gr\u00f6\u00dfe\n1,1\n".encode("latin-1")),
+        ("plain.csv.gz", b"id,a\n1,2\n"),
+        ("cut.csv.gz", WHOLE[: len(WHOLE) // 2]),
+        ("text.parquet", b"id,a\n1,2\n"),
+        ("empty.parquet", b""),
+    ],
+)
+def test_a_damaged_file_is_refused(folder: Path, name: str, content: bytes) -> None:
+    (folder / name).write_bytes(content)
+
+    with pytest.raises(DataError, match="cannot be read as a") as error:
+        read_table(DatasetConfig(path=folder / name))
+
+    assert "ller" not in str(error.value)
+    assert error.value.__suppress_context__
+
+
+def test_a_table_without_rows_is_refused(folder: Path) -> None:
+    assert "has no rows" in refusal(folder, "id,a\n")
+
+
+def test_lines_of_another_length_are_counted(folder: Path) -> None:
+    message = refusal(folder, "id,a,b\n1,2,3\nsecret1,2\n3,4,5,6\n4,5,6\n")
+
+    assert "has 2 lines with more or fewer values" in message
+    assert "secret1" not in message
+    assert "2 lines" in refusal(folder, "id,a,b\n1,2,text\nsecret1,2\n3,4,5,6\n")
+
+
+# --- names of columns
+
+
+def test_a_missing_column_is_named_with_what_there_is(folder: Path) -> None:
+    message = refusal(folder, "customer_id,income\n1,2\n", id="custmer_id")
+
+    assert "`id` names a column 'custmer_id'" in message
+    assert "did you mean 'customer_id'?" in message
+    assert "'customer_id', 'income'" in message
+
+
+@pytest.mark.parametrize(
+    ("settings", "setting"),
+    [
+        ({"label": {"column": "y"}}, "label.column"),
+        ({"features": ["a", "y"]}, "features"),
+        ({"exclude": ["y"]}, "exclude"),
+    ],
+)
+def test_every_configured_name_must_exist(folder: Path, settings: dict[str, Any], setting: str) -> None:
+    assert f"`{setting}` names a column 'y' that does not exist" in refusal(folder, "id,a\n1,2\n", **settings)
+
+
+def test_a_wide_table_is_not_listed_whole(folder: Path) -> None:
+    names = [f"c{number}" for number in range(100)]
+
+    message = refusal(folder, f"{','.join(names)}\n")
+
+    assert "'c39' and 60 more" in message
+    assert "'c40'" not in message
+
+
+def test_another_separator_is_suspected(folder: Path) -> None:
+    assert "separated by commas?" in refusal(folder, "id;a;b\n1;2;3\n")
+
+
+def test_a_file_without_names_does_not_have_its_first_row_quoted(folder: Path) -> None:
+    for text in ("alice,0.5,7\nbob,1,2\n", "alice,7,7\n"):
+        message = refusal(folder, text)
+
+        assert "must hold the names of the columns" in message
+        assert "alice" not in message
+        assert "0.5" not in message
+
+
+def test_a_name_that_comes_twice_is_refused(folder: Path) -> None:
+    assert "several columns of the same name: 'a'" in refusal(folder, "id,a,b,a\n1,2,3,4\n")
+
+
+def test_a_column_without_a_name_is_refused(folder: Path) -> None:
+    assert "index=False" in refusal(folder, ",id,a\n0,1,2\n")
+
+
+def test_a_table_with_no_feature_left_is_refused(folder: Path) -> None:
+    assert "no feature is left" in refusal(folder, "id,label,a\n1,1,2\n2,0,3\n", label={}, exclude=["a"])
+
+
+# --- IDs
+
+
+def test_rows_without_an_id_are_counted(folder: Path) -> None:
+    assert "column 'id' has no ID in 2 of 3 rows" in refusal(folder, "id,a\nann,1\n,2\n  ,3\n")
+
+
+def test_repeated_ids_are_counted_and_not_named(folder: Path) -> None:
+    message = refusal(folder, "id,a\nann,1\nbob,2\nann,3\nann,4\n")
+
+    assert "column 'id' repeats an earlier ID in 2 of 4 rows" in message
+    assert "ann" not in message
+
+
+def test_fractional_ids_are_refused(folder: Path) -> None:
+    with pytest.raises(DataError, match="column 'id' is of a floating-point type"):
+        parquet_table(folder, {"id": [1.0, 2.0], "a": [1, 2]})
+
+
+def test_ids_that_are_lists_are_refused(folder: Path) -> None:
+    with pytest.raises(DataError, match="cannot be read as text"):
+        parquet_table(folder, {"id": [[1], [2]], "a": [1, 2]})
+
+
+def test_ids_missing_in_parquet_are_counted(folder: Path) -> None:
+    with pytest.raises(DataError, match="no ID in 1 of 2 rows"):
+        parquet_table(folder, {"id": ["x", None], "a": [1, 2]})
+
+
+# --- labels
+
+
+def test_rows_without_a_label_are_counted(folder: Path) -> None:
+    assert "column 'label' has no label in 1 of 3 rows" in refusal(folder, "id,a,label\n1,1,1\n2,2,\n3,3,0\n", label={})
+
+
+def test_other_label_values_are_counted_and_not_shown(folder: Path) -> None:
+    message = refusal(folder, "id,a,label\n1,1,1\n2,2,maybe\n3,3,0\n4,4,maybe\n", label={})
+
+    assert "column 'label' has another value than the two in 2 of 4 rows" in message
+    assert "expects '1' and '0'" in message
+    assert "maybe" not in message
+
+
+@pytest.mark.parametrize("value", ["0", "1"])
+def test_a_label_that_never_varies_is_refused_without_saying_which_it_is(folder: Path, value: str) -> None:
+    message = refusal(folder, f"id,a,label\n1,1,{value}\n2,2,{value}\n", label={})
+
+    assert "column 'label' holds only one of the two values: `label` expects '1' and '0'" in message
+
+
+# --- features
+
+
+def test_values_that_are_no_numbers_are_counted_and_not_shown(folder: Path) -> None:
+    message = refusal(folder, "id,a,job\nann,1,nurse\nbob,2,\ncid,3,4\ndan,4,baker\n")
+
+    assert "column 'job' has 2 values that are no numbers" in message
+    assert "exclude it" in message
+    assert not any(word in message for word in ("nurse", "baker", "ann", "bob"))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([0, None, 1], pa.timestamp("us")),
+        pa.array([[1.0], None, [2.0]]),
+        pa.array([{"x": 1}, None, {"x": 2}]),
+        pa.array(["u", None, "v"]).dictionary_encode(),
+        pa.array(["u", None, "v"]),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_types_that_are_no_numbers_are_refused(folder: Path, column: pa.Array) -> None:
+    with pytest.raises(DataError, match="column 'when' has 2 values that are no numbers"):
+        parquet_table(folder, {"id": [1, 2, 3], "when": column})
+
+
+def test_infinite_values_are_counted(folder: Path) -> None:
+    assert "column 'a' has 2 infinite values" in refusal(folder, "id,a\n1,inf\n2,3\n3,-inf\n")
+
+
+def test_a_column_without_any_value_is_refused(folder: Path) -> None:
+    assert "column 'b' has no value in any row: exclude it" in refusal(folder, "id,a,b\n1,1,\n2,2,NA\n")
