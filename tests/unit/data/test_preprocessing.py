@@ -1,0 +1,270 @@
+"""From features to training columns and back."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import StandardScaler
+
+from common.config.dataset import PreprocessingConfig
+from common.data.preprocessing import Preprocessing
+from common.errors import DataError
+
+PLAIN = PreprocessingConfig(clip=None, whiten=False)
+CONFIGS = [
+    PreprocessingConfig(),
+    PLAIN,
+    PreprocessingConfig(fill="mean", clip=(0.05, 0.9), whiten=False),
+    PreprocessingConfig(fill="zero", clip=None, whiten=True),
+]
+
+
+def features(n_rows: int = 400, n_features: int = 5, seed: int = 0, missing: float = 0.0) -> pd.DataFrame:
+    """Correlated columns of very different scales, some with a heavy tail."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n_rows, n_features)) @ rng.standard_normal((n_features, n_features))
+    X = X * 10.0 ** rng.integers(-3, 6, n_features) + 100 * rng.standard_normal(n_features)
+    X[:, 0] = np.exp(rng.standard_normal(n_rows) * 2)
+    X[rng.random(X.shape) < missing] = np.nan
+    return pd.DataFrame(X, columns=[f"f{j}" for j in range(n_features)])
+
+
+def rms(columns: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.sqrt(np.mean(columns**2, axis=0)))
+
+
+# --- the steps
+
+
+@pytest.mark.parametrize("fill", ["median", "mean"])
+def test_filling_and_standardising_are_those_of_scikit_learn(fill: str) -> None:
+    frame = features(missing=0.2)
+
+    columns = Preprocessing.fit(
+        frame, PreprocessingConfig.model_validate({"fill": fill, "clip": None, "whiten": False}), intercept=False
+    ).transform(frame)
+
+    expected = StandardScaler().fit_transform(SimpleImputer(strategy=fill).fit_transform(frame))
+    np.testing.assert_allclose(columns, expected, atol=1e-12)
+
+
+def test_a_missing_value_can_become_zero() -> None:
+    frame = pd.DataFrame({"a": [1.0, np.nan, 2.0]})
+
+    fitted = Preprocessing.fit(frame, PreprocessingConfig(fill="zero", clip=None, whiten=False), intercept=False)
+
+    np.testing.assert_allclose(fitted.transform(frame)[:, 0], (np.array([1, 0, 2]) - 1) / np.sqrt(2 / 3))
+
+
+def test_new_rows_are_filled_and_clipped_by_the_training_rows() -> None:
+    train = pd.DataFrame({"a": np.arange(101.0)})
+    fitted = Preprocessing.fit(train, PreprocessingConfig(clip=(0.1, 0.9), whiten=False), intercept=False)
+
+    columns = fitted.transform(pd.DataFrame({"a": [-1e9, np.nan, 1e9]}))
+
+    scale = np.arange(101.0).clip(10, 90).std()
+    np.testing.assert_allclose(columns[:, 0], np.array([-40, 0, 40]) / scale)
+
+
+def test_whitened_columns_are_orthogonal_with_mean_square_one() -> None:
+    frame = features(missing=0.1)
+
+    columns = Preprocessing.fit(frame, PreprocessingConfig(), intercept=True).transform(frame)
+
+    np.testing.assert_allclose(columns.T @ columns / len(frame), np.eye(6), atol=1e-9)
+
+
+def test_the_intercept_is_a_last_column_of_ones() -> None:
+    frame = features()
+
+    for config in CONFIGS:
+        columns = Preprocessing.fit(frame, config, intercept=True).transform(frame)
+        assert (columns[:, -1] == 1).all()
+
+
+def test_whitening_spans_the_standardised_columns() -> None:
+    frame = features()
+    Z = Preprocessing.fit(frame, PLAIN, intercept=False).transform(frame)
+    columns = Preprocessing.fit(frame, PreprocessingConfig(clip=None), intercept=False).transform(frame)
+
+    np.testing.assert_allclose(columns @ (columns.T @ Z) / len(Z), Z, atol=1e-10)
+
+
+def test_whitening_drops_a_dependent_column() -> None:
+    frame = features()
+    frame["sum"] = frame["f1"] - 3 * frame["f2"]
+
+    fitted = Preprocessing.fit(frame, PreprocessingConfig(clip=None), intercept=True)
+    columns = fitted.transform(frame)
+
+    assert fitted.n_columns == columns.shape[1] == 6
+    np.testing.assert_allclose(columns.T @ columns / len(frame), np.eye(6), atol=1e-9)
+
+
+def test_the_same_rows_give_the_same_columns_and_a_turned_sign_changes_none() -> None:
+    frame = features()
+    config = PreprocessingConfig(clip=None)
+    columns = Preprocessing.fit(frame, config, intercept=False).transform(frame)
+
+    again = Preprocessing.fit(frame.copy(), config, intercept=False).transform(frame)
+    reversed_rows = Preprocessing.fit(frame[::-1], config, intercept=False).transform(frame)
+
+    np.testing.assert_array_equal(columns, again)
+    np.testing.assert_allclose(columns, reversed_rows, atol=1e-9)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from(CONFIGS), st.booleans(), st.floats(0, 9), st.integers(3, 40))
+def test_no_training_column_has_a_mean_square_above_one(
+    seed: int, config: PreprocessingConfig, intercept: bool, nearness: float, n_rows: int
+) -> None:
+    """The width of a slot relies on it, however near to dependent the columns are."""
+    frame = features(n_rows, 3, seed)
+    noise = np.random.default_rng(seed).standard_normal(n_rows)
+    frame["near"] = frame["f1"] + frame["f1"].std() * 10**-nearness * noise
+    frame["offset"] = 1e9 + noise
+
+    columns = Preprocessing.fit(frame, config, intercept).transform(frame)
+
+    assert (rms(columns) ** 2).max() <= 1 + 1e-9
+
+
+# --- the way back
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("config", CONFIGS)
+def test_weights_of_features_give_the_same_scores_on_raw_rows(config: PreprocessingConfig, intercept: bool) -> None:
+    frame = features()
+    fitted = Preprocessing.fit(frame, config, intercept)
+    coef = np.random.default_rng(1).standard_normal(fitted.n_columns)
+    inside = frame
+    if config.clip is not None:
+        limits = frame.quantile(list(config.clip))
+        inside = frame[((frame >= limits.iloc[0]) & (frame <= limits.iloc[1])).all(axis=1)]
+
+    weights, constant = fitted.to_features(coef)
+
+    assert len(inside) > 50
+    np.testing.assert_allclose(inside.to_numpy() @ weights + constant, fitted.transform(inside) @ coef, atol=1e-9)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("config", CONFIGS)
+def test_penalty_is_the_square_of_the_standardised_weights(config: PreprocessingConfig, intercept: bool) -> None:
+    frame = features(missing=0.1)
+    fitted = Preprocessing.fit(frame, config, intercept)
+    coef = np.random.default_rng(2).standard_normal(fitted.n_columns)
+    Z = Preprocessing.fit(frame, config.model_copy(update={"whiten": False}), intercept=False).transform(frame)
+    scores = fitted.transform(frame) @ coef - (coef[-1] if intercept else 0)
+
+    beta = np.linalg.lstsq(Z, scores)[0]
+
+    np.testing.assert_allclose(fitted.to_standardised(coef), beta, atol=1e-9)
+    np.testing.assert_allclose(coef @ fitted.penalty @ coef, beta @ beta, rtol=1e-9)
+
+
+def test_whitening_does_not_change_a_penalised_optimum() -> None:
+    frame = features()
+    y = np.sign(frame["f1"].to_numpy() + 50 * np.random.default_rng(3).standard_normal(len(frame)))
+    scores = []
+    for config in (PLAIN, PreprocessingConfig(clip=None)):
+        fitted = Preprocessing.fit(frame, config, intercept=True)
+        X = fitted.transform(frame)
+        # The gradient of the Taylor loss and of lambda/2 ||beta||^2 is zero: (X'X/4n + lambda P) w = X'y/2n.
+        w = np.linalg.solve(X.T @ X / (4 * len(y)) + 0.1 * fitted.penalty, X.T @ y / (2 * len(y)))
+        scores.append(X @ w)
+
+    np.testing.assert_allclose(scores[0], scores[1], atol=1e-10)
+
+
+# --- state
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("config", CONFIGS)
+def test_state_goes_through_json_to_the_last_bit(config: PreprocessingConfig, intercept: bool) -> None:
+    frame = features(missing=0.1)
+    fitted = Preprocessing.fit(frame, config, intercept)
+
+    restored = Preprocessing.from_dict(json.loads(json.dumps(fitted.to_dict(), allow_nan=False)))
+
+    assert restored.to_dict() == fitted.to_dict()
+    assert restored.n_columns == fitted.n_columns
+    np.testing.assert_array_equal(restored.transform(frame), fitted.transform(frame))
+
+
+def test_columns_are_taken_by_name() -> None:
+    frame = features()
+    fitted = Preprocessing.fit(frame, PreprocessingConfig(), intercept=True)
+
+    shuffled = frame[["f3", "f0", "f4", "f2", "f1"]].assign(another="text")
+
+    np.testing.assert_array_equal(fitted.transform(shuffled), fitted.transform(frame))
+
+
+def test_a_column_that_is_gone_is_named() -> None:
+    fitted = Preprocessing.fit(features(), PreprocessingConfig(), intercept=True)
+
+    with pytest.raises(DataError, match="lacks columns that the model was fitted on: 'f1', 'f3'"):
+        fitted.transform(features().drop(columns=["f3", "f1"]))
+
+
+def test_no_rows_give_no_columns_to_score() -> None:
+    fitted = Preprocessing.fit(features(), PreprocessingConfig(), intercept=True)
+
+    assert fitted.transform(features().iloc[:0]).shape == (0, fitted.n_columns)
+
+
+# --- what cannot be fitted
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -1e15, 1e300])
+def test_a_constant_column_is_named(value: float) -> None:
+    frame = features().assign(same=value)
+
+    for config in CONFIGS:
+        with pytest.raises(DataError, match="column 'same' has the same value in all training rows: exclude it"):
+            Preprocessing.fit(frame, config, intercept=False)
+
+
+def test_a_column_that_filling_makes_constant_is_named() -> None:
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [0.0, np.nan, 0.0], "c": [5.0, 5.0, np.nan]})
+
+    with pytest.raises(DataError, match="each of the columns 'b', 'c' has the same value"):
+        Preprocessing.fit(frame, PLAIN, intercept=False)
+
+
+def test_a_column_that_clipping_makes_constant_is_told_apart() -> None:
+    frame = features().assign(rare=np.arange(400) == 7)
+
+    with pytest.raises(DataError, match=r"column 'rare' .* once clipped at the quantiles 0\.01 and 0\.99.* to null"):
+        Preprocessing.fit(frame, PreprocessingConfig(), intercept=False)
+    assert Preprocessing.fit(frame, PLAIN, intercept=False).n_columns == 6
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_column_without_a_value_in_the_training_rows_is_named(config: PreprocessingConfig) -> None:
+    with pytest.raises(DataError, match="column 'void' has no value in any training row"):
+        Preprocessing.fit(features().assign(void=np.nan), config, intercept=False)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("size", [1e160, 1.7e308, 1e-170])
+def test_values_that_cannot_be_squared_are_refused(config: PreprocessingConfig, size: float) -> None:
+    frame = features().assign(huge=np.linspace(-1, 1, 400) * size)
+
+    with pytest.raises(DataError, match="column 'huge' has values too large or too small"):
+        Preprocessing.fit(frame, config, intercept=False)
+
+
+def test_a_column_of_large_and_close_values_is_not_constant() -> None:
+    frame = pd.DataFrame({"time": 1.7e9 + np.arange(50.0)})
+
+    columns = Preprocessing.fit(frame, PLAIN, intercept=False).transform(frame)
+
+    np.testing.assert_allclose(rms(columns), 1)
