@@ -1,0 +1,124 @@
+"""A party's share of a job."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from common.config.dataset import DatasetConfig
+from common.config.job import JobConfig
+from common.data.block import PartyData, load_party_data
+from common.data.split import holdout_split
+from common.errors import ConfigError, DataError
+
+N_ROWS = 100
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Rows out of order, three features and a label that is feature `a`'s sign."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.standard_normal((N_ROWS, 3)), columns=["a", "b", "c"])
+    frame.insert(0, "id", rng.permutation([f"{row:04}" for row in range(N_ROWS)]))
+    frame["label"] = (frame["a"] > 0).astype(int)
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    return tmp_path / "table.csv"
+
+
+def load(path: Path, *, labelled: bool, dataset: dict[str, Any] | None = None, **job: Any) -> PartyData:
+    role: dict[str, Any] = {"label": {}} if labelled else {"exclude": ["label"]}
+    settings = DatasetConfig.model_validate({"path": path, **role, **(dataset or {})})
+    return load_party_data(settings, JobConfig.model_validate({"name": "j", "dataset": "d", **job}), labelled=labelled)
+
+
+def test_rows_are_split_as_the_seed_says_and_labels_stay_with_their_rows(path: Path) -> None:
+    data = load(path, labelled=True, dataset={"preprocessing": {"clip": None, "whiten": False}}, seed=5, holdout=0.3)
+    block = data.block
+    frame = pd.read_csv(path, dtype={"id": str}).sort_values("id")
+    train, holdout = holdout_split(N_ROWS, 0.3, 5)
+
+    assert data.ids == frame["id"].tolist()
+    a = frame["a"].to_numpy()
+    expected = (a - a[train].mean()) / a[train].std()
+    np.testing.assert_allclose(block.columns[:, 0], expected[train])
+    np.testing.assert_allclose(block.holdout_columns[:, 0], expected[holdout])
+    np.testing.assert_array_equal(block.labels, np.sign(a)[train])
+    np.testing.assert_array_equal(block.holdout_labels, np.sign(a)[holdout])
+
+
+def test_hold_out_rows_do_not_touch_what_is_fitted(path: Path) -> None:
+    before = load(path, labelled=True).block
+    frame = pd.read_csv(path, dtype={"id": str}).sort_values("id", ignore_index=True)
+    frame.loc[holdout_split(N_ROWS, 0.2, 0)[1], ["a", "b", "c"]] = 1e6
+    frame.to_csv(path, index=False)
+
+    after = load(path, labelled=True).block
+
+    assert after.preprocessing.to_dict() == before.preprocessing.to_dict()
+    np.testing.assert_array_equal(after.columns, before.columns)
+
+
+def test_both_parties_hold_the_same_rows(path: Path) -> None:
+    guest, host = load(path, labelled=True), load(path, labelled=False)
+
+    assert guest.ids == host.ids
+    assert len(guest.block.columns) == len(host.block.columns) == 80
+    assert len(guest.block.holdout_columns) == len(host.block.holdout_columns) == 20
+
+
+@pytest.mark.parametrize(
+    ("labelled", "intercept", "n_columns"), [(True, True, 4), (True, False, 3), (False, True, 3), (False, False, 3)]
+)
+def test_only_the_guest_adds_the_intercept_and_only_if_asked(
+    path: Path, labelled: bool, intercept: bool, n_columns: int
+) -> None:
+    block = load(path, labelled=labelled, intercept=intercept).block
+
+    assert block.columns.shape == (80, n_columns)
+    assert block.holdout_columns.shape == (20, n_columns)
+    assert block.penalty.shape == (n_columns, n_columns)
+    assert block.preprocessing.n_columns == n_columns
+
+
+def test_a_host_has_no_labels(path: Path) -> None:
+    block = load(path, labelled=False).block
+
+    assert block.labels is None
+    assert block.holdout_labels is None
+
+
+def test_a_job_may_hold_nothing_out(path: Path) -> None:
+    block = load(path, labelled=True, holdout=0).block
+
+    assert block.columns.shape == (100, 4)
+    assert block.holdout_columns.shape == (0, 4)
+
+
+def test_the_label_must_be_where_the_role_says(path: Path) -> None:
+    with pytest.raises(ConfigError, match="dataset 'd': the guest needs the labels"):
+        load(path, labelled=True, dataset={"label": None})
+    with pytest.raises(ConfigError, match="dataset 'd': a host has no labels"):
+        load(path, labelled=False, dataset={"label": {}, "exclude": []})
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_batch_larger_than_the_training_rows_is_refused(path: Path, labelled: bool) -> None:
+    with pytest.raises(DataError, match="batch of 81 needs at least 81 training rows, and there are 80: lower `batch`"):
+        load(path, labelled=labelled, algorithm={"name": "sgd"}, batch=81)
+
+    assert len(load(path, labelled=labelled, algorithm={"name": "sgd"}, batch=80).block.columns) == 80
+
+
+def test_a_curvature_batch_larger_than_the_training_rows_is_refused(path: Path) -> None:
+    with pytest.raises(DataError, match="curvature batch of 90 needs at least 90 training rows, and there are 80"):
+        load(path, labelled=True, algorithm={"name": "sqn", "curvature_batch": 90}, batch=10)
+
+
+def test_fewer_than_two_rows_a_column_are_refused(path: Path) -> None:
+    assert load(path, labelled=True, holdout=0.92).block.columns.shape == (8, 4)
+    with pytest.raises(DataError, match="training on 4 columns needs at least 8 training rows, and there are 7"):
+        load(path, labelled=True, holdout=0.93)
+    with pytest.raises(DataError, match="there are 0"):
+        load(path, labelled=False, holdout=0.999)
