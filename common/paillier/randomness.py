@@ -12,7 +12,7 @@ _PIECE = 8
 
 
 class NthResidues:
-    """Random n-th residues h^a modulo n^2, where r^n with a fresh r would cost twenty times as much.
+    """Random n-th residues h^a modulo n^2, where r^n with a fresh r would cost some fifteen times as much.
 
     Damgard, Jurik and Nielsen, "A generalization of Paillier's public-key system with applications
     to electronic voting" (2010): h = (-x^2)^n mod n^2 for a random x, and a of half the bits of n.
