@@ -1,0 +1,65 @@
+"""The files in configs/ are what a new user copies: they must load, and must show every option."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from common.config.job import Settings
+from common.config.load import load_job, load_process_config
+from common.protocol.messages import Role
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_the_demo_has_a_configuration_for_each_role(role: Role) -> None:
+    config = load_process_config(CONFIGS / f"demo/{role}.yaml", {})
+    assert config.role is role
+
+
+def test_the_demo_processes_agree_on_their_addresses() -> None:
+    configs = {role: load_process_config(CONFIGS / f"demo/{role}.yaml", {}) for role in Role}
+    for config in configs.values():
+        assert config.peers == {role: other.listen for role, other in configs.items() if role is not config.role}
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("jobs/*.yaml")), ids=lambda path: path.stem)
+def test_jobs_load_and_can_run_beside_each_other(path: Path) -> None:
+    assert load_job(path).name == path.stem
+
+
+@pytest.mark.parametrize(("path", "algorithm"), [("lbfgs", "lbfgs"), ("paper-sqn", "sqn"), ("sgd", "sgd")])
+def test_there_is_a_job_for_each_algorithm(path: str, algorithm: str) -> None:
+    assert load_job(CONFIGS / f"jobs/{path}.yaml").algorithm.name == algorithm
+
+
+def option_names(settings: BaseModel) -> Iterator[str]:
+    for name in type(settings).model_fields:
+        yield name
+        value = getattr(settings, name)
+        for inner in value.values() if isinstance(value, dict) else [value]:
+            if isinstance(inner, Settings):
+                yield from option_names(inner)
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("jobs/*.yaml")), ids=lambda path: path.stem)
+def test_jobs_show_every_option(path: Path) -> None:
+    text = path.read_text()
+    assert [name for name in option_names(load_job(path)) if f"{name}:" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("role", "means_nothing_there"),
+    [
+        (Role.HOST, ["label", "round_timeout"]),
+        (Role.GUEST, ["share_holdout_scores", "round_timeout"]),
+        (Role.COORDINATOR, ["datasets", "policy", "min_key_bits", "share_holdout_scores"]),
+    ],
+)
+def test_processes_show_every_option_that_means_something_there(role: Role, means_nothing_there: list[str]) -> None:
+    path = CONFIGS / f"demo/{role}.yaml"
+    text = path.read_text()
+    names = option_names(load_process_config(path, {}))
+    assert [name for name in names if f"{name}:" not in text] == means_nothing_there
