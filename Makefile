@@ -1,0 +1,59 @@
+# Everything runs in .venv, which the first command makes. Needs Python 3.11 or newer, make and gcc.
+#
+#     make demo                             uses the first python3 that is new enough
+#     make demo PYTHON=/opt/python3.13/bin/python3
+
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+SET_UP := $(VENV)/set-up
+PROTOS := $(wildcard protos/common/pb/v1/*.proto)
+# protoc finds its mypy plugins by the path.
+PROTOC = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iprotos
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format protos bench clean
+
+help: ## Show these lines
+	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
+
+demo: $(SET_UP) ## Train with three processes on this machine and show the result
+	$(BIN)/trilateral demo
+
+test: $(SET_UP) ## Run all tests
+	$(BIN)/pytest
+
+lint: $(SET_UP) ## Check style, types, and that the generated code is that of protos/
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	rm -rf build/protos
+	mkdir -p build/protos
+	$(PROTOC) --python_out=build/protos --grpc_python_out=build/protos \
+		--mypy_out=build/protos --mypy_grpc_out=build/protos $(PROTOS)
+	@diff -r -x __pycache__ build/protos/common/pb common/pb || \
+		{ echo "common/pb is not what protos/ generates: run make protos" >&2; exit 1; }
+
+format: $(SET_UP) ## Put the code into the project's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+protos: $(SET_UP) ## Generate common/pb from protos/
+	$(PROTOC) --python_out=. --grpc_python_out=. --mypy_out=. --mypy_grpc_out=. $(PROTOS)
+
+bench: $(SET_UP) ## Run the benchmarks
+	@for script in benchmarks/*.py; do echo "# $$script"; $(BIN)/python "$$script" || exit 1; done
+
+clean: ## Remove all that was made here, .venv included
+	rm -rf $(VENV) build dist demo-result *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(SET_UP): pyproject.toml constraints.txt
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "Python 3.11 or newer is needed, and '$(PYTHON)' is not that; name one: make PYTHON=/path/to/python3" >&2; \
+		exit 1; }
+	@echo "setting up $(VENV) ..."
+	@"$(PYTHON)" -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
