@@ -1,0 +1,100 @@
+"""What a training asks of the next round, what the round answers, and how a training ends.
+
+Vectors are float64 of shape (n_columns,): the columns of both parties, the host's first.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.protocol.messages import Batch, FloatVector
+
+WHOLE_SET = Batch(0)
+"""All training rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class RoundPlan:
+    """One round: move to w_k = w_{k-1} - step, then answer with an `Observation` at w_k."""
+
+    round: int
+    """From 1 up."""
+    step: FloatVector
+    """To subtract before the round's work; zeros in the first round."""
+    batch: Batch
+    gradient: bool
+    """False asks for the loss alone."""
+    direction: FloatVector | None
+    """s_t as it is, not scaled, in the rounds in which curvature is due."""
+    curvature_draw: int
+    """Which draw of S_H, from 1 up; 0 is S_H = S."""
+    note: str | None
+    """Public text for the log and the progress line, when something out of the ordinary was done."""
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """What the round's batch gives at w_k, the L2 penalty included in all of it."""
+
+    loss: float
+    gradient: FloatVector | None = None
+    curvature: FloatVector | None = None
+    """v_t, the Hessian of the curvature batch times the plan's direction."""
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all of it is; a training takes what is not for divergence."""
+        parts = (self.loss, self.gradient, self.curvature)
+        return all(bool(np.isfinite(part).all()) for part in parts if part is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class Conclusion:
+    """The training is over: a last step leads to its result."""
+
+    round: int
+    """One after the last."""
+    step: FloatVector
+    loss: float
+    """Taylor loss and penalty of the result on all training rows."""
+    epochs: int
+    converged: bool
+    """False if the most epochs were reached first."""
+    reason: str
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """The training has no result. The reason is public and says what to change."""
+
+    reason: str
+
+
+# --- inside the coordinator: a search speaks of points, `Training` turns them into steps
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """A point, and what a search wants to know there."""
+
+    point: FloatVector
+    batch: Batch
+    gradient: bool = True
+    direction: FloatVector | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A search's result; the fields are those of `Conclusion`."""
+
+    point: FloatVector
+    loss: float
+    epochs: int
+    converged: bool
+    reason: str
+
+
+Search = Generator[Probe, Observation | None, Found | GivenUp]
+"""Yields probes and is sent what they show: None if a value was out of range, so the round is void."""

@@ -1,0 +1,121 @@
+"""A whole training as the coordinator sees it: what each round does, from the start to the result.
+
+No keys, messages or clocks: observations go in, plans come out. The same observations give
+the same plans, so a training that was cut off is restored by observing again what it has seen.
+"""
+
+import numpy as np
+
+from common.config.job import JobConfig
+from common.protocol.messages import FloatVector
+from coordinator.full_batch_search import full_batch_search
+from coordinator.minibatch_search import minibatch_search
+from coordinator.optimisers.lbfgs import Lbfgs
+from coordinator.optimisers.sgd import Sgd
+from coordinator.optimisers.sqn import Sqn
+from coordinator.plan import Conclusion, Found, GivenUp, Observation, Probe, RoundPlan, Search
+
+
+class Training:
+    """Turns the points that a search asks about into rounds and steps.
+
+    It knows p = w - w_0 only, as the sum of the steps it gave out, in the same order and
+    arithmetic as the parties add them up.
+    """
+
+    def __init__(self, job: JobConfig, n_columns: int, n_batches: int) -> None:
+        """`n_columns` of both parties together; `n_batches` in an epoch, which is 1 for lbfgs.
+
+        Raises:
+            ValueError: for a count below 1, or several batches under lbfgs.
+        """
+        if n_columns < 1 or n_batches < 1:
+            raise ValueError("a training needs at least one column and one batch")
+        self.n_epochs = job.epochs
+        """The most epochs."""
+        self.epoch = 0
+        """The epoch under way, from 1 up; it stays at the last one while the result is chosen."""
+        self._job = job
+        self._search = _search(job, n_columns, n_batches)
+        self._position: FloatVector = np.zeros(n_columns)
+        self._round = 0
+        self._draws = 0
+        self._plan: RoundPlan | None = None
+
+    def begin(self) -> RoundPlan:
+        """Return the plan of round 1.
+
+        Raises:
+            ValueError: if the training has begun before.
+        """
+        if self._round > 0:
+            raise ValueError("the training has begun already")
+        return self._next_round(next(self._search))
+
+    def observe(self, observation: Observation | None) -> RoundPlan | Conclusion | GivenUp:
+        """Take what the round under way showed: None if a party's value was out of range.
+
+        Raises:
+            ValueError: before `begin`, after the end, or without what the plan asked for.
+        """
+        plan = self._plan
+        if plan is None:
+            raise ValueError("the training has not begun, or is over")
+        if observation is not None:
+            self._check(observation.gradient, asked=plan.gradient)
+            self._check(observation.curvature, asked=plan.direction is not None)
+        try:
+            probe = self._search.send(observation)
+        except StopIteration as end:
+            self._plan = None
+            return self._end(end.value)
+        return self._next_round(probe)
+
+    def _check(self, vector: FloatVector | None, asked: bool) -> None:
+        if asked and (vector is None or vector.shape != self._position.shape):
+            raise ValueError("the observation lacks a vector that the plan asks for, or has one of the wrong length")
+
+    def _next_round(self, probe: Probe) -> RoundPlan:
+        self._round += 1
+        self.epoch = max(self.epoch, probe.batch.epoch)
+        algorithm = self._job.algorithm
+        draw = 0
+        if probe.direction is not None and algorithm.name == "sqn" and algorithm.curvature_batch is not None:
+            draw = self._draws = self._draws + 1
+        self._plan = RoundPlan(
+            round=self._round,
+            step=self._step_to(probe.point),
+            batch=probe.batch,
+            gradient=probe.gradient,
+            direction=probe.direction,
+            curvature_draw=draw,
+            note=probe.note,
+        )
+        return self._plan
+
+    def _end(self, outcome: Found | GivenUp) -> Conclusion | GivenUp:
+        if isinstance(outcome, GivenUp):
+            return outcome
+        return Conclusion(
+            round=self._round + 1,
+            step=self._step_to(outcome.point),
+            loss=outcome.loss,
+            epochs=outcome.epochs,
+            converged=outcome.converged,
+            reason=outcome.reason,
+        )
+
+    def _step_to(self, point: FloatVector) -> FloatVector:
+        step = self._position - point
+        self._position = self._position - step
+        return step
+
+
+def _search(job: JobConfig, n_columns: int, n_batches: int) -> Search:
+    algorithm = job.algorithm
+    if algorithm.name == "lbfgs":
+        if n_batches != 1:
+            raise ValueError("lbfgs works on the whole training set, as one batch")
+        return full_batch_search(Lbfgs(n_columns, algorithm.memory), job)
+    optimiser = Sgd(algorithm) if algorithm.name == "sgd" else Sqn(algorithm)
+    return minibatch_search(optimiser, job, n_columns, n_batches)

@@ -1,0 +1,141 @@
+"""Plain numpy training, written on its own from the paper: the oracle of `Training` and of the whole system.
+
+Nothing is shared with the coordinator. The paper's equation (8) is the dense matrix, windows are
+slices of the list of all points, the full batch is textbook conjugate gradients. It knows no
+divergence: give it jobs that have none.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.config.job import JobConfig, Lbfgs, Sqn
+from common.protocol.messages import Batch
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+
+@dataclass
+class OracleResult:
+    coef: Array
+    loss: float
+    epochs: int
+    converged: bool
+    losses: list[float]
+    """sgd, sqn: of each round's batch. lbfgs: of the point known after each round."""
+
+
+@dataclass
+class Problem:
+    """Joined columns (n_samples, n_columns), labels in {-1, +1}, P of the penalty job.l2 / 2 w'Pw."""
+
+    job: JobConfig
+    columns: Array
+    labels: Array
+    penalty: Array
+    rows: Callable[[Batch], Rows]
+    n_batches: int
+    curvature_rows: Callable[[int], Rows] = field(default=lambda draw: np.arange(0))
+
+    def loss(self, w: Array, rows: Rows | slice = slice(None)) -> float:
+        margins = self.labels[rows] * (self.columns[rows] @ w)
+        return float(np.mean(np.log(2) - margins / 2 + margins**2 / 8) + self.job.l2 / 2 * w @ self.penalty @ w)
+
+    def hessian(self, rows: Rows | slice = slice(None)) -> Array:
+        X = self.columns[rows]
+        hessian: Array = X.T @ X / (4 * len(X)) + self.job.l2 * self.penalty
+        return hessian
+
+    def gradient(self, w: Array, rows: Rows | slice = slice(None)) -> Array:
+        X, y = self.columns[rows], self.labels[rows]
+        return self.hessian(rows) @ w - X.T @ y / (2 * len(X))
+
+    def optimum(self) -> Array:
+        optimum: Array = np.linalg.lstsq(self.hessian(), -self.gradient(np.zeros(self.columns.shape[1])), rcond=None)[0]
+        return optimum
+
+
+def dense_inverse_hessian(pairs: list[tuple[Array, Array]]) -> Array:
+    """H of equation (8), the pairs oldest first."""
+    s, v = pairs[-1]
+    identity = np.eye(len(s))
+    H: Array = (v @ s) / (v @ v) * identity
+    for s, v in pairs:
+        rho = 1 / (v @ s)
+        H = (identity - rho * np.outer(s, v)) @ H @ (identity - rho * np.outer(v, s)) + rho * np.outer(s, s)
+    return H
+
+
+def train(problem: Problem) -> OracleResult:
+    if isinstance(problem.job.algorithm, Lbfgs):
+        return _conjugate_gradients(problem)
+    return _minibatches(problem)
+
+
+def _minibatches(problem: Problem) -> OracleResult:
+    job, algorithm = problem.job, problem.job.algorithm
+    assert not isinstance(algorithm, Lbfgs)
+    visited: list[Array] = []  # w_k is visited[k - 1]
+    losses: list[float] = []
+    pairs: list[tuple[Array, Array]] = []
+    draws = 0
+    w = np.zeros(problem.columns.shape[1])
+    converged = False
+    for epoch in range(1, job.epochs + 1):
+        for index in range(problem.n_batches):
+            S = problem.rows(Batch(epoch, index))
+            visited.append(w)
+            k = len(visited)
+            losses.append(problem.loss(w, S))
+            rate = algorithm.learning_rate
+            H = np.eye(len(w))
+            if pairs:
+                H = dense_inverse_hessian(pairs)
+            elif isinstance(algorithm, Sqn) and algorithm.first_learning_rate is not None:
+                rate = algorithm.first_learning_rate
+            w = w - rate / (1 + algorithm.decay * k) ** 0.5 * H @ problem.gradient(w, S)
+            if isinstance(algorithm, Sqn) and k % algorithm.interval == 0 and k >= 2 * algorithm.interval:
+                L = algorithm.interval
+                s = sum(visited[k - L : k]) / L - sum(visited[k - 2 * L : k - L]) / L
+                assert isinstance(s, np.ndarray)
+                if not s.any():
+                    continue
+                S_H = S
+                if algorithm.curvature_batch is not None:
+                    draws += 1
+                    S_H = problem.curvature_rows(draws)
+                v = problem.hessian(S_H) @ s
+                if s @ v > 1e-12 * (s @ s):
+                    pairs = [*pairs, (s, v)][-algorithm.memory :]
+        means = np.mean(np.reshape(losses, (epoch, problem.n_batches)), axis=1)
+        if epoch > 1 and abs(means[-1] - means[-2]) < job.tolerance:
+            converged = True
+            break
+    mean = np.mean(visited[-problem.n_batches :], axis=0)
+    coef = min((w, mean), key=problem.loss)
+    return OracleResult(coef, problem.loss(coef), epoch, converged, losses)
+
+
+def _conjugate_gradients(problem: Problem) -> OracleResult:
+    job, Q = problem.job, problem.hessian()
+    w = np.zeros(len(Q))
+    r = -problem.gradient(w)
+    p = r
+    losses = [problem.loss(w)]
+    least_curvature = np.inf
+    converged = False
+    for _ in range(2, job.epochs + 1):
+        alpha = (r @ r) / (p @ Q @ p)
+        least_curvature = min(least_curvature, float((p @ Q @ p) / (p @ p)))
+        w = w + alpha * p
+        after = r - alpha * Q @ p
+        p = after + (after @ after) / (r @ r) * p
+        r = after
+        losses.append(problem.loss(w))
+        if (r @ r) / least_curvature / 2 <= job.tolerance:
+            converged = True
+            break
+    return OracleResult(w, problem.loss(w), len(losses), converged, losses)
