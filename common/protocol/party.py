@@ -1,0 +1,283 @@
+"""What the host and the guest have in common: place in the rounds, streams in, sealed results out."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from gmpy2 import mpz
+from numpy.typing import NDArray
+
+from common.config.job import JobConfig
+from common.data.block import PartyData
+from common.data.split import Batches, subsample
+from common.errors import DataError, OutOfRangeError, ProtocolError
+from common.paillier.cipher import PackedCipher, PartyCipher, Product
+from common.paillier.fixed_point import encode
+from common.paillier.keys import PublicKey, check_ciphertexts
+from common.paillier.reference import ReferenceCipher
+from common.protocol.messages import (
+    Batch,
+    BeginRound,
+    Envelope,
+    FinishJob,
+    FloatVector,
+    Kind,
+    Message,
+    OutOfRange,
+    Result,
+    Role,
+    RoundKey,
+    VectorPiece,
+)
+from common.protocol.phases import Phase, no_phase
+from common.protocol.scales import VALUE_BITS, RoundScale, encode_columns, round_scale
+
+PIECE = 512
+"""Ciphertexts that travel and are worked on together: 256 KiB under a 2048-bit key."""
+
+
+@dataclass
+class Incoming:
+    """A vector that this round waits for: how far it has come, and what to do with the next piece."""
+
+    total: int
+    take: Callable[[VectorPiece], Iterator[Envelope]]
+    received: int = 0
+
+
+class PartyMachine:
+    """One party's state machine, less what only the host or only the guest does.
+
+    Args:
+        job: the job's settings, the same for all three.
+        data: this party's rows, in canonical order, preprocessed.
+        public_key: the job's key, already checked.
+        phase: names the kinds of work, for whoever holds a clock.
+
+    Raises:
+        DataError: if a training column's mean square exceeds 1, on which the slot bound rests.
+        ConfigError: if the key has no room for the job's slots.
+    """
+
+    role: Role
+    peer: Role
+
+    def __init__(self, job: JobConfig, data: PartyData, public_key: PublicKey, *, phase: Phase = no_phase) -> None:
+        block = data.block
+        if block.columns.size and np.max(np.mean(np.square(block.columns), axis=0)) > 1 + 1e-6:
+            raise DataError("a training column's mean square exceeds 1: standardise the columns")
+        self._job = job
+        self._ids = data.ids
+        self._block = block
+        self._columns = block.columns
+        self._fixed_columns = encode_columns(block.columns)
+        self._n_train: int = block.columns.shape[0]
+        self._n_columns: int = block.columns.shape[1]
+        self._batches = Batches(self._n_train, job.batch, job.seed)
+        self._phase = phase
+        self._public_key = public_key
+        self._cipher: PartyCipher = (
+            ReferenceCipher(public_key) if job.cipher == "reference" else PackedCipher(public_key)
+        )
+        self._coef: FloatVector = np.zeros(self._n_columns)
+        self._key = RoundKey(0, 0)
+        self._incoming: dict[Kind, Incoming] = {}
+        self._early: list[VectorPiece] = []
+        self._finished = False
+        self._randomizers_per_round = self._count_randomizers()
+
+    @property
+    def coef(self) -> FloatVector:
+        """This party's part of w, shape (n_columns,), in training units."""
+        return self._coef.copy()
+
+    def start(self) -> Iterator[Envelope]:
+        """Nothing, unless the role speaks first."""
+        yield from ()
+
+    def handle(self, sender: Role, message: Message) -> Iterator[Envelope]:
+        """See `Machine.handle`."""
+        match message:
+            case BeginRound() if sender is Role.COORDINATOR:
+                yield from self._begin_round(message)
+            case VectorPiece() if sender is self.peer:
+                yield from self._take_piece(message)
+            case FinishJob() if sender is Role.COORDINATOR:
+                if not self._finished:
+                    self._apply(message.round, message.step)
+                    self._finished = True
+                    yield from self._finish(message)
+            case _:
+                yield from self._handle_own(sender, message)
+
+    def prepare(self) -> bool:
+        """Make randomness for the next round's ciphertexts while there is nothing else to do."""
+        with self._phase("prepare"):
+            return not self._finished and self._cipher.prepare(self._randomizers_per_round)
+
+    # --- what the roles add
+
+    def _handle_own(self, sender: Role, message: Message) -> Iterator[Envelope]:
+        raise ProtocolError(f"the {self.role} does not take a {type(message).__name__} from the {sender}")
+
+    def _work(self, begin: BeginRound) -> Iterator[Envelope]:
+        raise NotImplementedError
+
+    def _finish(self, finish: FinishJob) -> Iterator[Envelope]:
+        raise NotImplementedError
+
+    # --- the place in the rounds
+
+    def _begin_round(self, begin: BeginRound) -> Iterator[Envelope]:
+        if begin.key <= self._key or self._finished:
+            return
+        self._apply(begin.key.round, begin.step)
+        self._key = begin.key
+        self._incoming = {}
+        early = [piece for piece in self._early if piece.key == begin.key]
+        self._early = [piece for piece in self._early if piece.key > begin.key]
+        try:
+            yield from self._work(begin)
+            for piece in early:
+                yield from self._receive(piece)
+        except OutOfRangeError:
+            yield from self._declare_void()
+
+    def _apply(self, round_number: int, step: FloatVector) -> None:
+        """w_k = w_{k-1} - g~_{k-1}: once a round, whatever the number of attempts."""
+        if round_number == self._key.round:
+            return
+        if round_number != self._key.round + 1 or step.shape != self._coef.shape:
+            raise ProtocolError(
+                f"the {self.role} is at round {self._key.round} with {self._n_columns} columns"
+                f" and was sent a step of {step.size} for round {round_number}"
+            )
+        self._coef = self._coef - step
+
+    def _declare_void(self) -> Iterator[Envelope]:
+        self._incoming = {}
+        yield Envelope(Role.COORDINATOR, OutOfRange(self._key))
+
+    # --- vectors in
+
+    def _take_piece(self, piece: VectorPiece) -> Iterator[Envelope]:
+        if piece.key > self._key:
+            self._keep_early(piece)
+        elif piece.key == self._key:
+            try:
+                yield from self._receive(piece)
+            except OutOfRangeError:
+                yield from self._declare_void()
+
+    def _keep_early(self, piece: VectorPiece) -> None:
+        """The peer has begun a round that this party has not heard of yet: at most the next one."""
+        if any((early.key, early.kind, early.offset) == (piece.key, piece.kind, piece.offset) for early in self._early):
+            return
+        held = sum(len(early.ciphertexts) for early in self._early if early.key == piece.key)
+        # At most one ciphertext a sample in each of two vectors, and the sum of squares.
+        if piece.key.round > self._key.round + 1 or held + len(piece.ciphertexts) > 2 * self._n_train + 1:
+            raise ProtocolError(f"the {self.peer} is too far ahead, at round {piece.key.round}")
+        self._early = [early for early in self._early if early.key >= piece.key] + [piece]
+
+    def _receive(self, piece: VectorPiece) -> Iterator[Envelope]:
+        incoming = self._incoming.get(piece.kind)
+        if incoming is None or piece.offset < incoming.received:
+            return  # of a round declared void, or sent again
+        if piece.total != incoming.total or piece.offset != incoming.received:
+            raise ProtocolError(
+                f"the {self.peer} sent ciphertexts {piece.offset} of {piece.total} of {piece.kind}"
+                f" where {incoming.received} of {incoming.total} was due"
+            )
+        if incoming.received + len(piece.ciphertexts) > incoming.total:
+            raise ProtocolError(f"the {self.peer} sent more ciphertexts of {piece.kind} than announced")
+        with self._phase("check"):
+            check_ciphertexts(self._public_key, piece.ciphertexts)
+        incoming.received += len(piece.ciphertexts)
+        yield from incoming.take(piece)
+
+    # --- vectors out
+
+    def _pieces(
+        self, kind: Kind, values: NDArray[np.int64], scale: RoundScale, make: Callable[[list[mpz]], list[mpz]]
+    ) -> Iterator[Envelope]:
+        """To the peer, a packed vector; each piece leaves before the next is made."""
+        total = scale.layout.n_groups(len(values))
+        slots = scale.layout.slots
+        for offset in range(0, total, PIECE):
+            with self._phase("encrypt"):
+                ciphertexts = make(scale.layout.pack(values[offset * slots : (offset + PIECE) * slots]))
+            yield Envelope(self.peer, VectorPiece(self._key, kind, offset, total, ciphertexts))
+
+    def _sealed(
+        self, kind: Kind, ciphertexts: Sequence[mpz], own_terms: Sequence[int], scale: RoundScale
+    ) -> Iterator[Envelope]:
+        """To the coordinator: own terms added, everything outside the readable slot masked, re-randomised."""
+        layout = scale.layout
+        scale.check_terms(own_terms)
+        with self._phase("seal"):
+            added = [layout.place(term) + layout.mask() for term in own_terms]
+            sealed = self._cipher.rerandomise(self._cipher.add_plaintexts(ciphertexts, added))
+        for offset in range(0, len(sealed), PIECE):
+            piece = VectorPiece(self._key, kind, offset, len(sealed), sealed[offset : offset + PIECE])
+            yield Envelope(Role.COORDINATOR, piece)
+
+    def _accumulate(self, product: Product, ciphertexts: Sequence[mpz]) -> None:
+        with self._phase("product"):
+            product.update(ciphertexts)
+
+    def _penalty_terms(self, coef: FloatVector, scale: RoundScale) -> list[int]:
+        """4 m lambda P coef at the scale of an inner product, so that the mean of d' x / 4 gains lambda P coef."""
+        gradient = 4 * scale.n_samples * self._job.l2 * (self._block.penalty @ coef)
+        return self._fixed(gradient, scale.product_fraction_bits)
+
+    def _penalty_loss(self) -> float:
+        """lambda/2 w'Pw, in units of the loss."""
+        return 0.5 * self._job.l2 * float(self._coef @ self._block.penalty @ self._coef)
+
+    @staticmethod
+    def _fixed(values: FloatVector, fraction_bits: int) -> list[int]:
+        """Own terms in fixed point, as exact integers: they may exceed int64."""
+        if not np.all(np.isfinite(values)):
+            raise OutOfRangeError("the penalty or the loss is not finite")
+        return [round(float(value) * 2**fraction_bits) for value in values]
+
+    def _result(self, finish: FinishJob, holdout_scores: FloatVector | None = None) -> Envelope:
+        """For the process around the machine, which makes a model file of it."""
+        self._incoming, self._early = {}, []
+        rounds = finish.round - 1
+        result = Result(self.coef, finish.loss, rounds, finish.epochs, finish.reason, holdout_scores)
+        return Envelope(self.role, result)
+
+    # --- batches
+
+    def _rows(self, batch: Batch) -> NDArray[np.int64]:
+        if batch.epoch == 0:
+            return np.arange(self._n_train)
+        return self._batches.rows(batch.epoch, batch.index)
+
+    def _curvature_rows(self, begin: BeginRound) -> NDArray[np.int64]:
+        """S_H: the round's own batch, or a draw of its own."""
+        size = getattr(self._job.algorithm, "curvature_batch", None)
+        if begin.curvature_draw == 0 or size is None:
+            return self._rows(begin.batch)
+        return subsample(self._n_train, size, self._job.seed, begin.curvature_draw)
+
+    def _scale(self, rows: NDArray[np.int64]) -> RoundScale:
+        return round_scale(self._job, len(rows), self._n_train)
+
+    def _scores(self, rows: NDArray[np.int64], coef: FloatVector) -> FloatVector:
+        """U = w.x, or with s in the place of w the change of the score; shape (len(rows),)."""
+        return self._columns[rows] @ coef
+
+    def _encode(self, values: FloatVector, scale: RoundScale) -> NDArray[np.int64]:
+        return encode(values, scale.value_fraction_bits, VALUE_BITS)
+
+    def _count_randomizers(self) -> int:
+        """Ciphertexts that a round encrypts or re-randomises, curvature included where it can be due."""
+        rows = self._rows(Batch(1))
+        groups, columns = self._scale(rows).layout.n_groups(len(rows)), self._n_columns
+        if self._job.algorithm.name == "sqn":
+            size = self._job.algorithm.curvature_batch or len(rows)
+            groups += round_scale(self._job, size, self._n_train).layout.n_groups(size)
+            columns += self._n_columns
+        return groups + columns + 1

@@ -1,0 +1,117 @@
+"""Fixed-point scales and slot widths of a round, from public sizes alone.
+
+A slot must hold any coefficient of the packed product, whatever the data: rule 3 of the
+protocol forbids a scale that tells something about private values. So all is derived from
+the key's bits, the samples of the batch and those of the training set.
+
+The bound. Each party keeps its part of d' = u_A + u_B - 2y within 2^VALUE_BITS, so
+|d'| <= 2^(VALUE_BITS + 1). A training column has mean square at most 1 over the n training
+samples, so over a batch of m samples sum |x| <= sqrt(m n) (Cauchy-Schwarz), which is far
+below m max|x|. Every coefficient of the product, complete or partial, is a sum of terms d' x
+in which each x occurs at most once, hence
+
+    |coefficient| <= 2^(VALUE_BITS + 1) sqrt(m n)     (times the two scales)
+
+One bit covers the rounding of x, one the party's own additions (its penalty), one the sign.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.config.job import JobConfig
+from common.errors import ConfigError, OutOfRangeError
+from common.paillier.packing import MASK_BITS, SlotLayout
+
+VALUE_BITS = 9
+"""Each party's |u| (and |u - 2y|) is at most 2^9 = 512; beyond that training has diverged."""
+
+COLUMN_FRACTION_BITS = 20
+"""x is rounded to 2^-20, so a whitened column is off by 3e-7 root mean square."""
+
+LOSS_COLUMN_FRACTION_BITS = COLUMN_FRACTION_BITS - 4
+"""For the loss the guest multiplies by 2 (u_B - 2y), whose mean may then be 16 times a column's."""
+
+LEAST_VALUE_FRACTION_BITS = 20
+"""u, d' and h keep at least this resolution; k is the largest that leaves it."""
+
+MOST_VALUE_FRACTION_BITS = 30
+"""More would buy nothing, and 2^(10 + 30) stays well inside int64."""
+
+_SPARE_BITS = 3  # the rounding of x, the party's own additions, the sign
+
+
+@dataclass(frozen=True)
+class RoundScale:
+    """How the vectors of one batch are coded: the slots, and the fraction bits of the values in them."""
+
+    layout: SlotLayout
+    value_fraction_bits: int
+    """Of u, d' and h."""
+    n_samples: int
+    """m, the samples of the batch."""
+
+    @property
+    def product_fraction_bits(self) -> int:
+        """Of an inner product with a column."""
+        return self.value_fraction_bits + COLUMN_FRACTION_BITS
+
+    @property
+    def loss_fraction_bits(self) -> int:
+        """Of the sum of d'^2 that the loss is made from."""
+        return self.value_fraction_bits + LOSS_COLUMN_FRACTION_BITS
+
+    @property
+    def term_limit(self) -> int:
+        """The most that a party may add to a readable slot on its own: an eighth of the signed range.
+
+        With it the gradient's slot, data below 2^(b-2) plus a penalty, stays below 2^(b-1). So does the
+        loss's: sum d'^2 <= 2 (sum u_A^2 + sum (u_B - 2y)^2) <= 4/16 2^b, plus two penalties of 1/16.
+        """
+        return 1 << (self.layout.slot_bits - 4)
+
+    def column_mass_limit(self, n_train: int) -> int:
+        """The most that sum |x| of a fixed-point column may be over this batch; see the module's bound."""
+        return 1 << (_mass_bits(self.n_samples, n_train) + COLUMN_FRACTION_BITS + 1)
+
+    def check_terms(self, terms: Sequence[int]) -> None:
+        """Refuse terms of a party's own that a readable slot may not take.
+
+        Raises:
+            OutOfRangeError: if one exceeds `term_limit`.
+        """
+        if any(abs(term) > self.term_limit for term in terms):
+            raise OutOfRangeError("a party's own part of the penalty or of the loss leaves its range")
+
+
+def round_scale(job: JobConfig, n_samples: int, n_train: int) -> RoundScale:
+    """The scale of a batch of `n_samples` out of `n_train`.
+
+    Raises:
+        ConfigError: if the key is too short for `job.slots` samples in one ciphertext.
+    """
+    fixed = VALUE_BITS + 1 + COLUMN_FRACTION_BITS + _mass_bits(n_samples, n_train) + _SPARE_BITS
+    # A plaintext must stay below n/2, that is below 2^(key_bits - 2).
+    room = job.key_bits - 3 - MASK_BITS
+    least = fixed + LEAST_VALUE_FRACTION_BITS
+    most_slots = (room // least + 1) // 2
+    slots = 1 if job.cipher == "reference" else job.slots or most_slots
+    if not 1 <= slots <= most_slots:
+        raise ConfigError(
+            f"a {job.key_bits}-bit key has room for {most_slots} slots of {least} bits at a batch of {n_samples}"
+            f" samples: lower `slots`, leave it out, or raise `key_bits`"
+        )
+    fraction = min(room // (2 * slots - 1) - fixed, MOST_VALUE_FRACTION_BITS)
+    return RoundScale(SlotLayout(fixed + fraction, slots), fraction, n_samples)
+
+
+def encode_columns(columns: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Training columns in fixed point, int64 of the same shape."""
+    return np.rint(columns * 2.0**COLUMN_FRACTION_BITS).astype(np.int64)
+
+
+def _mass_bits(n_samples: int, n_train: int) -> int:
+    """ceil(log2 sqrt(m n)), in integers so that every machine agrees."""
+    return ((n_samples * n_train - 1).bit_length() + 1) // 2

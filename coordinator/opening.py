@@ -1,0 +1,103 @@
+"""What the coordinator reads of one round: slots out of masked ciphertexts, means out of slots."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from gmpy2 import mpz
+
+from common.errors import ProtocolError
+from common.protocol.messages import FloatVector, Kind, Role, VectorPiece
+from common.protocol.scales import RoundScale
+from coordinator.plan import Observation, RoundPlan
+
+PARTIES = (Role.HOST, Role.GUEST)
+"""The order of the columns in every joint vector."""
+
+LARGEST_DIRECTION = 0.25
+"""||s_t|| as the parties get it: |h| = |s.x| <= ||x||/4 stays in range for every row up to norm 2048."""
+
+Decrypt = Callable[[Sequence[mpz]], list[mpz]]
+"""Checks ciphertexts and opens them; signed plaintexts."""
+
+
+@dataclass
+class _Vector:
+    total: int
+    scale: RoundScale
+    slots: list[int]
+
+
+class RoundOpening:
+    """Collects the answers to one attempt at a round, and makes the optimiser's observation of them.
+
+    Args:
+        plan: what was asked.
+        n_columns: of each party.
+        scale: of the round's batch.
+        curvature_scale: of S_H; the same as `scale` where S_H = S.
+    """
+
+    def __init__(
+        self, plan: RoundPlan, n_columns: dict[Role, int], scale: RoundScale, curvature_scale: RoundScale
+    ) -> None:
+        self._scale = scale
+        self._curvature_scale = curvature_scale
+        self._direction_scale = None if plan.direction is None else direction_scale(plan.direction)
+        self._gradient = plan.gradient
+        self._vectors = {(Role.GUEST, Kind.LOSS): _Vector(1, scale, [])}
+        for party in PARTIES:
+            if plan.gradient:
+                self._vectors[party, Kind.GRADIENT] = _Vector(n_columns[party], scale, [])
+            if plan.direction is not None:
+                self._vectors[party, Kind.CURVATURE_PRODUCT] = _Vector(n_columns[party], curvature_scale, [])
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything asked for is there."""
+        return all(len(vector.slots) == vector.total for vector in self._vectors.values())
+
+    def take(self, sender: Role, piece: VectorPiece, decrypt: Decrypt) -> None:
+        """Open the next ciphertexts of a vector; those that were opened before are ignored.
+
+        Raises:
+            ProtocolError: if this round does not expect them.
+            BadCiphertextError: from `decrypt`.
+        """
+        vector = self._vectors.get((sender, piece.kind))
+        if vector is None or piece.total != vector.total:
+            due = 0 if vector is None else vector.total
+            raise ProtocolError(f"the {sender} sent {piece.total} ciphertexts of {piece.kind} where {due} are due")
+        opened = len(vector.slots)
+        if piece.offset < opened:
+            return
+        if piece.offset != opened or opened + len(piece.ciphertexts) > vector.total:
+            raise ProtocolError(f"the {sender} sent ciphertexts of {piece.kind} out of order")
+        vector.slots += [vector.scale.layout.read(plaintext) for plaintext in decrypt(piece.ciphertexts)]
+
+    def observation(self) -> Observation:
+        """The batch's loss, g and v_t: equations (3), (4) and (6) of the paper, put right."""
+        (squares,) = self._vectors[Role.GUEST, Kind.LOSS].slots
+        # 8 loss = 8 log 2 - 4 + mean d'^2, since (u - 2y)^2 = u^2 - 4 y u + 4.
+        mean_square = math.ldexp(float(squares), -self._scale.loss_fraction_bits) / self._scale.n_samples
+        gradient = self._mean(Kind.GRADIENT, self._scale) if self._gradient else None
+        curvature = None
+        if self._direction_scale is not None:
+            curvature = self._mean(Kind.CURVATURE_PRODUCT, self._curvature_scale) / self._direction_scale
+        return Observation(math.log(2) - 0.5 + mean_square / 8, gradient, curvature)
+
+    def _mean(self, kind: Kind, scale: RoundScale) -> FloatVector:
+        """1/(4m) of the inner products: d = d'/4 in the gradient, the Hessian's own 1/4 in v."""
+        slots = [slot for party in PARTIES for slot in self._vectors[party, kind].slots]
+        products = np.ldexp(np.array(slots, dtype=np.float64), -scale.product_fraction_bits)
+        return products / (4 * scale.n_samples)
+
+
+def direction_scale(direction: FloatVector) -> float:
+    """The power of two that brings ||s_t|| into (1/8, 1/4], so that h keeps its precision as s shrinks."""
+    norm = float(np.linalg.norm(direction))
+    if norm == 0:
+        return 1.0
+    mantissa, exponent = math.frexp(norm)  # norm = mantissa 2^exponent, mantissa in [1/2, 1)
+    return math.ldexp(LARGEST_DIRECTION, 1 - exponent if mantissa == 0.5 else -exponent)

@@ -1,0 +1,191 @@
+"""The guest party's state machine: B of the paper, who has features and the labels."""
+
+from collections.abc import Iterator
+from secrets import token_bytes
+
+import numpy as np
+from gmpy2 import mpz
+
+from common.config.job import JobConfig
+from common.data.block import PartyData
+from common.data.ids import NONCE_BYTES, check_id_digest, id_digest
+from common.errors import DataError, OutOfRangeError, ProtocolError
+from common.paillier.fixed_point import encode
+from common.paillier.keys import PublicKey
+from common.protocol.messages import (
+    BeginRound,
+    Envelope,
+    Finished,
+    FinishJob,
+    FloatVector,
+    HoldoutScores,
+    IdChallenge,
+    IdConfirmation,
+    IdProof,
+    Kind,
+    Message,
+    Ready,
+    Role,
+    VectorPiece,
+)
+from common.protocol.party import Incoming, PartyMachine
+from common.protocol.phases import Phase, no_phase
+from common.protocol.scales import LOSS_COLUMN_FRACTION_BITS, VALUE_BITS, RoundScale
+
+
+class GuestMachine(PartyMachine):
+    """Receives [u_A], sends [d], and sends X_B^T [d] and the loss to the coordinator.
+
+    [d] is [u_A] plus the guest's own u_B - 2y, re-randomised: without fresh randomness the
+    host could divide it by [u_A] and read u_B - 2y in clear, since (1+n)^m = 1 + m n.
+    """
+
+    role = Role.GUEST
+    peer = Role.HOST
+
+    def __init__(self, job: JobConfig, data: PartyData, public_key: PublicKey, *, phase: Phase = no_phase) -> None:
+        super().__init__(job, data, public_key, phase=phase)
+        if data.block.labels is None or data.block.holdout_labels is None:
+            raise DataError("the guest's table has no label")
+        self._labels = data.block.labels
+        self._nonce = token_bytes(NONCE_BYTES)
+        self._squares: mpz | None = None
+        self._loss_product: mpz | None = None
+        self._holdout: list[HoldoutScores] = []
+        self._conclusion: FinishJob | None = None
+
+    def start(self) -> Iterator[Envelope]:
+        """Ask the host to prove that it holds the same IDs."""
+        yield Envelope(Role.HOST, IdChallenge(self._nonce, len(self._ids)))
+
+    def _handle_own(self, sender: Role, message: Message) -> Iterator[Envelope]:
+        match message:
+            case IdProof() if sender is Role.HOST:
+                yield from self._check_proof(message)
+            case HoldoutScores() if sender is Role.HOST:
+                yield from self._take_holdout(message)
+            case _:
+                yield from super()._handle_own(sender, message)
+
+    def _check_proof(self, proof: IdProof) -> Iterator[Envelope]:
+        nonces = self._nonce, proof.nonce
+        check_id_digest(proof.digest, self._ids, *nonces, Role.HOST)
+        yield Envelope(Role.HOST, IdConfirmation(id_digest(self._ids, *nonces, Role.GUEST)))
+        yield Envelope(Role.COORDINATOR, Ready(self._n_train, self._n_columns))
+
+    # --- a round
+
+    def _work(self, begin: BeginRound) -> Iterator[Envelope]:
+        yield from ()
+        self._squares = self._loss_product = None
+        rows = self._rows(begin.batch)
+        self._expect_scores(rows, self._scale(rows), gradient=begin.gradient)
+        self._incoming[Kind.SQUARES] = Incoming(1, self._take_squares)
+        if begin.direction is not None:
+            rows = self._curvature_rows(begin)
+            self._expect_score_change(rows, self._scale(rows), begin.direction)
+
+    def _expect_scores(self, rows: np.ndarray, scale: RoundScale, *, gradient: bool) -> None:
+        """[d] to the host, X_B^T [d] to the coordinator, and the loss, all from the pieces of [u_A].
+
+        8 (loss - log 2 + 1/2) is the mean of d'^2, d' = u_A + e with e = u_B - 2y. With c = 2e as the
+        fixed-point exponents have it,
+
+            sum d'^2 = sum u_A^2 + sum c d' + sum (e^2 - c e),
+
+        where the host sends the first term, the second is one more column of the encrypted product,
+        and the third is the guest's own. What is left of the rounding of c is sum (2e - c) u_A.
+        """
+        own = self._encode(self._scores(rows, self._coef) - 2 * self._labels[rows], scale)
+        residual = np.ldexp(own.astype(np.float64), -scale.value_fraction_bits)
+        column = encode(2 * residual, LOSS_COLUMN_FRACTION_BITS, VALUE_BITS + 1)
+        if int(np.abs(column).sum()) > scale.column_mass_limit(self._n_train):
+            raise OutOfRangeError("the guest's part of the residual leaves its range")
+        doubled = np.ldexp(column.astype(np.float64), -LOSS_COLUMN_FRACTION_BITS)
+        constant = float(residual @ residual - doubled @ residual) + 8 * len(rows) * self._penalty_loss()
+        scale.check_terms(self._fixed(np.array([residual @ residual]), scale.loss_fraction_bits))
+        self._loss_terms = self._fixed(np.array([constant]), scale.loss_fraction_bits)
+        self._loss_scale = scale
+        penalty = self._penalty_terms(self._coef, scale)
+        columns = np.column_stack([self._fixed_columns[rows], column]) if gradient else column[:, np.newaxis]
+        product = self._cipher.start_product(scale.layout, columns)
+        total = scale.layout.n_groups(len(rows))
+
+        def take(piece: VectorPiece) -> Iterator[Envelope]:
+            summed = self._add_packed(piece, own, scale)
+            if gradient:
+                yield self._forward(Kind.RESIDUAL, piece, summed)
+            self._accumulate(product, summed)
+            if self._incoming[Kind.SCORES].received == total:
+                *gradient_products, self._loss_product = product.result()
+                if gradient:
+                    yield from self._sealed(Kind.GRADIENT, gradient_products, penalty, scale)
+                yield from self._seal_loss()
+
+        self._incoming[Kind.SCORES] = Incoming(total, take)
+
+    def _take_squares(self, piece: VectorPiece) -> Iterator[Envelope]:
+        self._squares = piece.ciphertexts[0]
+        yield from self._seal_loss()
+
+    def _seal_loss(self) -> Iterator[Envelope]:
+        """Once both of its parts are there."""
+        if self._squares is not None and self._loss_product is not None:
+            total = self._cipher.add([self._loss_product], [self._squares])
+            yield from self._sealed(Kind.LOSS, total, self._loss_terms, self._loss_scale)
+
+    def _expect_score_change(self, rows: np.ndarray, scale: RoundScale, direction: FloatVector) -> None:
+        """[h] to the host and X_B^T [h] to the coordinator, from the pieces of [Delta u-bar_A]."""
+        own = self._encode(self._scores(rows, direction), scale)
+        product = self._cipher.start_product(scale.layout, self._fixed_columns[rows])
+        penalty = self._penalty_terms(direction, scale)
+        total = scale.layout.n_groups(len(rows))
+
+        def take(piece: VectorPiece) -> Iterator[Envelope]:
+            summed = self._add_packed(piece, own, scale)
+            yield self._forward(Kind.CURVATURE, piece, summed)
+            self._accumulate(product, summed)
+            if self._incoming[Kind.SCORE_CHANGE].received == total:
+                yield from self._sealed(Kind.CURVATURE_PRODUCT, product.result(), penalty, scale)
+
+        self._incoming[Kind.SCORE_CHANGE] = Incoming(total, take)
+
+    def _add_packed(self, piece: VectorPiece, own: np.ndarray, scale: RoundScale) -> list[mpz]:
+        """The host's ciphertexts plus the guest's own values in the same slots, not yet re-randomised."""
+        slots = scale.layout.slots
+        span = slice(piece.offset * slots, (piece.offset + len(piece.ciphertexts)) * slots)
+        with self._phase("encrypt"):
+            return self._cipher.add_plaintexts(piece.ciphertexts, scale.layout.pack(own[span]))
+
+    def _forward(self, kind: Kind, piece: VectorPiece, summed: list[mpz]) -> Envelope:
+        """To the host, under fresh randomness."""
+        with self._phase("encrypt"):
+            fresh = self._cipher.rerandomise(summed)
+        return Envelope(Role.HOST, VectorPiece(self._key, kind, piece.offset, piece.total, fresh))
+
+    # --- the end
+
+    def _finish(self, finish: FinishJob) -> Iterator[Envelope]:
+        self._conclusion = finish
+        yield from self._conclude()
+
+    def _take_holdout(self, message: HoldoutScores) -> Iterator[Envelope]:
+        received = sum(len(held.scores) for held in self._holdout)
+        n_holdout = len(self._block.holdout_columns)
+        if message.offset < received:
+            return
+        if message.total != n_holdout or message.offset != received or received + len(message.scores) > n_holdout:
+            raise ProtocolError(f"the host sent hold-out scores for other rows than the guest's {n_holdout}")
+        self._holdout.append(message)
+        yield from self._conclude()
+
+    def _conclude(self) -> Iterator[Envelope]:
+        """Once the last step and the host's part of the hold-out scores are there, in either order."""
+        n_holdout = len(self._block.holdout_columns)
+        if self._conclusion is None or sum(len(held.scores) for held in self._holdout) < n_holdout:
+            return
+        scores = self._block.holdout_columns @ self._coef
+        if n_holdout:
+            scores = scores + np.concatenate([held.scores for held in self._holdout])
+        yield self._result(self._conclusion, scores)
+        yield Envelope(Role.COORDINATOR, Finished())

@@ -1,0 +1,117 @@
+"""The host party's state machine: A of the paper, who has features only."""
+
+from collections.abc import Iterator, Sequence
+from secrets import token_bytes
+
+import numpy as np
+
+from common.data.ids import NONCE_BYTES, check_id_digest, id_digest
+from common.errors import DataError, ProtocolError
+from common.paillier.cipher import Product
+from common.protocol.messages import (
+    BeginRound,
+    Envelope,
+    Finished,
+    FinishJob,
+    FloatVector,
+    HoldoutScores,
+    IdChallenge,
+    IdConfirmation,
+    IdProof,
+    Kind,
+    Message,
+    Ready,
+    Role,
+    VectorPiece,
+)
+from common.protocol.party import Incoming, PartyMachine
+from common.protocol.scales import RoundScale
+
+HOLDOUT_PIECE = 65_536
+"""Scores in one message: 512 KiB."""
+
+
+class HostMachine(PartyMachine):
+    """Sends [u_A], receives [d], and sends X_A^T [d] to the coordinator; the same with s in the place of w."""
+
+    role = Role.HOST
+    peer = Role.GUEST
+    _nonces: tuple[bytes, bytes] | None = None
+
+    # --- the proof that both hold the same IDs
+
+    def _handle_own(self, sender: Role, message: Message) -> Iterator[Envelope]:
+        match message:
+            case IdChallenge() if sender is Role.GUEST:
+                yield self._prove_ids(message)
+            case IdConfirmation() if sender is Role.GUEST:
+                yield self._confirm_ids(message)
+            case _:
+                yield from super()._handle_own(sender, message)
+
+    def _prove_ids(self, challenge: IdChallenge) -> Envelope:
+        if challenge.n_rows != len(self._ids):
+            raise DataError(
+                f"the host has {len(self._ids)} rows and the guest {challenge.n_rows}: both must hold the same IDs"
+            )
+        if self._nonces is None or self._nonces[0] != challenge.nonce:
+            self._nonces = challenge.nonce, token_bytes(NONCE_BYTES)
+        digest = id_digest(self._ids, *self._nonces, Role.HOST)
+        return Envelope(Role.GUEST, IdProof(self._nonces[1], len(self._ids), digest))
+
+    def _confirm_ids(self, confirmation: IdConfirmation) -> Envelope:
+        if self._nonces is None:
+            raise ProtocolError("the guest confirmed the IDs before it had asked for them")
+        check_id_digest(confirmation.digest, self._ids, *self._nonces, Role.GUEST)
+        return Envelope(Role.COORDINATOR, Ready(self._n_train, self._n_columns))
+
+    # --- a round
+
+    def _work(self, begin: BeginRound) -> Iterator[Envelope]:
+        rows = self._rows(begin.batch)
+        scale = self._scale(rows)
+        scores = self._encode(self._scores(rows, self._coef), scale)
+        if begin.gradient:
+            product = self._cipher.start_product(scale.layout, self._fixed_columns[rows])
+            penalty = self._penalty_terms(self._coef, scale)
+            self._expect(Kind.RESIDUAL, Kind.GRADIENT, product, penalty, scale)
+        yield from self._pieces(Kind.SCORES, scores, scale, self._cipher.encrypt)
+        yield self._squares(np.ldexp(scores.astype(np.float64), -scale.value_fraction_bits), scale)
+        if begin.direction is not None:
+            rows = self._curvature_rows(begin)
+            scale = self._scale(rows)
+            product = self._cipher.start_product(scale.layout, self._fixed_columns[rows])
+            penalty = self._penalty_terms(begin.direction, scale)
+            self._expect(Kind.CURVATURE, Kind.CURVATURE_PRODUCT, product, penalty, scale)
+            change = self._encode(self._scores(rows, begin.direction), scale)
+            yield from self._pieces(Kind.SCORE_CHANGE, change, scale, self._cipher.encrypt)
+
+    def _squares(self, scores: FloatVector, scale: RoundScale) -> Envelope:
+        """[sum u_A^2] and the host's penalty: all that the loss needs of the host beside [u_A] itself."""
+        total = float(scores @ scores) + 8 * scale.n_samples * self._penalty_loss()
+        terms = self._fixed(np.array([total]), scale.loss_fraction_bits)
+        scale.check_terms(terms)
+        with self._phase("encrypt"):
+            ciphertexts = self._cipher.encrypt([scale.layout.place(term) for term in terms])
+        return Envelope(Role.GUEST, VectorPiece(self._key, Kind.SQUARES, 0, 1, ciphertexts))
+
+    def _expect(self, kind: Kind, answer: Kind, product: Product, own_terms: Sequence[int], scale: RoundScale) -> None:
+        """X_A^T [d] or X_A^T [h] from the pieces of `kind`, sent to the coordinator as `answer`."""
+        total = scale.layout.n_groups(scale.n_samples)
+
+        def take(piece: VectorPiece) -> Iterator[Envelope]:
+            self._accumulate(product, piece.ciphertexts)
+            if self._incoming[kind].received == total:
+                yield from self._sealed(answer, product.result(), own_terms, scale)
+
+        self._incoming[kind] = Incoming(total, take)
+
+    # --- the end
+
+    def _finish(self, finish: FinishJob) -> Iterator[Envelope]:
+        scores = self._block.holdout_columns @ self._coef
+        for offset in range(0, len(scores), HOLDOUT_PIECE):
+            piece = scores[offset : offset + HOLDOUT_PIECE]
+            yield Envelope(Role.GUEST, HoldoutScores(offset, len(scores), piece))
+        yield self._result(finish)
+        yield Envelope(Role.COORDINATOR, Finished())

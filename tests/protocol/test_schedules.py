@@ -1,0 +1,125 @@
+"""Whatever the order in which messages arrive, doubled, late or timed out, the model is the same."""
+
+import random
+from collections import deque
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.config.job import JobConfig, Sqn
+from common.paillier.keys import generate_private_key
+from common.protocol.messages import (
+    BeginRound,
+    Envelope,
+    JobEnded,
+    Kind,
+    Machine,
+    Message,
+    OpenJob,
+    Result,
+    Role,
+    RoundKey,
+    RoundReport,
+    RoundTimedOut,
+    VectorPiece,
+)
+from coordinator.plain import train_plain
+from tests.support.three_machines import make_machines, make_tables, train
+
+JOB = JobConfig(
+    name="schedules", dataset="made", algorithm=Sqn(interval=2), batch=12, epochs=2, key_bits=384, slots=1, seed=1
+)
+KEY = generate_private_key(384)
+TABLES = make_tables(JOB, n_rows=45, n_host=2, n_guest=1)
+EXPECTED = train_plain(JOB, TABLES.columns, TABLES.labels, TABLES.penalty).coef
+
+
+def run_shuffled(machines: dict[Role, Machine], chance: random.Random) -> dict[Role, Result]:
+    """Each pair of roles is a queue of its own, as a connection is; which delivers next is drawn.
+
+    A message may be delivered twice, and the coordinator's clock may strike at any time.
+    """
+    queues: dict[tuple[Role, Role], deque[Message]] = {}
+    results: dict[Role, Result] = {}
+    timeouts = 3
+    begun = RoundKey(0, 0)
+
+    def post(sender: Role, envelope: Envelope) -> bool:
+        nonlocal begun
+        message = envelope.message
+        if isinstance(message, JobEnded):
+            assert message.loss is not None, message.reason
+            return True
+        if isinstance(message, Result):
+            results[sender] = message
+        elif not isinstance(message, RoundReport | OpenJob):
+            if isinstance(message, BeginRound):
+                begun = max(begun, message.key)
+            queues.setdefault((sender, envelope.to), deque()).append(message)
+        return False
+
+    for role, machine in machines.items():
+        for envelope in machine.start():
+            post(role, envelope)
+    for _ in range(20_000):
+        waiting = [pair for pair, queue in queues.items() if queue]
+        if not waiting:
+            break
+        sender, to = chance.choice(waiting)
+        message = queues[sender, to][0]
+        if timeouts and chance.random() < 0.01:
+            timeouts -= 1
+            sender, to, message = Role.COORDINATOR, Role.COORDINATOR, RoundTimedOut(begun)
+        elif chance.random() > 0.1:
+            queues[sender, to].popleft()
+        for answer in machines[to].handle(sender, message):
+            if post(to, answer):
+                return results
+    raise AssertionError("the machines stopped talking")
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=100)
+def test_any_order_of_arrival_gives_the_same_model(seed: int) -> None:
+    results = run_shuffled(make_machines(JOB, TABLES, KEY), random.Random(seed))
+    coef = np.concatenate([results[Role.HOST].coef, results[Role.GUEST].coef])
+    np.testing.assert_allclose(coef, EXPECTED, rtol=0, atol=1e-6)
+
+
+class _Deaf:
+    """Drops the first messages of one kind: the vector never arrives, until the clock strikes."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.dropped = 0
+
+    def __call__(self, sender: Role, envelope: Envelope) -> list[Envelope]:
+        message = envelope.message
+        if isinstance(message, VectorPiece) and message.kind is self.kind and self.dropped < 2:
+            self.dropped += 1
+            return [Envelope(Role.COORDINATOR, RoundTimedOut(message.key))]
+        return [envelope]
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_lost_vector_costs_an_attempt_and_not_the_model(kind: Kind) -> None:
+    deaf = _Deaf(kind)
+
+    outcome = train(JOB, TABLES, KEY, tamper=deaf)
+    assert deaf.dropped == 2
+    assert max(report.key.attempt for report in outcome.reports) > 1
+    np.testing.assert_allclose(outcome.coef, EXPECTED, rtol=0, atol=1e-6)
+
+
+def test_a_round_that_never_finishes_fails_the_job() -> None:
+    def tamper(sender: Role, envelope: Envelope) -> list[Envelope]:
+        message = envelope.message
+        if isinstance(message, VectorPiece) and message.kind is Kind.RESIDUAL:
+            return [Envelope(Role.COORDINATOR, RoundTimedOut(message.key))]
+        return [envelope]
+
+    outcome = train(JOB, TABLES, KEY, tamper=tamper)
+    assert outcome.ended.loss is None
+    assert "5 attempts" in outcome.ended.reason

@@ -1,0 +1,180 @@
+"""A whole training in one function: three state machines and a queue, no port open."""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from common.config.dataset import PreprocessingConfig
+from common.config.job import JobConfig
+from common.data.block import PartyData, TrainingBlock
+from common.data.preprocessing import Preprocessing
+from common.data.split import holdout_split
+from common.errors import TrilateralError
+from common.paillier.keys import PrivateKey
+from common.protocol.messages import (
+    Envelope,
+    Failed,
+    FloatVector,
+    JobEnded,
+    Machine,
+    Message,
+    OpenJob,
+    Result,
+    Role,
+    RoundReport,
+    RoundTimedOut,
+)
+from coordinator.machine import CoordinatorMachine
+from guest_party.machine import GuestMachine
+from host_party.machine import HostMachine
+
+FloatMatrix = np.ndarray
+
+
+@dataclass
+class Tables:
+    """Both parties' data as the machines get them, and the joined table that nobody has."""
+
+    host: PartyData
+    guest: PartyData
+
+    @property
+    def columns(self) -> FloatMatrix:
+        return np.column_stack([self.host.block.columns, self.guest.block.columns])
+
+    @property
+    def labels(self) -> FloatVector:
+        assert self.guest.block.labels is not None
+        return self.guest.block.labels
+
+    @property
+    def penalty(self) -> FloatMatrix:
+        host, guest = self.host.block.penalty, self.guest.block.penalty
+        joined = np.zeros((len(host) + len(guest),) * 2)
+        joined[: len(host), : len(host)] = host
+        joined[len(host) :, len(host) :] = guest
+        return joined
+
+
+def make_tables(
+    job: JobConfig, n_rows: int = 120, n_host: int = 3, n_guest: int = 2, *, whiten: bool = True, seed: int = 0
+) -> Tables:
+    """Correlated normal features on both sides and labels that depend on all of them."""
+    rng = np.random.default_rng(seed)
+    mixing = rng.normal(size=(n_host + n_guest,) * 2) + 2 * np.eye(n_host + n_guest)
+    X = rng.normal(size=(n_rows, n_host + n_guest)) @ mixing
+    coef = rng.normal(size=n_host + n_guest)
+    y = np.where(X @ coef / np.std(X @ coef) + 0.7 * rng.normal(size=n_rows) > 0.2, 1.0, -1.0)
+    ids = [f"id-{row:06d}" for row in range(n_rows)]
+    host = _party(job, X[:, :n_host], None, ids, whiten)
+    return Tables(host, _party(job, X[:, n_host:], y, ids, whiten))
+
+
+def _party(job: JobConfig, X: FloatMatrix, y: FloatVector | None, ids: list[str], whiten: bool) -> PartyData:
+    features = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
+    train, holdout = holdout_split(len(ids), job.holdout, job.seed)
+    intercept = y is not None and job.intercept
+    preprocessing = Preprocessing.fit(features.iloc[train], PreprocessingConfig(clip=None, whiten=whiten), intercept)
+    columns = preprocessing.transform(features)
+    block = TrainingBlock(
+        columns=columns[train],
+        holdout_columns=columns[holdout],
+        labels=None if y is None else y[train],
+        holdout_labels=None if y is None else y[holdout],
+        penalty=preprocessing.penalty,
+        preprocessing=preprocessing,
+    )
+    return PartyData(ids, block)
+
+
+@dataclass
+class Outcome:
+    """What a training left behind."""
+
+    ended: JobEnded
+    results: dict[Role, Result]
+    reports: list[RoundReport]
+    traffic: list[tuple[Role, Role, Message]] = field(default_factory=list)
+
+    @property
+    def coef(self) -> FloatVector:
+        return np.concatenate([self.results[Role.HOST].coef, self.results[Role.GUEST].coef])
+
+
+Tamper = Callable[[Role, Envelope], list[Envelope]]
+
+
+def deliver(sender: Role, envelope: Envelope) -> list[Envelope]:
+    return [envelope]
+
+
+def make_machines(job: JobConfig, tables: Tables, private_key: PrivateKey) -> dict[Role, Machine]:
+    return {
+        Role.COORDINATOR: CoordinatorMachine(job, private_key),
+        Role.HOST: HostMachine(job, tables.host, private_key.public_key),
+        Role.GUEST: GuestMachine(job, tables.guest, private_key.public_key),
+    }
+
+
+def run_machines(
+    machines: Mapping[Role, Machine],
+    *,
+    tamper: Tamper = deliver,
+    max_messages: int = 200_000,
+) -> Outcome:
+    """Deliver every envelope in order until the coordinator says that the job has ended.
+
+    `tamper` sees each envelope on its way and returns what is delivered in its place.
+    """
+    ended: JobEnded | None = None
+    outcome_results: dict[Role, Result] = {}
+    reports: list[RoundReport] = []
+    traffic: list[tuple[Role, Role, Message]] = []
+    waiting: deque[tuple[Role, Envelope]] = deque()
+
+    def post(sender: Role, envelope: Envelope) -> None:
+        for passed in tamper(sender, envelope):
+            # The clock is the coordinator's own, whoever's message was lost.
+            clock = isinstance(passed.message, RoundTimedOut)
+            waiting.append((Role.COORDINATOR if clock else sender, passed))
+
+    for role in (Role.COORDINATOR, Role.HOST, Role.GUEST):
+        for envelope in machines[role].start():
+            post(role, envelope)
+    for _ in range(max_messages):
+        if not waiting:
+            break
+        sender, envelope = waiting.popleft()
+        message = envelope.message
+        traffic.append((sender, envelope.to, message))
+        match message:
+            case JobEnded():
+                ended = message
+                break
+            case RoundReport():
+                reports.append(message)
+                continue
+            case Result():
+                outcome_results[sender] = message
+                continue
+            case OpenJob():
+                continue
+            case Failed() if envelope.to is not Role.COORDINATOR:
+                continue
+        try:
+            for answer in machines[envelope.to].handle(sender, message):
+                post(envelope.to, answer)
+        except TrilateralError as error:
+            if envelope.to is Role.COORDINATOR:
+                raise
+            post(envelope.to, Envelope(Role.COORDINATOR, Failed(f"{envelope.to}: {error}")))
+    if ended is None:
+        raise AssertionError(f"the machines stopped talking after {len(traffic)} messages")
+    return Outcome(ended, outcome_results, reports, traffic)
+
+
+def train(job: JobConfig, tables: Tables, private_key: PrivateKey, *, tamper: Tamper = deliver) -> Outcome:
+    return run_machines(make_machines(job, tables, private_key), tamper=tamper)

@@ -1,0 +1,109 @@
+"""Small training problems, and a loop that answers a `Training` from them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from common.config.job import Algorithm, JobConfig, Sqn
+from common.data.split import Batches, subsample
+from common.protocol.messages import FloatVector
+from coordinator.plan import WHOLE_SET, Conclusion, GivenUp, Observation, RoundPlan
+from coordinator.training import Training
+from tests.oracles.plain import Array, Problem
+
+Observe = Callable[[RoundPlan, FloatVector], Observation | None]
+
+
+def make_job(algorithm: Algorithm, **settings: object) -> JobConfig:
+    return JobConfig.model_validate({"name": "job", "dataset": "data", "algorithm": algorithm, **settings})
+
+
+def make_problem(
+    job: JobConfig, n_samples: int = 400, n_columns: int = 6, seed: int = 1, mixing: float = 0.3
+) -> Problem:
+    """Correlated columns of mean square 1 with an intercept, which the penalty leaves alone, last."""
+    random = np.random.default_rng(seed)
+    X = random.standard_normal((n_samples, n_columns - 1))
+    X = X + mixing * X @ random.standard_normal((n_columns - 1, n_columns - 1))
+    X = np.c_[(X - X.mean(0)) / X.std(0), np.ones(n_samples)]
+    y = np.where(X @ random.standard_normal(n_columns) + random.standard_normal(n_samples) > 0, 1.0, -1.0)
+    root = random.standard_normal((n_columns, n_columns)) / n_columns
+    root[:, -1] = 0
+    return problem_of(job, X, y, root.T @ root)
+
+
+def problem_of(job: JobConfig, columns: Array, labels: Array, penalty: Array) -> Problem:
+    n = len(columns)
+    batches = Batches(n, job.batch, job.seed)
+    size = (job.algorithm.curvature_batch if isinstance(job.algorithm, Sqn) else None) or n
+    return Problem(
+        job,
+        columns,
+        labels,
+        penalty,
+        rows=lambda batch: batches.rows(batch.epoch, batch.index),
+        n_batches=batches.count,
+        curvature_rows=lambda draw: subsample(n, size, job.seed, draw),
+    )
+
+
+def exact(problem: Problem) -> Observe:
+    """Answer as the parties would, by the oracle's formulas."""
+
+    def observe(plan: RoundPlan, w: FloatVector) -> Observation:
+        rows = np.arange(len(problem.labels)) if plan.batch == WHOLE_SET else problem.rows(plan.batch)
+        curvature = None
+        if plan.direction is not None:
+            S_H = problem.curvature_rows(plan.curvature_draw) if plan.curvature_draw > 0 else rows
+            curvature = problem.hessian(S_H) @ plan.direction
+        return Observation(problem.loss(w, rows), problem.gradient(w, rows) if plan.gradient else None, curvature)
+
+    return observe
+
+
+@dataclass
+class Run:
+    """What happened in a training."""
+
+    end: Conclusion | GivenUp
+    plans: list[RoundPlan] = field(default_factory=list)
+    points: list[FloatVector] = field(default_factory=list)
+    """Where each plan was carried out; the result's point, if there is one, is the last."""
+    losses: list[float | None] = field(default_factory=list)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return [plan.note for plan in self.plans if plan.note is not None]
+
+    @property
+    def conclusion(self) -> Conclusion:
+        assert isinstance(self.end, Conclusion), self.end
+        return self.end
+
+    @property
+    def given_up(self) -> GivenUp:
+        assert isinstance(self.end, GivenUp), self.end
+        return self.end
+
+
+def drive(job: JobConfig, n_columns: int, n_batches: int, observe: Observe) -> Run:
+    """Train as a party lives it: the weights are what the steps make of the origin."""
+    training = Training(job, n_columns, n_batches)
+    w: FloatVector = np.zeros(n_columns)
+    plans, points, losses = [], [], []
+    plan: RoundPlan | Conclusion | GivenUp = training.begin()
+    while isinstance(plan, RoundPlan):
+        w = w - plan.step
+        seen = observe(plan, w)
+        plans.append(plan)
+        points.append(w)
+        losses.append(None if seen is None else seen.loss)
+        plan = training.observe(seen)
+    if isinstance(plan, Conclusion):
+        points.append(w - plan.step)
+    return Run(plan, plans, points, losses)
+
+
+def drive_problem(problem: Problem, observe: Observe | None = None) -> Run:
+    return drive(problem.job, problem.columns.shape[1], problem.n_batches, observe or exact(problem))
