@@ -54,8 +54,10 @@ class Problem:
         return self.hessian(rows) @ w - X.T @ y / (2 * len(X))
 
     def optimum(self) -> Array:
-        optimum: Array = np.linalg.lstsq(self.hessian(), -self.gradient(np.zeros(self.columns.shape[1])), rcond=None)[0]
-        return optimum
+        return np.asarray(
+            np.linalg.lstsq(self.hessian(), -self.gradient(np.zeros(self.columns.shape[1])), rcond=None)[0],
+            dtype=np.float64,
+        )
 
 
 def dense_inverse_hessian(pairs: list[tuple[Array, Array]]) -> Array:
@@ -125,17 +127,17 @@ def _conjugate_gradients(problem: Problem) -> OracleResult:
     r = -problem.gradient(w)
     p = r
     losses = [problem.loss(w)]
-    least_curvature = np.inf
+    inverse = np.zeros_like(Q)  # Q^-1 on the span of the directions so far
     converged = False
     for _ in range(2, job.epochs + 1):
         alpha = (r @ r) / (p @ Q @ p)
-        least_curvature = min(least_curvature, float((p @ Q @ p) / (p @ p)))
+        inverse += np.outer(p, p) / (p @ Q @ p)
         w = w + alpha * p
         after = r - alpha * Q @ p
         p = after + (after @ after) / (r @ r) * p
         r = after
         losses.append(problem.loss(w))
-        if (r @ r) / least_curvature / 2 <= job.tolerance:
+        if (r @ r) * np.linalg.eigvalsh(inverse)[-1] / 2 <= job.tolerance:
             converged = True
             break
     return OracleResult(w, problem.loss(w), len(losses), converged, losses)
