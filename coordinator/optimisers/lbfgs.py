@@ -71,7 +71,7 @@ class Lbfgs:
         Estimated as g'g / 2 times the largest eigenvalue of the sum of d d' / d'Q d over the
         directions so far, which for conjugate directions is Q^-1 on their span. So it is too low
         only by what flatter directions, not yet seen, would add. On whitened columns it was
-        within a factor of 2 of the truth on both of the paper's data sets; with a badly
+        within a factor of 3 of the truth on both of the paper's data sets; with a badly
         conditioned Q it can be far too low in the first rounds, as can any decrease of the loss.
         Infinite while no curvature is known; 0 once nothing but rounding is left of the gradient.
         """
