@@ -1,0 +1,329 @@
+"""Messages of the protocol to requests of the wire contract, and back.
+
+`TABLE` says which method carries which message. What comes in is a stranger's: sizes are
+checked before anything is allocated by them, and numbers before they are used.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gmpy2 import mpz
+from google.protobuf.message import Message as Request
+from pydantic import ValidationError
+
+from common.config.job import JobConfig
+from common.errors import ConfigError, ProtocolError
+from common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, party_pb2, rounds_pb2
+from common.protocol.messages import (
+    Batch,
+    BeginRound,
+    Failed,
+    Finished,
+    FinishJob,
+    FloatVector,
+    HoldoutScores,
+    IdChallenge,
+    IdConfirmation,
+    IdProof,
+    Kind,
+    Message,
+    OpenJob,
+    OutOfRange,
+    Ready,
+    Role,
+    RoundKey,
+    VectorPiece,
+)
+
+PACKAGE = "common.pb.v1"
+CHUNK_BYTES = 1024 * 1024
+"""Of ciphertexts in one request, at most."""
+MOST_KEY_BITS = 8192
+MOST_WIDTH = 2 * MOST_KEY_BITS // 8
+MOST_TOTAL = 2**31
+MOST_FLOATS = 2**16
+"""Columns of one party, or hold-out scores in one message: 512 KiB."""
+MOST_PROOF_BYTES = 64
+MOST_REASON = 4000
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method of the contract and the message that it carries."""
+
+    service: str
+    method: str
+    message: type[Message]
+    request: type[Request]
+    response: type[Request]
+    pack: Callable[[Any], dict[str, Any]]
+    """The message's fields in the request, all but the job's name."""
+    unpack: Callable[[Any], Message]
+
+    @property
+    def path(self) -> str:
+        """As gRPC names the method."""
+        return f"/{PACKAGE}.{self.service}/{self.method}"
+
+
+def width_of(job: JobConfig) -> int:
+    """Bytes of a ciphertext under the job's key, as `PublicKey.ciphertext_bytes`."""
+    return 2 * -(-job.key_bits // 8)
+
+
+def row_for(sender: Role, receiver: Role, message: Message) -> Row:
+    """The method by which a message travels from one role to another."""
+    service = "PartyService" if sender is Role.COORDINATOR else f"{receiver.value.capitalize()}Service"
+    return _BY_MESSAGE[service, type(message)]
+
+
+def encode(job: str, message: Message, row: Row) -> Request:
+    """A message that travels whole."""
+    return row.request(job=job, **row.pack(message))
+
+
+def encode_piece(job: str, piece: VectorPiece, width: int) -> Iterator[rounds_pb2.SendVectorRequest]:
+    """A piece of a vector as chunks of at most `CHUNK_BYTES`, each ciphertext `width` bytes."""
+    step = max(1, CHUNK_BYTES // width)
+    for start in range(0, len(piece.ciphertexts), step):
+        chunk = piece.ciphertexts[start : start + step]
+        yield rounds_pb2.SendVectorRequest(
+            job=job,
+            key=_pack_key(piece.key),
+            kind=_KIND_NUMBERS[piece.kind],
+            offset=piece.offset + start,
+            total=piece.total,
+            width=width,
+            ciphertexts=b"".join(ciphertext.to_bytes(width, "big") for ciphertext in chunk),
+        )
+
+
+def decode(request: Request) -> Message:
+    """The message in a request.
+
+    Raises:
+        ProtocolError: it is none that the protocol has.
+        ConfigError: the settings of the job that it offers cannot be used.
+    """
+    return _BY_REQUEST[type(request)].unpack(request)
+
+
+def decode_kind(number: int) -> Kind:
+    """The kind of a vector."""
+    return _KINDS.get(number) or _refuse(f"a vector of no known kind ({number})")
+
+
+def parse_job(job_json: str) -> JobConfig:
+    """The settings of a job; ConfigError names the keys that cannot be used."""
+    try:
+        return JobConfig.model_validate_json(job_json)
+    except ValidationError as error:
+        problems = (f"{'.'.join(map(str, each['loc'])) or 'job'}: {each['msg']}" for each in error.errors())
+        raise ConfigError("\n".join(problems)) from None
+
+
+# --- parts of messages
+
+_KIND_NUMBERS = {kind: rounds_pb2.VectorKind.Value(f"VECTOR_KIND_{kind.name}") for kind in Kind}
+_KINDS: dict[int, Kind] = {number: kind for kind, number in _KIND_NUMBERS.items()}
+
+
+def _refuse(what: str) -> Any:
+    raise ProtocolError(f"received {what}")
+
+
+def _pack_key(key: RoundKey) -> rounds_pb2.RoundKey:
+    return rounds_pb2.RoundKey(round=key.round, attempt=key.attempt)
+
+
+def _unpack_key(key: rounds_pb2.RoundKey) -> RoundKey:
+    if key.round < 1 or key.attempt < 1:
+        _refuse("a round or an attempt below 1")
+    return RoundKey(key.round, key.attempt)
+
+
+def _floats(values: Iterable[float], what: str) -> FloatVector:
+    vector = np.fromiter(values, np.float64)
+    if len(vector) > MOST_FLOATS:
+        _refuse(f"{len(vector)} numbers as {what}: the most is {MOST_FLOATS}")
+    if not np.isfinite(vector).all():
+        _refuse(f"a {what} that is not finite")
+    return vector
+
+
+def _float(value: float, what: str) -> float:
+    return float(_floats([value], what)[0])
+
+
+def _short(data: bytes, what: str) -> bytes:
+    return data if len(data) <= MOST_PROOF_BYTES else _refuse(f"a {what} of {len(data)} bytes")
+
+
+def _pack_open(message: OpenJob) -> dict[str, Any]:
+    modulus = message.modulus.to_bytes(-(-message.modulus.bit_length() // 8), "big")
+    return {"job_json": message.job.model_dump_json(), "modulus": modulus}
+
+
+def _unpack_open(request: party_pb2.OpenJobRequest) -> OpenJob:
+    job = parse_job(request.job_json)
+    if request.job != job.name:
+        _refuse(f"a job under another name than its own, {job.name}")
+    if len(request.modulus) > MOST_KEY_BITS // 8:
+        _refuse(f"a public key of more than {MOST_KEY_BITS} bits")
+    return OpenJob(job, mpz.from_bytes(request.modulus, "big"))
+
+
+def _pack_begin(message: BeginRound) -> dict[str, Any]:
+    return {
+        "key": _pack_key(message.key),
+        "step": message.step.tolist(),
+        "epoch": message.batch.epoch,
+        "batch": message.batch.index,
+        "gradient": message.gradient,
+        "direction": [] if message.direction is None else message.direction.tolist(),
+        "curvature_draw": message.curvature_draw,
+        "loss": message.loss,
+    }
+
+
+def _unpack_begin(request: party_pb2.BeginRoundRequest) -> BeginRound:
+    direction = _floats(request.direction, "direction")
+    return BeginRound(
+        key=_unpack_key(request.key),
+        step=_floats(request.step, "step"),
+        batch=Batch(request.epoch, request.batch),
+        gradient=request.gradient,
+        direction=direction if len(direction) else None,
+        curvature_draw=request.curvature_draw,
+        loss=_float(request.loss, "loss") if request.HasField("loss") else None,
+    )
+
+
+def _pack_finish(message: FinishJob) -> dict[str, Any]:
+    return {
+        "round": message.round,
+        "step": message.step.tolist(),
+        "loss": message.loss,
+        "epochs": message.epochs,
+        "reason": message.reason,
+    }
+
+
+def _unpack_finish(request: party_pb2.FinishJobRequest) -> FinishJob:
+    step, loss = _floats(request.step, "step"), _float(request.loss, "loss")
+    return FinishJob(request.round, step, loss, request.epochs, request.reason[:MOST_REASON])
+
+
+def _unpack_piece(request: rounds_pb2.SendVectorRequest) -> VectorPiece:
+    key, kind, width, data = _unpack_key(request.key), decode_kind(request.kind), request.width, request.ciphertexts
+    if not 1 <= width <= MOST_WIDTH or not data or len(data) % width:
+        _refuse(f"{len(data)} bytes as ciphertexts of {width} bytes each")
+    count = len(data) // width
+    if request.total > MOST_TOTAL or request.offset + count > request.total:
+        _refuse(f"ciphertexts {request.offset} to {request.offset + count} of {request.total} of {kind}")
+    ciphertexts = [mpz.from_bytes(data[start : start + width], "big") for start in range(0, len(data), width)]
+    return VectorPiece(key, kind, request.offset, request.total, ciphertexts)
+
+
+def _unpack_holdout(request: guest_pb2.SendHoldoutScoresRequest) -> HoldoutScores:
+    scores = _floats(request.scores, "hold-out score")
+    if request.total > MOST_TOTAL or request.offset + len(scores) > request.total:
+        _refuse(f"hold-out scores {request.offset} to {request.offset + len(scores)} of {request.total}")
+    return HoldoutScores(request.offset, request.total, scores)
+
+
+def _pack_holdout(message: HoldoutScores) -> dict[str, Any]:
+    return {"offset": message.offset, "total": message.total, "scores": message.scores.tolist()}
+
+
+def _pack_failed(message: Failed) -> dict[str, Any]:
+    return {"reason": message.reason}
+
+
+def _unpack_failed(request: party_pb2.FailJobRequest | coordinator_pb2.ReportFailureRequest) -> Failed:
+    return Failed(request.reason[:MOST_REASON])
+
+
+def _pack_piece(piece: VectorPiece) -> dict[str, Any]:
+    raise TypeError("a vector travels in chunks: encode_piece")
+
+
+_MODULES = {
+    "PartyService": party_pb2,
+    "HostService": host_pb2,
+    "GuestService": guest_pb2,
+    "CoordinatorService": coordinator_pb2,
+}
+
+
+def _row(
+    service: str,
+    method: str,
+    message: type[Message],
+    pack: Callable[[Any], dict[str, Any]],
+    unpack: Callable[[Any], Message],
+) -> Row:
+    """By the contract's naming, a method `X` has an `XRequest` and an `XResponse`; vectors share theirs."""
+    module = rounds_pb2 if message is VectorPiece else _MODULES[service]
+    return Row(
+        service,
+        method,
+        message,
+        getattr(module, f"{method}Request"),
+        getattr(module, f"{method}Response"),
+        pack,
+        unpack,
+    )
+
+
+TABLE = (
+    _row("PartyService", "OpenJob", OpenJob, _pack_open, _unpack_open),
+    _row("PartyService", "BeginRound", BeginRound, _pack_begin, _unpack_begin),
+    _row("PartyService", "FinishJob", FinishJob, _pack_finish, _unpack_finish),
+    _row("PartyService", "FailJob", Failed, _pack_failed, _unpack_failed),
+    _row(
+        "HostService",
+        "ChallengeIds",
+        IdChallenge,
+        lambda message: {"nonce": message.nonce, "n_rows": message.n_rows},
+        lambda request: IdChallenge(_short(request.nonce, "nonce"), request.n_rows),
+    ),
+    _row(
+        "HostService",
+        "ConfirmIds",
+        IdConfirmation,
+        lambda message: {"digest": message.digest},
+        lambda request: IdConfirmation(_short(request.digest, "digest")),
+    ),
+    _row("HostService", "SendVector", VectorPiece, _pack_piece, _unpack_piece),
+    _row(
+        "GuestService",
+        "ProveIds",
+        IdProof,
+        lambda message: {"nonce": message.nonce, "n_rows": message.n_rows, "digest": message.digest},
+        lambda request: IdProof(_short(request.nonce, "nonce"), request.n_rows, _short(request.digest, "digest")),
+    ),
+    _row("GuestService", "SendVector", VectorPiece, _pack_piece, _unpack_piece),
+    _row("GuestService", "SendHoldoutScores", HoldoutScores, _pack_holdout, _unpack_holdout),
+    _row(
+        "CoordinatorService",
+        "ReportReady",
+        Ready,
+        lambda message: {"n_train": message.n_train, "n_columns": message.n_columns},
+        lambda request: Ready(request.n_train, request.n_columns),
+    ),
+    _row("CoordinatorService", "SendVector", VectorPiece, _pack_piece, _unpack_piece),
+    _row(
+        "CoordinatorService",
+        "ReportOutOfRange",
+        OutOfRange,
+        lambda message: {"key": _pack_key(message.key)},
+        lambda request: OutOfRange(_unpack_key(request.key)),
+    ),
+    _row("CoordinatorService", "ReportFinished", Finished, lambda message: {}, lambda request: Finished()),
+    _row("CoordinatorService", "ReportFailure", Failed, _pack_failed, _unpack_failed),
+)
+_BY_MESSAGE = {(row.service, row.message): row for row in TABLE}
+_BY_REQUEST = {row.request: row for row in TABLE}

@@ -1,0 +1,105 @@
+"""Errors over the wire: the one place where an exception becomes a status, and a status an exception.
+
+What is raised on purpose has a status, a reason that a program can read (trailing metadata)
+and its public text. Of anything else only the fact travels: its text may quote a row or a key,
+and gRPC would send it to the peer word for word.
+"""
+
+import logging
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+import grpc
+
+from common.errors import (
+    BadCiphertextError,
+    BadKeyError,
+    ConfigError,
+    DataError,
+    OutOfRangeError,
+    PeerError,
+    PolicyError,
+    ProtocolError,
+    TrilateralError,
+)
+from common.protocol.messages import Role
+
+log = logging.getLogger(__name__)
+
+REASON_KEY = "trilateral-reason"
+MOST_TEXT = 2000
+"""Characters of a public text that travel as a status: it goes as a header, whose size gRPC limits."""
+
+
+class UnknownJobError(PeerError):
+    """The process has never heard of the job, or was restarted since."""
+
+
+class NameTakenError(PolicyError):
+    """A job of that name runs already, or has left its result."""
+
+
+class AccessError(ProtocolError):
+    """The caller's identity does not permit the call."""
+
+
+class InternalError(PeerError):
+    """A bug; only the log of the process where it happened says which."""
+
+
+# A class stands after its bases: the last that fits an error is the one that says most about it.
+
+STATUS: Mapping[type[TrilateralError], tuple[grpc.StatusCode, str]] = MappingProxyType(
+    {
+        ConfigError: (grpc.StatusCode.INVALID_ARGUMENT, "config"),
+        DataError: (grpc.StatusCode.FAILED_PRECONDITION, "data"),
+        PolicyError: (grpc.StatusCode.PERMISSION_DENIED, "policy"),
+        NameTakenError: (grpc.StatusCode.ALREADY_EXISTS, "name_taken"),
+        BadKeyError: (grpc.StatusCode.FAILED_PRECONDITION, "bad_key"),
+        BadCiphertextError: (grpc.StatusCode.INVALID_ARGUMENT, "bad_ciphertext"),
+        OutOfRangeError: (grpc.StatusCode.OUT_OF_RANGE, "out_of_range"),
+        ProtocolError: (grpc.StatusCode.INVALID_ARGUMENT, "protocol"),
+        AccessError: (grpc.StatusCode.PERMISSION_DENIED, "access"),
+        PeerError: (grpc.StatusCode.ABORTED, "peer"),
+        UnknownJobError: (grpc.StatusCode.NOT_FOUND, "unknown_job"),
+        InternalError: (grpc.StatusCode.INTERNAL, "internal"),
+    }
+)
+_BY_REASON = MappingProxyType({reason: kind for kind, (_, reason) in STATUS.items()})
+
+TRY_AGAIN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
+"""The peer is away, or was on its way out and dropped the call."""
+UNANSWERED = TRY_AGAIN | {grpc.StatusCode.DEADLINE_EXCEEDED}
+
+
+def title(role: Role) -> str:
+    """How texts for people call a role."""
+    return "the coordinator" if role is Role.COORDINATOR else f"the {role} party"
+
+
+def public_error(error: BaseException, role: Role) -> TrilateralError:
+    """The error itself if its text is public; otherwise one that points to this process's log."""
+    if isinstance(error, TrilateralError):
+        return error
+    return InternalError(f"internal error; see the log of {title(role)}")
+
+
+async def abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception, role: Role) -> NoReturn:
+    """End a call with what the caller may know of the error; log the rest."""
+    if not isinstance(error, TrilateralError):
+        log.error("a call failed with an unexpected error", exc_info=error)
+    public = public_error(error, role)
+    code, reason = next(status for kind, status in reversed([*STATUS.items()]) if isinstance(public, kind))
+    await context.abort(code, str(public)[:MOST_TEXT], ((REASON_KEY, reason),))
+
+
+def from_rpc_error(error: grpc.aio.AioRpcError, peer: str) -> TrilateralError:
+    """The error that the peer raised, or a PeerError if the call itself failed."""
+    reason = dict(error.trailing_metadata() or ()).get(REASON_KEY)
+    kind = _BY_REASON.get(str(reason))
+    if kind is not None:
+        return kind(error.details() or "")
+    if error.code() in UNANSWERED:
+        return PeerError(f"{peer} does not answer: check that it runs and can be reached")
+    return PeerError(f"{peer} refused the call: {error.code().name}")

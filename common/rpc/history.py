@@ -1,0 +1,113 @@
+"""What one process writes down of a job: a line of JSON for each round."""
+
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from common.protocol.messages import BeginRound, FinishJob, Kind, RoundKey, RoundReport
+
+
+class Stopwatch:
+    """Seconds by kind of work: the clock behind a state machine's `Phase`."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._since = time.perf_counter()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time inside to `name`. One thread at a time."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[name] += time.perf_counter() - start
+
+    def take(self) -> dict[str, float]:
+        """The seconds since the last call, in all and by kind."""
+        now = time.perf_counter()
+        taken = {"all": now - self._since, **self._seconds}
+        self._seconds, self._since = defaultdict(float), now
+        return {name: round(seconds, 6) for name, seconds in taken.items()}
+
+
+class Traffic:
+    """Bytes and ciphertexts in one direction, by round and kind.
+
+    By round, since a peer may already send for the next one.
+    """
+
+    def __init__(self) -> None:
+        self._rounds: dict[RoundKey, dict[Kind, Counter[str]]] = {}
+
+    def count(self, key: RoundKey, kind: Kind, n_bytes: int, n_ciphertexts: int) -> None:
+        """Add one chunk of a vector; bytes as it travels."""
+        counter = self._rounds.setdefault(key, {}).setdefault(kind, Counter())
+        counter.update(bytes=n_bytes, ciphertexts=n_ciphertexts)
+
+    def take(self, key: RoundKey) -> dict[str, dict[str, int]]:
+        """What was counted for a round; forgets it and whatever is older."""
+        taken = self._rounds.get(key, {})
+        self._rounds = {other: kinds for other, kinds in self._rounds.items() if other > key}
+        return {kind.value: dict(counter) for kind, counter in taken.items()}
+
+
+class History:
+    """The file ``history.jsonl`` in a job's folder. Until the job has finished it is ``history.jsonl.partial``.
+
+    A party learns the loss of a round with the next one, so that is when it writes the round's line.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.stopwatch = Stopwatch()
+        self.sent = Traffic()
+        self.received = Traffic()
+        self._path = folder / "history.jsonl"
+        self._partial = folder / "history.jsonl.partial"
+        self._round: BeginRound | None = None
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._partial.unlink(missing_ok=True)
+        self._partial.touch(mode=0o600)
+
+    def begin_round(self, begin: BeginRound) -> None:
+        """At a party: a round begins, so the one before is over, void or overtaken."""
+        before = self._round
+        if before is None or begin.key > before.key:
+            if before is not None:
+                self._write_begun(before, begin.loss if begin.key.round > before.key.round else None)
+            self._round = begin
+
+    def finish(self, finish: FinishJob) -> None:
+        """At a party: the last round is over."""
+        if self._round is not None:
+            self._write_begun(self._round, finish.loss)
+            self._round = None
+
+    def report(self, report: RoundReport) -> None:
+        """At the coordinator: a round is over."""
+        self._write(report.key, report.epoch, report.batch, report.loss)
+
+    def complete(self) -> None:
+        """The job has finished: give the file its name."""
+        self._partial.replace(self._path)
+
+    def _write_begun(self, begun: BeginRound, loss: float | None) -> None:
+        self._write(begun.key, begun.batch.epoch, begun.batch.index + 1, loss)
+
+    def _write(self, key: RoundKey, epoch: int, batch: int, loss: float | None) -> None:
+        line: dict[str, Any] = {
+            "round": key.round,
+            "attempt": key.attempt,
+            "epoch": epoch,
+            "batch": batch,
+            "loss": loss,
+            "seconds": self.stopwatch.take(),
+            "sent": self.sent.take(key),
+            "received": self.received.take(key),
+        }
+        with self._partial.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")

@@ -1,0 +1,227 @@
+"""A link: the messages of one job from this process to one peer, in order, each until it is acknowledged.
+
+Every message of the protocol may be sent again, because its receiver ignores what it has seen. So a
+peer that is away for a while costs time and nothing else: a link tries again with growing pauses, up
+to `Limits.peer_timeout`. Consecutive pieces of a vector share one streaming call, and its receiver
+works on the first while this process still makes the last.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+
+import grpc
+
+from common.config.job import JobConfig
+from common.config.process import Limits
+from common.errors import PeerError, TrilateralError
+from common.pb.v1.rounds_pb2 import SendVectorRequest
+from common.protocol.messages import Message, Role, RoundKey, VectorPiece
+from common.rpc.access import call_metadata
+from common.rpc.channel import Peer
+from common.rpc.codec import encode, encode_piece, row_for, width_of
+from common.rpc.errors import TRY_AGAIN, UNANSWERED, UnknownJobError, from_rpc_error
+from common.rpc.history import Traffic
+
+log = logging.getLogger(__name__)
+
+QUEUE = 8
+"""Messages that wait for the peer, 2 MiB of pieces under a 2048-bit key; then the sender waits."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+UNKNOWN_JOB_PATIENCE = 5.0
+"""Seconds for a party to hear of a job that the other has heard of already."""
+
+OnWait = Callable[[Peer, float | None], None]
+"""Called with the seconds for which a peer has not answered, and with None once it has."""
+
+
+class Link:
+    """Sends the messages of `job` from `sender` to `peer`.
+
+    Args:
+        job: whose messages.
+        sender: this process.
+        peer: where to.
+        limits: how long to wait.
+        sent: counts the vectors.
+        on_failure: takes what ends the link, and so the job; nothing is sent after it.
+        on_wait: is told of a peer that does not answer.
+    """
+
+    def __init__(
+        self,
+        job: JobConfig,
+        sender: Role,
+        peer: Peer,
+        *,
+        limits: Limits,
+        sent: Traffic,
+        on_failure: Callable[[Exception], None],
+        on_wait: OnWait | None = None,
+    ) -> None:
+        self._job = job
+        self._sender = sender
+        self._peer = peer
+        self._limits = limits
+        self._sent = sent
+        self._on_failure = on_failure
+        self._on_wait = on_wait
+        self._queue: asyncio.Queue[Message | None] = asyncio.Queue(QUEUE)
+        self._held: list[Message | None] = []
+        self._oldest = RoundKey(0, 0)
+        self._task = asyncio.create_task(self._run())
+
+    async def send(self, message: Message) -> None:
+        """Queue a message; waits while the queue is full."""
+        if not self._task.done() and not self._is_overtaken(message):
+            await self._queue.put(message)
+
+    async def call(self, message: Message) -> None:
+        """Send a message past the queue, and wait until the peer has taken it.
+
+        Raises:
+            TrilateralError: the peer does not answer, or refuses it.
+        """
+        row = row_for(self._sender, self._peer.role, message)
+        method = self._peer.channel.unary_unary(
+            row.path, request_serializer=row.request.SerializeToString, response_deserializer=row.response.FromString
+        )
+        request, seconds = encode(self._job.name, message, row), self._limits.peer_timeout
+
+        async def attempt() -> None:
+            await method(request, timeout=seconds, metadata=call_metadata(self._sender))
+
+        await self._until_answered(message, attempt, seconds)
+
+    def overtake(self, key: RoundKey) -> None:
+        """Nothing of a round before `key` matters any more: drop what is queued of it."""
+        self._oldest = max(self._oldest, key)
+        for message in [self._queue.get_nowait() for _ in range(self._queue.qsize())]:
+            if not self._is_overtaken(message):
+                self._queue.put_nowait(message)
+
+    def clear(self) -> None:
+        """Drop what is queued and under way, to make room for a last word."""
+        self._task.cancel()
+        self._queue, self._held = asyncio.Queue(QUEUE), []
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self, grace: float) -> None:
+        """Wait up to `grace` seconds until all that was sent is acknowledged, then end."""
+        try:
+            async with asyncio.timeout(grace):
+                await self._queue.put(None)
+                await asyncio.wait({self._task})
+        except TimeoutError:
+            log.warning("job %s: %s has not taken the last messages", self._job.name, self._peer)
+        finally:
+            self._task.cancel()
+
+    # --- one message after the other
+
+    async def _run(self) -> None:
+        try:
+            while (message := self._held.pop() if self._held else await self._queue.get()) is not None:
+                if isinstance(message, VectorPiece):
+                    await self._send_vector(message)
+                else:
+                    await self.call(message)
+        except Exception as error:
+            self._on_failure(error)
+
+    async def _send_vector(self, piece: VectorPiece) -> None:
+        """The piece and those of the same vector that follow; they are kept until all are acknowledged."""
+        row = row_for(self._sender, self._peer.role, piece)
+        method = self._peer.channel.stream_unary(
+            row.path, request_serializer=row.request.SerializeToString, response_deserializer=row.response.FromString
+        )
+        seconds = self._limits.round_timeout
+        requests = self._encode(piece)
+
+        async def attempt() -> None:
+            nonlocal piece
+            call = method(timeout=seconds, metadata=call_metadata(self._sender))
+            try:
+                written = 0
+                while True:
+                    for request in requests[written:]:
+                        await call.write(request)
+                    written = len(requests)
+                    following = None if _is_last(piece) else await self._next_of(piece)
+                    if following is None:
+                        break
+                    piece = following
+                    requests.extend(self._encode(piece))
+                await call.done_writing()
+                await call
+            except asyncio.InvalidStateError:  # The call is over before all was written.
+                await call
+                raise PeerError(f"{self._peer} took only a part of a vector") from None
+            finally:
+                call.cancel()
+
+        await self._until_answered(piece, attempt, seconds)
+
+    async def _next_of(self, piece: VectorPiece) -> VectorPiece | None:
+        """The next piece of the same vector, as soon as there is one; None if something else comes first."""
+        if not self._held:
+            message = await self._queue.get()
+            if isinstance(message, VectorPiece) and (message.key, message.kind) == (piece.key, piece.kind):
+                return message
+            self._held.append(message)
+        return None
+
+    def _encode(self, piece: VectorPiece) -> list[SendVectorRequest]:
+        requests = list(encode_piece(self._job.name, piece, width_of(self._job)))
+        n_bytes = sum(request.ByteSize() for request in requests)
+        self._sent.count(piece.key, piece.kind, n_bytes, len(piece.ciphertexts))
+        return requests
+
+    def _is_overtaken(self, message: Message | None) -> bool:
+        return isinstance(message, VectorPiece) and message.key < self._oldest
+
+    # --- until it is answered
+
+    async def _until_answered(self, message: Message, attempt: Callable[[], Awaitable[None]], seconds: float) -> None:
+        first_failure = None
+        pause = FIRST_PAUSE
+        while not self._is_overtaken(message):
+            try:
+                await attempt()
+            except grpc.aio.AioRpcError as error:
+                now = time.monotonic()
+                first_failure = first_failure or now
+                waited = now - first_failure
+                problem, patience = self._judge(error, seconds)
+                if waited >= patience:
+                    raise problem from error
+                log.info("job %s: waiting for %s (%s)", self._job.name, self._peer, error.code().name)
+                if self._on_wait:
+                    self._on_wait(self._peer, waited)
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 (jitter is no secret)
+                pause = min(2 * pause, LONGEST_PAUSE)
+            else:
+                if first_failure and self._on_wait:
+                    self._on_wait(self._peer, None)
+                return
+
+    def _judge(self, error: grpc.aio.AioRpcError, seconds: float) -> tuple[TrilateralError, float]:
+        """What a failed call means if it goes on failing, and how long to go on trying."""
+        problem = from_rpc_error(error, str(self._peer))
+        if isinstance(problem, UnknownJobError):
+            lost = PeerError(f"{self._peer} has lost the job (was it restarted?)")
+            between_parties = Role.COORDINATOR not in (self._sender, self._peer.role)
+            return lost, UNKNOWN_JOB_PATIENCE if between_parties else 0.0
+        if error.code() not in UNANSWERED:
+            return problem, 0.0
+        patience = self._limits.peer_timeout if error.code() in TRY_AGAIN else 0.0
+        silence = patience or seconds
+        return PeerError(
+            f"{self._peer} has not answered for {silence:g} s: check that it runs and can be reached"
+        ), patience
+
+
+def _is_last(piece: VectorPiece) -> bool:
+    return piece.offset + len(piece.ciphertexts) >= piece.total

@@ -1,0 +1,119 @@
+"""What the servers of the two parties have in common: taking a job in, and keeping its result."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from common.config.dataset import DatasetConfig
+from common.config.job import JobConfig
+from common.config.process import ProcessConfig
+from common.data.block import PartyData, load_party_data
+from common.data.model_file import PartyModel, save_model
+from common.errors import BadKeyError, ConfigError, DataError, PolicyError
+from common.paillier.keys import PublicKey, check_public_key
+from common.protocol.messages import Machine, Message, OpenJob, Result, Role
+from common.protocol.phases import Phase
+from common.rpc.channel import Peer
+from common.rpc.errors import NameTakenError, title
+from common.rpc.history import History
+from common.rpc.jobs import Jobs
+from common.rpc.runner import MachineRunner, without_lock
+
+log = logging.getLogger(__name__)
+
+
+class MakeMachine(Protocol):
+    """A role's state machine class, seen from here."""
+
+    def __call__(self, job: JobConfig, data: PartyData, public_key: PublicKey, *, phase: Phase) -> Machine:
+        """Make the machine of one job."""
+        ...
+
+
+class PartyJobs(Jobs):
+    """The jobs of a host or a guest.
+
+    Args:
+        config: of this process.
+        peers: the two other processes.
+        make_machine: this role's state machine.
+    """
+
+    def __init__(self, config: ProcessConfig, peers: Mapping[Role, Peer], make_machine: MakeMachine) -> None:
+        super().__init__(config)
+        self._peers = peers
+        self._make_machine = make_machine
+        self._opened: dict[str, OpenJob] = {}
+        self._opening = asyncio.Lock()
+
+    async def take(self, sender: Role, job: str, message: Message, n_bytes: int) -> None:
+        """See `Jobs.take`; an OpenJob makes the job."""
+        if isinstance(message, OpenJob):
+            async with self._opening:
+                await self._open(message)
+        else:
+            await super().take(sender, job, message, n_bytes)
+
+    # --- the start
+
+    async def _open(self, offer: OpenJob) -> None:
+        job = offer.job
+        if job.name in self._running and offer.modulus == self._opened[job.name].modulus:
+            return  # sent again
+        dataset = self._check_policy(job)
+        public_key = await asyncio.to_thread(without_lock, self._check_key, offer)
+        self._opened[job.name] = offer
+        history = History(self._folder(job))
+        data: PartyData | None = None
+
+        async def begin() -> Machine:
+            nonlocal data
+            data = await runner.in_thread(self._load, dataset, job)
+            log.info("job %s: %d rows loaded", job.name, len(data.ids))
+            return await runner.in_thread(self._make_machine, job, data, public_key, phase=history.stopwatch.phase)
+
+        async def observe(message: Message) -> None:
+            if isinstance(message, Result) and data is not None:
+                model = await runner.in_thread(PartyModel.of, self.role, job, data, dataset, message)
+                await runner.in_thread(save_model, self._folder(job) / "model.json", model)
+                log.info("job %s: model written after %d rounds, loss %.6f", job.name, message.rounds, message.loss)
+
+        runner = MachineRunner(self.role, job, self._peers, limits=self.config.limits, history=history, observe=observe)
+        log.info("job %s: opened on dataset %s, %d-bit key", job.name, job.dataset, public_key.bits)
+        self._launch(job.name, runner, begin)
+
+    def _check_policy(self, job: JobConfig) -> DatasetConfig:
+        if job.name in self._running or (self._folder(job) / "model.json").exists():
+            raise NameTakenError(f"{title(self.role)} already has a job named {job.name}: choose another name")
+        dataset = self.config.datasets.get(job.dataset)
+        if dataset is None:
+            raise PolicyError(
+                f"{title(self.role)} has no dataset named {job.dataset}: name one of its configuration in the job,"
+                " or add it there"
+            )
+        if self.role is Role.HOST and job.holdout > 0 and not self.config.policy.share_holdout_scores:
+            raise PolicyError(
+                "the host party does not share scores of hold-out rows: set `holdout: 0` in the job,"
+                " or permit it with `policy.share_holdout_scores` in the host's configuration"
+            )
+        return dataset
+
+    def _check_key(self, offer: OpenJob) -> PublicKey:
+        try:
+            public_key = check_public_key(offer.modulus, self.config.policy.min_key_bits)
+        except BadKeyError as error:
+            raise BadKeyError(f"{title(self.role)}: {error}") from error
+        if public_key.bits != offer.job.key_bits:
+            raise BadKeyError(f"the public key has {public_key.bits} bits where the job says {offer.job.key_bits}")
+        return public_key
+
+    def _load(self, dataset: DatasetConfig, job: JobConfig) -> PartyData:
+        try:
+            return load_party_data(dataset, job, labelled=self.role is Role.GUEST)
+        except (ConfigError, DataError) as error:
+            raise type(error)(f"{title(self.role)}: {error}") from error
+
+    def _folder(self, job: JobConfig) -> Path:
+        return self.config.state / job.name

@@ -1,0 +1,266 @@
+"""Runs one role's state machine in one job: an inbox, a thread for the arithmetic, a link to each peer.
+
+The machine sees one message after the other, in one thread of its own. What it yields leaves at once,
+so a peer works on the first piece of a vector while the next is made here. Between two yields a newer
+round may overtake the work in hand, and a failure ends it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+import gmpy2
+
+from common.config.job import JobConfig
+from common.config.process import Limits
+from common.errors import PeerError, TrilateralError
+from common.protocol.messages import (
+    BeginRound,
+    Envelope,
+    Failed,
+    FinishJob,
+    JobEnded,
+    Machine,
+    Message,
+    OpenJob,
+    Result,
+    Role,
+    RoundKey,
+    RoundReport,
+    RoundTimedOut,
+    VectorPiece,
+)
+from common.rpc.channel import Peer
+from common.rpc.errors import public_error, title
+from common.rpc.history import History
+from common.rpc.links import Link, OnWait
+
+log = logging.getLogger(__name__)
+
+INBOX = 64
+"""Messages that wait for the machine: 16 MiB of pieces under a 2048-bit key; then their senders wait."""
+FAREWELL = 3.0
+"""Seconds to tell the others of a failure."""
+PARTY_PATIENCE = 2
+"""A party gives a job up after so many round timeouts without a word from anyone."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Observe = Callable[[Message], Awaitable[None]]
+"""Is told of what the machine says to its own process, and at the coordinator of each BeginRound that
+it sends and each OpenJob that a party has taken."""
+
+
+def without_lock(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call `function` so that its big products leave the interpreter's lock to other threads."""
+    with gmpy2.context(gmpy2.get_context(), allow_release_gil=True):
+        return function(*args, **kwargs)
+
+
+class MachineRunner:
+    """One job of one process.
+
+    Args:
+        role: of this process.
+        job: the job's settings.
+        peers: the two other processes.
+        limits: how long to wait.
+        history: times, counts and losses go there.
+        observe: see `Observe`. If it fails, so does the job.
+        on_wait: is told of a peer that does not answer.
+    """
+
+    def __init__(
+        self,
+        role: Role,
+        job: JobConfig,
+        peers: Mapping[Role, Peer],
+        *,
+        limits: Limits,
+        history: History,
+        observe: Observe,
+        on_wait: OnWait | None = None,
+    ) -> None:
+        self._role = role
+        self._job = job
+        self._limits = limits
+        self._history = history
+        self._observe = observe
+        self._links = {
+            peer.role: Link(job, role, peer, limits=limits, sent=history.sent, on_failure=self.fail, on_wait=on_wait)
+            for peer in peers.values()
+        }
+        self._inbox: asyncio.Queue[tuple[Role, Message]] = asyncio.Queue(INBOX)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"{role}-{job.name}")
+        self._over = asyncio.Event()
+        self._error: Exception | None = None
+        self._told_by: Role | None = None
+        self._newest = RoundKey(0, 0)  # of the rounds that were delivered
+        self._current = RoundKey(0, 0)  # of those that the machine was given
+        self._asked: RoundKey | None = None  # by a coordinator, not reported yet
+        self._done = False
+        self._restart_clock()
+
+    async def run(self, begin: Callable[[], Awaitable[Machine]]) -> None:
+        """Make the machine, run it to its end, tell the others if it fails.
+
+        Raises:
+            TrilateralError: the public reason for which the job failed.
+        """
+        work = asyncio.create_task(self._work(begin))
+        over = asyncio.create_task(self._over.wait())
+        try:
+            await asyncio.wait({work, over}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            over.cancel()
+            work.cancel()
+        (outcome,) = await asyncio.gather(work, return_exceptions=True)
+        # A step under way goes on to its end in the thread, which nobody waits for; no other follows.
+        self._thread.shutdown(wait=False)
+        if self._error is None and isinstance(outcome, Exception):
+            self._error = outcome
+        self._over.set()
+        if self._error is not None:
+            await self._end_failed(self._error)
+        self._history.complete()
+        await self._close_links(self._limits.peer_timeout)
+
+    def fail(self, error: Exception, told_by: Role | None = None) -> None:
+        """End the job; the others are told, except who told this process."""
+        if not self._over.is_set():
+            self._error, self._told_by = error, told_by
+            self._over.set()
+
+    async def deliver(self, sender: Role, message: Message, n_bytes: int = 0) -> None:
+        """Take a message from a peer; waits while the inbox is full."""
+        match message:
+            case Failed():
+                self.fail(PeerError(message.reason), told_by=sender)
+            case BeginRound():
+                self._overtake(message.key)
+            case FinishJob():
+                self._overtake(RoundKey(message.round, 0))
+            case VectorPiece():
+                self._history.received.count(message.key, message.kind, n_bytes, len(message.ciphertexts))
+        if not self._inbox.full():
+            self._inbox.put_nowait((sender, message))
+            return
+        put = asyncio.create_task(self._inbox.put((sender, message)))
+        over = asyncio.create_task(self._over.wait())
+        try:
+            await asyncio.wait({put, over}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            put.cancel()
+            over.cancel()
+
+    async def in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call `function` in the job's own thread."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, lambda: without_lock(function, *args, **kwargs))
+
+    # --- the machine's life
+
+    async def _work(self, begin: Callable[[], Awaitable[Machine]]) -> None:
+        machine = await begin()
+        self._restart_clock()
+        await self._play(machine.start())
+        while not self._done:
+            sender, message = await self._take(machine)
+            match message:
+                case BeginRound():
+                    self._current = max(self._current, message.key)
+                    self._history.begin_round(message)
+                case FinishJob():
+                    self._current = max(self._current, RoundKey(message.round, 0))
+                    self._history.finish(message)
+            await self._play(machine.handle(sender, message))
+
+    async def _take(self, machine: Machine) -> tuple[Role, Message]:
+        """The next message; until there is one, work that needs none."""
+        while self._inbox.empty() and await self.in_thread(machine.prepare):
+            pass
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                taken = await self._inbox.get()
+        except TimeoutError:
+            self._restart_clock()
+            return self._role, self._timed_out()
+        if self._role is not Role.COORDINATOR:
+            self._restart_clock()
+        return taken
+
+    def _timed_out(self) -> RoundTimedOut:
+        if self._role is not Role.COORDINATOR:
+            patience = PARTY_PATIENCE * self._limits.round_timeout
+            raise PeerError(f"{title(self._role)} has heard nothing of the job for {patience:g} s")
+        if self._asked is None:
+            raise PeerError(f"the parties were not ready, or not finished, within {self._limits.round_timeout:g} s")
+        log.warning("job %s: round %d timed out", self._job.name, self._asked.round)
+        return RoundTimedOut(self._asked)
+
+    def _restart_clock(self) -> None:
+        patience = 1 if self._role is Role.COORDINATOR else PARTY_PATIENCE
+        self._deadline = asyncio.get_running_loop().time() + patience * self._limits.round_timeout
+
+    async def _play(self, envelopes: Iterator[Envelope]) -> None:
+        """Send what the machine yields, unless a newer round overtakes it.
+
+        The first step is always taken: a message that only changes the machine's state must not be lost.
+        """
+        try:
+            while (envelope := await self.in_thread(next, envelopes, None)) is not None:
+                await self._post(envelope)
+                if self._newest > self._current:
+                    log.debug("job %s: overtaken by round %d", self._job.name, self._newest.round)
+                    return
+        finally:
+            if isinstance(envelopes, Generator):
+                self._thread.submit(envelopes.close)
+
+    async def _post(self, envelope: Envelope) -> None:
+        message = envelope.message
+        match message:
+            case Failed():  # What the machine gives up, the runner ends, and tells everyone.
+                raise PeerError(message.reason)
+            case BeginRound() | FinishJob():
+                asked = message.key if isinstance(message, BeginRound) else None
+                if asked != self._asked:
+                    self._asked = asked
+                    self._restart_clock()
+            case RoundReport():
+                self._asked = None
+                self._history.report(message)
+            case Result() | JobEnded():
+                self._done = True
+        if isinstance(message, OpenJob):
+            # The guest calls the host as soon as it has the job, so the host must have it before.
+            await self._links[envelope.to].call(message)
+        elif envelope.to is not self._role:
+            await self._links[envelope.to].send(message)
+        if envelope.to is self._role or isinstance(message, BeginRound | OpenJob):
+            await self._observe(message)
+
+    # --- what ends work
+
+    def _overtake(self, key: RoundKey) -> None:
+        self._newest = max(self._newest, key)
+        for link in self._links.values():
+            link.overtake(key)
+
+    async def _end_failed(self, error: Exception) -> None:
+        if not isinstance(error, TrilateralError):
+            log.error("job %s: an unexpected error", self._job.name, exc_info=error)
+        public = public_error(error, self._role)
+        parties = {Role.HOST, Role.GUEST}
+        tell = (parties if self._role is Role.COORDINATOR else {Role.COORDINATOR}) - {self._told_by}
+        for role, link in self._links.items():
+            link.clear()
+            if role in tell:
+                await link.send(Failed(str(public)))
+        await self._close_links(FAREWELL)
+        raise public from (None if public is error else error)
+
+    async def _close_links(self, grace: float) -> None:
+        await asyncio.gather(*(link.close(grace) for link in self._links.values()))

@@ -1,0 +1,97 @@
+"""A server's life: bind, serve, say that it is healthy, and stop without cutting calls off."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from common.config.process import ProcessConfig
+from common.errors import ConfigError
+from common.protocol.messages import Role
+from common.rpc.access import Guard
+from common.rpc.channel import SERVER_OPTIONS
+from common.rpc.codec import PACKAGE
+
+log = logging.getLogger(__name__)
+
+GRACE = 3.0
+"""Seconds for calls under way when the server stops."""
+MOST_CALLS = 256
+"""Calls at a time; more are refused."""
+
+
+def new_server(role: Role) -> grpc.aio.Server:
+    """Make a server whose every call passes the guard."""
+    return grpc.aio.server(
+        interceptors=[Guard(role)],
+        options=SERVER_OPTIONS,
+        maximum_concurrent_rpcs=MOST_CALLS,
+        compression=grpc.Compression.NoCompression,
+    )
+
+
+def bind(server: grpc.aio.Server, address: str) -> str:
+    """Listen; return the address with the port that was chosen if it was 0."""
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError:
+        raise ConfigError(
+            f"listen: {address} cannot be used: it is already in use, or is no address of this machine"
+        ) from None
+    return f"{address.rpartition(':')[0]}:{port}"
+
+
+async def run_server(
+    config: ProcessConfig,
+    services: Sequence[str],
+    add_services: Callable[[grpc.aio.Server], None],
+    close: Callable[[], Awaitable[None]],
+    *,
+    stop: asyncio.Event | None,
+    on_ready: Callable[[str], None],
+) -> None:
+    """Serve until SIGTERM, SIGINT or `stop`; `close` ends the jobs while their peers can still be told.
+
+    Raises:
+        ConfigError: the address or the state folder cannot be used.
+    """
+    _prepare_state(config)
+    server = new_server(config.role)
+    health_servicer = health.aio.HealthServicer()
+    names = ["", *(f"{PACKAGE}.{service}" for service in services)]
+    for name in names:
+        await health_servicer.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    add_services(server)
+    address = bind(server, config.listen)
+    stop = _until_signal() if stop is None else stop
+    await server.start()
+    try:
+        for name in names:
+            await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+        log.info("%s listens on %s", config.role, address)
+        on_ready(address)
+        await stop.wait()
+        log.info("%s stops", config.role)
+        await health_servicer.enter_graceful_shutdown()
+        await close()
+    finally:
+        await server.stop(GRACE)
+
+
+def _prepare_state(config: ProcessConfig) -> None:
+    """Make the state folder, for this user alone."""
+    try:
+        config.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"state: the folder {config.state} cannot be made: {error.strerror}") from error
+
+
+def _until_signal() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop

@@ -1,0 +1,187 @@
+"""The coordinator's jobs: what an operator can start, watch and stop."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
+
+from common.config.job import JobConfig
+from common.config.process import ProcessConfig
+from common.errors import PeerError, ProtocolError, TrilateralError
+from common.paillier.keys import generate_private_key
+from common.pb.v1.jobs_pb2 import (
+    JOB_STATE_FAILED,
+    JOB_STATE_FINISHED,
+    JOB_STATE_STARTING,
+    JOB_STATE_STOPPED,
+    JOB_STATE_TRAINING,
+    JobStatus,
+)
+from common.protocol.messages import BeginRound, JobEnded, Machine, Message, OpenJob, Role, RoundReport
+from common.rpc.channel import Peer
+from common.rpc.errors import NameTakenError, UnknownJobError
+from common.rpc.history import History
+from common.rpc.jobs import Jobs
+from common.rpc.runner import MachineRunner
+from coordinator.machine import CoordinatorMachine
+from coordinator.opening import PARTIES
+
+log = logging.getLogger(__name__)
+
+ENDED = (JOB_STATE_FINISHED, JOB_STATE_FAILED, JOB_STATE_STOPPED)
+
+
+class Job:
+    """What is known of one job, for people."""
+
+    def __init__(self, config: JobConfig) -> None:
+        self.opened = asyncio.Event()
+        """Both parties have taken the job, or it has ended before."""
+        self.ended = asyncio.Event()
+        self.error: TrilateralError | None = None
+        self.stopped = False
+        self._status = JobStatus(
+            job=config.name, state=JOB_STATE_STARTING, detail="making the job's key", n_epochs=config.epochs
+        )
+        self._waiting: dict[Role, str] = {}
+        self._n_opened = 0
+        self._started = time.monotonic()
+        self._changed = asyncio.Event()
+
+    def status(self, n_known_notes: int = 0) -> JobStatus:
+        """What the job is doing now, with the notes that are not known yet."""
+        status = JobStatus()
+        status.CopyFrom(self._status)
+        del status.notes[:n_known_notes]
+        if not self.ended.is_set():
+            status.seconds = time.monotonic() - self._started
+            status.detail = "; ".join(self._waiting.values()) or status.detail
+        return status
+
+    async def watch(self) -> AsyncIterator[JobStatus]:
+        """The status now and whenever it has changed, until the job ends.
+
+        Whoever is slow to ask for the next gets the newest: nothing is queued for a watcher.
+        """
+        n_notes = 0
+        while True:
+            changed = self._changed
+            status = self.status(n_notes)
+            n_notes += len(status.notes)
+            yield status
+            if status.state in ENDED:
+                return
+            await changed.wait()
+
+    def show(self, **fields: Any) -> None:
+        """Change fields of the status, and wake whoever watches."""
+        for name, value in fields.items():
+            setattr(self._status, name, value)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def wait_for(self, peer: Peer, seconds: float | None) -> None:
+        """A peer has not answered for some seconds, or has again."""
+        self._waiting.pop(peer.role, None)
+        if seconds is not None:
+            self._waiting[peer.role] = f"waiting for {peer}, which has not answered for {seconds:.0f} s"
+        self.show()
+
+    async def observe(self, message: Message) -> None:
+        """Follow what the state machine says."""
+        match message:
+            case OpenJob():
+                self._n_opened += 1
+                if self._n_opened == len(PARTIES):
+                    self.show(detail="the parties read their tables and prove their IDs to each other")
+                    self.opened.set()
+            case BeginRound(key=key) if (key.round, key.attempt) != (self._status.round, self._status.attempt):
+                if key.attempt > 1:
+                    self._status.notes.append(f"round {key.round} was begun again, attempt {key.attempt}")
+                self.show(state=JOB_STATE_TRAINING, detail="training", round=key.round, attempt=key.attempt)
+            case RoundReport():
+                if message.note:
+                    self._status.notes.append(f"round {message.key.round}: {message.note}")
+                if message.loss is not None:
+                    self._status.loss = message.loss
+                self.show(epoch=message.epoch, batch=message.batch, n_batches=message.n_batches)
+            case JobEnded(loss=float(loss)):  # `end` shows it.
+                self._status.detail, self._status.epoch, self._status.loss = message.reason, message.epochs, loss
+
+    def end(self, error: TrilateralError | None) -> None:
+        """The job is over."""
+        self.error = error
+        self._status.seconds = time.monotonic() - self._started
+        self.ended.set()
+        if error is None:
+            self.show(state=JOB_STATE_FINISHED)
+        else:
+            self.show(state=JOB_STATE_STOPPED if self.stopped else JOB_STATE_FAILED, detail=str(error))
+        self.opened.set()
+
+
+class CoordinatorJobs(Jobs):
+    """The jobs since the coordinator started, and how to start and stop one.
+
+    Args:
+        config: of this process.
+        peers: the two parties.
+    """
+
+    def __init__(self, config: ProcessConfig, peers: Mapping[Role, Peer]) -> None:
+        super().__init__(config)
+        self._peers = peers
+        self._jobs: dict[str, Job] = {}
+
+    async def start(self, config: JobConfig) -> None:
+        """Start a job; returns once both parties have taken it in.
+
+        Raises:
+            NameTakenError: the job's name is in use.
+            TrilateralError: a party refuses the job or does not answer.
+        """
+        folder = self.config.state / config.name
+        if config.name in self._running or (folder / "history.jsonl").exists():
+            raise NameTakenError(f"the coordinator already has a job named {config.name}: choose another name")
+        job = self._jobs[config.name] = Job(config)
+        history = History(folder)
+        runner = MachineRunner(
+            self.role,
+            config,
+            self._peers,
+            limits=self.config.limits,
+            history=history,
+            observe=job.observe,
+            on_wait=job.wait_for,
+        )
+
+        async def begin() -> Machine:
+            private_key = await runner.in_thread(generate_private_key, config.key_bits)
+            job.show(detail="offering the job to both parties")
+            return CoordinatorMachine(config, private_key, phase=history.stopwatch.phase)
+
+        log.info("job %s: starts, %s with a %d-bit key", config.name, config.algorithm.name, config.key_bits)
+        self._launch(config.name, runner, begin, job.end)
+        await job.opened.wait()
+        if job.error is not None:
+            raise job.error
+
+    def find(self, name: str) -> Job:
+        """The job of that name; UnknownJobError if there is none."""
+        if name not in self._jobs:
+            raise UnknownJobError(f"the coordinator has had no job named {name} since it was started")
+        return self._jobs[name]
+
+    def all(self) -> Iterable[Job]:
+        """Every job, in the order in which they were started."""
+        return self._jobs.values()
+
+    async def stop(self, name: str) -> None:
+        """End a job without a model; returns once the parties have been told."""
+        job = self.find(name)
+        if job.ended.is_set():
+            raise ProtocolError(f"the job {name} has ended already")
+        job.stopped = True
+        self._running[name].fail(PeerError("stopped by the operator"))
+        await job.ended.wait()

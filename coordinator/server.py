@@ -1,0 +1,33 @@
+"""The coordinator's process."""
+
+import asyncio
+from collections.abc import Callable
+
+import grpc
+
+from common.config.process import ProcessConfig
+from common.pb.v1.coordinator_pb2_grpc import add_CoordinatorServiceServicer_to_server
+from common.pb.v1.jobs_pb2_grpc import add_JobServiceServicer_to_server
+from common.rpc.channel import open_peers
+from common.rpc.server import run_server
+from coordinator.jobs import CoordinatorJobs
+from coordinator.servicer import CoordinatorServicer, JobServicer
+
+
+async def serve(
+    config: ProcessConfig, *, stop: asyncio.Event | None = None, on_ready: Callable[[str], None] = lambda _: None
+) -> None:
+    """Serve the coordinator until SIGTERM, SIGINT or `stop`; `on_ready` gets the address.
+
+    Raises:
+        ConfigError: the address or the state folder cannot be used.
+    """
+    async with open_peers(config) as peers:
+        jobs = CoordinatorJobs(config, peers)
+
+        def add_services(server: grpc.aio.Server) -> None:
+            add_CoordinatorServiceServicer_to_server(CoordinatorServicer(jobs), server)
+            add_JobServiceServicer_to_server(JobServicer(jobs), server)
+
+        services = ("CoordinatorService", "JobService")
+        await run_server(config, services, add_services, jobs.close, stop=stop, on_ready=on_ready)

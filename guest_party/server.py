@@ -1,0 +1,35 @@
+"""The guest party's process."""
+
+import asyncio
+from collections.abc import Callable
+
+import grpc
+
+from common.config.process import ProcessConfig
+from common.pb.v1.guest_pb2_grpc import add_GuestServiceServicer_to_server
+from common.pb.v1.party_pb2_grpc import add_PartyServiceServicer_to_server
+from common.rpc.channel import open_peers
+from common.rpc.party import PartyJobs
+from common.rpc.party_servicer import PartyServicer
+from common.rpc.server import run_server
+from guest_party.machine import GuestMachine
+from guest_party.servicer import GuestServicer
+
+
+async def serve(
+    config: ProcessConfig, *, stop: asyncio.Event | None = None, on_ready: Callable[[str], None] = lambda _: None
+) -> None:
+    """Serve the guest until SIGTERM, SIGINT or `stop`; `on_ready` gets the address.
+
+    Raises:
+        ConfigError: the address or the state folder cannot be used.
+    """
+    async with open_peers(config) as peers:
+        jobs = PartyJobs(config, peers, GuestMachine)
+
+        def add_services(server: grpc.aio.Server) -> None:
+            add_GuestServiceServicer_to_server(GuestServicer(jobs), server)
+            add_PartyServiceServicer_to_server(PartyServicer(jobs), server)
+
+        services = ("GuestService", "PartyService")
+        await run_server(config, services, add_services, jobs.close, stop=stop, on_ready=on_ready)

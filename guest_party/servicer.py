@@ -1,0 +1,34 @@
+"""What the guest answers: each call hands its message to the job that it belongs to."""
+
+# Names and documentation of the methods are the contract's: protos/common/pb/v1.
+# ruff: noqa: N802, D102
+
+from collections.abc import AsyncIterator
+
+from common.pb.v1 import guest_pb2, guest_pb2_grpc, rounds_pb2
+from common.rpc.access import Context
+from common.rpc.jobs import Jobs
+
+
+class GuestServicer(guest_pb2_grpc.GuestServiceServicer):
+    """The host's calls."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+
+    async def ProveIds(self, request: guest_pb2.ProveIdsRequest, context: Context) -> guest_pb2.ProveIdsResponse:
+        await self._jobs.deliver(request, context)
+        return guest_pb2.ProveIdsResponse()
+
+    async def SendVector(
+        self, request_iterator: AsyncIterator[rounds_pb2.SendVectorRequest], context: Context
+    ) -> rounds_pb2.SendVectorResponse:
+        async for request in request_iterator:
+            await self._jobs.deliver(request, context)
+        return rounds_pb2.SendVectorResponse()
+
+    async def SendHoldoutScores(
+        self, request: guest_pb2.SendHoldoutScoresRequest, context: Context
+    ) -> guest_pb2.SendHoldoutScoresResponse:
+        await self._jobs.deliver(request, context)
+        return guest_pb2.SendHoldoutScoresResponse()

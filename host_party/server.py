@@ -1,0 +1,35 @@
+"""The host party's process."""
+
+import asyncio
+from collections.abc import Callable
+
+import grpc
+
+from common.config.process import ProcessConfig
+from common.pb.v1.host_pb2_grpc import add_HostServiceServicer_to_server
+from common.pb.v1.party_pb2_grpc import add_PartyServiceServicer_to_server
+from common.rpc.channel import open_peers
+from common.rpc.party import PartyJobs
+from common.rpc.party_servicer import PartyServicer
+from common.rpc.server import run_server
+from host_party.machine import HostMachine
+from host_party.servicer import HostServicer
+
+
+async def serve(
+    config: ProcessConfig, *, stop: asyncio.Event | None = None, on_ready: Callable[[str], None] = lambda _: None
+) -> None:
+    """Serve the host until SIGTERM, SIGINT or `stop`; `on_ready` gets the address.
+
+    Raises:
+        ConfigError: the address or the state folder cannot be used.
+    """
+    async with open_peers(config) as peers:
+        jobs = PartyJobs(config, peers, HostMachine)
+
+        def add_services(server: grpc.aio.Server) -> None:
+            add_HostServiceServicer_to_server(HostServicer(jobs), server)
+            add_PartyServiceServicer_to_server(PartyServicer(jobs), server)
+
+        services = ("HostService", "PartyService")
+        await run_server(config, services, add_services, jobs.close, stop=stop, on_ready=on_ready)

@@ -1,0 +1,34 @@
+"""What the host answers: each call hands its message to the job that it belongs to."""
+
+# Names and documentation of the methods are the contract's: protos/common/pb/v1.
+# ruff: noqa: N802, D102
+
+from collections.abc import AsyncIterator
+
+from common.pb.v1 import host_pb2, host_pb2_grpc, rounds_pb2
+from common.rpc.access import Context
+from common.rpc.jobs import Jobs
+
+
+class HostServicer(host_pb2_grpc.HostServiceServicer):
+    """The guest's calls."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+
+    async def ChallengeIds(
+        self, request: host_pb2.ChallengeIdsRequest, context: Context
+    ) -> host_pb2.ChallengeIdsResponse:
+        await self._jobs.deliver(request, context)
+        return host_pb2.ChallengeIdsResponse()
+
+    async def ConfirmIds(self, request: host_pb2.ConfirmIdsRequest, context: Context) -> host_pb2.ConfirmIdsResponse:
+        await self._jobs.deliver(request, context)
+        return host_pb2.ConfirmIdsResponse()
+
+    async def SendVector(
+        self, request_iterator: AsyncIterator[rounds_pb2.SendVectorRequest], context: Context
+    ) -> rounds_pb2.SendVectorResponse:
+        async for request in request_iterator:
+            await self._jobs.deliver(request, context)
+        return rounds_pb2.SendVectorResponse()

@@ -1,0 +1,81 @@
+"""A peer made of plain gRPC that takes every message of the protocol and does as a test says."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from common.protocol.messages import Message, Role
+from common.rpc.channel import Peer, open_channel
+from common.rpc.codec import PACKAGE, TABLE, decode
+from common.rpc.server import bind, new_server
+
+Reaction = Callable[[Message, Any], Awaitable[None]]
+
+
+@dataclass
+class Recorder:
+    """What came in, and what shall happen then: `react` may abort the call or hold it up."""
+
+    messages: list[Message] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+    react: Reaction | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def take(self, method: str, request: Any, context: Any) -> None:
+        message = decode(request)
+        self.messages.append(message)
+        self.changed.set()
+        if self.react:
+            await self.react(message, context)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+    def handlers(self) -> list[grpc.GenericRpcHandler]:
+        services: dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]] = {}
+        for row in TABLE:
+            methods = services.setdefault(f"{PACKAGE}.{row.service}", {})
+            methods[row.method] = self._handler(row.method, row.request, row.response)
+        return [grpc.method_handlers_generic_handler(service, methods) for service, methods in services.items()]
+
+    def _handler(self, method: str, request: Any, response: Any) -> "grpc.RpcMethodHandler[Any, Any]":
+        async def unary(message: Any, context: Any) -> Any:
+            self.calls.append(method)
+            await self.take(method, message, context)
+            return response()
+
+        async def streamed(messages: Any, context: Any) -> Any:
+            self.calls.append(method)
+            async for message in messages:
+                await self.take(method, message, context)
+            return response()
+
+        if method == "SendVector":
+            return grpc.stream_unary_rpc_method_handler(streamed, request.FromString, response.SerializeToString)
+        return grpc.unary_unary_rpc_method_handler(unary, request.FromString, response.SerializeToString)
+
+
+@asynccontextmanager
+async def served(role: Role, recorder: Recorder, address: str = "127.0.0.1:0") -> AsyncIterator[str]:
+    """A server of that role, behind the real guard; gives its address."""
+    server = new_server(role)
+    server.add_generic_rpc_handlers(recorder.handlers())
+    bound = bind(server, address)
+    await server.start()
+    try:
+        yield bound
+    finally:
+        await server.stop(None)
+
+
+@asynccontextmanager
+async def connected(role: Role, address: str) -> AsyncIterator[Peer]:
+    async with open_channel(address) as channel:
+        yield Peer(role, address, channel)

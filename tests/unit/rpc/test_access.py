@@ -1,0 +1,133 @@
+"""Who may call what: everything that the table does not permit is refused."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import descriptor_pool
+
+from common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, rounds_pb2
+from common.protocol.messages import Kind, Role
+from common.rpc.access import METHODS, VECTORS, Identity, call_metadata
+from common.rpc.channel import open_channel
+from common.rpc.server import bind, new_server
+
+FILES = (coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2)
+CONTRACT = {
+    f"/{service.full_name}/{method.name}": method
+    for file in FILES
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+CALLERS = [*Identity, None, "auditor"]
+
+
+def metadata(caller: str | None) -> tuple[tuple[str, str], ...]:
+    return () if caller is None else (("trilateral-role", caller),)
+
+
+class Everything(grpc.GenericRpcHandler):
+    """Answers every method there is, and one that is not, with an empty message."""
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        async def unary(request: bytes, context: Any) -> bytes:
+            return b""
+
+        async def requests(stream: AsyncIterator[Any], context: Any) -> bytes:
+            async for _ in stream:
+                pass
+            return b""
+
+        async def responses(request: bytes, context: Any) -> AsyncIterator[bytes]:
+            yield b""
+
+        method = CONTRACT.get(str(handler_call_details.method))
+        if method is not None and method.client_streaming:
+            return grpc.stream_unary_rpc_method_handler(requests, rounds_pb2.SendVectorRequest.FromString)
+        if method is not None and method.server_streaming:
+            return grpc.unary_stream_rpc_method_handler(responses)
+        return grpc.unary_unary_rpc_method_handler(unary)
+
+
+@pytest.fixture(params=list(Role))
+async def channel(request: pytest.FixtureRequest) -> AsyncIterator[grpc.aio.Channel]:
+    server = new_server(request.param)
+    server.add_generic_rpc_handlers([Everything()])
+    address = bind(server, "127.0.0.1:0")
+    await server.start()
+    async with open_channel(address) as channel:
+        yield channel
+    await server.stop(None)
+
+
+async def status(channel: grpc.aio.Channel, path: str, caller: str | None, *requests: Any) -> grpc.StatusCode:
+    method = CONTRACT.get(path)
+    call: Any
+    try:
+        if method is not None and method.client_streaming:
+            call = channel.stream_unary(path, request_serializer=rounds_pb2.SendVectorRequest.SerializeToString)
+            await call(iter(requests), metadata=metadata(caller), timeout=5)
+        elif method is not None and method.server_streaming:
+            call = channel.unary_stream(path)
+            async for _ in call(b"", metadata=metadata(caller), timeout=5):
+                pass
+        else:
+            call = channel.unary_unary(path)
+            await call(b"", metadata=metadata(caller), timeout=5)
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+def test_every_method_of_the_contract_has_a_row_and_no_row_is_left_over() -> None:
+    health = {"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"}
+    assert METHODS.keys() - health == CONTRACT.keys()
+    assert descriptor_pool.Default().FindFileByName("common/pb/v1/rounds.proto").services_by_name == {}
+
+
+def test_every_kind_of_vector_has_a_row() -> None:
+    assert {kind for _, kind in VECTORS} == set(Kind)
+
+
+async def test_every_caller_without_a_row_is_refused(channel: grpc.aio.Channel) -> None:
+    for path in CONTRACT:
+        for caller in CALLERS:
+            expected = grpc.StatusCode.OK if caller in METHODS[path] else grpc.StatusCode.PERMISSION_DENIED
+            assert await status(channel, path, caller) is expected, (path, caller)
+
+
+async def test_a_method_without_a_row_is_refused_to_all(channel: grpc.aio.Channel) -> None:
+    for caller in CALLERS:
+        refused = await status(channel, "/common.pb.v1.JobService/ExportKey", caller)
+        assert refused is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_a_caller_of_two_roles_is_nobody(channel: grpc.aio.Channel) -> None:
+    both = call_metadata(Identity.OPERATOR) + call_metadata(Identity.HOST)
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await channel.unary_unary("/common.pb.v1.JobService/StopJob")(b"", metadata=both, timeout=5)
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+@pytest.mark.parametrize("channel", [Role.HOST, Role.GUEST, Role.COORDINATOR], indirect=True)
+async def test_each_kind_of_vector_is_taken_only_from_the_role_that_makes_it(
+    channel: grpc.aio.Channel, request: pytest.FixtureRequest
+) -> None:
+    receiver = request.node.callspec.params["channel"]
+    path = f"/common.pb.v1.{receiver.value.capitalize()}Service/SendVector"
+    for kind in Kind:
+        number = rounds_pb2.VectorKind.Value(f"VECTOR_KIND_{kind.name}")
+        for sender in Role:
+            sent = await status(channel, path, sender, rounds_pb2.SendVectorRequest(kind=number))
+            permitted = sender in METHODS[path] and sender in VECTORS.get((receiver, kind), frozenset())
+            assert sent is (grpc.StatusCode.OK if permitted else grpc.StatusCode.PERMISSION_DENIED), (kind, sender)
+
+
+def test_the_paper_says_who_makes_which_vector() -> None:
+    senders = {key: {identity.value for identity in identities} for key, identities in VECTORS.items()}
+    assert senders[Role.GUEST, Kind.SCORES] == {"host"}
+    assert senders[Role.HOST, Kind.RESIDUAL] == {"guest"}
+    assert senders[Role.COORDINATOR, Kind.LOSS] == {"guest"}
+    assert senders[Role.COORDINATOR, Kind.GRADIENT] == {"host", "guest"}
+    assert (Role.COORDINATOR, Kind.SCORES) not in senders

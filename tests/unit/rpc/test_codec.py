@@ -1,0 +1,229 @@
+"""What goes in comes out; what is no message of the protocol is refused before it is used."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from gmpy2 import mpz
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from common.config.job import JobConfig
+from common.errors import ConfigError, ProtocolError, TrilateralError
+from common.pb.v1 import party_pb2, rounds_pb2
+from common.protocol.messages import (
+    Batch,
+    BeginRound,
+    Failed,
+    Finished,
+    FinishJob,
+    HoldoutScores,
+    IdChallenge,
+    IdConfirmation,
+    IdProof,
+    Kind,
+    Message,
+    OpenJob,
+    OutOfRange,
+    Ready,
+    Role,
+    RoundKey,
+    VectorPiece,
+)
+from common.rpc import codec
+from common.rpc.codec import TABLE, decode, encode, encode_piece, parse_job, row_for
+
+JOB = JobConfig(name="credit", dataset="credit")
+
+uint32 = st.integers(0, 2**32 - 1)
+positive = st.integers(1, 2**32 - 1)
+keys = st.builds(RoundKey, positive, positive)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+vectors = arrays(np.float64, st.integers(0, 20), elements=finite)
+nonempty = arrays(np.float64, st.integers(1, 20), elements=finite)
+short = st.binary(max_size=64)
+text = st.text(max_size=200)
+
+
+@st.composite
+def holdout_scores(draw: st.DrawFn) -> HoldoutScores:
+    scores = draw(vectors)
+    offset = draw(st.integers(0, 2**20))
+    return HoldoutScores(offset, offset + len(scores) + draw(st.integers(0, 100)), scores)
+
+
+@st.composite
+def pieces(draw: st.DrawFn, width: int = 64) -> VectorPiece:
+    ciphertexts = draw(st.lists(st.integers(0, 256**width - 1).map(mpz), min_size=1, max_size=30))
+    offset = draw(st.integers(0, 1000))
+    total = offset + len(ciphertexts) + draw(st.integers(0, 1000))
+    return VectorPiece(draw(keys), draw(st.sampled_from(Kind)), offset, total, ciphertexts)
+
+
+MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
+    OpenJob: st.builds(OpenJob, st.just(JOB), st.integers(1, 2**8192 - 1).map(mpz)),
+    IdChallenge: st.builds(IdChallenge, short, uint32),
+    IdProof: st.builds(IdProof, short, uint32, short),
+    IdConfirmation: st.builds(IdConfirmation, short),
+    Ready: st.builds(Ready, uint32, uint32),
+    BeginRound: st.builds(
+        BeginRound,
+        keys,
+        vectors,
+        st.builds(Batch, uint32, uint32),
+        st.booleans(),
+        st.none() | nonempty,
+        uint32,
+        st.none() | finite,
+    ),
+    OutOfRange: st.builds(OutOfRange, keys),
+    FinishJob: st.builds(FinishJob, positive, vectors, finite, uint32, text),
+    HoldoutScores: holdout_scores(),
+    Finished: st.builds(Finished),
+    Failed: st.builds(Failed, text),
+}
+
+
+def same(one: Any, other: Any) -> bool:
+    if dataclasses.is_dataclass(one):
+        names = [field.name for field in dataclasses.fields(one)]
+        return type(one) is type(other) and all(same(getattr(one, name), getattr(other, name)) for name in names)
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    return bool(one == other)
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if row.message is not VectorPiece], ids=lambda row: row.path)
+@given(data=st.data())
+def test_every_message_survives_the_wire(row: codec.Row, data: st.DataObject) -> None:
+    message = data.draw(MESSAGES[row.message])
+    request = encode("credit", message, row)
+    received = row.request.FromString(request.SerializeToString())
+    assert received.job == "credit"  # type: ignore[attr-defined]
+    assert same(decode(received), message)
+
+
+def join(requests: list[rounds_pb2.SendVectorRequest]) -> VectorPiece:
+    parts = [decode(rounds_pb2.SendVectorRequest.FromString(request.SerializeToString())) for request in requests]
+    first = parts[0]
+    assert isinstance(first, VectorPiece)
+    ciphertexts: list[mpz] = []
+    for part in parts:
+        assert isinstance(part, VectorPiece)
+        assert (part.key, part.kind, part.total) == (first.key, first.kind, first.total)
+        assert part.offset == first.offset + len(ciphertexts)
+        ciphertexts += part.ciphertexts
+    return VectorPiece(first.key, first.kind, first.offset, first.total, ciphertexts)
+
+
+@given(piece=pieces(), chunk_bytes=st.integers(1, 1000))
+def test_the_chunks_of_a_piece_join_to_the_piece(piece: VectorPiece, chunk_bytes: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codec, "CHUNK_BYTES", chunk_bytes)
+        requests = list(encode_piece("credit", piece, 64))
+    assert all(len(request.ciphertexts) <= max(chunk_bytes, 64) for request in requests)
+    assert same(join(requests), piece)
+
+
+def test_a_large_piece_is_cut_into_chunks_of_at_most_a_mebibyte() -> None:
+    piece = VectorPiece(RoundKey(1, 1), Kind.SCORES, 0, 3000, [mpz(7)] * 3000)
+    requests = list(encode_piece("credit", piece, 512))
+    assert [len(request.ciphertexts) for request in requests] == [2**20, 3000 * 512 - 2**20]
+
+
+def test_every_message_travels_between_exactly_the_roles_that_say_it() -> None:
+    assert row_for(Role.GUEST, Role.HOST, IdChallenge(b"", 1)).path == "/common.pb.v1.HostService/ChallengeIds"
+    assert row_for(Role.HOST, Role.COORDINATOR, Failed("")).method == "ReportFailure"
+    assert row_for(Role.COORDINATOR, Role.HOST, Failed("")).method == "FailJob"
+    with pytest.raises(KeyError):
+        row_for(Role.HOST, Role.GUEST, Failed(""))
+
+
+def chunk(**fields: Any) -> rounds_pb2.SendVectorRequest:
+    good: dict[str, Any] = {
+        "job": "credit",
+        "key": rounds_pb2.RoundKey(round=1, attempt=1),
+        "kind": rounds_pb2.VECTOR_KIND_SCORES,
+        "offset": 0,
+        "total": 2,
+        "width": 4,
+        "ciphertexts": bytes(8),
+    }
+    return rounds_pb2.SendVectorRequest(**good | fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"width": 0},
+        {"width": 3},
+        {"width": 2049, "ciphertexts": bytes(2049)},
+        {"ciphertexts": b""},
+        {"ciphertexts": bytes(12)},
+        {"offset": 1},
+        {"offset": 2**32 - 1},
+        {"total": 2**31 + 1},
+        {"kind": 0},
+        {"kind": 99},
+        {"key": rounds_pb2.RoundKey(round=0, attempt=1)},
+        {"key": rounds_pb2.RoundKey(round=1)},
+        {"key": None},
+    ],
+    ids=str,
+)
+def test_a_chunk_that_does_not_fit_is_refused(fields: dict[str, Any]) -> None:
+    assert decode(chunk())
+    with pytest.raises(ProtocolError):
+        decode(chunk(**fields))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_not_finite_are_refused(value: float) -> None:
+    key = rounds_pb2.RoundKey(round=1, attempt=1)
+    for request in (
+        party_pb2.BeginRoundRequest(key=key, step=[0.0, value]),
+        party_pb2.BeginRoundRequest(key=key, direction=[value]),
+        party_pb2.BeginRoundRequest(key=key, loss=value),
+        party_pb2.FinishJobRequest(round=2, loss=value),
+    ):
+        with pytest.raises(ProtocolError, match="finite"):
+            decode(request)
+
+
+def test_more_numbers_than_a_model_may_have_are_refused() -> None:
+    with pytest.raises(ProtocolError, match="65537"):
+        decode(party_pb2.FinishJobRequest(round=2, step=[0.0] * 65_537))
+
+
+def test_an_offer_must_be_of_the_job_it_names_and_of_a_bearable_key() -> None:
+    job_json = JOB.model_dump_json()
+    with pytest.raises(ProtocolError, match="name"):
+        decode(party_pb2.OpenJobRequest(job="other", job_json=job_json, modulus=b"\x05"))
+    with pytest.raises(ProtocolError, match="8192"):
+        decode(party_pb2.OpenJobRequest(job="credit", job_json=job_json, modulus=bytes(1025)))
+
+
+def test_settings_that_cannot_be_used_are_named() -> None:
+    with pytest.raises(ConfigError, match="epochs: .*\nepoch: "):
+        parse_job('{"name": "a", "dataset": "b", "epochs": 0, "epoch": 3}')
+    with pytest.raises(ConfigError, match="job: "):
+        parse_job("not json")
+    with pytest.raises(ConfigError, match="name: "):
+        parse_job('{"name": "../b", "dataset": "b"}')
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.path)
+@given(data=st.binary(max_size=300))
+def test_garbage_is_a_message_or_refused_in_public_words(row: codec.Row, data: bytes) -> None:
+    try:
+        request = row.request.FromString(data)
+    except DecodeError:
+        return
+    try:
+        message = decode(request)
+    except TrilateralError:
+        return
+    assert isinstance(message, row.message)
