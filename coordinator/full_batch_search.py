@@ -27,7 +27,8 @@ def full_batch_search(optimiser: Lbfgs, job: JobConfig) -> Search:
     cuts = 0
     note = None
     for epoch in range(1, job.epochs + 1):
-        seen = yield Probe(optimiser.trial, Batch(epoch), note=note)
+        reached = None if math.isinf(optimiser.loss) else optimiser.loss
+        seen = yield Probe(optimiser.trial, Batch(epoch), note=note, reached=reached)
         note = None
         if seen is None or seen.gradient is None or not seen.is_finite:
             cuts += 1

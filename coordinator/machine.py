@@ -135,9 +135,9 @@ class CoordinatorMachine:
     def _observe(self, rounds: "_Rounds", observation: Observation | None) -> Iterator[Envelope]:
         """The round is over, with an observation or void: report it, and go where the optimiser says."""
         plan, key = rounds.plan, rounds.key
-        rounds.last_loss = None if observation is None else observation.loss
         with self._phase("optimise"):
             following = rounds.training.observe(observation)
+        rounds.last_loss = _loss_to_report(plan, observation, following)
         report = RoundReport(
             key=key,
             epoch=rounds.epoch,
@@ -178,6 +178,19 @@ class CoordinatorMachine:
         for party in PARTIES:
             yield Envelope(party, Failed(reason))
         yield Envelope(Role.COORDINATOR, JobEnded(reason))
+
+
+def _loss_to_report(
+    plan: RoundPlan, observation: Observation | None, following: RoundPlan | Conclusion | GivenUp
+) -> float | None:
+    """The batch's loss at w_k; where an exact step leads to a point of known loss, that; None if void."""
+    if observation is None:
+        return None
+    if isinstance(following, RoundPlan) and following.reached is not None:
+        return following.reached
+    if isinstance(following, Conclusion) and plan.gradient:
+        return following.loss
+    return observation.loss
 
 
 class _Rounds:

@@ -31,6 +31,8 @@ class RoundPlan:
     """Which draw of S_H, from 1 up; 0 is S_H = S."""
     note: str | None
     """Public text for the log and the progress line, when something out of the ordinary was done."""
+    reached: float | None = None
+    """Loss of the point that the training has reached, where that is known and is not w_k of the round before."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +85,7 @@ class Probe:
     gradient: bool = True
     direction: FloatVector | None = None
     note: str | None = None
+    reached: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

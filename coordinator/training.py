@@ -90,6 +90,7 @@ class Training:
             direction=probe.direction,
             curvature_draw=draw,
             note=probe.note,
+            reached=probe.reached,
         )
         return self._plan
 

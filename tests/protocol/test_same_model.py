@@ -94,6 +94,15 @@ def test_the_guest_gets_the_scores_of_the_holdout_rows(private_key: PrivateKey) 
     assert outcome.results[Role.HOST].holdout_scores is None
 
 
+def test_lbfgs_reports_the_loss_that_its_exact_steps_reach(private_key: PrivateKey) -> None:
+    """Not that of the trial points, which may be worse than where it stands."""
+    outcome = train(make_job(), make_tables(make_job()), private_key)
+    losses = [report.loss for report in outcome.reports if report.loss is not None]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[0] == pytest.approx(np.log(2))
+    assert losses[-1] == outcome.ended.loss
+
+
 def test_divergence_goes_back_and_ends_in_a_model(private_key: PrivateKey) -> None:
     """A rate so high that scores leave their fixed-point range, not only the loss its."""
     job = make_job(algorithm=Sgd(learning_rate=60.0), batch=30, epochs=20)
