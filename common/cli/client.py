@@ -1,0 +1,121 @@
+"""An operator's calls to the coordinator."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from common.config.job import JobConfig
+from common.config.process import ProcessConfig
+from common.errors import ConfigError, PeerError, TrilateralError
+from common.pb.v1 import jobs_pb2, jobs_pb2_grpc
+from common.pb.v1.jobs_pb2 import JobStatus
+from common.protocol.messages import Role
+from common.rpc.access import Identity, call_metadata
+from common.rpc.channel import open_channel
+from common.rpc.errors import from_rpc_error
+
+METADATA = call_metadata(Identity.OPERATOR)
+CALL_SECONDS = 15.0
+"""Deadline of a call that the coordinator answers by itself."""
+WATCH_SECONDS = 3600.0
+"""Deadline of one call of WatchJob; a watch that lasts longer calls again."""
+
+
+def coordinator_address(config: ProcessConfig) -> str:
+    """Return where the coordinator listens, according to any of the three processes' configuration.
+
+    Raises:
+        ConfigError: the coordinator's own configuration leaves its port open.
+    """
+    if config.role is not Role.COORDINATOR:
+        return config.peers[Role.COORDINATOR]
+    if config.listen.endswith(":0"):
+        raise ConfigError(f"listen: {config.listen} leaves the port open: give the port the coordinator listens on")
+    return config.listen
+
+
+class JobClient:
+    """The coordinator's JobService as plain calls; use it in ``async with``.
+
+    Each method raises PeerError when the coordinator cannot be reached, or the error with which it refuses.
+    """
+
+    def __init__(self, config: ProcessConfig) -> None:
+        self._address = coordinator_address(config)
+        self._resources = AsyncExitStack()
+        # The coordinator asks both parties before it answers.
+        self._start_seconds = 2 * config.limits.peer_timeout + CALL_SECONDS
+
+    async def __aenter__(self) -> Self:
+        channel = await self._resources.enter_async_context(open_channel(self._address))
+        self._stub = jobs_pb2_grpc.JobServiceStub(channel)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._resources.aclose()
+
+    async def start(self, job: JobConfig) -> None:
+        """Start a job; both parties have taken it in on return."""
+        request = jobs_pb2.StartJobRequest(job_json=job.model_dump_json())
+        with self._public_errors():
+            await self._stub.StartJob(request, timeout=self._start_seconds, metadata=METADATA)
+
+    async def status(self, job: str) -> JobStatus:
+        """Return what a job is doing now, with all its notes."""
+        with self._public_errors():
+            response = await self._stub.GetJob(jobs_pb2.GetJobRequest(job=job), timeout=CALL_SECONDS, metadata=METADATA)
+        return response.status
+
+    async def statuses(self) -> list[JobStatus]:
+        """Return what each job is doing now."""
+        with self._public_errors():
+            response = await self._stub.ListJobs(jobs_pb2.ListJobsRequest(), timeout=CALL_SECONDS, metadata=METADATA)
+        return list(response.statuses)
+
+    async def stop(self, job: str) -> None:
+        """End a job without a model."""
+        with self._public_errors():
+            await self._stub.StopJob(jobs_pb2.StopJobRequest(job=job), timeout=CALL_SECONDS, metadata=METADATA)
+
+    async def watch(self, job: str) -> AsyncIterator[JobStatus]:
+        """Yield a job's status now and at each change, until it ends; each note comes once."""
+        request = jobs_pb2.WatchJobRequest(job=job)
+        n_notes = 0
+        while True:
+            # A call's first message has all notes: those that the call before it brought are known.
+            n_known = n_notes
+            try:
+                async for response in self._stub.WatchJob(request, timeout=WATCH_SECONDS, metadata=METADATA):
+                    status = response.status
+                    del status.notes[:n_known]
+                    n_known = 0
+                    n_notes += len(status.notes)
+                    yield status
+                return
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                    raise self._public_error(error) from error
+
+    @contextmanager
+    def _public_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except grpc.aio.AioRpcError as error:
+            raise self._public_error(error) from error
+
+    def _public_error(self, error: grpc.aio.AioRpcError) -> TrilateralError:
+        match error.code():
+            case grpc.StatusCode.UNAVAILABLE:
+                return PeerError(
+                    f"the coordinator at {self._address} cannot be reached: start it with `trilateral serve "
+                    "coordinator --config FILE`, or correct its address in --config"
+                )
+            case grpc.StatusCode.UNIMPLEMENTED:
+                return PeerError(f"what listens at {self._address} is no coordinator: correct its address in --config")
+            case _:
+                return from_rpc_error(error, f"the coordinator at {self._address}")

@@ -1,0 +1,131 @@
+"""What the demo writes before it starts: two tables, three configurations, a job."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+from sklearn.datasets import load_breast_cancer
+
+from common.errors import ConfigError
+from common.protocol.messages import Role
+
+JOB = "demo"
+DATASET = "breast-cancer"
+N_HOST_FEATURES = 15
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    # So close to the optimum that the model does not depend on the way there.
+    "lbfgs": {"algorithm": {"name": "lbfgs"}, "epochs": 60, "tolerance": 1e-9},
+    "sqn": {"algorithm": {"name": "sqn"}, "batch": 100},
+    "sgd": {"algorithm": {"name": "sgd"}, "batch": 100},
+}
+PENALTY = 0.001
+"""The two diagnoses can be told apart completely on the training rows, so that without a penalty
+scikit-learn's logistic regression, which the demo compares with, has no finite optimum."""
+
+
+@dataclass(frozen=True)
+class DemoFiles:
+    """Where things are in the demo's folder."""
+
+    folder: Path
+
+    @property
+    def job(self) -> Path:
+        """The job, as `trilateral train` takes it."""
+        return self.folder / "job.yaml"
+
+    @property
+    def logs(self) -> Path:
+        """Folder of what the processes write on their terminals."""
+        return self.folder / "logs"
+
+    @property
+    def states(self) -> Path:
+        """Folder of the processes' own folders."""
+        return self.folder / "state"
+
+    def config(self, role: Role) -> Path:
+        """The configuration of one process."""
+        return self.folder / f"{role}.yaml"
+
+    def log(self, role: Role) -> Path:
+        """The log of one process."""
+        return self.logs / f"{role}.log"
+
+    def table(self, role: Role) -> Path:
+        """The data of one party."""
+        return self.folder / f"{role}.csv"
+
+
+def write_files(folder: Path, addresses: dict[Role, str], key_bits: int, algorithm: str) -> DemoFiles:
+    """Write all that the three processes need; what an earlier demo left is replaced.
+
+    Raises:
+        ConfigError: the folder has something else in it, or cannot be written.
+    """
+    files = DemoFiles(folder)
+    try:
+        _clear(files)
+        _write_tables(files)
+    except OSError as error:
+        raise ConfigError(f"--out {folder}: cannot be written: {error.strerror}") from error
+    for role in Role:
+        files.config(role).write_text(_process_yaml(files, role, addresses, key_bits))
+    files.job.write_text(_job_yaml(key_bits, algorithm))
+    return files
+
+
+def _clear(files: DemoFiles) -> None:
+    if files.folder.exists() and not files.job.exists() and any(files.folder.iterdir()):
+        raise ConfigError(f"--out {files.folder}: there is something else in it; choose an empty or a new folder")
+    for old in (files.states, files.logs):
+        if old.exists():
+            shutil.rmtree(old)
+    files.logs.mkdir(parents=True)
+
+
+def _write_tables(files: DemoFiles) -> None:
+    """Split the columns between the two parties, each with its own order of the rows."""
+    data = load_breast_cancer(as_frame=True)
+    features = data.data.rename(columns=lambda name: name.replace(" ", "_"))
+    features.insert(0, "patient", [f"P{number:05}" for number in range(len(features))])
+    names = list(features.columns[1:])
+    guest = features[["patient", *names[:-N_HOST_FEATURES]]].assign(
+        diagnosis=np.where(data.target == 0, "malignant", "benign")
+    )
+    host = features[["patient", *names[-N_HOST_FEATURES:]]]
+    _write_shuffled(guest, files.table(Role.GUEST), seed=1)
+    _write_shuffled(host, files.table(Role.HOST), seed=2)
+
+
+def _write_shuffled(table: pd.DataFrame, path: Path, seed: int) -> None:
+    table.sample(frac=1, random_state=seed).to_csv(path, index=False)
+
+
+def _process_yaml(files: DemoFiles, role: Role, addresses: dict[Role, str], key_bits: int) -> str:
+    config: dict[str, Any] = {
+        "role": str(role),
+        "listen": addresses[role],
+        "peers": {str(other): address for other, address in addresses.items() if other is not role},
+        "state": f"state/{role}",
+    }
+    if role is not Role.COORDINATOR:
+        dataset: dict[str, Any] = {"path": files.table(role).name, "id": "patient"}
+        if role is Role.GUEST:
+            dataset["label"] = {"column": "diagnosis", "positive": "malignant", "negative": "benign"}
+        config["datasets"] = {DATASET: dataset}
+        config["policy"] = {"min_key_bits": min(key_bits, 2048)}
+    return _yaml(f"The {role} of the demo. All options: configs/demo/{role}.yaml", config)
+
+
+def _job_yaml(key_bits: int, algorithm: str) -> str:
+    job = {"name": JOB, "dataset": DATASET, **ALGORITHMS[algorithm], "l2": PENALTY, "key_bits": key_bits}
+    return _yaml("What the demo trains. All options: configs/jobs/", job)
+
+
+def _yaml(comment: str, content: dict[str, Any]) -> str:
+    return f"# {comment}\n" + yaml.safe_dump(content, sort_keys=False)

@@ -1,0 +1,126 @@
+"""The demo's three servers: real processes, each with its configuration and a log."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from common.cli.demo.files import DemoFiles
+from common.config.load import ENVIRONMENT_PREFIX, NOT_SETTINGS
+from common.errors import PeerError
+from common.protocol.messages import Role
+
+START_SECONDS = 60.0
+"""Three interpreters that import numpy at once on a busy machine take their time."""
+STOP_SECONDS = 10.0
+TAIL_LINES = 15
+
+
+def free_addresses() -> dict[Role, str]:
+    """Return an address on this machine for each role, with ports that nobody uses now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in Role]
+    try:
+        return {role: f"127.0.0.1:{each.getsockname()[1]}" for role, each in zip(Role, sockets, strict=True)}
+    finally:
+        for each in sockets:
+            each.close()
+
+
+class DemoProcesses:
+    """Starts the three servers on entry and ends them on exit, whatever happens in between."""
+
+    def __init__(self, files: DemoFiles, addresses: dict[Role, str]) -> None:
+        self._files = files
+        self._addresses = addresses
+        self._processes: dict[Role, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            for role in Role:
+                self._processes[role] = self._start(role)
+            asyncio.run(self._wait_until_serving())
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def log_tails(self) -> str:
+        """Return the last lines of each log and where the whole is."""
+        tails = []
+        for role in Role:
+            path = self._files.log(role)
+            lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+            tails.append("\n  ".join([f"{path}:", *lines[-TAIL_LINES:]]))
+        return "\n".join(tails)
+
+    def _start(self, role: Role) -> subprocess.Popen[bytes]:
+        # A setting in the environment would override all three configurations at once.
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(ENVIRONMENT_PREFIX) or name in NOT_SETTINGS
+        }
+        command = [
+            sys.executable,
+            "-m",
+            "common.cli.main",
+            "serve",
+            str(role),
+            "--config",
+            str(self._files.config(role)),
+        ]
+        with self._files.log(role).open("wb") as log:
+            # A session of its own, so that Ctrl-C reaches the demo alone, which then ends them in order.
+            return subprocess.Popen(  # noqa: S603 (our own program and file names)
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+
+    async def _wait_until_serving(self) -> None:
+        await asyncio.gather(*(self._wait_for(role) for role in Role))
+
+    async def _wait_for(self, role: Role) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        address = self._addresses[role]
+        async with grpc.aio.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+            health = health_pb2_grpc.HealthStub(channel)
+            while time.monotonic() < deadline:
+                exit_code = self._processes[role].poll()
+                if exit_code is not None:
+                    raise PeerError(f"the {role} ended at once, with exit code {exit_code}")
+                try:
+                    answer = await health.Check(health_pb2.HealthCheckRequest(), timeout=1)
+                except grpc.aio.AioRpcError:
+                    pass
+                else:
+                    if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                        return
+                await asyncio.sleep(0.1)
+        raise PeerError(f"the {role} does not serve at {address} after {START_SECONDS:.0f} s")
+
+    def _stop(self) -> None:
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

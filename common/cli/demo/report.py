@@ -1,0 +1,117 @@
+"""What came of the demo, beside what a single organisation with all the columns would have got."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from scipy.linalg import block_diag
+from sklearn.linear_model import LogisticRegression
+
+from common.cli.demo.files import JOB, DemoFiles
+from common.cli.results import add_metrics, metrics_table
+from common.config.dataset import DatasetConfig
+from common.config.job import JobConfig
+from common.config.load import load_job, load_process_config
+from common.config.process import ProcessConfig
+from common.data.block import load_party_data
+from common.data.metrics import HoldoutMetrics, measure
+from common.data.model_file import PartyModel, load_model
+from common.errors import DataError
+from common.protocol.messages import Role
+from coordinator.plain import train_plain
+
+PARTIES = (Role.HOST, Role.GUEST)
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedTable:
+    """The columns of both parties side by side: what nobody has in a real job."""
+
+    columns: FloatArray
+    holdout_columns: FloatArray
+    labels: FloatArray
+    holdout_labels: FloatArray
+    penalty: FloatArray
+
+
+def print_report(files: DemoFiles, console: Console) -> None:
+    """Print each party's part of the model, then the figures of three ways to the same model."""
+    job = load_job(files.job)
+    configs = {role: load_process_config(files.config(role), {}) for role in PARTIES}
+    models = {role: load_model(configs[role].state / JOB / "model.json") for role in PARTIES}
+    _print_parts(models, console)
+
+    joined = _join(configs, job, whiten=True)
+    plain = train_plain(job, joined.columns, joined.labels, joined.penalty).coef
+    federated = np.concatenate([models[role].training_weights for role in PARTIES])
+    table = metrics_table("On the hold-out rows, which were not trained on")
+    federated_metrics = models[Role.GUEST].metrics
+    if federated_metrics is not None:
+        add_metrics(table, "federated, encrypted", federated_metrics)
+    add_metrics(table, "plain numpy, columns joined", measure(joined.holdout_columns @ plain, joined.holdout_labels))
+    add_metrics(table, "scikit-learn, columns joined", _scikit_learn(_join(configs, job, whiten=False), job))
+    console.print()
+    console.print(table)
+    console.print(
+        "Largest difference between a weight of the federated model and of plain numpy: "
+        f"{np.abs(federated - plain).max():.1e} (training units)",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(
+        "scikit-learn minimises the logistic loss itself, and the two others its second-order Taylor form, "
+        "since that is what can be computed under encryption.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _print_parts(models: dict[Role, PartyModel], console: Console) -> None:
+    table = Table(title="Each party has its own part of the model, and nobody the whole", title_justify="left")
+    for role in PARTIES:
+        table.add_column(f"{role}'s feature")
+        table.add_column("weight", justify="right")
+    rows = [[(name, f"{weight:+.5g}") for name, weight in _weights(models[role])] for role in PARTIES]
+    for cells in zip(*rows, strict=True):
+        table.add_row(*(text for cell in cells for text in cell))
+    console.print(table)
+
+
+def _weights(model: PartyModel) -> list[tuple[str, float]]:
+    return [*model.weights.items(), ("(intercept)", model.intercept)]
+
+
+def _join(configs: dict[Role, ProcessConfig], job: JobConfig, *, whiten: bool) -> JoinedTable:
+    blocks = {}
+    for role in PARTIES:
+        dataset = _with_whitening(configs[role].datasets[job.dataset], whiten)
+        blocks[role] = load_party_data(dataset, job, labelled=role is Role.GUEST).block
+    host, guest = blocks[Role.HOST], blocks[Role.GUEST]
+    if guest.labels is None or guest.holdout_labels is None:
+        raise DataError("the guest's table has no label")
+    return JoinedTable(
+        columns=np.hstack([host.columns, guest.columns]),
+        holdout_columns=np.hstack([host.holdout_columns, guest.holdout_columns]),
+        labels=guest.labels,
+        holdout_labels=guest.holdout_labels,
+        penalty=block_diag(host.penalty, guest.penalty),
+    )
+
+
+def _with_whitening(dataset: DatasetConfig, whiten: bool) -> DatasetConfig:
+    preprocessing = dataset.preprocessing.model_copy(update={"whiten": whiten})
+    return dataset.model_copy(update={"preprocessing": preprocessing})
+
+
+def _scikit_learn(joined: JoinedTable, job: JobConfig) -> HoldoutMetrics:
+    """Fit the logistic loss itself, not its Taylor form, on standardised columns with the same penalty.
+
+    scikit-learn minimises C * (sum of losses) + ||beta||^2 / 2, and we the mean loss + lambda ||beta||^2 / 2.
+    """
+    inverse_penalty = np.inf if job.l2 == 0 else 1 / (job.l2 * len(joined.labels))
+    # The guest's last column is the intercept, which scikit-learn adds by itself and leaves unpenalised.
+    model = LogisticRegression(C=inverse_penalty, max_iter=10_000).fit(joined.columns[:, :-1], joined.labels)
+    return measure(model.decision_function(joined.holdout_columns[:, :-1]), joined.holdout_labels)

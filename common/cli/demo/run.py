@@ -1,0 +1,78 @@
+"""The demo from start to end."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+
+from common.cli.demo.files import JOB, DemoFiles, write_files
+from common.cli.demo.processes import DemoProcesses, free_addresses
+from common.cli.demo.report import print_report
+from common.cli.follow import DetachedError, follow_job, start_job
+from common.cli.progress import duration
+from common.config.load import load_job, load_process_config
+from common.errors import TrilateralError
+from common.protocol.messages import Role
+
+
+def run_demo(folder: Path, key_bits: int, algorithm: str) -> None:
+    """Train in three processes and print what came of it.
+
+    Raises:
+        TrilateralError: something failed; the text ends with the logs' last lines.
+    """
+    progress = Console(stderr=True)
+    addresses = free_addresses()
+    files = write_files(folder, addresses, key_bits, algorithm)
+    progress.print(f"569 patients, 15 columns at each party; everything is in {folder}", highlight=False)
+    with _ended_by_signals():
+        processes = DemoProcesses(files, addresses)
+        try:
+            with processes:
+                _train(files, progress)
+        except TrilateralError as error:
+            raise TrilateralError(f"{error}\n{processes.log_tails()}") from error
+    print_report(files, Console())
+    _print_way_on(files, Console())
+
+
+def _train(files: DemoFiles, progress: Console) -> None:
+    config = load_process_config(files.config(Role.GUEST), {})
+    start_job(config, load_job(files.job))
+    try:
+        final = follow_job(config, JOB, progress)
+    except DetachedError:
+        raise KeyboardInterrupt from None
+    progress.print(f"trained in {duration(final.seconds)}, {final.round} rounds", highlight=False)
+
+
+def _print_way_on(files: DemoFiles, console: Console) -> None:
+    console.print(
+        f"\nThe same by hand, each in a terminal of its own, once {files.job} has another `name`:",
+        highlight=False,
+        soft_wrap=True,
+    )
+    commands = [f"trilateral serve {role} --config {files.config(role)}" for role in Role]
+    commands.append(f"trilateral train {files.job} --config {files.config(Role.GUEST)}")
+    for command in commands:
+        console.print(f"  {command}", highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let a closed terminal or a `kill` leave no server behind, as Ctrl-C does by itself."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        del frame
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

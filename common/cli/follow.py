@@ -1,0 +1,54 @@
+"""Starting a job and following it to its end."""
+
+import asyncio
+
+from rich.console import Console
+
+from common.cli.client import JobClient
+from common.cli.progress import ENDED, progress_view
+from common.config.job import JobConfig
+from common.config.process import ProcessConfig
+from common.errors import PeerError, TrilateralError
+from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_STOPPED, JobStatus
+
+
+class DetachedError(Exception):
+    """The operator has stopped watching; the job goes on."""
+
+
+def start_job(config: ProcessConfig, job: JobConfig) -> None:
+    """Start a job at the coordinator; both parties have taken it in on return."""
+
+    async def start() -> None:
+        async with JobClient(config) as client:
+            await client.start(job)
+
+    asyncio.run(start())
+
+
+def follow_job(config: ProcessConfig, job: str, console: Console) -> JobStatus:
+    """Show a job's progress on `console` until it has finished.
+
+    Raises:
+        DetachedError: on an interrupt.
+        TrilateralError: the job has failed or was stopped, or the coordinator is gone.
+    """
+    try:
+        status = asyncio.run(_watch(config, job, console))
+    except KeyboardInterrupt:
+        raise DetachedError from None
+    if status.state == JOB_STATE_FAILED:
+        raise TrilateralError(f"job {job} has failed: {status.detail}")
+    if status.state == JOB_STATE_STOPPED:
+        raise TrilateralError(f"job {job} was stopped: {status.detail}")
+    return status
+
+
+async def _watch(config: ProcessConfig, job: str, console: Console) -> JobStatus:
+    async with JobClient(config) as client:
+        with progress_view(console) as view:
+            async for status in client.watch(job):
+                view.show(status)
+                if status.state in ENDED:
+                    return status
+    raise PeerError(f"the coordinator has ended the watch of {job} while the job goes on: watch it again")

@@ -1,0 +1,388 @@
+"""The commands against a coordinator that plays a script: output, errors, exit codes."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+import grpc
+import pytest
+from typer.testing import CliRunner
+
+from common.cli import follow
+from common.cli.main import app
+from common.config.job import JobConfig
+from common.pb.v1 import jobs_pb2, jobs_pb2_grpc
+from common.pb.v1.jobs_pb2 import (
+    JOB_STATE_FAILED,
+    JOB_STATE_FINISHED,
+    JOB_STATE_STARTING,
+    JOB_STATE_STOPPED,
+    JOB_STATE_TRAINING,
+    JobState,
+    JobStatus,
+)
+from common.rpc.errors import REASON_KEY
+
+
+@dataclass
+class FakeCoordinator(jobs_pb2_grpc.JobServiceServicer):
+    """A coordinator that only talks: plays a script of statuses, and remembers what it was asked."""
+
+    script: list[JobStatus] = field(default_factory=list)
+    refusal: str | None = None
+    cuts_after: int | None = None
+    """End a watch early, after so many messages."""
+    started: list[JobConfig] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
+    metadata: list[dict[str, str | bytes]] = field(default_factory=list)
+    deadlines: list[float | None] = field(default_factory=list)
+
+    def _note(self, context: grpc.ServicerContext) -> None:
+        self.metadata.append(dict(context.invocation_metadata()))
+        self.deadlines.append(context.time_remaining())
+        if self.refusal is not None:
+            self._refuse(context, grpc.StatusCode.PERMISSION_DENIED, "policy", self.refusal)
+
+    def _refuse(self, context: grpc.ServicerContext, code: grpc.StatusCode, reason: str, text: str) -> NoReturn:
+        context.set_trailing_metadata(((REASON_KEY, reason),))
+        context.abort(code, text)
+
+    def StartJob(self, request: jobs_pb2.StartJobRequest, context: grpc.ServicerContext) -> jobs_pb2.StartJobResponse:
+        self._note(context)
+        self.started.append(JobConfig.model_validate_json(request.job_json))
+        return jobs_pb2.StartJobResponse()
+
+    def GetJob(self, request: jobs_pb2.GetJobRequest, context: grpc.ServicerContext) -> jobs_pb2.GetJobResponse:
+        self._note(context)
+        for status in self.script:
+            if status.job == request.job:
+                return jobs_pb2.GetJobResponse(status=status)
+        self._refuse(context, grpc.StatusCode.NOT_FOUND, "unknown_job", f"there is no job {request.job}")
+
+    def ListJobs(self, request: jobs_pb2.ListJobsRequest, context: grpc.ServicerContext) -> jobs_pb2.ListJobsResponse:
+        self._note(context)
+        return jobs_pb2.ListJobsResponse(statuses=self.script)
+
+    def WatchJob(
+        self, request: jobs_pb2.WatchJobRequest, context: grpc.ServicerContext
+    ) -> Iterator[jobs_pb2.WatchJobResponse]:
+        self._note(context)
+        for status in self.script[: self.cuts_after]:
+            yield jobs_pb2.WatchJobResponse(status=status)
+
+    def StopJob(self, request: jobs_pb2.StopJobRequest, context: grpc.ServicerContext) -> jobs_pb2.StopJobResponse:
+        self._note(context)
+        self.stopped.append(request.job)
+        return jobs_pb2.StopJobResponse()
+
+
+@pytest.fixture
+def coordinator() -> FakeCoordinator:
+    return FakeCoordinator()
+
+
+@pytest.fixture
+def address(coordinator: FakeCoordinator) -> Iterator[str]:
+    server = grpc.server(ThreadPoolExecutor(2))
+    jobs_pb2_grpc.add_JobServiceServicer_to_server(coordinator, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"127.0.0.1:{port}"
+    server.stop(None).wait()
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    path = tmp_path / "job.yaml"
+    path.write_text("name: first\ndataset: credit\n")
+    return path
+
+
+@pytest.fixture
+def guest_file(tmp_path: Path, address: str) -> Path:
+    path = tmp_path / "guest.yaml"
+    path.write_text(
+        f"""
+role: guest
+listen: 127.0.0.1:50052
+peers: {{host: "127.0.0.1:50051", coordinator: "{address}"}}
+state: state
+datasets: {{credit: {{path: credit.csv, label: {{column: label}}}}}}
+"""
+    )
+    return path
+
+
+@pytest.fixture
+def coordinator_file(tmp_path: Path, address: str) -> Path:
+    path = tmp_path / "coordinator.yaml"
+    path.write_text(
+        f"""
+role: coordinator
+listen: {address}
+peers: {{host: "127.0.0.1:50051", guest: "127.0.0.1:50052"}}
+state: state
+"""
+    )
+    return path
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
+    monkeypatch.delenv("TRILATERAL_DEBUG", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    return CliRunner()
+
+
+# --- what it says
+
+
+def starting(detail: str = "waiting for the parties") -> JobStatus:
+    return JobStatus(job="first", state=JOB_STATE_STARTING, detail=detail)
+
+
+def training(round: int, *notes: str) -> JobStatus:
+    return JobStatus(
+        job="first",
+        state=JOB_STATE_TRAINING,
+        round=round,
+        epoch=round,
+        n_epochs=30,
+        batch=1,
+        n_batches=1,
+        loss=0.5 / round,
+        seconds=2.0 * round,
+        notes=notes,
+    )
+
+
+def ended(state: JobState.ValueType, detail: str) -> JobStatus:
+    return JobStatus(job="first", state=state, detail=detail, round=3, epoch=3, loss=0.25, seconds=7)
+
+
+FINISHED = ended(JOB_STATE_FINISHED, "converged")
+
+
+# --- train and watch
+
+
+def test_train_starts_the_job_and_tells_its_course(
+    runner: CliRunner, coordinator: FakeCoordinator, job_file: Path, coordinator_file: Path
+) -> None:
+    coordinator.script = [starting(), training(1), training(2, "back to the best point"), FINISHED]
+    result = runner.invoke(app, ["train", str(job_file), "--config", str(coordinator_file)])
+    assert result.exit_code == 0
+    assert [job.name for job in coordinator.started] == ["first"]
+    assert result.stdout == "finished first: loss 0.250000 after 3 rounds in 7 s\n"
+    assert result.stderr.split("\n") == [
+        "starting  waiting for the parties",
+        "training  epoch 1/30  round 1  loss 0.50000  2 s",
+        "note: back to the best point",
+        "",
+    ]
+
+
+def test_calls_say_who_calls_and_have_a_deadline(
+    runner: CliRunner, coordinator: FakeCoordinator, job_file: Path, coordinator_file: Path
+) -> None:
+    coordinator.script = [FINISHED]
+    runner.invoke(app, ["train", str(job_file), "--config", str(coordinator_file)])
+    runner.invoke(app, ["status", "--config", str(coordinator_file)])
+    runner.invoke(app, ["status", "first", "--config", str(coordinator_file)])
+    runner.invoke(app, ["stop", "first", "--config", str(coordinator_file)])
+    assert [each["trilateral-role"] for each in coordinator.metadata] == ["operator"] * 5
+    assert all(deadline is not None and deadline < 4000 for deadline in coordinator.deadlines)
+
+
+def test_train_can_leave_the_job_alone(
+    runner: CliRunner, coordinator: FakeCoordinator, job_file: Path, guest_file: Path
+) -> None:
+    result = runner.invoke(app, ["train", str(job_file), "--config", str(guest_file), "--detach"])
+    assert result.exit_code == 0
+    assert len(coordinator.started) == 1
+    assert result.stdout == f"started first; watch it with: trilateral watch first --config {guest_file}\n"
+
+
+def test_watch_does_not_start_anything(runner: CliRunner, coordinator: FakeCoordinator, coordinator_file: Path) -> None:
+    coordinator.script = [training(2), FINISHED]
+    result = runner.invoke(app, ["watch", "first", "--config", str(coordinator_file)])
+    assert result.exit_code == 0
+    assert coordinator.started == []
+
+
+@pytest.mark.parametrize(("state", "text"), [(JOB_STATE_FAILED, "has failed"), (JOB_STATE_STOPPED, "was stopped")])
+def test_a_job_without_a_model_is_an_error(
+    runner: CliRunner,
+    coordinator: FakeCoordinator,
+    coordinator_file: Path,
+    state: JobState.ValueType,
+    text: str,
+) -> None:
+    coordinator.script = [training(1), ended(state, "the IDs differ")]
+    result = runner.invoke(app, ["watch", "first", "--config", str(coordinator_file)])
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.endswith(f"error: job first {text}: the IDs differ\n")
+
+
+def test_an_interrupt_leaves_the_job_running(
+    runner: CliRunner, coordinator: FakeCoordinator, job_file: Path, guest_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(follow, "progress_view", interrupt)
+    result = runner.invoke(app, ["train", str(job_file), "--config", str(guest_file)])
+    assert result.exit_code == 130
+    assert coordinator.stopped == []
+    assert result.stderr == f"still training; watch again with: trilateral watch first --config {guest_file}\n"
+
+
+def test_a_watch_that_breaks_off_is_no_end_of_the_job(
+    runner: CliRunner, coordinator: FakeCoordinator, coordinator_file: Path
+) -> None:
+    coordinator.script = [training(1), FINISHED]
+    coordinator.cuts_after = 1
+    result = runner.invoke(app, ["watch", "first", "--config", str(coordinator_file)])
+    assert result.exit_code == 1
+    assert "error: the coordinator has ended the watch of first" in result.stderr
+
+
+# --- status and stop
+
+
+def test_status_lists_the_jobs(runner: CliRunner, coordinator: FakeCoordinator, coordinator_file: Path) -> None:
+    coordinator.script = [training(4), JobStatus(job="second", state=JOB_STATE_FAILED, detail="[1, 2] [red]")]
+    result = runner.invoke(app, ["status", "--config", str(coordinator_file)])
+    assert result.exit_code == 0
+    first, second = (line for line in result.stdout.split("\n") if "first" in line or "second" in line)
+    assert "training" in first
+    assert "epoch 4/30  round 4  loss 0.12500  8 s" in first
+    assert "failed" in second
+    assert "[1, 2] [red]" in second
+
+
+def test_status_of_one_job_has_its_notes(
+    runner: CliRunner, coordinator: FakeCoordinator, coordinator_file: Path
+) -> None:
+    coordinator.script = [training(4, "halved the step", "and again")]
+    result = runner.invoke(app, ["status", "first", "--config", str(coordinator_file)])
+    assert result.exit_code == 0
+    assert result.stdout.endswith("note: halved the step\nnote: and again\n")
+
+
+def test_status_without_jobs(runner: CliRunner, coordinator: FakeCoordinator, coordinator_file: Path) -> None:
+    result = runner.invoke(app, ["status", "--config", str(coordinator_file)])
+    assert result.stdout == "no jobs since the coordinator started\n"
+
+
+def test_an_unknown_job(runner: CliRunner, coordinator: FakeCoordinator, coordinator_file: Path) -> None:
+    result = runner.invoke(app, ["status", "other", "--config", str(coordinator_file)])
+    assert result.exit_code == 1
+    assert result.stderr == "error: there is no job other\n"
+
+
+def test_stop_asks_the_coordinator(runner: CliRunner, coordinator: FakeCoordinator, guest_file: Path) -> None:
+    result = runner.invoke(app, ["stop", "first", "--config", str(guest_file)])
+    assert result.exit_code == 0
+    assert result.stdout == "stopped first\n"
+    assert coordinator.stopped == ["first"]
+
+
+# --- errors
+
+
+def test_what_the_coordinator_refuses_is_told_in_its_words(
+    runner: CliRunner, coordinator: FakeCoordinator, job_file: Path, guest_file: Path
+) -> None:
+    coordinator.refusal = "host: policy: a key of 1024 bits is too small"
+    result = runner.invoke(app, ["train", str(job_file), "--config", str(guest_file)])
+    assert result.exit_code == 1
+    assert result.stderr == "error: host: policy: a key of 1024 bits is too small\n"
+
+
+@pytest.fixture
+def unreachable(tmp_path: Path) -> Path:
+    path = tmp_path / "lonely.yaml"
+    path.write_text(
+        "role: coordinator\nlisten: 127.0.0.1:1\npeers: {host: 'localhost:2', guest: 'localhost:3'}\nstate: s\n"
+    )
+    return path
+
+
+def test_a_coordinator_that_is_not_there(runner: CliRunner, job_file: Path, unreachable: Path) -> None:
+    result = runner.invoke(app, ["train", str(job_file), "--config", str(unreachable)])
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "error: the coordinator at 127.0.0.1:1 cannot be reached: start it with `trilateral serve coordinator "
+        "--config FILE`, or correct its address in --config\n"
+    )
+
+
+def test_a_bad_job_is_a_configuration_error(
+    runner: CliRunner, coordinator: FakeCoordinator, job_file: Path, guest_file: Path
+) -> None:
+    job_file.write_text("name: first\nepoch: 3\n")
+    result = runner.invoke(app, ["train", str(job_file), "--config", str(guest_file)])
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"error: {job_file}: dataset: is missing\nerror: {job_file}: epoch: unknown key; did you mean epochs?\n"
+    )
+    assert coordinator.started == []
+
+
+@pytest.mark.parametrize(
+    "command", [["train", "JOB"], ["watch", "first"], ["status"], ["stop", "first"], ["serve", "host"]]
+)
+def test_a_missing_configuration(runner: CliRunner, tmp_path: Path, job_file: Path, command: list[str]) -> None:
+    missing = tmp_path / "missing.yaml"
+    arguments = [str(job_file) if each == "JOB" else each for each in command]
+    result = runner.invoke(app, [*arguments, "--config", str(missing)])
+    assert result.exit_code == 2
+    assert result.stderr == f"error: {missing}: there is no such file\n"
+
+
+def test_the_role_must_be_that_of_the_file(runner: CliRunner, guest_file: Path) -> None:
+    result = runner.invoke(app, ["serve", "host", "--config", str(guest_file)])
+    assert result.exit_code == 2
+    assert result.stderr == f"error: {guest_file}: role: is guest, and you asked to serve host: take the other file\n"
+
+
+def test_an_open_port_is_no_address_of_a_coordinator(runner: CliRunner, unreachable: Path) -> None:
+    unreachable.write_text(unreachable.read_text().replace("127.0.0.1:1", "127.0.0.1:0"))
+    result = runner.invoke(app, ["status", "--config", str(unreachable)])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: listen: 127.0.0.1:0 leaves the port open")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["serve", "boss", "--config", "x"], ["train"], ["demo", "--algorithm", "adam"], ["fly"]]
+)
+def test_wrong_usage(runner: CliRunner, arguments: list[str]) -> None:
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+def test_a_bug_is_told_without_a_traceback_unless_asked(
+    runner: CliRunner, coordinator_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bug(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("common.cli.main.follow_job", bug)
+    arguments = ["watch", "first", "--config", str(coordinator_file)]
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 1
+    assert result.stderr == ("error: this should not happen: ZeroDivisionError: a bug; more with: trilateral --debug\n")
+    monkeypatch.setenv("TRILATERAL_DEBUG", "1")
+    assert "Traceback" in runner.invoke(app, arguments).stderr
+
+
+@pytest.mark.parametrize("command", ["serve", "train", "watch", "status", "stop", "demo"])
+def test_every_command_explains_itself(runner: CliRunner, command: str) -> None:
+    result = runner.invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert command in runner.invoke(app, ["--help"]).stdout

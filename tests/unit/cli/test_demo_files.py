@@ -1,0 +1,124 @@
+"""The demo without its processes: what it writes, and what it makes of the result."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from common.cli.demo.files import ALGORITHMS, DATASET, JOB, DemoFiles, write_files
+from common.cli.demo.processes import DemoProcesses, free_addresses
+from common.cli.demo.report import print_report
+from common.config.load import load_job, load_process_config
+from common.data.block import load_party_data
+from common.data.model_file import PartyModel, save_model
+from common.errors import ConfigError, PeerError
+from common.protocol.messages import Result, Role
+from coordinator.plain import train_plain
+
+ADDRESSES = {Role.HOST: "127.0.0.1:1", Role.GUEST: "127.0.0.1:2", Role.COORDINATOR: "127.0.0.1:3"}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> DemoFiles:
+    return write_files(tmp_path / "demo", ADDRESSES, 1024, "lbfgs")
+
+
+def test_the_columns_are_split_and_both_have_the_same_patients_in_another_order(files: DemoFiles) -> None:
+    host, guest = (pd.read_csv(files.table(role)) for role in (Role.HOST, Role.GUEST))
+    assert host.shape == (569, 16)
+    assert guest.shape == (569, 17)
+    assert set(host.columns) & set(guest.columns) == {"patient"}
+    assert sorted(host["patient"]) == sorted(guest["patient"])
+    assert list(host["patient"]) != list(guest["patient"])
+    assert set(guest["diagnosis"]) == {"malignant", "benign"}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_what_is_written_loads(tmp_path: Path, algorithm: str) -> None:
+    files = write_files(tmp_path, ADDRESSES, 1024, algorithm)
+    job = load_job(files.job)
+    assert job.algorithm.name == algorithm
+    assert job.key_bits == 1024
+    for role in Role:
+        config = load_process_config(files.config(role), {})
+        assert config.role is role
+        assert config.listen == ADDRESSES[role]
+        assert config.policy.min_key_bits == (2048 if role is Role.COORDINATOR else 1024)
+
+
+def test_a_key_larger_than_the_usual_policy_leaves_the_policy_alone(tmp_path: Path) -> None:
+    files = write_files(tmp_path, ADDRESSES, 3072, "lbfgs")
+    assert load_process_config(files.config(Role.HOST), {}).policy.min_key_bits == 2048
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(ConfigError, match="there is something else in it"):
+        write_files(tmp_path, ADDRESSES, 1024, "lbfgs")
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_second_demo_replaces_the_first(files: DemoFiles) -> None:
+    old = files.states / "guest" / JOB / "model.json"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    write_files(files.folder, ADDRESSES, 1024, "sgd")
+    assert not old.exists()
+    assert load_job(files.job).algorithm.name == "sgd"
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be written: Not a directory"):
+        write_files(tmp_path / "file" / "demo", ADDRESSES, 1024, "lbfgs")
+
+
+def test_free_addresses_differ() -> None:
+    assert len(set(free_addresses().values())) == 3
+
+
+def test_a_process_that_ends_at_once_is_told_with_its_log(files: DemoFiles) -> None:
+    files.config(Role.HOST).write_text("role: host\n")
+    processes = DemoProcesses(files, ADDRESSES)
+    with pytest.raises(PeerError, match="exit code"), processes:
+        pytest.fail("it has started")
+    assert "host.yaml: listen: is missing" in processes.log_tails()
+
+
+def test_the_report_has_each_partys_part_and_the_same_figures_for_the_same_model(files: DemoFiles) -> None:
+    # Prepare: what the parties would hold after a perfect training.
+    job = load_job(files.job)
+    configs = {role: load_process_config(files.config(role), {}) for role in (Role.HOST, Role.GUEST)}
+    tables = {role: config.datasets[DATASET] for role, config in configs.items()}
+    data = {role: load_party_data(table, job, labelled=role is Role.GUEST) for role, table in tables.items()}
+    blocks = [data[role].block for role in configs]
+    penalty = np.zeros((31, 31))
+    penalty[:15, :15], penalty[15:, 15:] = blocks[0].penalty, blocks[1].penalty
+    labels = blocks[1].labels
+    assert labels is not None
+    plain = train_plain(job, np.hstack([block.columns for block in blocks]), labels, penalty)
+    scores = np.hstack([block.holdout_columns for block in blocks]) @ plain.coef
+    for role, coef in zip(configs, (plain.coef[:15], plain.coef[15:]), strict=True):
+        result = Result(coef, plain.loss, 20, 20, "done", scores if role is Role.GUEST else None)
+        path = configs[role].state / JOB / "model.json"
+        save_model(path, PartyModel.of(role, job, data[role], tables[role], result))
+
+    console = Console(file=io.StringIO(), width=160)
+    print_report(files, console)
+
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    lines = text.split("\n")
+    assert "worst_fractal_dimension" in text
+    assert "mean_radius" in text
+    federated, plain_numpy, scikit_learn = (
+        next(line for line in lines if name in line).replace("│", " ").split()[-4:]
+        for name in ("federated, encrypted", "plain numpy", "scikit-learn")
+    )
+    assert federated == plain_numpy
+    assert float(federated[0]) > 0.99
+    assert abs(float(federated[0]) - float(scikit_learn[0])) < 0.01
+    assert "plain numpy: 0.0e+00" in text
