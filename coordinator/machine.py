@@ -112,7 +112,14 @@ class CoordinatorMachine:
                 self._rounds = None
                 self._conclusion = following
                 for party, step in rounds.parts(following.step).items():
-                    done = FinishJob(following.round, step, following.loss, following.epochs, following.reason)
+                    done = FinishJob(
+                        round=following.round,
+                        step=step,
+                        loss=following.loss,
+                        epochs=following.epochs,
+                        reason=following.reason,
+                        round_loss=rounds.last_loss,
+                    )
                     yield Envelope(party, done)
             case GivenUp():
                 yield from self._fail(following.reason)

@@ -168,6 +168,8 @@ class FinishJob:
     """Taylor loss of the resulting model on the training rows."""
     epochs: int
     reason: str
+    round_loss: float | None
+    """Mean loss of the last round, for the party's history file."""
 
 
 @dataclass(frozen=True, eq=False)

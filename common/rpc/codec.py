@@ -208,12 +208,14 @@ def _pack_finish(message: FinishJob) -> dict[str, Any]:
         "loss": message.loss,
         "epochs": message.epochs,
         "reason": message.reason,
+        "round_loss": message.round_loss,
     }
 
 
 def _unpack_finish(request: party_pb2.FinishJobRequest) -> FinishJob:
     step, loss = _floats(request.step, "step"), _float(request.loss, "loss")
-    return FinishJob(request.round, step, loss, request.epochs, request.reason[:MOST_REASON])
+    round_loss = _float(request.round_loss, "round_loss") if request.HasField("round_loss") else None
+    return FinishJob(request.round, step, loss, request.epochs, request.reason[:MOST_REASON], round_loss)
 
 
 def _unpack_piece(request: rounds_pb2.SendVectorRequest) -> VectorPiece:

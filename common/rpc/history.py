@@ -84,7 +84,7 @@ class History:
     def finish(self, finish: FinishJob) -> None:
         """At a party: the last round is over."""
         if self._round is not None:
-            self._write_begun(self._round, finish.loss)
+            self._write_begun(self._round, finish.round_loss)
             self._round = None
 
     def report(self, report: RoundReport) -> None:

@@ -56,6 +56,16 @@ class DemoFiles:
         """The log of one process."""
         return self.logs / f"{role}.log"
 
+    @property
+    def configs(self) -> dict[Role, Path]:
+        """All three configurations."""
+        return {role: self.config(role) for role in Role}
+
+    @property
+    def log_files(self) -> dict[Role, Path]:
+        """All three logs."""
+        return {role: self.log(role) for role in Role}
+
     def table(self, role: Role) -> Path:
         """The data of one party."""
         return self.folder / f"{role}.csv"

@@ -10,12 +10,12 @@ from types import FrameType
 from rich.console import Console
 
 from common.cli.demo.files import JOB, DemoFiles, write_files
-from common.cli.demo.processes import DemoProcesses, free_addresses
 from common.cli.demo.report import print_report
 from common.cli.follow import DetachedError, follow_job, start_job
 from common.cli.progress import duration
 from common.config.load import load_job, load_process_config
 from common.errors import TrilateralError
+from common.localhost import LocalProcesses, free_addresses
 from common.protocol.messages import Role
 
 
@@ -30,7 +30,7 @@ def run_demo(folder: Path, key_bits: int, algorithm: str) -> None:
     files = write_files(folder, addresses, key_bits, algorithm)
     progress.print(f"569 patients, 15 columns at each party; everything is in {folder}", highlight=False)
     with _ended_by_signals():
-        processes = DemoProcesses(files, addresses)
+        processes = LocalProcesses(files.configs, files.log_files)
         try:
             with processes:
                 _train(files, progress)

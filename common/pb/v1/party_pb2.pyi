@@ -143,11 +143,14 @@ class FinishJobRequest(_message.Message):
     LOSS_FIELD_NUMBER: _builtins.int
     EPOCHS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    ROUND_LOSS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     round: _builtins.int
     loss: _builtins.float
     epochs: _builtins.int
     reason: _builtins.str
+    round_loss: _builtins.float
+    """mean loss of the last round"""
     @_builtins.property
     def step(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     def __init__(
@@ -159,12 +162,15 @@ class FinishJobRequest(_message.Message):
         loss: _builtins.float = ...,
         epochs: _builtins.int = ...,
         reason: _builtins.str = ...,
+        round_loss: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_round_loss", b"_round_loss", "round_loss", b"round_loss"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "job", b"job", "loss", b"loss", "reason", b"reason", "round", b"round", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_round_loss", b"_round_loss", "epochs", b"epochs", "job", b"job", "loss", b"loss", "reason", b"reason", "round", b"round", "round_loss", b"round_loss", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__round_loss: _TypeAlias = _typing.Literal["round_loss"]  # noqa: Y015
+    _WhichOneofArgType__round_loss: _TypeAlias = _typing.Literal["_round_loss", b"_round_loss"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__round_loss) -> _WhichOneofReturnType__round_loss | None: ...
 
 Global___FinishJobRequest: _TypeAlias = FinishJobRequest  # noqa: Y015
 

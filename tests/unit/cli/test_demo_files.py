@@ -1,6 +1,7 @@
 """The demo without its processes: what it writes, and what it makes of the result."""
 
 import io
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,12 @@ import pytest
 from rich.console import Console
 
 from common.cli.demo.files import ALGORITHMS, DATASET, JOB, DemoFiles, write_files
-from common.cli.demo.processes import DemoProcesses, free_addresses
 from common.cli.demo.report import print_report
 from common.config.load import load_job, load_process_config
 from common.data.block import load_party_data
 from common.data.model_file import PartyModel, save_model
 from common.errors import ConfigError, PeerError
+from common.localhost import LocalProcesses, free_addresses
 from common.protocol.messages import Result, Role
 from coordinator.plain import train_plain
 
@@ -80,12 +81,18 @@ def test_free_addresses_differ() -> None:
     assert len(set(free_addresses().values())) == 3
 
 
-def test_a_process_that_ends_at_once_is_told_with_its_log(files: DemoFiles) -> None:
-    files.config(Role.HOST).write_text("role: host\n")
-    processes = DemoProcesses(files, ADDRESSES)
-    with pytest.raises(PeerError, match="exit code"), processes:
+def test_a_process_that_ends_at_once_is_told_with_its_log(tmp_path: Path) -> None:
+    addresses = free_addresses()
+    files = write_files(tmp_path, addresses, 1024, "lbfgs")
+    host, port = addresses[Role.HOST].split(":")
+    processes = LocalProcesses(files.configs, files.log_files)
+    with (
+        socket.create_server((host, int(port))),
+        pytest.raises(PeerError, match="host ended at once, with exit code"),
+        processes,
+    ):
         pytest.fail("it has started")
-    assert "host.yaml: listen: is missing" in processes.log_tails()
+    assert "already in use" in processes.log_tails()
 
 
 def test_the_report_has_each_partys_part_and_the_same_figures_for_the_same_model(files: DemoFiles) -> None:

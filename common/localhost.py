@@ -1,4 +1,4 @@
-"""The demo's three servers: real processes, each with its configuration and a log."""
+"""Three servers on this machine: real processes, each with its configuration file and a log."""
 
 import asyncio
 import os
@@ -6,6 +6,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -13,8 +15,7 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from common.cli.demo.files import DemoFiles
-from common.config.load import ENVIRONMENT_PREFIX, NOT_SETTINGS
+from common.config.load import ENVIRONMENT_PREFIX, NOT_SETTINGS, load_process_config
 from common.errors import PeerError
 from common.protocol.messages import Role
 
@@ -34,13 +35,23 @@ def free_addresses() -> dict[Role, str]:
             each.close()
 
 
-class DemoProcesses:
-    """Starts the three servers on entry and ends them on exit, whatever happens in between."""
+class LocalProcesses:
+    """Starts the three servers on entry and ends them on exit, whatever happens in between.
 
-    def __init__(self, files: DemoFiles, addresses: dict[Role, str]) -> None:
-        self._files = files
-        self._addresses = addresses
+    Args:
+        configs: each process's configuration file.
+        logs: where each process's output goes.
+    """
+
+    def __init__(self, configs: Mapping[Role, Path], logs: Mapping[Role, Path]) -> None:
+        self._configs = configs
+        self._logs = logs
         self._processes: dict[Role, subprocess.Popen[bytes]] = {}
+
+    @property
+    def pids(self) -> dict[Role, int]:
+        """Process IDs, once started."""
+        return {role: process.pid for role, process in self._processes.items()}
 
     def __enter__(self) -> Self:
         try:
@@ -61,7 +72,7 @@ class DemoProcesses:
         """Return the last lines of each log and where the whole is."""
         tails = []
         for role in Role:
-            path = self._files.log(role)
+            path = self._logs[role]
             lines = path.read_text(errors="replace").splitlines() if path.exists() else []
             tails.append("\n  ".join([f"{path}:", *lines[-TAIL_LINES:]]))
         return "\n".join(tails)
@@ -80,10 +91,10 @@ class DemoProcesses:
             "serve",
             str(role),
             "--config",
-            str(self._files.config(role)),
+            str(self._configs[role]),
         ]
-        with self._files.log(role).open("wb") as log:
-            # A session of its own, so that Ctrl-C reaches the demo alone, which then ends them in order.
+        with self._logs[role].open("wb") as log:
+            # A session of its own, so that Ctrl-C reaches this program alone, which then ends them in order.
             return subprocess.Popen(  # noqa: S603 (our own program and file names)
                 command,
                 stdin=subprocess.DEVNULL,
@@ -98,7 +109,7 @@ class DemoProcesses:
 
     async def _wait_for(self, role: Role) -> None:
         deadline = time.monotonic() + START_SECONDS
-        address = self._addresses[role]
+        address = load_process_config(self._configs[role], {}).listen
         async with grpc.aio.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
             health = health_pb2_grpc.HealthStub(channel)
             while time.monotonic() < deadline:

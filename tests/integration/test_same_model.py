@@ -1,0 +1,89 @@
+"""Three servers over localhost give the model of plain numpy, packed or not, by either cipher."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.config.job import JobConfig, Lbfgs, Sgd, Sqn
+from common.data.metrics import measure
+from common.data.model_file import load_model
+from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from common.protocol.messages import Kind, Role
+from coordinator.plain import train_plain
+from tests.support.three_servers import (
+    DATASET,
+    load_tables,
+    make_configs,
+    serving,
+    train_over_localhost,
+    trained_coef,
+    write_tables,
+)
+
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "sgd": {"algorithm": Sgd(learning_rate=0.5), "batch": 30},
+    "sqn": {"algorithm": Sqn(learning_rate=0.3, interval=2), "batch": 30},
+    "lbfgs": {"algorithm": Lbfgs()},
+}
+CIPHERS: dict[str, dict[str, Any]] = {
+    "packed": {"key_bits": 1024},
+    "one-slot": {"key_bits": 1024, "slots": 1},
+    "reference": {"key_bits": 512, "cipher": "reference"},
+}
+
+
+async def test_every_cipher_gives_the_model_of_plain_numpy(tmp_path: Path) -> None:
+    write_tables(tmp_path, n_rows=90)
+    configs = make_configs(tmp_path)
+    async with serving(configs) as client:
+        for algorithm, settings in ALGORITHMS.items():
+            for cipher, cipher_settings in CIPHERS.items():
+                job = JobConfig.model_validate(
+                    {"name": f"{algorithm}-{cipher}", "dataset": DATASET, "epochs": 3, "l2": 0.01}
+                    | settings
+                    | cipher_settings
+                )
+                status = await train_over_localhost(client, job)
+                assert status.state == JOB_STATE_FINISHED, status.detail
+                tables = load_tables(configs, job)
+                plain = train_plain(job, tables.columns, tables.labels, tables.penalty)
+                coef = trained_coef(configs, job)
+                np.testing.assert_allclose(coef, plain.coef, rtol=0, atol=1e-6, err_msg=job.name)
+                np.testing.assert_allclose(tables.columns @ coef, tables.columns @ plain.coef, rtol=0, atol=1e-5)
+                assert status.loss == pytest.approx(plain.loss, abs=1e-6)
+
+
+async def test_a_full_size_key_trains_and_every_process_leaves_its_files(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    configs = make_configs(tmp_path, policy={"min_key_bits": 2048})
+    job = JobConfig(name="full", dataset=DATASET, algorithm=Sqn(interval=2), batch=30, epochs=2)
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, job)
+    assert status.state == JOB_STATE_FINISHED, status.detail
+
+    tables = load_tables(configs, job)
+    plain = train_plain(job, tables.columns, tables.labels, tables.penalty)
+    np.testing.assert_allclose(trained_coef(configs, job), plain.coef, rtol=0, atol=1e-6)
+
+    held = np.column_stack([tables.host.block.holdout_columns, tables.guest.block.holdout_columns])
+    assert tables.guest.block.holdout_labels is not None
+    expected = measure(held @ plain.coef, tables.guest.block.holdout_labels)
+    guest_model = load_model(configs[Role.GUEST].state / "full" / "model.json")
+    assert guest_model.metrics is not None
+    assert guest_model.metrics.log_loss == pytest.approx(expected.log_loss, abs=1e-5)
+    assert load_model(configs[Role.HOST].state / "full" / "model.json").metrics is None
+
+    for role, config in configs.items():
+        history = config.state / "full" / "history.jsonl"
+        assert history.stat().st_mode & 0o777 == 0o600
+        lines = [json.loads(line) for line in history.read_text().splitlines()]
+        assert [line["round"] for line in lines] == list(range(1, len(plain.losses) + 1))
+        np.testing.assert_allclose([line["loss"] for line in lines], plain.losses, atol=1e-6, err_msg=role)
+        assert all(line["seconds"]["all"] > 0 for line in lines)
+    sent = json.loads((configs[Role.HOST].state / "full" / "history.jsonl").read_text().splitlines()[0])["sent"]
+    assert set(sent) == {Kind.SCORES, Kind.SQUARES, Kind.GRADIENT}
+    assert sent[Kind.GRADIENT]["ciphertexts"] == 3
+    assert sent[Kind.GRADIENT]["bytes"] >= 3 * 512

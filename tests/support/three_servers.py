@@ -1,0 +1,110 @@
+"""Three servers over localhost in this process, on tables written to a folder."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from common.cli.client import JobClient
+from common.config.job import JobConfig
+from common.config.process import ProcessConfig
+from common.data.block import load_party_data
+from common.data.model_file import load_model
+from common.localhost import free_addresses
+from common.pb.v1.jobs_pb2 import JobStatus
+from common.protocol.messages import FloatVector, Role
+from coordinator.server import serve as serve_coordinator
+from guest_party.server import serve as serve_guest
+from host_party.server import serve as serve_host
+from tests.support.three_machines import Tables
+
+SERVE = {Role.COORDINATOR: serve_coordinator, Role.HOST: serve_host, Role.GUEST: serve_guest}
+DATASET = "made"
+
+
+def write_tables(
+    folder: Path, n_rows: int = 120, n_host: int = 3, n_guest: int = 2, seed: int = 0
+) -> dict[Role, pd.DataFrame]:
+    """Two CSV files with the same IDs in different orders, a few values missing, labels 'yes' and 'no'."""
+    rng = np.random.default_rng(seed)
+    n_columns = n_host + n_guest
+    X = rng.normal(size=(n_rows, n_columns)) @ (rng.normal(size=(n_columns, n_columns)) + 2 * np.eye(n_columns))
+    score = X @ rng.normal(size=n_columns)
+    label = np.where(score / np.std(score) + 0.7 * rng.normal(size=n_rows) > 0.2, "yes", "no")
+    X[rng.random(size=X.shape) < 0.02] = np.nan
+    table = pd.DataFrame(X, columns=[f"x{j}" for j in range(n_columns)])
+    table.insert(0, "id", [f"{number:06d}" for number in rng.permutation(n_rows)])
+    tables = {
+        Role.HOST: table[["id", *table.columns[1 : n_host + 1]]].sample(frac=1, random_state=1),
+        Role.GUEST: table[["id", *table.columns[n_host + 1 :]]].assign(label=label).sample(frac=1, random_state=2),
+    }
+    for role, part in tables.items():
+        part.to_csv(folder / f"{role}.csv", index=False)
+    return tables
+
+
+def make_configs(folder: Path, **settings: Any) -> dict[Role, ProcessConfig]:
+    addresses = free_addresses()
+    configs = {}
+    for role in Role:
+        dataset: dict[str, Any] = {"path": folder / f"{role}.csv"}
+        if role is Role.GUEST:
+            dataset["label"] = {"positive": "yes", "negative": "no"}
+        configs[role] = ProcessConfig.model_validate(
+            {
+                "role": role,
+                "listen": addresses[role],
+                "peers": {other: address for other, address in addresses.items() if other is not role},
+                "state": folder / "state" / role,
+                "datasets": {} if role is Role.COORDINATOR else {DATASET: dataset},
+                "policy": {"min_key_bits": 256},
+                "limits": {"peer_timeout": 10, "round_timeout": 60},
+            }
+            | settings
+        )
+    return configs
+
+
+@asynccontextmanager
+async def serving(configs: dict[Role, ProcessConfig]) -> AsyncIterator[JobClient]:
+    """All of `configs` served until the block ends; yields an operator's client."""
+    stop = asyncio.Event()
+    ready = {role: asyncio.Event() for role in configs}
+    tasks = [
+        asyncio.create_task(SERVE[role](config, stop=stop, on_ready=lambda _, role=role: ready[role].set()))  # type: ignore[misc]
+        for role, config in configs.items()
+    ]
+    try:
+        await asyncio.gather(*(event.wait() for event in ready.values()))
+        async with JobClient(next(iter(configs.values()))) as client:
+            yield client
+    finally:
+        stop.set()
+        await asyncio.gather(*tasks)
+
+
+async def train_over_localhost(client: JobClient, job: JobConfig) -> JobStatus:
+    """Start a job and wait for its end."""
+    await client.start(job)
+    status = JobStatus()
+    async for changed in client.watch(job.name):
+        status = changed
+    return status
+
+
+def load_tables(configs: dict[Role, ProcessConfig], job: JobConfig) -> Tables:
+    """What the two parties train on, for plain numpy."""
+    parts = {
+        role: load_party_data(configs[role].datasets[job.dataset], job, labelled=role is Role.GUEST)
+        for role in (Role.HOST, Role.GUEST)
+    }
+    return Tables(parts[Role.HOST], parts[Role.GUEST])
+
+
+def trained_coef(configs: dict[Role, ProcessConfig], job: JobConfig) -> FloatVector:
+    models = [load_model(configs[role].state / job.name / "model.json") for role in (Role.HOST, Role.GUEST)]
+    return np.concatenate([model.training_weights for model in models])

@@ -1,0 +1,434 @@
+"""The runner hands a machine its messages one by one, lets a newer round overtake, and ends a job once."""
+
+import asyncio
+import gc
+import logging
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import gmpy2
+import numpy as np
+import pytest
+from gmpy2 import mpz
+
+from common.config.job import JobConfig
+from common.config.process import Limits
+from common.errors import DataError, PeerError, TrilateralError
+from common.protocol.messages import (
+    Batch,
+    BeginRound,
+    Envelope,
+    Failed,
+    Finished,
+    FinishJob,
+    JobEnded,
+    Kind,
+    Machine,
+    Message,
+    OpenJob,
+    Ready,
+    Result,
+    Role,
+    RoundKey,
+    RoundReport,
+    RoundTimedOut,
+    VectorPiece,
+)
+from common.rpc import runner as runner_module
+from common.rpc.history import History
+from common.rpc.runner import MachineRunner
+from tests.support.rpc import Recorder, connected, served
+
+JOB = JobConfig(name="credit", dataset="credit", key_bits=256)
+STEP = np.zeros(2)
+RESULT = Envelope(Role.HOST, Result(STEP, 0.5, 1, 1, "converged"))
+Handle = Callable[[Role, Message], Iterator[Envelope]]
+
+
+class FakeMachine:
+    """Does as a test says, and writes down what it was given."""
+
+    def __init__(self, handle: Handle | None = None, start: tuple[Envelope, ...] = (), n_prepare: int = 0) -> None:
+        self._handle = handle
+        self._start = start
+        self.n_prepare = n_prepare
+        self.given: list[Message] = []
+        self.threads: set[str] = set()
+
+    def start(self) -> Iterator[Envelope]:
+        yield from self._start
+
+    def handle(self, sender: Role, message: Message) -> Iterator[Envelope]:
+        self.given.append(message)
+        self.threads.add(threading.current_thread().name)
+        if self._handle is not None:
+            yield from self._handle(sender, message)
+
+    def prepare(self) -> bool:
+        self.n_prepare -= 1
+        return self.n_prepare > 0
+
+
+class Setup:
+    """A runner between two recorders."""
+
+    def __init__(self, role: Role, stack: AsyncExitStack, folder: Path) -> None:
+        self.role = role
+        self.peers = {other: Recorder() for other in Role if other is not role}
+        self.observed: list[Message] = []
+        self.runner: MachineRunner
+        self._stack = stack
+        self._folder = folder
+
+    async def start(self, machine: Machine, **limits: float) -> asyncio.Task[None]:
+        peers = {}
+        for other, recorder in self.peers.items():
+            address = await self._stack.enter_async_context(served(other, recorder))
+            peers[other] = await self._stack.enter_async_context(connected(other, address))
+
+        async def observe(message: Message) -> None:
+            self.observed.append(message)
+
+        machines = [machine]
+
+        async def begin() -> Machine:
+            return machines.pop()
+
+        self.history = History(self._folder)
+        self.runner = MachineRunner(
+            self.role, JOB, peers, limits=Limits(**limits), history=self.history, observe=observe
+        )
+        task = asyncio.create_task(self.runner.run(begin))
+        self._stack.push_async_callback(asyncio.wait, {task})
+        self._stack.callback(self.runner.fail, PeerError("the test is over"))
+        return task
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def party(stack: AsyncExitStack, tmp_path: Path) -> Setup:
+    return Setup(Role.HOST, stack, tmp_path)
+
+
+@pytest.fixture
+def leader(stack: AsyncExitStack, tmp_path: Path) -> Setup:
+    return Setup(Role.COORDINATOR, stack, tmp_path)
+
+
+def begin(round_number: int, attempt: int = 1, loss: float | None = None) -> BeginRound:
+    return BeginRound(RoundKey(round_number, attempt), STEP, Batch(1, 0), gradient=True, loss=loss)
+
+
+def piece(key: RoundKey, offset: int = 0, total: int = 1000, kind: Kind = Kind.SCORES) -> VectorPiece:
+    return VectorPiece(key, kind, offset, total, [mpz(3)])
+
+
+def finish(sender: Role, message: Message) -> Iterator[Envelope]:
+    """What a party does at the end."""
+    if isinstance(message, FinishJob):
+        yield RESULT
+        yield Envelope(Role.COORDINATOR, Finished())
+
+
+LAST = FinishJob(2, STEP, 0.5, 1, "converged", 0.5)
+
+
+async def test_a_job_runs_to_its_end_and_all_its_messages_are_taken(party: Setup) -> None:
+    machine = FakeMachine(finish, start=(Envelope(Role.COORDINATOR, Ready(10, 2)),))
+    running = await party.start(machine)
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    await asyncio.wait_for(running, 10)
+    assert [type(message) for message in party.peers[Role.COORDINATOR].messages] == [Ready, Finished]
+    assert party.observed == [RESULT.message]
+    assert machine.threads == {"host-credit_0"}
+
+
+async def test_the_arithmetic_leaves_the_interpreter_to_others(party: Setup) -> None:
+    released = []
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        released.append(gmpy2.get_context().allow_release_gil)
+        yield Envelope(Role.COORDINATOR, Ready(10, 2))
+        released.append(gmpy2.get_context().allow_release_gil)
+        yield from finish(sender, message)
+
+    running = await party.start(FakeMachine(handle))
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    await asyncio.wait_for(running, 10)
+    assert released == [True, True]
+    assert not gmpy2.get_context().allow_release_gil
+
+
+async def test_a_newer_round_closes_the_work_in_hand_between_two_pieces(party: Setup) -> None:
+    closed = threading.Event()
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        if isinstance(message, BeginRound) and message.key.attempt == 1:
+            try:
+                for offset in range(1000):
+                    yield Envelope(Role.GUEST, piece(message.key, offset))
+            finally:
+                closed.set()
+        yield from finish(sender, message)
+
+    machine = FakeMachine(handle)
+    await party.start(machine)
+    guest = party.peers[Role.GUEST]
+
+    async def hold(message: Message, context: Any) -> None:
+        await asyncio.Event().wait()  # so that the link is full and the runner waits for it
+
+    guest.react = hold
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    await guest.until(lambda: bool(guest.messages))
+    await party.runner.deliver(Role.COORDINATOR, begin(1, attempt=2))
+    await asyncio.to_thread(closed.wait, 10)
+    assert closed.is_set()
+    while len(machine.given) < 2:
+        await asyncio.sleep(0.001)
+    assert [message.key.attempt for message in machine.given if isinstance(message, BeginRound)] == [1, 2]
+
+
+async def test_what_the_peer_sends_early_is_given_to_the_machine_though_a_round_overtakes(party: Setup) -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        if isinstance(message, BeginRound) and message.key.round == 1:
+            started.set()
+            go_on.wait(10)
+            yield Envelope(Role.COORDINATOR, Ready(10, 2))
+            raise AssertionError("overtaken, so this is never reached")
+        yield from finish(sender, message)
+
+    machine = FakeMachine(handle)
+    running = await party.start(machine)
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    await asyncio.to_thread(started.wait, 10)
+    early = piece(RoundKey(2, 1), kind=Kind.RESIDUAL)
+    await party.runner.deliver(Role.GUEST, early)
+    await party.runner.deliver(Role.COORDINATOR, begin(2))
+    go_on.set()
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    await asyncio.wait_for(running, 10)
+    assert machine.given[1] is early
+    assert len(machine.given) == 4
+
+
+async def test_a_round_told_twice_overtakes_nothing(party: Setup) -> None:
+    n_pieces = 20
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        if isinstance(message, BeginRound):
+            for offset in range(n_pieces):
+                yield Envelope(Role.GUEST, piece(message.key, offset, n_pieces))
+        yield from finish(sender, message)
+
+    await party.start(FakeMachine(handle))
+    guest = party.peers[Role.GUEST]
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    await guest.until(lambda: len(guest.messages) >= n_pieces)
+
+
+async def test_idle_time_is_for_preparation_until_there_is_none_left(party: Setup) -> None:
+    machine = FakeMachine(finish, n_prepare=20)
+    running = await party.start(machine)
+    while machine.n_prepare > 0:
+        await asyncio.sleep(0.001)
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    await asyncio.wait_for(running, 10)
+    assert machine.n_prepare == 0
+
+
+async def test_a_message_interrupts_preparation(party: Setup) -> None:
+    machine = FakeMachine(finish, n_prepare=10**9)
+    running = await party.start(machine)
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    await asyncio.wait_for(running, 10)
+    assert machine.n_prepare > 0
+
+
+async def test_a_full_inbox_holds_the_sender_up(party: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner_module, "INBOX", 2)
+    go_on = threading.Event()
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        go_on.wait(10)
+        yield from finish(sender, message)
+
+    running = await party.start(FakeMachine(handle))
+    deliveries = [
+        asyncio.create_task(party.runner.deliver(Role.GUEST, piece(RoundKey(1, 1), offset))) for offset in range(4)
+    ]
+    await asyncio.wait(deliveries, timeout=0.05)
+    assert not deliveries[3].done()
+    go_on.set()
+    await asyncio.wait_for(deliveries[3], 10)
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    await asyncio.wait_for(running, 10)
+
+
+async def test_a_sender_held_up_is_let_go_when_the_job_ends(party: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner_module, "INBOX", 1)
+    started, go_on = threading.Event(), threading.Event()
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        started.set()
+        go_on.wait(10)
+        yield from ()
+
+    running = await party.start(FakeMachine(handle))
+    await party.runner.deliver(Role.GUEST, piece(RoundKey(1, 1)))
+    await asyncio.to_thread(started.wait, 10)
+    await party.runner.deliver(Role.GUEST, piece(RoundKey(1, 1), 1))
+    held_up = asyncio.create_task(party.runner.deliver(Role.GUEST, piece(RoundKey(1, 1), 2)))
+    await asyncio.sleep(0)
+    party.runner.fail(PeerError("enough"))
+    await asyncio.wait_for(held_up, 10)
+    with pytest.raises(PeerError, match="enough"):
+        await asyncio.wait_for(running, 10)
+    go_on.set()
+
+
+# --- failures
+
+
+async def test_an_error_of_the_machine_is_told_to_the_coordinator(party: Setup) -> None:
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        raise DataError("the IDs differ")
+        yield
+
+    running = await party.start(FakeMachine(handle))
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    with pytest.raises(DataError, match="the IDs differ"):
+        await asyncio.wait_for(running, 10)
+    assert party.peers[Role.COORDINATOR].messages == [Failed("the IDs differ")]
+    assert party.peers[Role.GUEST].messages == []
+
+
+async def test_a_bug_is_told_as_no_more_than_that(party: Setup, caplog: pytest.LogCaptureFixture) -> None:
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        raise ZeroDivisionError("customer 4711")
+        yield
+
+    running = await party.start(FakeMachine(handle))
+    with caplog.at_level(logging.ERROR):
+        await party.runner.deliver(Role.COORDINATOR, begin(1))
+        with pytest.raises(TrilateralError):
+            await asyncio.wait_for(running, 10)
+    assert party.peers[Role.COORDINATOR].messages == [Failed("internal error; see the log of the host party")]
+    assert "4711" in caplog.text
+
+
+@pytest.mark.parametrize("teller", [Role.HOST, Role.GUEST])
+async def test_a_failure_is_told_to_all_but_who_told_it(leader: Setup, teller: Role) -> None:
+    running = await leader.start(FakeMachine())
+    await leader.runner.deliver(teller, Failed("no disk"))
+    with pytest.raises(PeerError, match="^no disk$"):
+        await asyncio.wait_for(running, 10)
+    other = Role.GUEST if teller is Role.HOST else Role.HOST
+    assert leader.peers[other].messages == [Failed("no disk")]
+    assert leader.peers[teller].messages == []
+
+
+async def test_what_the_machine_gives_up_is_told_to_both_parties(leader: Setup) -> None:
+    def give_up(sender: Role, message: Message) -> Iterator[Envelope]:
+        yield Envelope(Role.HOST, Failed("diverged"))
+        raise AssertionError("the runner ends the job at the first word of it")
+
+    running = await leader.start(FakeMachine(give_up))
+    await leader.runner.deliver(Role.HOST, Ready(10, 2))
+    with pytest.raises(PeerError, match="^diverged$"):
+        await asyncio.wait_for(running, 10)
+    assert [recorder.messages for recorder in leader.peers.values()] == [[Failed("diverged")]] * 2
+
+
+async def test_a_failure_does_not_wait_for_the_step_in_hand(party: Setup) -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        started.set()
+        go_on.wait(10)
+        yield Envelope(Role.GUEST, piece(RoundKey(1, 1)))
+
+    running = await party.start(FakeMachine(handle))
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    await asyncio.to_thread(started.wait, 10)
+    await party.runner.deliver(Role.COORDINATOR, Failed("stopped by the operator"))
+    with pytest.raises(PeerError, match="stopped by the operator"):
+        await asyncio.wait_for(running, 10)
+    assert not go_on.is_set()
+    go_on.set()
+    assert party.peers[Role.GUEST].messages == []
+
+
+async def test_the_machine_is_gone_after_the_job(party: Setup) -> None:
+    machine = FakeMachine(finish)
+    gone = weakref.ref(machine)
+    running = await party.start(machine)
+    del machine
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    await asyncio.wait_for(running, 10)
+    gc.collect()
+    assert gone() is None
+
+
+# --- the coordinator's part
+
+
+async def test_the_guest_is_offered_the_job_after_the_host_has_taken_it(leader: Setup) -> None:
+    guest, host = leader.peers[Role.GUEST], leader.peers[Role.HOST]
+    seen: list[int] = []
+
+    async def look(message: Message, context: Any) -> None:
+        seen.append(len(host.messages))
+
+    guest.react = look
+    offer = OpenJob(JOB, mpz(15))
+    await leader.start(FakeMachine(start=(Envelope(Role.HOST, offer), Envelope(Role.GUEST, offer))))
+    await guest.until(lambda: bool(guest.messages))
+    while len(leader.observed) < 2:
+        await asyncio.sleep(0.001)
+    assert seen == [1]
+
+
+async def test_a_round_without_an_answer_is_begun_again(leader: Setup) -> None:
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        match message:
+            case Ready():
+                yield Envelope(Role.HOST, begin(1))
+            case RoundTimedOut() if message.key.attempt < 3:
+                yield Envelope(Role.HOST, begin(1, message.key.attempt + 1))
+            case RoundTimedOut():
+                yield Envelope(Role.COORDINATOR, RoundReport(message.key, 1, 1, 1, 1, 0.5, False, None))
+                yield Envelope(Role.COORDINATOR, JobEnded("converged", 0.5))
+
+    machine = FakeMachine(handle)
+    running = await leader.start(machine, round_timeout=0.05)
+    await leader.runner.deliver(Role.HOST, Ready(10, 2))
+    await asyncio.wait_for(running, 10)
+    assert machine.given[1:] == [RoundTimedOut(RoundKey(1, attempt)) for attempt in (1, 2, 3)]
+    host = leader.peers[Role.HOST].messages
+    assert [message.key.attempt for message in host if isinstance(message, BeginRound)] == [1, 2, 3]
+
+
+async def test_parties_that_are_never_ready_end_the_job(leader: Setup) -> None:
+    running = await leader.start(FakeMachine(), round_timeout=0.05)
+    with pytest.raises(PeerError, match="were not ready"):
+        await asyncio.wait_for(running, 10)
+
+
+async def test_a_party_that_hears_nothing_gives_the_job_up(party: Setup) -> None:
+    running = await party.start(FakeMachine(), round_timeout=0.05)
+    with pytest.raises(PeerError, match=r"the host party has heard nothing of the job for 0\.1 s"):
+        await asyncio.wait_for(running, 10)
