@@ -19,7 +19,6 @@ from rich.table import Table
 from common.cli.client import JobClient
 from common.cli.follow import DetachedError, follow_job, start_job
 from common.cli.progress import STATE_NAMES, describe, duration
-from common.cli.results import print_model
 from common.config.load import load_job, load_process_config
 from common.config.process import ProcessConfig
 from common.errors import ConfigError, TrilateralError
@@ -95,9 +94,6 @@ def serve(
 
 
 async def _serve(config: ProcessConfig) -> None:
-    def on_ready(address: str) -> None:
-        typer.echo(f"{config.role} listens on {address}", err=True)
-
     # Only the role that is served is imported: no organisation needs the others' code to run.
     match config.role:
         case Role.HOST:
@@ -106,7 +102,7 @@ async def _serve(config: ProcessConfig) -> None:
             from guest_party.server import serve
         case Role.COORDINATOR:
             from coordinator.server import serve
-    await serve(config, on_ready=on_ready)
+    await serve(config)
 
 
 @app.command()
@@ -194,6 +190,9 @@ def _follow(settings: ProcessConfig, job: str, config: Path) -> None:
         raise typer.Exit(INTERRUPTED) from None
     typer.echo(f"finished {job}: loss {final.loss:.6f} after {final.round} rounds in {duration(final.seconds)}")
     if settings.role is not Role.COORDINATOR:
+        # It takes as long to import as the rest of this command line, and most commands do without.
+        from common.cli.results import print_model
+
         print_model(settings, job, Console())
 
 
@@ -225,7 +224,8 @@ def _public_errors() -> Iterator[None]:
         else:
             text = f"this should not happen: {type(error).__name__}: {error}; more with: trilateral --debug"
         for line in text.split("\n"):
-            typer.echo(f"error: {line}", err=True)
+            # What is indented belongs to the line above it.
+            typer.echo(line if line.startswith(" ") else f"error: {line}", err=True)
         raise typer.Exit(BAD_CONFIGURATION if isinstance(error, ConfigError) else FAILED) from None
 
 

@@ -53,8 +53,10 @@ class BarView:
     """One bar that moves, notes above it."""
 
     def __init__(self, console: Console) -> None:
+        # A width of its own keeps the bar from changing its size with the length of the text.
+        bar = BarColumn(bar_width=40 if console.width >= 120 else 10)
         self._progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"), console=console
+            TextColumn("{task.description}"), bar, TextColumn("{task.fields[text]}", markup=False), console=console
         )
         self._task: TaskID | None = None
         self._pace = Pace()
@@ -158,8 +160,6 @@ def rounds_bound(status: JobStatus) -> int:
 def describe(status: JobStatus, seconds_left: float | None = None) -> str:
     """Return a job's numbers in a line."""
     facts = [f"epoch {status.epoch}/{status.n_epochs}"] if status.epoch else []
-    if status.n_batches > 1:
-        facts.append(f"batch {status.batch}/{status.n_batches}")
     if status.round:
         facts.append(f"round {status.round}")
     if status.attempt > 1:

@@ -117,7 +117,7 @@ def _same_key(level: dict[str, Any], name: str) -> str:
 def _resolve_paths(settings: SettingsT, folder: Path) -> SettingsT:
     def resolve(value: Any) -> Any:
         if isinstance(value, Path):
-            return folder / value.expanduser()
+            return (folder / value.expanduser()).resolve()
         if isinstance(value, Settings):
             return _resolve_paths(value, folder)
         if isinstance(value, dict):

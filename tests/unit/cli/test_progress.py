@@ -63,10 +63,10 @@ def test_rounds_come_at_most_once_a_second_but_notes_and_states_always() -> None
         view.show(training(1, 4, 4.1))
     assert written(console).split("\n") == [
         "starting  making the key",
-        "training  epoch 1/10  batch 1/4  round 1  loss 0.50000  3 s",
+        "training  epoch 1/10  round 1  loss 0.50000  3 s",
         "note: back to the best point",
         "note: [bold]",
-        "training  epoch 1/10  batch 4/4  round 4  loss 0.50000  4 s  at most 13 s left",
+        "training  epoch 1/10  round 4  loss 0.50000  4 s  at most 13 s left",
         "",
     ]
 
@@ -80,7 +80,16 @@ def test_the_bar_shows_the_numbers_and_keeps_notes_above_it() -> None:
         view.show(training(5, 4, 22))
     text = written(console)
     assert "note: a note [1]\n" in text
-    assert "epoch 5/10  batch 4/4  round 20  loss 0.50000  22 s  at most 20 s left" in text
+    assert "epoch 5/10  round 20  loss 0.50000  22 s  at most 20 s left" in text
+
+
+def test_a_bar_keeps_its_size_on_a_narrow_terminal() -> None:
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    view = BarView(console)
+    with view:
+        view.show(training(9, 1, 3))
+        view.show(training(10, 4, 22.0))
+    assert "━" * 10 + " epoch 10/10  round 40  loss 0.50000  22 s  at most 0 s left" in written(console)
 
 
 def test_the_bar_is_full_when_training_ends_before_its_last_epoch() -> None:
@@ -113,7 +122,7 @@ def test_a_line_leaves_out_what_is_not_known() -> None:
     status = training(2, 3, 10)
     status.attempt = 2
     status.ClearField("loss")
-    assert describe(status) == "epoch 2/10  batch 3/4  round 7  attempt 2  10 s"
+    assert describe(status) == "epoch 2/10  round 7  attempt 2  10 s"
 
 
 @pytest.mark.parametrize(

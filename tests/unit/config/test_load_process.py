@@ -47,13 +47,13 @@ def test_paths_are_relative_to_the_files_folder(
     monkeypatch.chdir(tmp_path)
     config = load_process_config(Path("process.yaml"), {})
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
-    assert config.state == tmp_path / "state"
+    assert config.state == (tmp_path / "state").resolve()
 
 
 @pytest.mark.parametrize("path", ["/var/lib/trilateral", "~/trilateral"])
 def test_other_paths_stay_what_they_are(tmp_path: Path, path: str) -> None:
     config = load(tmp_path, COORDINATOR.replace("state: state", f"state: {path}"))
-    assert config.state == Path(path).expanduser()
+    assert config.state == Path(path).expanduser().resolve()
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ datasets:
 
 
 def test_tables_are_found_relative_to_the_file_too(tmp_path: Path) -> None:
-    assert load(tmp_path, HOST).datasets["credit-A"].path == tmp_path / "tables/credit.csv"
+    assert load(tmp_path, HOST).datasets["credit-A"].path == (tmp_path / "tables/credit.csv").resolve()
 
 
 def test_the_environment_reaches_a_dataset_whose_name_has_capitals(tmp_path: Path) -> None:
@@ -215,6 +215,12 @@ def test_what_is_wrong_in_the_environment_names_the_variable(tmp_path: Path) -> 
 
 def test_the_switch_for_tracebacks_is_no_setting(tmp_path: Path) -> None:
     load(tmp_path, COORDINATOR, {"TRILATERAL_DEBUG": "1"})
+
+
+def test_a_path_is_shown_as_what_it_is(tmp_path: Path) -> None:
+    config = load(tmp_path, COORDINATOR.replace("state: state", "state: ../state"))
+    assert config.state == (tmp_path.parent / "state").resolve()
+    assert ".." not in config.state.parts
 
 
 def test_settings_cannot_be_changed(tmp_path: Path) -> None:
