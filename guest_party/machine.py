@@ -30,7 +30,7 @@ from common.protocol.messages import (
 )
 from common.protocol.party import Incoming, PartyMachine
 from common.protocol.phases import Phase, no_phase
-from common.protocol.scales import LOSS_COLUMN_FRACTION_BITS, VALUE_BITS, RoundScale
+from common.protocol.scales import VALUE_BITS, RoundScale
 
 
 class GuestMachine(PartyMachine):
@@ -98,16 +98,16 @@ class GuestMachine(PartyMachine):
         """
         own = self._encode(self._scores(rows, self._coef) - 2 * self._labels[rows], scale)
         residual = np.ldexp(own.astype(np.float64), -scale.value_fraction_bits)
-        column = encode(2 * residual, LOSS_COLUMN_FRACTION_BITS, VALUE_BITS + 1)
+        column = encode(2 * residual, scale.loss_column_fraction_bits, VALUE_BITS + 1)
         if int(np.abs(column).sum()) > scale.column_mass_limit(self._n_train):
             raise OutOfRangeError("the guest's part of the residual leaves its range")
-        doubled = np.ldexp(column.astype(np.float64), -LOSS_COLUMN_FRACTION_BITS)
+        doubled = np.ldexp(column.astype(np.float64), -scale.loss_column_fraction_bits)
         constant = float(residual @ residual - doubled @ residual) + 8 * len(rows) * self._penalty_loss()
         scale.check_terms(self._fixed(np.array([residual @ residual]), scale.loss_fraction_bits))
         self._loss_terms = self._fixed(np.array([constant]), scale.loss_fraction_bits)
         self._loss_scale = scale
         penalty = self._penalty_terms(self._coef, scale)
-        columns = np.column_stack([self._fixed_columns[rows], column]) if gradient else column[:, np.newaxis]
+        columns = np.column_stack([self._fixed_columns(rows, scale), column]) if gradient else column[:, np.newaxis]
         product = self._cipher.start_product(scale.layout, columns)
         total = scale.layout.n_groups(len(rows))
 
@@ -137,7 +137,7 @@ class GuestMachine(PartyMachine):
     def _expect_score_change(self, rows: np.ndarray, scale: RoundScale, direction: FloatVector) -> None:
         """[h] to the host and X_B^T [h] to the coordinator, from the pieces of [Delta u-bar_A]."""
         own = self._encode(self._scores(rows, direction), scale)
-        product = self._cipher.start_product(scale.layout, self._fixed_columns[rows])
+        product = self._cipher.start_product(scale.layout, self._fixed_columns(rows, scale))
         penalty = self._penalty_terms(direction, scale)
         total = scale.layout.n_groups(len(rows))
 

@@ -72,7 +72,7 @@ class HostMachine(PartyMachine):
         scale = self._scale(rows)
         scores = self._encode(self._scores(rows, self._coef), scale)
         if begin.gradient:
-            product = self._cipher.start_product(scale.layout, self._fixed_columns[rows])
+            product = self._cipher.start_product(scale.layout, self._fixed_columns(rows, scale))
             penalty = self._penalty_terms(self._coef, scale)
             self._expect(Kind.RESIDUAL, Kind.GRADIENT, product, penalty, scale)
         yield from self._pieces(Kind.SCORES, scores, scale, self._cipher.encrypt)
@@ -80,7 +80,7 @@ class HostMachine(PartyMachine):
         if begin.direction is not None:
             rows = self._curvature_rows(begin)
             scale = self._scale(rows)
-            product = self._cipher.start_product(scale.layout, self._fixed_columns[rows])
+            product = self._cipher.start_product(scale.layout, self._fixed_columns(rows, scale))
             penalty = self._penalty_terms(begin.direction, scale)
             self._expect(Kind.CURVATURE, Kind.CURVATURE_PRODUCT, product, penalty, scale)
             change = self._encode(self._scores(rows, begin.direction), scale)

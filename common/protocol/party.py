@@ -30,7 +30,7 @@ from common.protocol.messages import (
     VectorPiece,
 )
 from common.protocol.phases import Phase, no_phase
-from common.protocol.scales import VALUE_BITS, RoundScale, encode_columns, round_scale
+from common.protocol.scales import VALUE_BITS, RoundScale, round_scale
 
 PIECE = 512
 """Ciphertexts that travel and are worked on together: 256 KiB under a 2048-bit key."""
@@ -70,7 +70,6 @@ class PartyMachine:
         self._ids = data.ids
         self._block = block
         self._columns = block.columns
-        self._fixed_columns = encode_columns(block.columns)
         self._n_train: int = block.columns.shape[0]
         self._n_columns: int = block.columns.shape[1]
         self._batches = Batches(self._n_train, job.batch, job.seed)
@@ -268,6 +267,10 @@ class PartyMachine:
     def _scores(self, rows: NDArray[np.int64], coef: FloatVector) -> FloatVector:
         """U = w.x, or with s in the place of w the change of the score; shape (len(rows),)."""
         return self._columns[rows] @ coef
+
+    def _fixed_columns(self, rows: NDArray[np.int64], scale: RoundScale) -> NDArray[np.int64]:
+        """The exponents of an encrypted product, shape (len(rows), n_columns)."""
+        return scale.encode_columns(self._columns[rows])
 
     def _encode(self, values: FloatVector, scale: RoundScale) -> NDArray[np.int64]:
         return encode(values, scale.value_fraction_bits, VALUE_BITS)

@@ -25,17 +25,19 @@ from common.config.job import JobConfig
 from common.errors import ConfigError, OutOfRangeError
 from common.paillier.packing import MASK_BITS, SlotLayout
 
-VALUE_BITS = 9
-"""Each party's |u| (and |u - 2y|) is at most 2^9 = 512; beyond that training has diverged."""
+VALUE_BITS = 8
+"""Each party's |u| (and |u - 2y|) is at most 2^8 = 256; beyond that training has diverged."""
 
-COLUMN_FRACTION_BITS = 20
-"""x is rounded to 2^-20, so a whitened column is off by 3e-7 root mean square."""
+GRADIENT_BITS = 28
+"""x and d = d'/4 are rounded so finely that the mean of d x over the batch is off by some 2^-28 / sqrt(12) of d and x.
 
-LOSS_COLUMN_FRACTION_BITS = COLUMN_FRACTION_BITS - 4
-"""For the loss the guest multiplies by 2 (u_B - 2y), whose mean may then be 16 times a column's."""
+Rounding errors of m samples average out like 1/sqrt(m), so they need GRADIENT_BITS - log2 sqrt(m) fraction bits."""
+
+LOSS_BITS = 4
+"""For the loss the guest multiplies by 2 (u_B - 2y), whose mean may be 2^4 times a column's at 4 bits less."""
 
 LEAST_VALUE_FRACTION_BITS = 20
-"""u, d' and h keep at least this resolution; k is the largest that leaves it."""
+"""u, d' and h keep at least this resolution, however large the batch; k is the largest that leaves it."""
 
 MOST_VALUE_FRACTION_BITS = 30
 """More would buy nothing, and 2^(10 + 30) stays well inside int64."""
@@ -50,18 +52,25 @@ class RoundScale:
     layout: SlotLayout
     value_fraction_bits: int
     """Of u, d' and h."""
+    column_fraction_bits: int
+    """Of x."""
     n_samples: int
     """m, the samples of the batch."""
 
     @property
     def product_fraction_bits(self) -> int:
         """Of an inner product with a column."""
-        return self.value_fraction_bits + COLUMN_FRACTION_BITS
+        return self.value_fraction_bits + self.column_fraction_bits
+
+    @property
+    def loss_column_fraction_bits(self) -> int:
+        """Of the column that the guest multiplies by for the loss."""
+        return self.column_fraction_bits - LOSS_BITS
 
     @property
     def loss_fraction_bits(self) -> int:
         """Of the sum of d'^2 that the loss is made from."""
-        return self.value_fraction_bits + LOSS_COLUMN_FRACTION_BITS
+        return self.value_fraction_bits + self.loss_column_fraction_bits
 
     @property
     def term_limit(self) -> int:
@@ -74,7 +83,11 @@ class RoundScale:
 
     def column_mass_limit(self, n_train: int) -> int:
         """The most that sum |x| of a fixed-point column may be over this batch; see the module's bound."""
-        return 1 << (_mass_bits(self.n_samples, n_train) + COLUMN_FRACTION_BITS + 1)
+        return 1 << (_mass_bits(self.n_samples, n_train) + self.column_fraction_bits + 1)
+
+    def encode_columns(self, columns: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Training columns in fixed point, int64 of the same shape."""
+        return np.rint(columns * 2.0**self.column_fraction_bits).astype(np.int64)
 
     def check_terms(self, terms: Sequence[int]) -> None:
         """Refuse terms of a party's own that a readable slot may not take.
@@ -92,10 +105,11 @@ def round_scale(job: JobConfig, n_samples: int, n_train: int) -> RoundScale:
     Raises:
         ConfigError: if the key is too short for `job.slots` samples in one ciphertext.
     """
-    fixed = VALUE_BITS + 1 + COLUMN_FRACTION_BITS + _mass_bits(n_samples, n_train) + _SPARE_BITS
+    column_fraction = GRADIENT_BITS - _mass_bits(n_samples, 1)
+    fixed = VALUE_BITS + 1 + column_fraction + _mass_bits(n_samples, n_train) + _SPARE_BITS
     # A plaintext must stay below n/2, that is below 2^(key_bits - 2).
     room = job.key_bits - 3 - MASK_BITS
-    least = fixed + LEAST_VALUE_FRACTION_BITS
+    least = fixed + max(LEAST_VALUE_FRACTION_BITS, column_fraction - 2)
     most_slots = (room // least + 1) // 2
     slots = 1 if job.cipher == "reference" else job.slots or most_slots
     if not 1 <= slots <= most_slots:
@@ -104,12 +118,7 @@ def round_scale(job: JobConfig, n_samples: int, n_train: int) -> RoundScale:
             f" samples: lower `slots`, leave it out, or raise `key_bits`"
         )
     fraction = min(room // (2 * slots - 1) - fixed, MOST_VALUE_FRACTION_BITS)
-    return RoundScale(SlotLayout(fixed + fraction, slots), fraction, n_samples)
-
-
-def encode_columns(columns: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Training columns in fixed point, int64 of the same shape."""
-    return np.rint(columns * 2.0**COLUMN_FRACTION_BITS).astype(np.int64)
+    return RoundScale(SlotLayout(fixed + fraction, slots), fraction, column_fraction, n_samples)
 
 
 def _mass_bits(n_samples: int, n_train: int) -> int:

@@ -153,10 +153,10 @@ def test_the_coordinator_cannot_confirm_a_guess_of_a_column(
     def factor(ciphertext: mpz) -> mpz:
         return ciphertext * (1 - private_key.decrypt(ciphertext) * n) % n_squared
 
-    guess = np.rint(tables.host.block.columns[:, 0] * 2**20).astype(int)
+    guess = round_scale(job, 120, 120).encode_columns(tables.host.block.columns)[:, 0].tolist()
     expected = mpz(1)
     for ciphertext, x in zip(vector(outcome, Kind.RESIDUAL), guess, strict=True):
-        expected = expected * gmpy2.powmod(factor(ciphertext), int(x), n_squared) % n_squared
+        expected = expected * gmpy2.powmod(factor(ciphertext), x, n_squared) % n_squared
     seen = factor(vector(outcome, Kind.GRADIENT, sender=Role.HOST)[0])
     assert (seen != expected) is protected
 
@@ -183,7 +183,7 @@ def test_sizes_and_counts_do_not_depend_on_the_data(
         def following(self: party.PartyMachine, rows: Any) -> RoundScale:
             fits = round_scale(job, len(rows), self._n_train)
             spare = max(0, 6 - int(np.abs(self._columns).max() * 8).bit_length())
-            return RoundScale(SlotLayout(fits.layout.slot_bits, max(1, fits.layout.slots - spare)), 20, len(rows))
+            return RoundScale(SlotLayout(fits.layout.slot_bits, max(1, fits.layout.slots - spare)), 20, 20, len(rows))
 
         monkeypatch.setattr(party.PartyMachine, "_scale", following)
     tables = make_tables(job)

@@ -12,11 +12,9 @@ from common.config.job import JobConfig
 from common.errors import ConfigError, OutOfRangeError
 from common.paillier.packing import MASK_BITS
 from common.protocol.scales import (
-    COLUMN_FRACTION_BITS,
     LEAST_VALUE_FRACTION_BITS,
     MOST_VALUE_FRACTION_BITS,
     VALUE_BITS,
-    encode_columns,
     round_scale,
 )
 
@@ -26,13 +24,22 @@ def make_job(**settings: Any) -> JobConfig:
 
 
 @pytest.mark.parametrize(
-    ("key_bits", "n_samples", "n_train", "slots"),
-    [(2048, 1000, 1000, 16), (2048, 1000, 24_000, 15), (2048, 24_000, 24_000, 15), (2048, 120_000, 120_000, 14)],
+    ("n_samples", "n_train", "expected"),
+    [
+        (1000, 1000, (15, 69, 24, 23)),
+        (1000, 24_000, (15, 69, 21, 23)),
+        (24_000, 24_000, (15, 69, 22, 20)),
+        (120_000, 120_000, (15, 69, 21, 19)),
+        (1000, 120_000, (14, 74, 25, 23)),
+    ],
 )
-def test_a_2048_bit_ciphertext_carries_fourteen_to_sixteen_samples(
-    key_bits: int, n_samples: int, n_train: int, slots: int
+def test_the_scales_under_a_2048_bit_key_are_those_of_the_documentation(
+    n_samples: int, n_train: int, expected: tuple[int, int, int, int]
 ) -> None:
-    assert round_scale(make_job(key_bits=key_bits), n_samples, n_train).layout.slots == slots
+    """docs/protocol.md: k, slot bits, fraction bits of u and d', fraction bits of x."""
+    scale = round_scale(make_job(), n_samples, n_train)
+    layout = scale.layout
+    assert (layout.slots, layout.slot_bits, scale.value_fraction_bits, scale.column_fraction_bits) == expected
 
 
 sizes = st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)).map(sorted)
@@ -52,7 +59,7 @@ def test_a_slot_holds_the_largest_product_and_the_largest_penalty(sizes: list[in
     n_samples, n_train = sizes
     scale = round_scale(make_job(), n_samples, n_train)
     x = math.sqrt(n_train / n_samples)
-    mass = n_samples * round(x * 2**COLUMN_FRACTION_BITS)
+    mass = n_samples * round(x * 2**scale.column_fraction_bits)
     assert mass <= scale.column_mass_limit(n_train)
     largest = 2 ** (VALUE_BITS + 1 + scale.value_fraction_bits)
     assert scale.column_mass_limit(n_train) * largest <= 2 ** (scale.layout.slot_bits - 2)
@@ -67,7 +74,7 @@ def test_terms_beyond_the_limit_are_out_of_range() -> None:
 
 
 def test_more_slots_than_fit_are_refused_with_the_number_that_fits() -> None:
-    with pytest.raises(ConfigError, match=r"room for 16 slots.*`slots`"):
+    with pytest.raises(ConfigError, match=r"room for 15 slots.*`slots`"):
         round_scale(make_job(slots=17), 1000, 1000)
 
 
@@ -76,9 +83,19 @@ def test_fewer_slots_keep_the_slot_no_wider_than_useful() -> None:
     assert one.layout.slots == 1
     assert one.value_fraction_bits == MOST_VALUE_FRACTION_BITS
     assert one.layout.slot_bits < 80
-    assert many.layout.slots == 16
+    assert many.layout.slots == 15
 
 
 def test_columns_are_rounded_to_the_grid() -> None:
-    fixed = encode_columns(np.array([[0.5, -1.25], [2.0**-21, 3.0]]))
-    np.testing.assert_array_equal(fixed, [[1 << 19, -5 << 18], [0, 3 << 20]])
+    scale = round_scale(make_job(), 1024, 1024)
+    assert scale.column_fraction_bits == 23
+    fixed = scale.encode_columns(np.array([[0.5, -1.25], [2.0**-24, 3.0]]))
+    np.testing.assert_array_equal(fixed, [[1 << 22, -5 << 21], [0, 3 << 23]])
+
+
+@given(n_samples=st.integers(1, 10**6))
+def test_the_error_of_a_mean_product_does_not_depend_on_the_batch(n_samples: int) -> None:
+    """Rounding to 2^-f is off by 2^-f / sqrt(12); the mean over m independent such errors by 1/sqrt(m) of that."""
+    scale = round_scale(make_job(), n_samples, n_samples)
+    error = 2.0**-scale.column_fraction_bits / math.sqrt(12 * n_samples)
+    assert 2.0**-28 / 4 <= error * 2 <= 2.0**-28 * 2
