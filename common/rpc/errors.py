@@ -68,8 +68,9 @@ STATUS: Mapping[type[TrilateralError], tuple[grpc.StatusCode, str]] = MappingPro
 )
 _BY_REASON = MappingProxyType({reason: kind for kind, (_, reason) in STATUS.items()})
 
-TRY_AGAIN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
-"""The peer is away, or was on its way out and dropped the call."""
+TRY_AGAIN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.INTERNAL})
+"""Without a reason of ours: the peer is away, or was on its way out and dropped the call. INTERNAL is what
+grpc.aio makes of a write that fails because the call has ended; the status with which it ended is lost."""
 UNANSWERED = TRY_AGAIN | {grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
@@ -94,10 +95,14 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception, r
     await context.abort(code, str(public)[:MOST_TEXT], ((REASON_KEY, reason),))
 
 
+def raised_by_peer(error: grpc.aio.AioRpcError) -> type[TrilateralError] | None:
+    """The class of what the peer itself raised; None if the call failed by other means."""
+    return _BY_REASON.get(str(dict(error.trailing_metadata() or ()).get(REASON_KEY)))
+
+
 def from_rpc_error(error: grpc.aio.AioRpcError, peer: str) -> TrilateralError:
     """The error that the peer raised, or a PeerError if the call itself failed."""
-    reason = dict(error.trailing_metadata() or ()).get(REASON_KEY)
-    kind = _BY_REASON.get(str(reason))
+    kind = raised_by_peer(error)
     if kind is not None:
         return kind(error.details() or "")
     if error.code() in UNANSWERED:

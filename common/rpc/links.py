@@ -22,7 +22,7 @@ from common.protocol.messages import Message, Role, RoundKey, VectorPiece
 from common.rpc.access import call_metadata
 from common.rpc.channel import Peer
 from common.rpc.codec import encode, encode_piece, row_for, width_of
-from common.rpc.errors import TRY_AGAIN, UNANSWERED, UnknownJobError, from_rpc_error
+from common.rpc.errors import TRY_AGAIN, UNANSWERED, UnknownJobError, from_rpc_error, raised_by_peer
 from common.rpc.history import Traffic
 
 log = logging.getLogger(__name__)
@@ -214,7 +214,7 @@ class Link:
             lost = PeerError(f"{self._peer} has lost the job (was it restarted?)")
             between_parties = Role.COORDINATOR not in (self._sender, self._peer.role)
             return lost, UNKNOWN_JOB_PATIENCE if between_parties else 0.0
-        if error.code() not in UNANSWERED:
+        if raised_by_peer(error) or error.code() not in UNANSWERED:
             return problem, 0.0
         patience = self._limits.peer_timeout if error.code() in TRY_AGAIN else 0.0
         silence = patience or seconds

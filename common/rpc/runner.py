@@ -100,6 +100,7 @@ class MachineRunner:
         self._newest = RoundKey(0, 0)  # of the rounds that were delivered
         self._current = RoundKey(0, 0)  # of those that the machine was given
         self._asked: RoundKey | None = None  # by a coordinator, not reported yet
+        self._reminders: dict[Role, Message] = {}
         self._done = False
         self._restart_clock()
 
@@ -138,6 +139,7 @@ class MachineRunner:
         match message:
             case Failed():
                 self.fail(PeerError(message.reason), told_by=sender)
+                return
             case BeginRound():
                 self._overtake(message.key)
             case FinishJob():
@@ -181,15 +183,26 @@ class MachineRunner:
         """The next message; until there is one, work that needs none."""
         while self._inbox.empty() and await self.in_thread(machine.prepare):
             pass
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                taken = await self._inbox.get()
-        except TimeoutError:
-            self._restart_clock()
-            return self._role, self._timed_out()
-        if self._role is not Role.COORDINATOR:
-            self._restart_clock()
-        return taken
+        while True:
+            reminder = self._now() + self._limits.peer_timeout
+            try:
+                async with asyncio.timeout_at(min(reminder, self._deadline)):
+                    taken = await self._inbox.get()
+            except TimeoutError:
+                if self._deadline <= reminder:
+                    break
+                await self._remind()
+            else:
+                if self._role is not Role.COORDINATOR:
+                    self._restart_clock()
+                return taken
+        self._restart_clock()
+        return self._role, self._timed_out()
+
+    async def _remind(self) -> None:
+        """As a coordinator, say the last thing again: it changes nothing, but shows whether a party is there."""
+        for party, message in self._reminders.items():
+            await self._links[party].send(message)
 
     def _timed_out(self) -> RoundTimedOut:
         if self._role is not Role.COORDINATOR:
@@ -202,7 +215,11 @@ class MachineRunner:
 
     def _restart_clock(self) -> None:
         patience = 1 if self._role is Role.COORDINATOR else PARTY_PATIENCE
-        self._deadline = asyncio.get_running_loop().time() + patience * self._limits.round_timeout
+        self._deadline = self._now() + patience * self._limits.round_timeout
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
 
     async def _play(self, envelopes: Iterator[Envelope]) -> None:
         """Send what the machine yields, unless a newer round overtakes it.
@@ -239,7 +256,9 @@ class MachineRunner:
             await self._links[envelope.to].call(message)
         elif envelope.to is not self._role:
             await self._links[envelope.to].send(message)
-        if envelope.to is self._role or isinstance(message, BeginRound | OpenJob):
+        if isinstance(message, OpenJob | BeginRound | FinishJob):
+            self._reminders[envelope.to] = message
+        if envelope.to is self._role or isinstance(message, OpenJob | BeginRound):
             await self._observe(message)
 
     # --- what ends work

@@ -105,8 +105,9 @@ async def test_a_method_without_a_row_is_refused_to_all(channel: grpc.aio.Channe
 
 async def test_a_caller_of_two_roles_is_nobody(channel: grpc.aio.Channel) -> None:
     both = call_metadata(Identity.OPERATOR) + call_metadata(Identity.HOST)
+    method: Any = channel.unary_unary("/common.pb.v1.JobService/StopJob")
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await channel.unary_unary("/common.pb.v1.JobService/StopJob")(b"", metadata=both, timeout=5)
+        await method(b"", metadata=both, timeout=5)
     assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
@@ -120,7 +121,8 @@ async def test_each_kind_of_vector_is_taken_only_from_the_role_that_makes_it(
         number = rounds_pb2.VectorKind.Value(f"VECTOR_KIND_{kind.name}")
         for sender in Role:
             sent = await status(channel, path, sender, rounds_pb2.SendVectorRequest(kind=number))
-            permitted = sender in METHODS[path] and sender in VECTORS.get((receiver, kind), frozenset())
+            identity = Identity(sender.value)
+            permitted = identity in METHODS[path] and identity in VECTORS.get((receiver, kind), frozenset())
             assert sent is (grpc.StatusCode.OK if permitted else grpc.StatusCode.PERMISSION_DENIED), (kind, sender)
 
 

@@ -80,7 +80,7 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
         st.none() | finite,
     ),
     OutOfRange: st.builds(OutOfRange, keys),
-    FinishJob: st.builds(FinishJob, positive, vectors, finite, uint32, text),
+    FinishJob: st.builds(FinishJob, positive, vectors, finite, uint32, text, st.none() | finite),
     HoldoutScores: holdout_scores(),
     Finished: st.builds(Finished),
     Failed: st.builds(Failed, text),

@@ -39,6 +39,7 @@ from common.protocol.messages import (
     VectorPiece,
 )
 from common.rpc import runner as runner_module
+from common.rpc.errors import UnknownJobError
 from common.rpc.history import History
 from common.rpc.runner import MachineRunner
 from tests.support.rpc import Recorder, connected, served
@@ -420,6 +421,25 @@ async def test_a_round_without_an_answer_is_begun_again(leader: Setup) -> None:
     assert machine.given[1:] == [RoundTimedOut(RoundKey(1, attempt)) for attempt in (1, 2, 3)]
     host = leader.peers[Role.HOST].messages
     assert [message.key.attempt for message in host if isinstance(message, BeginRound)] == [1, 2, 3]
+
+
+async def test_a_silent_party_is_asked_the_same_again_which_shows_that_it_has_lost_the_job(leader: Setup) -> None:
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        yield Envelope(Role.GUEST, begin(1))
+
+    async def lose_the_job(message: Message, context: Any) -> None:
+        if len(guest.messages) == 2:
+            raise UnknownJobError("which job?")
+
+    guest = leader.peers[Role.GUEST]
+    guest.react = lose_the_job
+    machine = FakeMachine(handle)
+    running = await leader.start(machine, peer_timeout=0.05)
+    await leader.runner.deliver(Role.HOST, Ready(10, 2))
+    with pytest.raises(PeerError, match=r"the guest party at .* has lost the job"):
+        await asyncio.wait_for(running, 10)
+    assert [message.key for message in guest.messages[:2] if isinstance(message, BeginRound)] == [RoundKey(1, 1)] * 2
+    assert len(machine.given) == 1
 
 
 async def test_parties_that_are_never_ready_end_the_job(leader: Setup) -> None:

@@ -1,0 +1,260 @@
+"""What becomes of jobs when organisations refuse, fail, stop, come late or vanish."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from common.cli.client import JobClient
+from common.config.job import JobConfig, Sgd
+from common.config.process import Policy, ProcessConfig
+from common.errors import ProtocolError, TrilateralError
+from common.pb.v1.jobs_pb2 import (
+    JOB_STATE_FAILED,
+    JOB_STATE_FINISHED,
+    JOB_STATE_STOPPED,
+    JOB_STATE_TRAINING,
+    JobStatus,
+)
+from common.protocol.messages import Role
+from common.rpc import links
+from common.rpc.channel import open_channel
+from common.rpc.errors import NameTakenError, UnknownJobError
+from tests.support.three_servers import (
+    DATASET,
+    make_configs,
+    serving,
+    train_over_localhost,
+    trained_coef,
+    write_tables,
+)
+
+QUICK = JobConfig(name="quick", dataset=DATASET, key_bits=512)
+ENDLESS = QUICK.model_copy(
+    update={"name": "endless", "algorithm": Sgd(), "batch": 30, "epochs": 100_000, "tolerance": 0.0}
+)
+Configs = dict[Role, ProcessConfig]
+
+
+@pytest.fixture
+def configs(tmp_path: Path) -> Configs:
+    write_tables(tmp_path)
+    return make_configs(tmp_path)
+
+
+async def until(client: JobClient, job: str, condition: Callable[[JobStatus], bool]) -> JobStatus:
+    async with asyncio.timeout(20):
+        async for status in client.watch(job):
+            if condition(status):
+                return status
+    raise AssertionError("the job ended before")
+
+
+def is_training(status: JobStatus) -> bool:
+    return status.state == JOB_STATE_TRAINING and status.round >= 3
+
+
+async def test_two_jobs_at_once_come_to_what_each_comes_to_alone(configs: Configs) -> None:
+    jobs = [QUICK.model_copy(update={"name": name}) for name in ("one", "two", "alone")]
+    async with serving(configs) as client:
+        statuses = await asyncio.gather(*(train_over_localhost(client, job) for job in jobs[:2]))
+        statuses.append(await train_over_localhost(client, jobs[2]))
+        assert [status.state for status in statuses] == [JOB_STATE_FINISHED] * 3
+        assert {status.job for status in await client.statuses()} == {"one", "two", "alone"}
+    one, two, alone = (trained_coef(configs, job) for job in jobs)
+    np.testing.assert_allclose(one, alone, atol=1e-6)
+    np.testing.assert_allclose(two, alone, atol=1e-6)
+
+
+async def test_a_stopped_job_leaves_no_model_and_its_name_is_free(configs: Configs) -> None:
+    async with serving(configs) as client:
+        await client.start(ENDLESS)
+        await until(client, "endless", is_training)
+        await client.stop("endless")
+        status = await client.status("endless")
+        assert status.state == JOB_STATE_STOPPED
+        assert status.detail == "stopped by the operator"
+        with pytest.raises(ProtocolError, match="has ended already"):
+            await client.stop("endless")
+        again = await train_over_localhost(client, QUICK.model_copy(update={"name": "endless"}))
+        assert again.state == JOB_STATE_FINISHED
+    for config in configs.values():
+        assert not list(config.state.rglob("*.partial"))
+
+
+async def test_a_job_that_is_refused_says_why_and_hinders_no_other(configs: Configs) -> None:
+    configs[Role.GUEST] = configs[Role.GUEST].model_copy(update={"policy": Policy(min_key_bits=512)})
+    configs[Role.HOST] = configs[Role.HOST].model_copy(
+        update={"policy": Policy(min_key_bits=256, share_holdout_scores=False)}
+    )
+    job = QUICK.model_copy(update={"holdout": 0.0})
+    refusals: dict[str, dict[str, Any]] = {
+        "the host party has no dataset named other": {"dataset": "other"},
+        "the guest party: the public key has 256 bits": {"key_bits": 256},
+        "set `holdout: 0` in the job": {"holdout": 0.2},
+    }
+    async with serving(configs) as client:
+        for text, settings in refusals.items():
+            with pytest.raises(TrilateralError, match=text):
+                await client.start(job.model_copy(update=settings))
+            assert (await client.status("quick")).state == JOB_STATE_FAILED
+        assert (await train_over_localhost(client, job)).state == JOB_STATE_FINISHED
+        with pytest.raises(NameTakenError, match="the coordinator already has a job named quick"):
+            await client.start(job)
+        with pytest.raises(UnknownJobError, match="no job named none"):
+            await client.status("none")
+
+
+async def test_a_party_that_kept_a_model_refuses_its_name_after_the_coordinator_forgot(configs: Configs) -> None:
+    async with serving(configs) as client:
+        await train_over_localhost(client, QUICK)
+        (configs[Role.COORDINATOR].state / "quick" / "history.jsonl").unlink()
+        with pytest.raises(NameTakenError, match="the host party already has a job named quick"):
+            await client.start(QUICK)
+
+
+async def test_a_table_that_cannot_be_used_fails_the_job_in_the_words_of_its_owner(
+    configs: Configs, tmp_path: Path
+) -> None:
+    (tmp_path / "guest.csv").write_text("id,x,label\n1,0.5,maybe\n")
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, QUICK)
+        assert status.state == JOB_STATE_FAILED
+        assert status.detail.startswith("the guest party: column 'label'")
+
+
+async def test_parties_without_the_same_ids_are_told_and_nobody_else_learns_one(
+    configs: Configs, tmp_path: Path
+) -> None:
+    table = (tmp_path / "guest.csv").read_text().splitlines()
+    table[1] = table[1].replace(table[1].split(",")[0], "999999")
+    (tmp_path / "guest.csv").write_text("\n".join(table) + "\n")
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, QUICK)
+    assert status.state == JOB_STATE_FAILED
+    assert "the same IDs" in status.detail
+    assert "999999" not in status.detail
+
+
+async def test_the_coordinator_waits_for_a_party_that_is_late_and_says_so(configs: Configs) -> None:
+    first = {role: configs[role] for role in (Role.COORDINATOR, Role.GUEST)}
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(serving(first))
+        training = asyncio.create_task(train_over_localhost(client, QUICK))
+        while "quick" not in [status.job for status in await client.statuses()]:
+            await asyncio.sleep(0.01)
+        waiting = await until(client, "quick", lambda status: "waiting" in status.detail)
+        assert f"waiting for the host party at {configs[Role.HOST].listen}" in waiting.detail
+        await stack.enter_async_context(serving({Role.HOST: configs[Role.HOST]}))
+        assert (await training).state == JOB_STATE_FINISHED
+
+
+async def test_a_start_that_nobody_waits_for_any_more_goes_on(configs: Configs) -> None:
+    async with serving(configs) as client:
+        start = asyncio.create_task(client.start(QUICK))
+        while "quick" not in [status.job for status in await client.statuses()]:
+            await asyncio.sleep(0.001)
+        start.cancel()
+        await asyncio.wait({start})
+        ended = (JOB_STATE_FINISHED, JOB_STATE_FAILED)
+        assert (await until(client, "quick", lambda status: status.state in ended)).state == JOB_STATE_FINISHED
+
+
+async def test_a_party_that_is_stopped_ends_its_jobs_and_the_others_live_on(configs: Configs) -> None:
+    others = {role: configs[role] for role in (Role.COORDINATOR, Role.HOST)}
+    async with serving(others) as client:
+        async with serving({Role.GUEST: configs[Role.GUEST]}):
+            await client.start(ENDLESS)
+            await until(client, "endless", is_training)
+        status = await until(client, "endless", lambda status: status.state == JOB_STATE_FAILED)
+        assert status.detail == "the guest party was stopped"
+
+
+async def test_whoever_watches_gets_every_note_once_and_the_end(configs: Configs) -> None:
+    async with serving(configs) as client:
+        await client.start(QUICK)
+        watches = [[status async for status in client.watch("quick")] for _ in range(2)]
+    for statuses in watches:
+        assert statuses[-1].state == JOB_STATE_FINISHED
+        assert statuses[-1].seconds > 0
+        assert statuses[-1].HasField("loss")
+
+
+# --- processes of their own
+
+SERVE = """
+import asyncio, sys
+from pathlib import Path
+from typing import Any
+from common.config.load import load_process_config
+from {role}{suffix}.server import serve
+
+asyncio.run(serve(load_process_config(Path(sys.argv[1])), on_ready=lambda address: print(address, flush=True)))
+"""
+
+
+def start_process(config: ProcessConfig, folder: Path) -> "subprocess.Popen[str]":
+    path = folder / f"{config.role}.yaml"
+    path.write_text(config.model_dump_json())  # JSON is YAML
+    suffix = "" if config.role is Role.COORDINATOR else "_party"
+    code = SERVE.format(role=config.role, suffix=suffix)
+    process = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() == config.listen
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_stops_a_server_cleanly_in_the_middle_of_a_job(
+    number: signal.Signals, configs: Configs, tmp_path: Path
+) -> None:
+    others = {role: configs[role] for role in (Role.COORDINATOR, Role.HOST)}
+    process = start_process(configs[Role.GUEST], tmp_path)
+    try:
+        async with serving(others) as client:
+            await client.start(ENDLESS)
+            await until(client, "endless", is_training)
+            process.send_signal(number)
+            status = await until(client, "endless", lambda status: status.state == JOB_STATE_FAILED)
+            assert status.detail == "the guest party was stopped"
+            assert await asyncio.to_thread(process.wait, 15) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+async def test_a_party_that_is_killed_and_comes_back_has_lost_the_job(
+    configs: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "UNKNOWN_JOB_PATIENCE", 0.2)
+    others = {role: configs[role] for role in (Role.COORDINATOR, Role.HOST)}
+    process = start_process(configs[Role.GUEST], tmp_path)
+    try:
+        async with serving(others) as client:
+            await client.start(ENDLESS)
+            await until(client, "endless", is_training)
+            process.kill()
+            process.communicate()
+            process = start_process(configs[Role.GUEST], tmp_path)
+            status = await until(client, "endless", lambda status: status.state == JOB_STATE_FAILED)
+            assert "has lost the job (was it restarted?)" in status.detail
+            assert (await train_over_localhost(client, QUICK)).state == JOB_STATE_FINISHED
+    finally:
+        process.kill()
+        process.communicate()
+
+
+async def test_a_larger_message_than_any_is_refused_unread(configs: Configs) -> None:
+    async with serving(configs), open_channel(configs[Role.HOST].listen) as channel:
+        method: Any = channel.unary_unary("/common.pb.v1.PartyService/OpenJob")
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await method(bytes(5 * 2**20), metadata=(("trilateral-role", "coordinator"),), timeout=5)
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -1,0 +1,98 @@
+"""A model file says all of a party's part, alone and to the last bit."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from common.config.dataset import DatasetConfig, LabelConfig
+from common.config.job import JobConfig
+from common.data.block import PartyData, load_party_data
+from common.data.model_file import PartyModel, load_model, save_model
+from common.errors import DataError
+from common.files import write_whole
+from common.protocol.messages import FloatVector, Result, Role
+
+JOB = JobConfig(name="credit", dataset="people", holdout=0.25)
+Load = Callable[[bool], tuple[DatasetConfig, PartyData]]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    rng = np.random.default_rng(1)
+    table = pd.DataFrame(rng.normal(size=(80, 3)), columns=["age", "income", "debt"])
+    table["id"] = [f"person-{row}" for row in range(80)]
+    table["label"] = (table["age"] > 0).astype(int)
+
+    def load(labelled: bool) -> tuple[DatasetConfig, PartyData]:
+        path = tmp_path / f"{labelled}.csv"
+        (table if labelled else table.drop(columns="label")).to_csv(path, index=False)
+        dataset = DatasetConfig(path=path, label=LabelConfig() if labelled else None)
+        return dataset, load_party_data(dataset, JOB, labelled=labelled)
+
+    return load
+
+
+def result(data: PartyData, scores: np.ndarray | None = None) -> Result:
+    coef: FloatVector = np.random.default_rng(2).normal(size=(data.block.columns.shape[1],))
+    return Result(coef, 0.5, 7, 3, "converged", scores)
+
+
+def test_the_weights_in_the_file_give_the_scores_of_the_training_columns(load: Load, tmp_path: Path) -> None:
+    dataset, data = load(False)
+    made = result(data)
+    save_model(tmp_path / "model.json", PartyModel.of(Role.HOST, JOB, data, dataset, made))
+    model = load_model(tmp_path / "model.json")
+
+    table = pd.read_csv(dataset.path).set_index("id").loc[data.ids]
+    expected = model.steps.transform(table) @ made.coef
+    clipped = table[list(model.weights)].clip(*np.array([model.steps.lower, model.steps.upper]), axis=1)
+    np.testing.assert_allclose(clipped @ np.array(list(model.weights.values())) + model.intercept, expected)
+    assert model.training_weights == made.coef.tolist()
+    assert model.metrics is None
+
+
+def test_the_guest_reports_on_the_holdout_rows(load: Load) -> None:
+    dataset, data = load(True)
+    assert data.block.holdout_labels is not None
+    model = PartyModel.of(Role.GUEST, JOB, data, dataset, result(data, data.block.holdout_labels))
+    assert model.metrics is not None
+    assert model.metrics.auc == 1.0
+    assert model.metrics.n_rows == model.data.n_holdout == 20
+
+
+def test_the_file_names_the_table_by_its_hash_and_nobody_in_it(load: Load, tmp_path: Path) -> None:
+    dataset, data = load(True)
+    path = tmp_path / "new" / "model.json"
+    save_model(path, PartyModel.of(Role.GUEST, JOB, data, dataset, result(data)))
+    text = path.read_text()
+    assert "person-" not in text
+    assert json.loads(text)["data"]["sha256"] == hashlib.sha256(dataset.path.read_bytes()).hexdigest()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in path.parent.iterdir()] == ["model.json"]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"format": 2}'])
+def test_what_is_no_model_file_is_refused_by_name(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    path.write_text(text)
+    with pytest.raises(DataError, match=r"model\.json is no model file"):
+        load_model(path)
+
+
+def test_a_missing_model_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no model file"):
+        load_model(tmp_path / "model.json")
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_whole(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(path, "\ud800")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]

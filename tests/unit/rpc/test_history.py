@@ -1,0 +1,100 @@
+"""A line for each round, in a file that has its name only once the job has finished."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.protocol.messages import Batch, BeginRound, FinishJob, Kind, RoundKey, RoundReport
+from common.rpc.history import History, Stopwatch, Traffic
+
+STEP = np.zeros(2)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def begin(round_number: int, attempt: int = 1, loss: float | None = None, index: int = 0) -> BeginRound:
+    return BeginRound(RoundKey(round_number, attempt), STEP, Batch(1, index), gradient=True, loss=loss)
+
+
+def test_a_party_learns_the_loss_of_a_round_with_the_next(tmp_path: Path) -> None:
+    history = History(tmp_path / "credit")
+    history.sent.count(RoundKey(1, 1), Kind.SCORES, 1040, 2)
+    history.sent.count(RoundKey(1, 1), Kind.SCORES, 1040, 2)
+    history.received.count(RoundKey(2, 1), Kind.RESIDUAL, 520, 1)  # early: it belongs to the next round
+    with history.stopwatch.phase("encrypt"):
+        pass
+    history.begin_round(begin(1))
+    history.begin_round(begin(1))
+    history.begin_round(begin(2, loss=0.6, index=1))
+    history.finish(FinishJob(3, STEP, 0.4, 1, "converged", round_loss=0.5))
+    history.complete()
+    first, second = lines(tmp_path / "credit" / "history.jsonl")
+    seconds = first.pop("seconds")
+    assert set(seconds) == {"all", "encrypt"}
+    assert first == {
+        "round": 1,
+        "attempt": 1,
+        "epoch": 1,
+        "batch": 1,
+        "loss": 0.6,
+        "sent": {"scores": {"bytes": 2080, "ciphertexts": 4}},
+        "received": {},
+    }
+    assert (second["round"], second["batch"], second["loss"]) == (2, 2, 0.5)
+    assert second["received"] == {"residual": {"bytes": 520, "ciphertexts": 1}}
+    assert set(second["seconds"]) == {"all"}
+
+
+def test_an_overtaken_attempt_has_a_line_without_a_loss(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    history.begin_round(begin(1))
+    history.begin_round(begin(1, attempt=2, loss=0.7))
+    history.begin_round(begin(2, loss=0.6))
+    losses = [(line["attempt"], line["loss"]) for line in lines(tmp_path / "history.jsonl.partial")]
+    assert losses == [(1, None), (2, 0.6)]
+
+
+def test_the_coordinator_writes_what_its_reports_say(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    history.report(RoundReport(RoundKey(3, 2), 2, 30, 4, 5, 0.25, evaluation=False, note=None))
+    history.complete()
+    (line,) = lines(tmp_path / "history.jsonl")
+    assert [line[name] for name in ("round", "attempt", "epoch", "batch", "loss")] == [3, 2, 2, 4, 0.25]
+
+
+def test_the_file_is_for_its_owner_and_has_its_name_at_the_end(tmp_path: Path) -> None:
+    folder = tmp_path / "credit"
+    History(folder).begin_round(begin(1))
+    history = History(folder)  # a second job of the name, after the first has failed
+    assert [path.name for path in folder.iterdir()] == ["history.jsonl.partial"]
+    history.complete()
+    (path,) = folder.iterdir()
+    assert path.name == "history.jsonl"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_old_rounds_are_forgotten_and_later_ones_kept() -> None:
+    traffic = Traffic()
+    for number in (1, 2, 3):
+        traffic.count(RoundKey(number, 1), Kind.LOSS, 100, 1)
+    assert traffic.take(RoundKey(2, 1)) == {"loss": {"bytes": 100, "ciphertexts": 1}}
+    assert traffic.take(RoundKey(1, 1)) == {}
+    assert traffic.take(RoundKey(3, 1)) != {}
+
+
+def test_a_stopwatch_adds_up_by_name_and_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([0.0, 1.0, 3.0, 3.0, 8.0, 10.0, 11.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(ticks))
+    stopwatch = Stopwatch()
+    with stopwatch.phase("encrypt"):
+        pass
+    with pytest.raises(ZeroDivisionError), stopwatch.phase("encrypt"):
+        raise ZeroDivisionError
+    assert stopwatch.take() == {"all": 10.0, "encrypt": 7.0}
+    assert stopwatch.take() == {"all": 1.0}

@@ -1,0 +1,307 @@
+"""A link delivers in order, tries again while there is hope, and says whom it waits for."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import pytest
+from gmpy2 import mpz
+
+from common.config.job import JobConfig
+from common.config.process import Limits
+from common.errors import DataError, PeerError
+from common.protocol.messages import Failed, Finished, IdChallenge, Kind, Message, Ready, Role, RoundKey, VectorPiece
+from common.rpc import links
+from common.rpc.channel import Peer
+from common.rpc.errors import InternalError, UnknownJobError
+from common.rpc.history import Traffic
+from common.rpc.links import Link
+from tests.support.rpc import Recorder, connected, served
+
+JOB = JobConfig(name="credit", dataset="credit", key_bits=256)
+KEY = RoundKey(1, 1)
+MakeLink = Callable[..., Link]
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def failures() -> list[Exception]:
+    return []
+
+
+@pytest.fixture
+async def make_link(failures: list[Exception]) -> AsyncIterator[MakeLink]:
+    made = []
+
+    def make(peer: Peer, sender: Role = Role.HOST, **limits: float) -> Link:
+        link = Link(JOB, sender, peer, limits=Limits(**limits), sent=Traffic(), on_failure=failures.append)
+        made.append(link)
+        return link
+
+    yield make
+    await asyncio.gather(*(link.close(0) for link in made))
+
+
+def piece(offset: int, count: int = 2, total: int = 6, key: RoundKey = KEY, kind: Kind = Kind.GRADIENT) -> VectorPiece:
+    return VectorPiece(key, kind, offset, total, [mpz(offset + i + 1) for i in range(count)])
+
+
+def ciphertexts(recorder: Recorder) -> list[int]:
+    return [int(c) for m in recorder.messages if isinstance(m, VectorPiece) for c in m.ciphertexts]
+
+
+def free_address() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+async def test_messages_arrive_in_order_and_a_vector_is_one_call(recorder: Recorder, make_link: MakeLink) -> None:
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        for message in (Ready(10, 2), piece(0), piece(2), piece(4), piece(0, kind=Kind.CURVATURE_PRODUCT), Finished()):
+            await link.send(message)
+        await link.close(5)
+    assert recorder.calls == ["ReportReady", "SendVector", "SendVector", "ReportFinished"]
+    assert ciphertexts(recorder) == [1, 2, 3, 4, 5, 6, 1, 2]
+
+
+async def test_the_receiver_has_the_first_piece_before_the_second_is_made(
+    recorder: Recorder, make_link: MakeLink
+) -> None:
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        await link.send(piece(0))
+        await recorder.until(lambda: len(recorder.messages) == 1)
+        await link.send(piece(2))
+        await recorder.until(lambda: len(recorder.messages) == 2)
+        assert recorder.calls == ["SendVector"]
+
+
+async def test_a_peer_that_comes_up_late_gets_everything(
+    recorder: Recorder, make_link: MakeLink, failures: list[Exception]
+) -> None:
+    address, waits = free_address(), list[float | None]()
+    async with connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        waited = asyncio.Event()
+
+        def on_wait(peer: Peer, seconds: float | None) -> None:
+            waits.append(seconds)
+            waited.set()
+
+        link._on_wait = on_wait
+        await link.send(Ready(10, 2))
+        await link.send(piece(0, 6))
+        await waited.wait()
+        async with served(Role.COORDINATOR, recorder, address):
+            await link.close(10)
+    assert ciphertexts(recorder) == [1, 2, 3, 4, 5, 6]
+    assert waits[0] == 0.0
+    assert waits[-1] is None
+    assert not failures
+
+
+async def test_a_vector_cut_off_is_sent_again_from_its_first_piece(recorder: Recorder, make_link: MakeLink) -> None:
+    async def die_once(message: Message, context: Any) -> None:
+        if len(recorder.messages) == 2:
+            await context.abort(grpc.StatusCode.UNAVAILABLE)
+
+    recorder.react = die_once
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        for offset in (0, 2, 4):
+            await link.send(piece(offset))
+        await link.close(5)
+    assert recorder.calls == ["SendVector", "SendVector"]
+    assert ciphertexts(recorder)[4:] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_a_peer_that_stays_away_ends_the_link_and_is_named(
+    make_link: MakeLink, failures: list[Exception]
+) -> None:
+    address = free_address()
+    async with connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer, peer_timeout=0.2)
+        await link.send(Ready(10, 2))
+        await asyncio.wait({link._task}, timeout=10)
+        await link.send(Finished())  # into the void, and does not hang
+    (error,) = failures
+    assert isinstance(error, PeerError)
+    assert str(error) == (
+        f"the coordinator at {address} has not answered for 0.2 s: check that it runs and can be reached"
+    )
+
+
+async def test_a_peer_that_takes_the_call_and_is_silent_ends_the_link(
+    recorder: Recorder, make_link: MakeLink, failures: list[Exception]
+) -> None:
+    async def sleep(message: Message, context: Any) -> None:
+        await asyncio.Event().wait()
+
+    recorder.react = sleep
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer, peer_timeout=0.2)
+        await link.send(Ready(10, 2))
+        await asyncio.wait({link._task}, timeout=10)
+    assert "has not answered for 0.2 s" in str(failures[0])
+    assert recorder.calls == ["ReportReady"]
+
+
+async def test_a_refusal_is_final_and_keeps_its_class(
+    recorder: Recorder, make_link: MakeLink, failures: list[Exception]
+) -> None:
+    async def refuse(message: Message, context: Any) -> None:
+        raise DataError("no")
+
+    recorder.react = refuse
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        for offset in (0, 2, 4):
+            await link.send(piece(offset))
+        await asyncio.wait({link._task}, timeout=10)
+        with pytest.raises(DataError, match="^no$"):
+            await link.call(Finished())
+    assert [(type(error), str(error)) for error in failures] == [(DataError, "no")]
+
+
+async def test_a_call_that_grpc_ended_by_itself_is_made_again(recorder: Recorder, make_link: MakeLink) -> None:
+    async def end_once(message: Message, context: Any) -> None:
+        if len(recorder.messages) == 1:
+            await context.abort(grpc.StatusCode.INTERNAL, "Internal error from Core")
+
+    recorder.react = end_once
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        await make_link(peer).call(Finished())
+    assert recorder.calls == ["ReportFinished"] * 2
+
+
+async def test_a_bug_of_the_peer_is_final(recorder: Recorder, make_link: MakeLink) -> None:
+    async def stumble(message: Message, context: Any) -> None:
+        raise ZeroDivisionError
+
+    recorder.react = stumble
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        with pytest.raises(InternalError, match="see the log of the coordinator"):
+            await make_link(peer).call(Finished())
+    assert recorder.calls == ["ReportFinished"]
+
+
+async def test_a_party_may_hear_of_a_job_a_little_later_than_the_other(recorder: Recorder, make_link: MakeLink) -> None:
+    async def not_yet(message: Message, context: Any) -> None:
+        if len(recorder.messages) == 1:
+            raise UnknownJobError("which job?")
+
+    recorder.react = not_yet
+    async with served(Role.HOST, recorder) as address, connected(Role.HOST, address) as peer:
+        await make_link(peer, Role.GUEST).call(IdChallenge(b"nonce", 3))
+    assert recorder.calls == ["ChallengeIds", "ChallengeIds"]
+
+
+@pytest.mark.parametrize(("sender", "n_calls"), [(Role.COORDINATOR, 1), (Role.GUEST, 2)])
+async def test_a_peer_that_does_not_know_the_job_has_lost_it(
+    sender: Role, n_calls: int, recorder: Recorder, make_link: MakeLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(message: Message, context: Any) -> None:
+        raise UnknownJobError("which job?")
+
+    monkeypatch.setattr(links, "UNKNOWN_JOB_PATIENCE", 0.01)
+    recorder.react = never
+    message: Message = Failed("x") if sender is Role.COORDINATOR else IdChallenge(b"nonce", 3)
+    async with served(Role.HOST, recorder) as address, connected(Role.HOST, address) as peer:
+        with pytest.raises(PeerError, match=r"the host party at .* has lost the job \(was it restarted\?\)"):
+            await make_link(peer, sender).call(message)
+    assert len(recorder.calls) == n_calls
+
+
+async def test_what_a_newer_attempt_overtakes_is_dropped(recorder: Recorder, make_link: MakeLink) -> None:
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        await link.send(piece(0))
+        await recorder.until(lambda: bool(recorder.messages))
+        await link.send(piece(2))
+        await link.send(Ready(10, 2))
+        link.overtake(RoundKey(1, 2))
+        await link.send(piece(4))
+        for offset in (0, 2, 4):
+            await link.send(piece(offset, key=RoundKey(1, 2)))
+        await link.close(5)
+    keys = [message.key for message in recorder.messages if isinstance(message, VectorPiece)]
+    assert keys == [KEY] + [RoundKey(1, 2)] * 3
+    assert recorder.calls == ["SendVector", "ReportReady", "SendVector"]
+
+
+async def test_a_vector_for_a_peer_that_is_away_is_dropped_when_overtaken(
+    recorder: Recorder, make_link: MakeLink, failures: list[Exception]
+) -> None:
+    address = free_address()
+    async with connected(Role.COORDINATOR, address) as peer:
+        link, waited = make_link(peer), asyncio.Event()
+        link._on_wait = lambda peer, seconds: waited.set()
+        await link.send(piece(0, 6))
+        await link.send(Finished())
+        await waited.wait()
+        link.overtake(RoundKey(2, 1))
+        async with served(Role.COORDINATOR, recorder, address):
+            await link.close(10)
+    assert recorder.calls == ["ReportFinished"]
+    assert not failures
+
+
+async def test_the_sender_waits_when_the_peer_does_not_keep_up(recorder: Recorder, make_link: MakeLink) -> None:
+    go_on = asyncio.Event()
+
+    async def hold(message: Message, context: Any) -> None:
+        await go_on.wait()
+
+    recorder.react = hold
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        for _ in range(1 + links.QUEUE):
+            await asyncio.wait_for(link.send(Ready(10, 2)), 5)
+        await recorder.until(lambda: bool(recorder.messages))
+        one_more = asyncio.create_task(link.send(Finished()))
+        await asyncio.sleep(0.01)
+        assert not one_more.done()
+        go_on.set()
+        await one_more
+        await link.close(5)
+    assert recorder.calls[-1] == "ReportFinished"
+
+
+async def test_a_last_word_does_not_wait_for_what_is_queued(recorder: Recorder, make_link: MakeLink) -> None:
+    async def hold(message: Message, context: Any) -> None:
+        if not isinstance(message, Failed):
+            await asyncio.Event().wait()
+
+    recorder.react = hold
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        for offset in (0, 2, 4):
+            await link.send(piece(offset))
+        await recorder.until(lambda: bool(recorder.messages))
+        link.clear()
+        await link.send(Failed("stopped"))
+        await link.close(5)
+    assert recorder.calls == ["SendVector", "ReportFailure"]
+
+
+async def test_traffic_counts_each_ciphertext_once(recorder: Recorder, failures: list[Exception]) -> None:
+    async def die_once(message: Message, context: Any) -> None:
+        if len(recorder.messages) == 1:
+            await context.abort(grpc.StatusCode.UNAVAILABLE)
+
+    recorder.react, sent = die_once, Traffic()
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = Link(JOB, Role.HOST, peer, limits=Limits(), sent=sent, on_failure=failures.append)
+        await link.send(piece(0, 6))
+        await link.close(5)
+    counted = sent.take(KEY)["gradient"]
+    assert counted["ciphertexts"] == 6
+    assert 6 * 64 < counted["bytes"] < 6 * 64 + 40
