@@ -31,7 +31,7 @@ lint: $(SET_UP) ## Check style, types, and that the generated code is that of pr
 	rm -rf build/protos
 	mkdir -p build/protos
 	$(PROTOC) --python_out=build/protos --grpc_python_out=build/protos \
-		--mypy_out=build/protos --mypy_grpc_out=build/protos $(PROTOS)
+		--mypy_out=quiet:build/protos --mypy_grpc_out=quiet:build/protos $(PROTOS)
 	@diff -r -x __pycache__ build/protos/common/pb common/pb || \
 		{ echo "common/pb is not what protos/ generates: run make protos" >&2; exit 1; }
 
@@ -40,7 +40,7 @@ format: $(SET_UP) ## Put the code into the project's format
 	$(BIN)/ruff format .
 
 protos: $(SET_UP) ## Generate common/pb from protos/
-	$(PROTOC) --python_out=. --grpc_python_out=. --mypy_out=. --mypy_grpc_out=. $(PROTOS)
+	$(PROTOC) --python_out=. --grpc_python_out=. --mypy_out=quiet:. --mypy_grpc_out=quiet:. $(PROTOS)
 
 bench: $(SET_UP) ## Run the benchmarks
 	@for script in benchmarks/*.py; do echo "# $$script"; $(BIN)/python "$$script" || exit 1; done
