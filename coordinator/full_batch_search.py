@@ -17,15 +17,17 @@ OUT_OF_RANGE = "values stay out of range however short the trial step: let each 
 def full_batch_search(optimiser: Lbfgs, job: JobConfig) -> Search:
     """Move the base point until its loss is within the tolerance of the minimum, as far as is known.
 
-    Each round is an epoch. The stop is on `Lbfgs.gap`, not on the decrease of the last step
-    like the paper's: the decrease is known only after the round that made it, so it costs a
-    round more where convergence is fast, and it stops far from the minimum where convergence is
-    slow. The loss of the result needs no round: it is that of the quadratic itself.
+    Each round is an epoch. The stop is on `Lbfgs.gap` where that is small enough: the paper's, on
+    the decrease, is known only after the round that made it, so it costs a round more where
+    convergence is fast. Where it is slow the gap is overestimated, and two rounds that together
+    gain less than the tolerance are enough: one alone may be a plateau of conjugate gradients.
+    The loss of the result needs no round: it is that of the quadratic itself.
 
     A high loss at a trial point is no divergence: the step that follows is exact all the same.
     """
     cuts = 0
     note = None
+    reached_before: list[float] = []
     for epoch in range(1, job.epochs + 1):
         reached = None if math.isinf(optimiser.loss) else optimiser.loss
         seen = yield Probe(optimiser.trial, Batch(epoch), note=note, reached=reached)
@@ -41,6 +43,10 @@ def full_batch_search(optimiser: Lbfgs, job: JobConfig) -> Search:
         if optimiser.gap <= job.tolerance:
             reason = f"the loss is within about {job.tolerance:g} of its minimum"
             return Found(optimiser.base, optimiser.loss, epoch, converged=True, reason=reason)
+        if len(reached_before) >= 2 and reached_before[-2] - optimiser.loss < job.tolerance:
+            reason = f"the loss has fallen by less than {job.tolerance:g} in two rounds"
+            return Found(optimiser.base, optimiser.loss, epoch, converged=True, reason=reason)
+        reached_before.append(optimiser.loss)
     if math.isinf(optimiser.loss):
         return GivenUp(OUT_OF_RANGE)
     reason = f"the most epochs, {job.epochs}, were reached"
