@@ -27,8 +27,6 @@ from common.rpc.history import Traffic
 
 log = logging.getLogger(__name__)
 
-QUEUE = 8
-"""Messages that wait for the peer, 2 MiB of pieces under a 2048-bit key; then the sender waits."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 UNKNOWN_JOB_PATIENCE = 5.0
 """Seconds for a party to hear of a job that the other has heard of already."""
@@ -68,15 +66,15 @@ class Link:
         self._sent = sent
         self._on_failure = on_failure
         self._on_wait = on_wait
-        self._queue: asyncio.Queue[Message | None] = asyncio.Queue(QUEUE)
+        self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
         self._held: list[Message | None] = []
         self._oldest = RoundKey(0, 0)
         self._task = asyncio.create_task(self._run())
 
-    async def send(self, message: Message) -> None:
-        """Queue a message; waits while the queue is full."""
+    def send(self, message: Message) -> None:
+        """Send a message as soon as those before it are acknowledged."""
         if not self._task.done() and not self._is_overtaken(message):
-            await self._queue.put(message)
+            self._queue.put_nowait(message)
 
     async def call(self, message: Message) -> None:
         """Send a message past the queue, and wait until the peer has taken it.
@@ -105,18 +103,15 @@ class Link:
     def clear(self) -> None:
         """Drop what is queued and under way, to make room for a last word."""
         self._task.cancel()
-        self._queue, self._held = asyncio.Queue(QUEUE), []
+        self._queue, self._held = asyncio.Queue(), []
         self._task = asyncio.create_task(self._run())
 
     async def close(self, grace: float) -> None:
         """Wait up to `grace` seconds until all that was sent is acknowledged, then end."""
-        try:
-            async with asyncio.timeout(grace):
-                await self._queue.put(None)
-                await asyncio.wait({self._task})
-        except TimeoutError:
+        self._queue.put_nowait(None)
+        _, unfinished = await asyncio.wait({self._task}, timeout=grace)
+        if unfinished:
             log.warning("job %s: %s has not taken the last messages", self._job.name, self._peer)
-        finally:
             self._task.cancel()
 
     # --- one message after the other

@@ -191,7 +191,7 @@ class MachineRunner:
             except TimeoutError:
                 if self._deadline <= reminder:
                     break
-                await self._remind()
+                self._remind()
             else:
                 if self._role is not Role.COORDINATOR:
                     self._restart_clock()
@@ -199,10 +199,10 @@ class MachineRunner:
         self._restart_clock()
         return self._role, self._timed_out()
 
-    async def _remind(self) -> None:
+    def _remind(self) -> None:
         """As a coordinator, say the last thing again: it changes nothing, but shows whether a party is there."""
         for party, message in self._reminders.items():
-            await self._links[party].send(message)
+            self._links[party].send(message)
 
     def _timed_out(self) -> RoundTimedOut:
         if self._role is not Role.COORDINATOR:
@@ -239,7 +239,7 @@ class MachineRunner:
     async def _post(self, envelope: Envelope) -> None:
         message = envelope.message
         match message:
-            case Failed():  # What the machine gives up, the runner ends, and tells everyone.
+            case Failed() | JobEnded(loss=None):  # What the machine gives up, the runner ends, and tells everyone.
                 raise PeerError(message.reason)
             case BeginRound() | FinishJob():
                 asked = message.key if isinstance(message, BeginRound) else None
@@ -255,7 +255,7 @@ class MachineRunner:
             # The guest calls the host as soon as it has the job, so the host must have it before.
             await self._links[envelope.to].call(message)
         elif envelope.to is not self._role:
-            await self._links[envelope.to].send(message)
+            self._links[envelope.to].send(message)
         if isinstance(message, OpenJob | BeginRound | FinishJob):
             self._reminders[envelope.to] = message
         if envelope.to is self._role or isinstance(message, OpenJob | BeginRound):
@@ -277,7 +277,7 @@ class MachineRunner:
         for role, link in self._links.items():
             link.clear()
             if role in tell:
-                await link.send(Failed(str(public)))
+                link.send(Failed(str(public)))
         await self._close_links(FAREWELL)
         raise public from (None if public is error else error)
 

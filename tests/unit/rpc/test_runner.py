@@ -176,8 +176,8 @@ async def test_a_newer_round_closes_the_work_in_hand_between_two_pieces(party: S
     def handle(sender: Role, message: Message) -> Iterator[Envelope]:
         if isinstance(message, BeginRound) and message.key.attempt == 1:
             try:
-                for offset in range(1000):
-                    yield Envelope(Role.GUEST, piece(message.key, offset))
+                for offset in range(10**9):
+                    yield Envelope(Role.GUEST, piece(message.key, offset, 10**9))
             finally:
                 closed.set()
         yield from finish(sender, message)
@@ -185,11 +185,6 @@ async def test_a_newer_round_closes_the_work_in_hand_between_two_pieces(party: S
     machine = FakeMachine(handle)
     await party.start(machine)
     guest = party.peers[Role.GUEST]
-
-    async def hold(message: Message, context: Any) -> None:
-        await asyncio.Event().wait()  # so that the link is full and the runner waits for it
-
-    guest.react = hold
     await party.runner.deliver(Role.COORDINATOR, begin(1))
     await guest.until(lambda: bool(guest.messages))
     await party.runner.deliver(Role.COORDINATOR, begin(1, attempt=2))
@@ -277,6 +272,26 @@ async def test_a_full_inbox_holds_the_sender_up(party: Setup, monkeypatch: pytes
     await asyncio.wait_for(deliveries[3], 10)
     await party.runner.deliver(Role.COORDINATOR, LAST)
     await asyncio.wait_for(running, 10)
+
+
+async def test_a_peer_that_takes_nothing_in_does_not_keep_this_side_from_taking_in(party: Setup) -> None:
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        if isinstance(message, BeginRound):
+            for offset in range(500):
+                yield Envelope(Role.GUEST, piece(message.key, offset))
+
+    async def take_nothing(message: Message, context: Any) -> None:
+        await asyncio.Event().wait()
+
+    machine = FakeMachine(handle)
+    await party.start(machine)
+    party.peers[Role.GUEST].react = take_nothing
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    residual = piece(RoundKey(1, 1), kind=Kind.RESIDUAL)
+    await party.runner.deliver(Role.GUEST, residual)
+    async with asyncio.timeout(10):
+        while residual not in machine.given:
+            await asyncio.sleep(0.001)
 
 
 async def test_a_sender_held_up_is_let_go_when_the_job_ends(party: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
