@@ -63,7 +63,7 @@ def load_party_data(dataset: DatasetConfig, job: JobConfig, *, labelled: bool) -
     intercept = labelled and job.intercept
     _check_size(len(train), table.features.shape[1] + intercept, job)
 
-    preprocessing = Preprocessing.fit(table.features.iloc[train], dataset.preprocessing, intercept)
+    preprocessing = Preprocessing.fit(table.features.iloc[train], dataset.preprocessing, intercept, job.l2)
     columns = preprocessing.transform(table.features)
     block = TrainingBlock(
         columns=columns[train],

@@ -6,11 +6,12 @@ for JSON. In order:
     fill        a missing value becomes the column's median or mean, or 0
     clip        at two quantiles of the filled column
     standardise mean 0 and mean square 1: (x - mean) / scale
-    whiten      columns Z T, where Z = U S V' is the standardised block and T = V S^-1 sqrt(n)
+    whiten      columns Z T, where Z = U S V' is the standardised block and T = V (S^2/n + 4 lambda)^-1/2
     intercept   a column of ones
 
-Whitening leaves only the correlation between the two parties' blocks in the Hessian, so a
-training needs far fewer rounds. It changes the coordinates, not the model: a weight vector w
+Whitening makes the party's own block of the Hessian, T' (Z'Z/4n + lambda I) T, a quarter of the
+identity: lambda is the job's L2 penalty on beta. Only the correlation between the two parties'
+blocks is left, so a training needs far fewer rounds. It changes the coordinates, not the model: a weight vector w
 of the training columns is beta = T w in standardised features. The column of ones is left out of the
 decomposition, being orthogonal to every standardised column already.
 
@@ -62,8 +63,10 @@ class Preprocessing:
 
     @classmethod
     @np.errstate(over="ignore", invalid="ignore")  # What overflows is not finite in the end, and named.
-    def fit(cls, features: pd.DataFrame, config: PreprocessingConfig, intercept: bool) -> Self:
+    def fit(cls, features: pd.DataFrame, config: PreprocessingConfig, intercept: bool, l2: float = 0.0) -> Self:
         """Fit on the training rows, shape (n_train, n_features), NaN where a value is missing.
+
+        `l2` is the job's lambda, which whitening takes into account.
 
         Raises:
             DataError: a column has no value, is constant, or is too large or small to be squared.
@@ -88,7 +91,7 @@ class Preprocessing:
         squarable = np.isfinite(fill) & np.isfinite(scale) & (scale > 0)
         _refuse(names, ~squarable, "values too large or too small to be squared: change its unit, or exclude it")
         Z = (X - mean) / scale
-        directions = _fit_whitening(Z) if config.whiten else np.eye(len(names))
+        directions = _fit_whitening(Z, l2) if config.whiten else np.eye(len(names))
         return cls(names, fill, lower, upper, mean, scale, directions, intercept)
 
     @property
@@ -178,8 +181,8 @@ def _is_constant(X: FloatArray) -> NDArray[np.bool_]:
     return constant
 
 
-def _fit_whitening(Z: FloatArray) -> FloatArray:
-    """T = V S^-1 sqrt(n) for Z = U S V', shape (n_features, rank).
+def _fit_whitening(Z: FloatArray, l2: float) -> FloatArray:
+    """T = V (S^2/n + 4 lambda)^-1/2 for Z = U S V', shape (n_features, rank).
 
     S and V are those of the small triangle R of Z = Q R. The largest entry of each column of V is made
     positive, so that the same table always gives the same columns.
@@ -188,7 +191,7 @@ def _fit_whitening(Z: FloatArray) -> FloatArray:
     largest = Vt[np.arange(len(s)), np.abs(Vt).argmax(axis=1)]
     V = (Vt * np.sign(largest)[:, None]).T
     kept = s > _RANK * s[0]
-    T: FloatArray = V[:, kept] / s[kept] * np.sqrt(len(Z))
+    T: FloatArray = V[:, kept] / np.sqrt(s[kept] ** 2 / len(Z) + 4 * l2)
     return T
 
 

@@ -117,6 +117,7 @@ class MachineRunner:
         finally:
             over.cancel()
             work.cancel()
+        stopped = self._over.is_set()
         (outcome,) = await asyncio.gather(work, return_exceptions=True)
         # A step under way goes on to its end in the thread, which nobody waits for; no other follows.
         self._thread.shutdown(wait=False)
@@ -125,13 +126,16 @@ class MachineRunner:
         self._over.set()
         if self._error is not None:
             await self._end_failed(self._error)
-        self._history.complete()
-        await self._close_links(self._limits.peer_timeout)
+        await self._close_links(FAREWELL if stopped else self._limits.peer_timeout)
 
     def fail(self, error: Exception, told_by: Role | None = None) -> None:
-        """End the job; the others are told, except who told this process."""
+        """End the job; the others are told, except who told this process.
+
+        A job whose result is kept stays finished: only its last messages are then cut short.
+        """
         if not self._over.is_set():
-            self._error, self._told_by = error, told_by
+            if not self._done:
+                self._error, self._told_by = error, told_by
             self._over.set()
 
     async def deliver(self, sender: Role, message: Message, n_bytes: int = 0) -> None:
@@ -249,8 +253,6 @@ class MachineRunner:
             case RoundReport():
                 self._asked = None
                 self._history.report(message)
-            case Result() | JobEnded():
-                self._done = True
         if isinstance(message, OpenJob):
             # The guest calls the host as soon as it has the job, so the host must have it before.
             await self._links[envelope.to].call(message)
@@ -260,6 +262,9 @@ class MachineRunner:
             self._reminders[envelope.to] = message
         if envelope.to is self._role or isinstance(message, OpenJob | BeginRound):
             await self._observe(message)
+        if isinstance(message, Result | JobEnded):
+            self._history.complete()
+            self._done = True
 
     # --- what ends work
 

@@ -77,7 +77,8 @@ def _party(job: JobConfig, X: FloatMatrix, y: FloatVector | None, ids: list[str]
     features = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
     train, holdout = holdout_split(len(ids), job.holdout, job.seed)
     intercept = y is not None and job.intercept
-    preprocessing = Preprocessing.fit(features.iloc[train], PreprocessingConfig(clip=None, whiten=whiten), intercept)
+    config = PreprocessingConfig(clip=None, whiten=whiten)
+    preprocessing = Preprocessing.fit(features.iloc[train], config, intercept, job.l2)
     columns = preprocessing.transform(features)
     block = TrainingBlock(
         columns=columns[train],

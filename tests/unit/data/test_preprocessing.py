@@ -95,6 +95,19 @@ def test_whitening_spans_the_standardised_columns() -> None:
     np.testing.assert_allclose(columns @ (columns.T @ Z) / len(Z), Z, atol=1e-10)
 
 
+@pytest.mark.parametrize("l2", [0.0, 1e-3, 0.1])
+def test_whitening_leaves_a_quarter_of_the_identity_of_the_partys_own_hessian(l2: float) -> None:
+    """The penalty included, however near to dependent the columns are."""
+    frame = features()
+    frame["near"] = frame["f1"] + 1e-4 * frame["f2"]
+    fitted = Preprocessing.fit(frame, PreprocessingConfig(clip=None), intercept=False, l2=l2)
+    columns = fitted.transform(frame)
+
+    hessian = columns.T @ columns / (4 * len(frame)) + l2 * fitted.penalty
+
+    np.testing.assert_allclose(hessian, np.eye(fitted.n_columns) / 4, atol=1e-9)
+
+
 def test_whitening_drops_a_dependent_column() -> None:
     frame = features()
     frame["sum"] = frame["f1"] - 3 * frame["f2"]

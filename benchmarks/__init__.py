@@ -1,0 +1,1 @@
+"""Measured claims: each prints figures as JSON and the command that reproduces them."""

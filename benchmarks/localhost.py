@@ -1,0 +1,150 @@
+"""One training by three real processes on this machine, and what it cost."""
+
+import asyncio
+import json
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from common.cli.client import JobClient
+from common.config.job import JobConfig
+from common.config.load import load_process_config
+from common.config.process import ProcessConfig
+from common.data.block import TrainingBlock, load_party_data
+from common.data.model_file import PartyModel, load_model
+from common.errors import TrilateralError
+from common.localhost import LocalProcesses, free_addresses
+from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from common.protocol.messages import FloatVector, Kind, Role
+
+PARTIES = (Role.HOST, Role.GUEST)
+DATASET = "benchmark"
+BETWEEN_PARTIES = (Kind.SCORES, Kind.SQUARES, Kind.RESIDUAL, Kind.SCORE_CHANGE, Kind.CURVATURE)
+TO_COORDINATOR = (Kind.GRADIENT, Kind.LOSS, Kind.CURVATURE_PRODUCT)
+
+
+@dataclass(frozen=True)
+class Training:
+    """A finished job: every process's history, the parties' models, and their data to hold them against."""
+
+    histories: dict[Role, list[dict[str, Any]]]
+    models: dict[Role, PartyModel]
+    blocks: dict[Role, TrainingBlock]
+    seconds: float
+    """From asking for the job to its end: keys, loading and the proof of the IDs included."""
+    peak_rss_mb: dict[str, float]
+
+    @property
+    def coef(self) -> FloatVector:
+        """Training weights, the host's first."""
+        return np.concatenate([self.models[role].training_weights for role in PARTIES])
+
+    def traffic(self, kinds: tuple[Kind, ...], unit: str, rounds: set[int] | None = None) -> int:
+        """Sum over both parties of what they sent; `unit` is 'bytes' or 'ciphertexts'."""
+        return sum(
+            line["sent"].get(kind, {}).get(unit, 0)
+            for role in PARTIES
+            for line in self.histories[role]
+            if rounds is None or line["round"] in rounds
+            for kind in kinds
+        )
+
+
+class Setup:
+    """Tables and configurations of three processes in one folder.
+
+    Args:
+        folder: for all files.
+        tables: of both parties, each with its ID column; the guest's with a column "label" of 0 and 1.
+        preprocessing: of both.
+    """
+
+    def __init__(
+        self, folder: Path, tables: dict[Role, pd.DataFrame], preprocessing: dict[str, Any] | None = None
+    ) -> None:
+        addresses = free_addresses()
+        self._configs = {role: folder / f"{role}.yaml" for role in Role}
+        self._logs = {role: folder / f"{role}.log" for role in Role}
+        for role in Role:
+            config: dict[str, Any] = {
+                "role": str(role),
+                "listen": addresses[role],
+                "peers": {str(other): address for other, address in addresses.items() if other is not role},
+                "state": f"state/{role}",
+            }
+            if role in tables:
+                tables[role].to_parquet(folder / f"{role}.parquet", index=False)
+                config["datasets"] = {DATASET: {"path": f"{role}.parquet", "preprocessing": preprocessing or {}}}
+            if role is Role.GUEST:
+                config["datasets"][DATASET]["label"] = {"column": "label", "positive": "1", "negative": "0"}
+            self._configs[role].write_text(yaml.safe_dump(config))
+
+    def config(self, role: Role) -> ProcessConfig:
+        """One process's configuration."""
+        return load_process_config(self._configs[role], {})
+
+    def train(self, *jobs: JobConfig) -> list[Training]:
+        """Run jobs one after the other in the same three processes.
+
+        Raises:
+            TrilateralError: one failed; the text ends with the logs' last lines.
+        """
+        processes = LocalProcesses(self._configs, self._logs)
+        try:
+            with processes:
+                return [self._train(job, processes) for job in jobs]
+        except TrilateralError as error:
+            raise TrilateralError(f"{error}\n{processes.log_tails()}") from error
+
+    def _train(self, job: JobConfig, processes: LocalProcesses) -> Training:
+        seconds = asyncio.run(_run(self.config(Role.GUEST), job))
+        folders = {role: self.config(role).state / job.name for role in Role}
+        return Training(
+            histories={role: _read_lines(folder / "history.jsonl") for role, folder in folders.items()},
+            models={role: load_model(folders[role] / "model.json") for role in PARTIES},
+            blocks={
+                role: load_party_data(self.config(role).datasets[DATASET], job, labelled=role is Role.GUEST).block
+                for role in PARTIES
+            },
+            seconds=seconds,
+            peak_rss_mb={str(role): _peak_rss_mb(pid) for role, pid in processes.pids.items()},
+        )
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for the time of a benchmark."""
+    with tempfile.TemporaryDirectory(prefix="trilateral-benchmark-") as name:
+        yield Path(name)
+
+
+async def _run(config: ProcessConfig, job: JobConfig) -> float:
+    started = time.perf_counter()
+    async with JobClient(config) as client:
+        await client.start(job)
+        async for status in client.watch(job.name):
+            last = status
+    if last.state != JOB_STATE_FINISHED:
+        raise TrilateralError(f"job {job.name}: {last.detail}")
+    return time.perf_counter() - started
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _peak_rss_mb(pid: int) -> float:
+    """The most memory that a process has had so far, as Linux counts it."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    if found is None:
+        raise TrilateralError("this system does not tell a process's peak memory")
+    return round(int(found[1]) / 1024, 1)

@@ -1,0 +1,100 @@
+"""What one round costs over localhost: three processes, a 2048-bit key, 1000 rows.
+
+python -m benchmarks.round [--json]
+
+13 host columns, 10 guest columns and the intercept, the loss included. `seconds` is the median over
+rounds without curvature, `seconds_curvature` over those with it; bytes and ciphertexts are of one round
+without curvature, as they travel.
+"""
+
+import argparse
+import json
+import statistics
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.localhost import BETWEEN_PARTIES, TO_COORDINATOR, Setup, Training, scratch_folder
+from common.config.job import JobConfig, Sgd, Sqn
+from common.protocol.messages import Kind, Role
+
+N_ROWS, N_HOST, N_GUEST = 1000, 13, 10
+N_ROUNDS = 16
+WARM_UP = 2
+"""Rounds left out: in the first the tables of randomness are cold, and the scores are all zero."""
+
+
+def make_tables() -> dict[Role, pd.DataFrame]:
+    """Normal columns, labels that depend on both parties' columns."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N_ROWS, N_HOST + N_GUEST))
+    y = (X @ rng.normal(size=X.shape[1]) + 2 * rng.normal(size=N_ROWS) > 0).astype(int)
+    ids = [f"{row:04d}" for row in range(N_ROWS)]
+    host = pd.DataFrame(X[:, :N_HOST], columns=[f"a{j}" for j in range(N_HOST)]).assign(id=ids)
+    guest = pd.DataFrame(X[:, N_HOST:], columns=[f"b{j}" for j in range(N_GUEST)]).assign(id=ids, label=y)
+    return {Role.HOST: host, Role.GUEST: guest}
+
+
+def rounds_with(training: Training, *, curvature: bool) -> set[int]:
+    """Numbers of the rounds that took a gradient, with v_t or without."""
+    return {
+        line["round"]
+        for line in training.histories[Role.HOST][WARM_UP:]
+        if Kind.GRADIENT in line["sent"] and (Kind.CURVATURE_PRODUCT in line["sent"]) is curvature
+    }
+
+
+def median_seconds(training: Training, rounds: set[int]) -> float:
+    """From the end of the round before to the end of the round, at the coordinator."""
+    lines = training.histories[Role.COORDINATOR]
+    seconds: list[float] = [line["seconds"]["all"] for line in lines if line["round"] in rounds]
+    return statistics.median(seconds)
+
+
+def phases(training: Training, rounds: set[int]) -> dict[str, dict[str, float]]:
+    """Median seconds by kind of work in each process."""
+    found: dict[str, dict[str, float]] = {}
+    for role, lines in training.histories.items():
+        seconds = [line["seconds"] for line in lines if line["round"] in rounds]
+        names = sorted({name for each in seconds for name in each if name != "all"})
+        found[str(role)] = {
+            name: round(statistics.median(each.get(name, 0.0) for each in seconds), 4) for name in names
+        }
+    return found
+
+
+def measure() -> dict[str, Any]:
+    """Train twice in the same three processes, without curvature and with it every second round."""
+    common: dict[str, Any] = {"dataset": "benchmark", "batch": "all", "epochs": N_ROUNDS, "holdout": 0, "tolerance": 0}
+    plain = JobConfig(name="plain", algorithm=Sgd(), **common)
+    curved = JobConfig(name="curved", algorithm=Sqn(interval=2), **common | {"epochs": 2 * N_ROUNDS})
+    with scratch_folder() as folder:
+        without, with_curvature = Setup(folder, make_tables()).train(plain, curved)
+    rounds = rounds_with(without, curvature=False)
+    curvature_rounds = rounds_with(with_curvature, curvature=True)
+    one = {min(rounds)}
+    return {
+        "seconds": round(median_seconds(without, rounds), 4),
+        "seconds_curvature": round(median_seconds(with_curvature, curvature_rounds), 4),
+        "bytes_between_parties": without.traffic(BETWEEN_PARTIES, "bytes", one),
+        "bytes_to_coordinator": without.traffic(TO_COORDINATOR, "bytes", one),
+        "ciphertexts_between_parties": without.traffic(BETWEEN_PARTIES, "ciphertexts", one),
+        "peak_rss_mb": with_curvature.peak_rss_mb,
+        "rounds": len(rounds),
+        "rounds_curvature": len(curvature_rounds),
+        "phases": phases(without, rounds),
+    }
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    arguments = parser.parse_args()
+    figures = measure()
+    print(json.dumps(figures) if arguments.json else json.dumps(figures, indent=2))
+
+
+if __name__ == "__main__":
+    main()
