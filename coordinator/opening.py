@@ -16,7 +16,7 @@ PARTIES = (Role.HOST, Role.GUEST)
 """The order of the columns in every joint vector."""
 
 LARGEST_DIRECTION = 0.25
-"""||s_t|| as the parties get it: |h| = |s.x| <= ||x||/4 stays in range for every row up to norm 2048."""
+"""||s_t|| as the parties get it: |h| = |s.x| <= ||x||/4 stays in range for every row up to norm 1024."""
 
 Decrypt = Callable[[Sequence[mpz]], list[mpz]]
 """Checks ciphertexts and opens them; signed plaintexts."""

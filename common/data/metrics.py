@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import accuracy_score, roc_auc_score, roc_curve
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,9 @@ def measure(scores: NDArray[np.float64], labels: NDArray[np.float64]) -> Holdout
     Raises:
         ValueError: there are no rows, or a score is not finite.
     """
+    # A second and 75 MB to import, which only a guest at the end of a job has use for.
+    from sklearn.metrics import accuracy_score, roc_auc_score, roc_curve
+
     if len(scores) == 0 or not np.isfinite(scores).all():
         raise ValueError("metrics need at least one row, and finite scores")
     positive = labels > 0
