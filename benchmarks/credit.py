@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.localhost import BETWEEN_PARTIES, PARTIES, TO_COORDINATOR, Setup, Training, scratch_folder
+from benchmarks.localhost import BETWEEN_PARTIES, TO_COORDINATOR, Setup, Training, scratch_folder
 from common.config.job import JobConfig
-from common.protocol.messages import Role
 from common.protocol.taylor import taylor_loss
+from common.roles import PARTIES, Role
 
 GUEST_FEATURES = {
     "credit1": [

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from common.arrays import FloatVector
 from common.cli.client import JobClient
 from common.config.job import JobConfig
 from common.config.load import load_process_config
@@ -24,9 +25,9 @@ from common.data.model_file import PartyModel, load_model
 from common.errors import TrilateralError
 from common.localhost import LocalProcesses, free_addresses
 from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
-from common.protocol.messages import FloatVector, Kind, Role
+from common.protocol.messages import Kind
+from common.roles import PARTIES, Role
 
-PARTIES = (Role.HOST, Role.GUEST)
 DATASET = "benchmark"
 BETWEEN_PARTIES = (Kind.SCORES, Kind.SQUARES, Kind.RESIDUAL, Kind.SCORE_CHANGE, Kind.CURVATURE)
 TO_COORDINATOR = (Kind.GRADIENT, Kind.LOSS, Kind.CURVATURE_PRODUCT)

@@ -17,7 +17,8 @@ import pandas as pd
 
 from benchmarks.localhost import BETWEEN_PARTIES, TO_COORDINATOR, Setup, Training, scratch_folder
 from common.config.job import JobConfig, Sgd, Sqn
-from common.protocol.messages import Kind, Role
+from common.protocol.messages import Kind
+from common.roles import Role
 
 N_ROWS, N_HOST, N_GUEST = 1000, 13, 10
 N_ROUNDS = 16

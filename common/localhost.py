@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from common.config.load import ENVIRONMENT_PREFIX, NOT_SETTINGS, load_process_config
 from common.errors import PeerError
-from common.protocol.messages import Role
+from common.roles import Role
 
 START_SECONDS = 60.0
 """Three interpreters that import numpy at once on a busy machine take their time."""

@@ -3,7 +3,7 @@
 import math
 
 from common.config.job import JobConfig
-from common.protocol.messages import Batch
+from common.data.split import Batch
 from coordinator.optimisers.lbfgs import Lbfgs
 from coordinator.plan import Found, GivenUp, Probe, Search
 

@@ -18,14 +18,14 @@ from common.pb.v1.jobs_pb2 import (
     JOB_STATE_TRAINING,
     JobStatus,
 )
-from common.protocol.messages import BeginRound, JobEnded, Machine, Message, OpenJob, Role, RoundReport
+from common.protocol.messages import BeginRound, JobEnded, Machine, Message, OpenJob, RoundReport
+from common.roles import PARTIES, Role
 from common.rpc.channel import Peer
 from common.rpc.errors import NameTakenError, UnknownJobError
 from common.rpc.history import History
 from common.rpc.jobs import Jobs
 from common.rpc.runner import MachineRunner
 from coordinator.machine import CoordinatorMachine
-from coordinator.opening import PARTIES
 
 log = logging.getLogger(__name__)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from gmpy2 import mpz
 
+from common.arrays import FloatVector
 from common.config.job import JobConfig
 from common.data.split import Batches
 from common.errors import ProtocolError
@@ -15,13 +16,11 @@ from common.protocol.messages import (
     Failed,
     Finished,
     FinishJob,
-    FloatVector,
     JobEnded,
     Message,
     OpenJob,
     OutOfRange,
     Ready,
-    Role,
     RoundKey,
     RoundReport,
     RoundTimedOut,
@@ -29,7 +28,8 @@ from common.protocol.messages import (
 )
 from common.protocol.phases import Phase, no_phase
 from common.protocol.scales import round_scale
-from coordinator.opening import PARTIES, RoundOpening, direction_scale
+from common.roles import PARTIES, Role
+from coordinator.opening import RoundOpening, direction_scale
 from coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from coordinator.training import Training
 
@@ -211,7 +211,7 @@ class _Rounds:
         self._job = job
         self._n_train = n_train
         self._n_columns = n_columns
-        self.batches = Batches(n_train, job.batch, job.seed)
+        self.batches = Batches.of(job, n_train)
         self.training = Training(job, sum(n_columns.values()), self.batches.count)
         self.epoch = 0
         self.last_loss: float | None = None
@@ -221,12 +221,9 @@ class _Rounds:
         self.plan = plan
         self.key = key
         self.epoch = self.training.epoch
-        size = self._n_train
-        if plan.batch.epoch:
-            size = len(self.batches.rows(plan.batch.epoch, plan.batch.index))
-        curvature_size = getattr(self._job.algorithm, "curvature_batch", None) if plan.curvature_draw else size
-        scales = (round_scale(self._job, samples or size, self._n_train) for samples in (size, curvature_size))
-        self.opening = RoundOpening(plan, self._n_columns, *scales)
+        sizes = self.batches.size(plan.batch), self.batches.curvature_size(plan.batch, plan.curvature_draw)
+        scale, curvature_scale = (round_scale(self._job, size, self._n_train) for size in sizes)
+        self.opening = RoundOpening(plan, self._n_columns, scale, curvature_scale)
         directions: dict[Role, FloatVector] = {}
         if plan.direction is not None:
             directions = self.parts(plan.direction * direction_scale(plan.direction))

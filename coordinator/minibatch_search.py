@@ -5,10 +5,11 @@ from collections.abc import Generator, Sequence
 
 import numpy as np
 
+from common.arrays import FloatVector
 from common.config.job import JobConfig
-from common.protocol.messages import Batch, FloatVector
+from common.data.split import WHOLE_SET, Batch
 from coordinator.optimisers.minibatch import MinibatchOptimiser
-from coordinator.plan import WHOLE_SET, Found, GivenUp, Observation, Probe, Search
+from coordinator.plan import Found, GivenUp, Observation, Probe, Search
 
 MARGIN = math.log(2)
 """A loss this much above the least so far is divergence: the loss at the origin is log 2, and the least possible

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from gmpy2 import mpz
 
+from common.arrays import FloatVector
 from common.errors import ProtocolError
-from common.protocol.messages import FloatVector, Kind, Role, VectorPiece
+from common.paillier.fixed_point import decode
+from common.protocol.messages import Kind, VectorPiece
 from common.protocol.scales import RoundScale
+from common.roles import PARTIES, Role
 from coordinator.plan import Observation, RoundPlan
-
-PARTIES = (Role.HOST, Role.GUEST)
-"""The order of the columns in every joint vector."""
 
 LARGEST_DIRECTION = 0.25
 """||s_t|| as the parties get it: |h| = |s.x| <= ||x||/4 stays in range for every row up to norm 1024."""
@@ -80,7 +80,7 @@ class RoundOpening:
         """The batch's loss, g and v_t: equations (3), (4) and (6) of the paper, put right."""
         (squares,) = self._vectors[Role.GUEST, Kind.LOSS].slots
         # 8 loss = 8 log 2 - 4 + mean d'^2, since (u - 2y)^2 = u^2 - 4 y u + 4.
-        mean_square = math.ldexp(float(squares), -self._scale.loss_fraction_bits) / self._scale.n_samples
+        mean_square = float(decode([squares], self._scale.loss_fraction_bits)[0]) / self._scale.n_samples
         gradient = self._mean(Kind.GRADIENT, self._scale) if self._gradient else None
         curvature = None
         if self._direction_scale is not None:
@@ -90,8 +90,7 @@ class RoundOpening:
     def _mean(self, kind: Kind, scale: RoundScale) -> FloatVector:
         """1/(4m) of the inner products: d = d'/4 in the gradient, the Hessian's own 1/4 in v."""
         slots = [slot for party in PARTIES for slot in self._vectors[party, kind].slots]
-        products = np.ldexp(np.array(slots, dtype=np.float64), -scale.product_fraction_bits)
-        return products / (4 * scale.n_samples)
+        return decode(slots, scale.product_fraction_bits) / (4 * scale.n_samples)
 
 
 def direction_scale(direction: FloatVector) -> float:

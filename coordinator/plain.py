@@ -7,17 +7,14 @@ decrypted ones. So it takes the columns of both parties, which in a real job nob
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import FloatMatrix, FloatVector
 from common.config.job import JobConfig
-from common.data.split import Batches, subsample
+from common.data.split import Batches
 from common.errors import OutOfRangeError
-from common.protocol.messages import FloatVector
 from common.protocol.taylor import gradient, hessian_product, residual, taylor_loss
-from coordinator.plan import WHOLE_SET, Conclusion, GivenUp, Observation, RoundPlan
+from coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from coordinator.training import Training
-
-FloatMatrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,21 +44,18 @@ def train_plain(job: JobConfig, columns: FloatMatrix, labels: FloatVector, penal
     Raises:
         OutOfRangeError: when the training is given up; the text says what to change.
     """
-    batches = Batches(len(columns), job.batch, job.seed)
+    batches = Batches.of(job, len(columns))
     penalty_hessian = job.l2 * penalty
 
     def observe(plan: RoundPlan, coef: FloatVector) -> Observation:
-        X, y = columns, labels
-        if plan.batch != WHOLE_SET:
-            rows = batches.rows(plan.batch.epoch, plan.batch.index)
-            X, y = columns[rows], labels[rows]
+        rows = batches.rows(plan.batch)
+        X, y = columns[rows], labels[rows]
         scores = X @ coef
         loss = taylor_loss(scores, y) + float(coef @ penalty_hessian @ coef) / 2
         slope = gradient(X, residual(scores, y)) + penalty_hessian @ coef if plan.gradient else None
         if plan.direction is None:
             return Observation(loss, slope)
-        if job.algorithm.name == "sqn" and job.algorithm.curvature_batch is not None:
-            X = columns[subsample(len(columns), job.algorithm.curvature_batch, job.seed, plan.curvature_draw)]
+        X = columns[batches.curvature_rows(plan.batch, plan.curvature_draw)]
         return Observation(loss, slope, hessian_product(X, plan.direction) + penalty_hessian @ plan.direction)
 
     training = Training(job, columns.shape[1], batches.count)

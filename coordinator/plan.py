@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.protocol.messages import Batch, FloatVector
-
-WHOLE_SET = Batch(0)
-"""All training rows."""
+from common.arrays import FloatVector
+from common.data.split import Batch
 
 
 @dataclass(frozen=True, eq=False)

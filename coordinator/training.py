@@ -6,8 +6,8 @@ the same plans, so a training that was cut off is restored by observing again wh
 
 import numpy as np
 
+from common.arrays import FloatVector
 from common.config.job import JobConfig
-from common.protocol.messages import FloatVector
 from coordinator.full_batch_search import full_batch_search
 from coordinator.minibatch_search import minibatch_search
 from coordinator.optimisers.lbfgs import Lbfgs
@@ -78,9 +78,8 @@ class Training:
     def _next_round(self, probe: Probe) -> RoundPlan:
         self._round += 1
         self.epoch = max(self.epoch, probe.batch.epoch)
-        algorithm = self._job.algorithm
         draw = 0
-        if probe.direction is not None and algorithm.name == "sqn" and algorithm.curvature_batch is not None:
+        if probe.direction is not None and self._job.curvature_batch is not None:
             draw = self._draws = self._draws + 1
         self._plan = RoundPlan(
             round=self._round,

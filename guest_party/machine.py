@@ -6,18 +6,18 @@ from secrets import token_bytes
 import numpy as np
 from gmpy2 import mpz
 
+from common.arrays import FloatVector, Rows
 from common.config.job import JobConfig
 from common.data.block import PartyData
 from common.data.ids import NONCE_BYTES, check_id_digest, id_digest
 from common.errors import DataError, OutOfRangeError, ProtocolError
-from common.paillier.fixed_point import encode
+from common.paillier.fixed_point import decode, encode, encode_wide
 from common.paillier.keys import PublicKey
 from common.protocol.messages import (
     BeginRound,
     Envelope,
     Finished,
     FinishJob,
-    FloatVector,
     HoldoutScores,
     IdChallenge,
     IdConfirmation,
@@ -25,12 +25,12 @@ from common.protocol.messages import (
     Kind,
     Message,
     Ready,
-    Role,
     VectorPiece,
 )
 from common.protocol.party import Incoming, PartyMachine
 from common.protocol.phases import Phase, no_phase
 from common.protocol.scales import VALUE_BITS, RoundScale
+from common.roles import Role
 
 
 class GuestMachine(PartyMachine):
@@ -78,14 +78,14 @@ class GuestMachine(PartyMachine):
     def _work(self, begin: BeginRound) -> Iterator[Envelope]:
         yield from ()
         self._squares = self._loss_product = None
-        rows = self._rows(begin.batch)
-        self._expect_scores(rows, self._scale(rows), gradient=begin.gradient)
+        rows = self._batches.rows(begin.batch)
+        self._expect_scores(rows, self._scale(len(rows)), gradient=begin.gradient)
         self._incoming[Kind.SQUARES] = Incoming(1, self._take_squares)
         if begin.direction is not None:
-            rows = self._curvature_rows(begin)
-            self._expect_score_change(rows, self._scale(rows), begin.direction)
+            rows = self._batches.curvature_rows(begin.batch, begin.curvature_draw)
+            self._expect_score_change(rows, self._scale(len(rows)), begin.direction)
 
-    def _expect_scores(self, rows: np.ndarray, scale: RoundScale, *, gradient: bool) -> None:
+    def _expect_scores(self, rows: Rows, scale: RoundScale, *, gradient: bool) -> None:
         """[d] to the host, X_B^T [d] to the coordinator, and the loss, all from the pieces of [u_A].
 
         8 (loss - log 2 + 1/2) is the mean of d'^2, d' = u_A + e with e = u_B - 2y. With c = 2e as the
@@ -97,14 +97,14 @@ class GuestMachine(PartyMachine):
         and the third is the guest's own. What is left of the rounding of c is sum (2e - c) u_A.
         """
         own = self._encode(self._scores(rows, self._coef) - 2 * self._labels[rows], scale)
-        residual = np.ldexp(own.astype(np.float64), -scale.value_fraction_bits)
+        residual = decode(own, scale.value_fraction_bits)
         column = encode(2 * residual, scale.loss_column_fraction_bits, VALUE_BITS + 1)
         if int(np.abs(column).sum()) > scale.column_mass_limit(self._n_train):
             raise OutOfRangeError("the guest's part of the residual leaves its range")
-        doubled = np.ldexp(column.astype(np.float64), -scale.loss_column_fraction_bits)
+        doubled = decode(column, scale.loss_column_fraction_bits)
         constant = float(residual @ residual - doubled @ residual) + 8 * len(rows) * self._penalty_loss()
-        scale.check_terms(self._fixed(np.array([residual @ residual]), scale.loss_fraction_bits))
-        self._loss_terms = self._fixed(np.array([constant]), scale.loss_fraction_bits)
+        scale.check_terms(encode_wide([residual @ residual], scale.loss_fraction_bits))
+        self._loss_terms = encode_wide([constant], scale.loss_fraction_bits)
         self._loss_scale = scale
         penalty = self._penalty_terms(self._coef, scale)
         columns = np.column_stack([self._fixed_columns(rows, scale), column]) if gradient else column[:, np.newaxis]
@@ -134,7 +134,7 @@ class GuestMachine(PartyMachine):
             total = self._cipher.add([self._loss_product], [self._squares])
             yield from self._sealed(Kind.LOSS, total, self._loss_terms, self._loss_scale)
 
-    def _expect_score_change(self, rows: np.ndarray, scale: RoundScale, direction: FloatVector) -> None:
+    def _expect_score_change(self, rows: Rows, scale: RoundScale, direction: FloatVector) -> None:
         """[h] to the host and X_B^T [h] to the coordinator, from the pieces of [Delta u-bar_A]."""
         own = self._encode(self._scores(rows, direction), scale)
         product = self._cipher.start_product(scale.layout, self._fixed_columns(rows, scale))

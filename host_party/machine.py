@@ -3,17 +3,16 @@
 from collections.abc import Iterator, Sequence
 from secrets import token_bytes
 
-import numpy as np
-
+from common.arrays import FloatVector
 from common.data.ids import NONCE_BYTES, check_id_digest, id_digest
 from common.errors import DataError, ProtocolError
 from common.paillier.cipher import Product
+from common.paillier.fixed_point import decode, encode_wide
 from common.protocol.messages import (
     BeginRound,
     Envelope,
     Finished,
     FinishJob,
-    FloatVector,
     HoldoutScores,
     IdChallenge,
     IdConfirmation,
@@ -21,11 +20,11 @@ from common.protocol.messages import (
     Kind,
     Message,
     Ready,
-    Role,
     VectorPiece,
 )
 from common.protocol.party import Incoming, PartyMachine
 from common.protocol.scales import RoundScale
+from common.roles import Role
 
 HOLDOUT_PIECE = 65_536
 """Scores in one message: 512 KiB."""
@@ -68,18 +67,18 @@ class HostMachine(PartyMachine):
     # --- a round
 
     def _work(self, begin: BeginRound) -> Iterator[Envelope]:
-        rows = self._rows(begin.batch)
-        scale = self._scale(rows)
+        rows = self._batches.rows(begin.batch)
+        scale = self._scale(len(rows))
         scores = self._encode(self._scores(rows, self._coef), scale)
         if begin.gradient:
             product = self._cipher.start_product(scale.layout, self._fixed_columns(rows, scale))
             penalty = self._penalty_terms(self._coef, scale)
             self._expect(Kind.RESIDUAL, Kind.GRADIENT, product, penalty, scale)
         yield from self._pieces(Kind.SCORES, scores, scale, self._cipher.encrypt)
-        yield self._squares(np.ldexp(scores.astype(np.float64), -scale.value_fraction_bits), scale)
+        yield self._squares(decode(scores, scale.value_fraction_bits), scale)
         if begin.direction is not None:
-            rows = self._curvature_rows(begin)
-            scale = self._scale(rows)
+            rows = self._batches.curvature_rows(begin.batch, begin.curvature_draw)
+            scale = self._scale(len(rows))
             product = self._cipher.start_product(scale.layout, self._fixed_columns(rows, scale))
             penalty = self._penalty_terms(begin.direction, scale)
             self._expect(Kind.CURVATURE, Kind.CURVATURE_PRODUCT, product, penalty, scale)
@@ -89,7 +88,7 @@ class HostMachine(PartyMachine):
     def _squares(self, scores: FloatVector, scale: RoundScale) -> Envelope:
         """[sum u_A^2] and the host's penalty: all that the loss needs of the host beside [u_A] itself."""
         total = float(scores @ scores) + 8 * scale.n_samples * self._penalty_loss()
-        terms = self._fixed(np.array([total]), scale.loss_fraction_bits)
+        terms = encode_wide([total], scale.loss_fraction_bits)
         scale.check_terms(terms)
         with self._phase("encrypt"):
             ciphertexts = self._cipher.encrypt([scale.layout.place(term) for term in terms])

@@ -12,7 +12,7 @@ from common.config.process import ProcessConfig
 from common.errors import ConfigError, PeerError, TrilateralError
 from common.pb.v1 import jobs_pb2, jobs_pb2_grpc
 from common.pb.v1.jobs_pb2 import JobStatus
-from common.protocol.messages import Role
+from common.roles import Role
 from common.rpc.access import Identity, call_metadata
 from common.rpc.channel import open_channel
 from common.rpc.errors import from_rpc_error

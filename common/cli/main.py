@@ -23,7 +23,7 @@ from common.config.load import load_job, load_process_config
 from common.config.process import ProcessConfig
 from common.errors import ConfigError, TrilateralError
 from common.pb.v1.jobs_pb2 import JobStatus
-from common.protocol.messages import Role
+from common.roles import Role
 
 FAILED = 1
 BAD_CONFIGURATION = 2

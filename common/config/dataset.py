@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from common.config.job import Settings
+from common.config.settings import Settings
 
 
 class LabelConfig(Settings):

@@ -2,15 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-JobName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-
-
-class Settings(BaseModel):
-    """Frozen, and an unknown key is an error: a misspelt option must not pass in silence."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+from common.config.settings import JobName, Settings
 
 
 class Sgd(Settings):
@@ -77,6 +71,11 @@ class JobConfig(Settings):
     """`reference` runs through phe's own operations: slow, an independent check."""
     slots: Annotated[int, Field(ge=1)] | None = None
     """k: samples in one ciphertext; by default as many as fit."""
+
+    @property
+    def curvature_batch(self) -> int | None:
+        """|S_H|, if S_H is a draw of its own."""
+        return self.algorithm.curvature_batch if self.algorithm.name == "sqn" else None
 
     @model_validator(mode="after")
     def _check(self) -> "JobConfig":

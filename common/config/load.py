@@ -11,8 +11,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from common.config.job import JobConfig, Settings
+from common.config.job import JobConfig
 from common.config.process import ProcessConfig
+from common.config.settings import Settings
 from common.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "TRILATERAL_"

@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from common.config.dataset import DatasetConfig
-from common.config.job import JobName, Settings
-from common.protocol.messages import Role
+from common.config.settings import JobName, Settings
+from common.roles import Role
 
 
 def _is_loopback(host: str) -> bool:

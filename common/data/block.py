@@ -2,17 +2,13 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from common.arrays import FloatMatrix
 from common.config.dataset import DatasetConfig
 from common.config.job import JobConfig
 from common.data.preprocessing import Preprocessing
 from common.data.split import holdout_split
 from common.data.table import read_table
 from common.errors import ConfigError, DataError
-
-FloatArray = NDArray[np.float64]
 
 ROWS_PER_COLUMN = 2
 """Training needs at least this many rows for each column: with fewer, sums over the rows
@@ -23,14 +19,14 @@ would give single rows away, and the fit would be of noise."""
 class TrainingBlock:
     """What a party's state machine computes with. Rows are in canonical order of their IDs."""
 
-    columns: FloatArray
+    columns: FloatMatrix
     """Shape (n_train, n_columns); the mean square of every column is at most 1 (to 1e-9)."""
-    holdout_columns: FloatArray
+    holdout_columns: FloatMatrix
     """Shape (n_holdout, n_columns)."""
-    labels: FloatArray | None
+    labels: FloatMatrix | None
     """-1 or +1, shape (n_train,); None at the host."""
-    holdout_labels: FloatArray | None
-    penalty: FloatArray
+    holdout_labels: FloatMatrix | None
+    penalty: FloatMatrix
     """P, shape (n_columns, n_columns): ||beta||^2 = w' P w, see `Preprocessing`."""
     preprocessing: Preprocessing
 
@@ -80,8 +76,7 @@ def _check_size(n_train: int, n_columns: int, job: JobConfig) -> None:
     needs = [(f"training on {n_columns} columns", ROWS_PER_COLUMN * n_columns, "exclude columns or lower `holdout`")]
     if job.batch != "all":
         needs.append((f"a batch of {job.batch}", job.batch, "lower `batch` or `holdout`"))
-    if job.algorithm.name == "sqn" and job.algorithm.curvature_batch is not None:
-        size = job.algorithm.curvature_batch
+    if (size := job.curvature_batch) is not None:
         needs.append((f"a curvature batch of {size}", size, "lower `curvature_batch` or `holdout`"))
     for what, n_needed, way_out in needs:
         if n_train < n_needed:

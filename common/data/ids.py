@@ -10,7 +10,7 @@ import hmac
 from collections.abc import Sequence
 
 from common.errors import DataError, ProtocolError
-from common.protocol.messages import Role
+from common.roles import Role
 
 NONCE_BYTES = 32
 

@@ -9,13 +9,15 @@ from typing import Any, Literal, Self
 from pydantic import ValidationError
 
 from common.config.dataset import DatasetConfig
-from common.config.job import JobConfig, Settings
+from common.config.job import JobConfig
+from common.config.settings import Settings
 from common.data.block import PartyData
 from common.data.metrics import HoldoutMetrics, measure
 from common.data.preprocessing import Preprocessing
 from common.errors import DataError
 from common.files import write_whole
-from common.protocol.messages import Result, Role
+from common.protocol.messages import Result
+from common.roles import Role
 
 
 class DataSummary(Settings):

@@ -28,10 +28,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from common.arrays import FloatMatrix
 from common.config.dataset import PreprocessingConfig
 from common.errors import DataError
-
-FloatArray = NDArray[np.float64]
 
 _CONSTANT = 1e-12
 """A column whose range is at most this share of its largest value varies by rounding only."""
@@ -50,13 +49,13 @@ class Preprocessing:
 
     features: tuple[str, ...]
     """Names of the features, in the order of the arrays."""
-    fill: FloatArray
-    lower: FloatArray | None
+    fill: FloatMatrix
+    lower: FloatMatrix | None
     """Clipping limits; None without clipping."""
-    upper: FloatArray | None
-    mean: FloatArray
-    scale: FloatArray
-    directions: FloatArray
+    upper: FloatMatrix | None
+    mean: FloatMatrix
+    scale: FloatMatrix
+    directions: FloatMatrix
     """T, shape (n_features, rank): the identity without whitening."""
     intercept: bool
     """Whether the last training column is ones."""
@@ -100,14 +99,14 @@ class Preprocessing:
         return int(self.directions.shape[1]) + self.intercept
 
     @property
-    def penalty(self) -> FloatArray:
+    def penalty(self) -> FloatMatrix:
         """P, shape (n_columns, n_columns), with ||beta||^2 = w' P w: the intercept is not penalised."""
         rank = self.directions.shape[1]
         P = np.zeros((self.n_columns, self.n_columns))
         P[:rank, :rank] = self.directions.T @ self.directions
         return P
 
-    def transform(self, features: pd.DataFrame) -> FloatArray:
+    def transform(self, features: pd.DataFrame) -> FloatMatrix:
         """Training columns of any rows, shape (n_rows, n_columns). Columns are taken by name.
 
         Raises:
@@ -120,15 +119,15 @@ class Preprocessing:
         X = np.where(np.isnan(X), self.fill, X)
         if self.lower is not None and self.upper is not None:
             X = X.clip(self.lower, self.upper)
-        columns: FloatArray = (X - self.mean) / self.scale @ self.directions
+        columns: FloatMatrix = (X - self.mean) / self.scale @ self.directions
         return np.column_stack([columns, np.ones(len(X))]) if self.intercept else columns
 
-    def to_standardised(self, coef: FloatArray) -> FloatArray:
+    def to_standardised(self, coef: FloatMatrix) -> FloatMatrix:
         """Training weights (n_columns,) to beta, the weights of the standardised features (n_features,)."""
-        beta: FloatArray = self.directions @ coef[: self.directions.shape[1]]
+        beta: FloatMatrix = self.directions @ coef[: self.directions.shape[1]]
         return beta
 
-    def to_features(self, coef: FloatArray) -> tuple[FloatArray, float]:
+    def to_features(self, coef: FloatMatrix) -> tuple[FloatMatrix, float]:
         """Training weights (n_columns,) to weights in units of the features (n_features,), and a constant.
 
         transform(X) @ coef equals X @ weights + constant for rows X that miss no value and lie inside
@@ -155,7 +154,7 @@ class Preprocessing:
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
         """The inverse of `to_dict`, exact to the last bit also through JSON."""
 
-        def array(name: str) -> FloatArray:
+        def array(name: str) -> FloatMatrix:
             return np.array(state[name], dtype=np.float64)
 
         return cls(
@@ -170,18 +169,18 @@ class Preprocessing:
         )
 
 
-def _fit_fill(features: pd.DataFrame, config: PreprocessingConfig) -> FloatArray:
+def _fit_fill(features: pd.DataFrame, config: PreprocessingConfig) -> FloatMatrix:
     if config.fill == "zero":
         return np.zeros(features.shape[1])
     return (features.median() if config.fill == "median" else features.mean()).to_numpy(np.float64)
 
 
-def _is_constant(X: FloatArray) -> NDArray[np.bool_]:
+def _is_constant(X: FloatMatrix) -> NDArray[np.bool_]:
     constant: NDArray[np.bool_] = np.ptp(X, axis=0) <= _CONSTANT * np.abs(X).max(axis=0)
     return constant
 
 
-def _fit_whitening(Z: FloatArray, l2: float) -> FloatArray:
+def _fit_whitening(Z: FloatMatrix, l2: float) -> FloatMatrix:
     """T = V (S^2/n + 4 lambda)^-1/2 for Z = U S V', shape (n_features, rank).
 
     S and V are those of the small triangle R of Z = Q R. The largest entry of each column of V is made
@@ -191,7 +190,7 @@ def _fit_whitening(Z: FloatArray, l2: float) -> FloatArray:
     largest = Vt[np.arange(len(s)), np.abs(Vt).argmax(axis=1)]
     V = (Vt * np.sign(largest)[:, None]).T
     kept = s > _RANK * s[0]
-    T: FloatArray = V[:, kept] / np.sqrt(s[kept] ** 2 / len(Z) + 4 * l2)
+    T: FloatMatrix = V[:, kept] / np.sqrt(s[kept] ** 2 / len(Z) + 4 * l2)
     return T
 
 

@@ -7,12 +7,12 @@ what the methods of `Generator`, such as `permutation`, make of them.
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-Rows = NDArray[np.int64]
+from common.arrays import Rows
+from common.config.job import JobConfig
 
 
 class _Purpose(IntEnum):
@@ -36,6 +36,18 @@ def holdout_split(n_rows: int, fraction: float, seed: int) -> tuple[Rows, Rows]:
 
 
 @dataclass(frozen=True)
+class Batch:
+    """Which samples a round works on: batch `index` of `epoch`, or all of them if `epoch` is 0."""
+
+    epoch: int
+    index: int = 0
+
+
+WHOLE_SET = Batch(0)
+"""All training rows."""
+
+
+@dataclass(frozen=True)
 class Batches:
     """The batches S of every epoch: the training rows 0 .. n_train - 1 in a new order, cut into equal parts.
 
@@ -50,6 +62,13 @@ class Batches:
     n_train: int
     batch: int | Literal["all"]
     seed: int
+    curvature_batch: int | None = None
+    """|S_H|, if S_H is a draw of its own."""
+
+    @classmethod
+    def of(cls, job: JobConfig, n_train: int) -> Self:
+        """The batches of a job."""
+        return cls(n_train, job.batch, job.seed, job.curvature_batch)
 
     def __post_init__(self) -> None:
         if self.batch != "all" and not 1 <= self.batch <= self.n_train:
@@ -60,14 +79,31 @@ class Batches:
         """Batches in an epoch."""
         return 1 if self.batch == "all" else self.n_train // self.batch
 
-    def rows(self, epoch: int, index: int) -> Rows:
-        """The rows of batch `index`, from 0 up, of `epoch`, from 1 up; sorted."""
-        if epoch < 1 or not 0 <= index < self.count:
-            raise ValueError(f"there is no batch {index} of epoch {epoch}: an epoch has {self.count}")
-        if self.count == 1:
+    def rows(self, batch: Batch) -> Rows:
+        """S: the rows of a batch, sorted."""
+        if self.size(batch) == self.n_train:
             return np.arange(self.n_train, dtype=np.int64)
-        order = _order(self.n_train, self.seed, _Purpose.EPOCH, epoch)
-        return np.sort(np.array_split(order, self.count)[index])
+        order = _order(self.n_train, self.seed, _Purpose.EPOCH, batch.epoch)
+        return np.sort(np.array_split(order, self.count)[batch.index])
+
+    def size(self, batch: Batch) -> int:
+        """|S|, without drawing it."""
+        if batch == WHOLE_SET:
+            return self.n_train
+        if batch.epoch < 1 or not 0 <= batch.index < self.count:
+            raise ValueError(f"there is no batch {batch.index} of epoch {batch.epoch}: an epoch has {self.count}")
+        # As np.array_split cuts: the first ones are larger by one.
+        return self.n_train // self.count + (batch.index < self.n_train % self.count)
+
+    def curvature_rows(self, batch: Batch, draw: int) -> Rows:
+        """S_H: the round's own batch if `draw` is 0, else draw number `draw`; sorted."""
+        if draw == 0 or self.curvature_batch is None:
+            return self.rows(batch)
+        return subsample(self.n_train, self.curvature_batch, self.seed, draw)
+
+    def curvature_size(self, batch: Batch, draw: int) -> int:
+        """|S_H|, without drawing it."""
+        return self.size(batch) if draw == 0 or self.curvature_batch is None else self.curvature_batch
 
 
 def subsample(n_train: int, size: int, seed: int, draw: int) -> Rows:

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyarrow import csv, parquet
 
+from common.arrays import FloatVector
 from common.config.dataset import DatasetConfig, LabelConfig, label_key
 from common.data.ids import canonical_order
 from common.errors import DataError
@@ -36,8 +36,6 @@ _NUMBER_TYPES = (
     pa.types.is_null,
 )
 
-FloatArray = NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
 class PartyTable:
@@ -46,7 +44,7 @@ class PartyTable:
     ids: list[str]
     features: pd.DataFrame
     """float64, shape (n_rows, n_features); NaN where a value is missing."""
-    labels: FloatArray | None
+    labels: FloatVector | None
     """-1 or +1, shape (n_rows,); None at the host."""
 
 
@@ -238,7 +236,7 @@ def _read_ids(column: pa.ChunkedArray, name: str) -> list[str]:
     return ids
 
 
-def _read_labels(column: pa.ChunkedArray, label: LabelConfig) -> FloatArray:
+def _read_labels(column: pa.ChunkedArray, label: LabelConfig) -> FloatVector:
     """Labels as -1 and +1, shape (n_rows,)."""
     name, expected = label.column, f"`label` expects {label.positive!r} and {label.negative!r}"
     values = _read_text(column, name)
@@ -257,13 +255,13 @@ def _read_labels(column: pa.ChunkedArray, label: LabelConfig) -> FloatArray:
     return labels
 
 
-def _read_numbers(column: pa.ChunkedArray, name: str) -> FloatArray:
+def _read_numbers(column: pa.ChunkedArray, name: str) -> FloatVector:
     """A feature as float64, NaN where a value is missing; shape (n_rows,)."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if any(is_type(column.type) for is_type in _NUMBER_TYPES):
         # Not safe: integers beyond 2^53 may be rounded.
-        numbers: FloatArray = column.cast(pa.float64(), safe=False).to_numpy()
+        numbers: FloatVector = column.cast(pa.float64(), safe=False).to_numpy()
         wrong = 0
     else:
         numbers, wrong = _parse_numbers(column)
@@ -280,11 +278,11 @@ def _read_numbers(column: pa.ChunkedArray, name: str) -> FloatArray:
     return numbers
 
 
-def _parse_numbers(column: pa.ChunkedArray) -> tuple[FloatArray, int]:
+def _parse_numbers(column: pa.ChunkedArray) -> tuple[FloatVector, int]:
     """Numbers that are written as text, and how many values are no numbers at all."""
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return np.full(len(column), np.nan), len(column) - column.null_count
     texts: pd.Series[str] = column.to_pandas()
     texts = texts.mask(texts.isin(MISSING))
-    numbers: FloatArray = pd.to_numeric(texts, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    numbers: FloatVector = pd.to_numeric(texts, errors="coerce").to_numpy(np.float64, na_value=np.nan)
     return numbers, int((np.isnan(numbers) & texts.notna().to_numpy()).sum())

@@ -4,6 +4,7 @@ An exponent for each value would travel in clear and show the size of the value.
 """
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 from gmpy2 import mpz
@@ -33,6 +34,18 @@ def encode(values: ArrayLike, fraction_bits: int, limit_bits: int) -> NDArray[np
     return scaled.astype(np.int64)
 
 
+def encode_wide(values: ArrayLike, fraction_bits: int) -> list[int]:
+    """Round `values`, shape (n,), like `encode`, to integers of any size.
+
+    Raises:
+        OutOfRangeError: a value is not finite.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    if not np.all(np.isfinite(values)):
+        raise OutOfRangeError("a value is not finite: if training diverged, lower the learning rate")
+    return [round(Fraction(value) * 2**fraction_bits) for value in values.tolist()]
+
+
 def decode(integers: Sequence[int | mpz] | NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
     """Divide integers of any size by 2^fraction_bits; shape (n,), to the nearest float."""
-    return np.ldexp(np.array([float(integer) for integer in integers], dtype=np.float64), -fraction_bits)
+    return np.ldexp(np.array(integers, dtype=np.float64), -fraction_bits)

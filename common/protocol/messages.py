@@ -11,21 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-import numpy as np
 from gmpy2 import mpz
-from numpy.typing import NDArray
 
+from common.arrays import FloatVector
 from common.config.job import JobConfig
-
-FloatVector = NDArray[np.float64]
-
-
-class Role(StrEnum):
-    """Who speaks. The paper's A, B and C."""
-
-    HOST = "host"
-    GUEST = "guest"
-    COORDINATOR = "coordinator"
+from common.data.split import Batch
+from common.roles import Role
 
 
 class Kind(StrEnum):
@@ -55,14 +46,6 @@ class RoundKey:
 
     round: int
     attempt: int
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Which samples a round works on: batch `index` of `epoch`, or all of them if `epoch` is 0."""
-
-    epoch: int
-    index: int = 0
 
 
 # --- the start of a job

@@ -7,30 +7,29 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
+from common.arrays import FloatVector, Rows
 from common.config.job import JobConfig
 from common.data.block import PartyData
-from common.data.split import Batches, subsample
+from common.data.split import Batch, Batches
 from common.errors import DataError, OutOfRangeError, ProtocolError
 from common.paillier.cipher import PackedCipher, PartyCipher, Product
-from common.paillier.fixed_point import encode
+from common.paillier.fixed_point import encode, encode_wide
 from common.paillier.keys import PublicKey, check_ciphertexts
 from common.paillier.reference import ReferenceCipher
 from common.protocol.messages import (
-    Batch,
     BeginRound,
     Envelope,
     FinishJob,
-    FloatVector,
     Kind,
     Message,
     OutOfRange,
     Result,
-    Role,
     RoundKey,
     VectorPiece,
 )
 from common.protocol.phases import Phase, no_phase
 from common.protocol.scales import VALUE_BITS, RoundScale, round_scale
+from common.roles import Role
 
 PIECE = 512
 """Ciphertexts that travel and are worked on together: 256 KiB under a 2048-bit key."""
@@ -72,7 +71,7 @@ class PartyMachine:
         self._columns = block.columns
         self._n_train: int = block.columns.shape[0]
         self._n_columns: int = block.columns.shape[1]
-        self._batches = Batches(self._n_train, job.batch, job.seed)
+        self._batches = Batches.of(job, self._n_train)
         self._phase = phase
         self._public_key = public_key
         self._cipher: PartyCipher = (
@@ -83,7 +82,7 @@ class PartyMachine:
         self._incoming: dict[Kind, Incoming] = {}
         self._early: list[VectorPiece] = []
         self._finished = False
-        self._randomizers_per_round = self._count_randomizers()
+        self._residues_per_round = self._count_residues()
 
     @property
     def coef(self) -> FloatVector:
@@ -112,7 +111,7 @@ class PartyMachine:
     def prepare(self) -> bool:
         """Make randomness for the next round's ciphertexts while there is nothing else to do."""
         with self._phase("prepare"):
-            return not self._finished and self._cipher.prepare(self._randomizers_per_round)
+            return not self._finished and self._cipher.prepare(self._residues_per_round)
 
     # --- what the roles add
 
@@ -227,18 +226,11 @@ class PartyMachine:
     def _penalty_terms(self, coef: FloatVector, scale: RoundScale) -> list[int]:
         """4 m lambda P coef at the scale of an inner product, so that the mean of d' x / 4 gains lambda P coef."""
         gradient = 4 * scale.n_samples * self._job.l2 * (self._block.penalty @ coef)
-        return self._fixed(gradient, scale.product_fraction_bits)
+        return encode_wide(gradient, scale.product_fraction_bits)
 
     def _penalty_loss(self) -> float:
         """lambda/2 w'Pw, in units of the loss."""
         return 0.5 * self._job.l2 * float(self._coef @ self._block.penalty @ self._coef)
-
-    @staticmethod
-    def _fixed(values: FloatVector, fraction_bits: int) -> list[int]:
-        """Own terms in fixed point, as exact integers: they may exceed int64."""
-        if not np.all(np.isfinite(values)):
-            raise OutOfRangeError("the penalty or the loss is not finite")
-        return [round(float(value) * 2**fraction_bits) for value in values]
 
     def _result(self, finish: FinishJob, holdout_scores: FloatVector | None = None) -> Envelope:
         """For the process around the machine, which makes a model file of it."""
@@ -249,38 +241,24 @@ class PartyMachine:
 
     # --- batches
 
-    def _rows(self, batch: Batch) -> NDArray[np.int64]:
-        if batch.epoch == 0:
-            return np.arange(self._n_train)
-        return self._batches.rows(batch.epoch, batch.index)
+    def _scale(self, n_samples: int) -> RoundScale:
+        return round_scale(self._job, n_samples, self._n_train)
 
-    def _curvature_rows(self, begin: BeginRound) -> NDArray[np.int64]:
-        """S_H: the round's own batch, or a draw of its own."""
-        size = getattr(self._job.algorithm, "curvature_batch", None)
-        if begin.curvature_draw == 0 or size is None:
-            return self._rows(begin.batch)
-        return subsample(self._n_train, size, self._job.seed, begin.curvature_draw)
-
-    def _scale(self, rows: NDArray[np.int64]) -> RoundScale:
-        return round_scale(self._job, len(rows), self._n_train)
-
-    def _scores(self, rows: NDArray[np.int64], coef: FloatVector) -> FloatVector:
-        """U = w.x, or with s in the place of w the change of the score; shape (len(rows),)."""
+    def _scores(self, rows: Rows, coef: FloatVector) -> FloatVector:
+        """Compute u = w.x, or with s in the place of w the change of the score; shape (len(rows),)."""
         return self._columns[rows] @ coef
 
-    def _fixed_columns(self, rows: NDArray[np.int64], scale: RoundScale) -> NDArray[np.int64]:
+    def _fixed_columns(self, rows: Rows, scale: RoundScale) -> NDArray[np.int64]:
         """The exponents of an encrypted product, shape (len(rows), n_columns)."""
         return scale.encode_columns(self._columns[rows])
 
     def _encode(self, values: FloatVector, scale: RoundScale) -> NDArray[np.int64]:
         return encode(values, scale.value_fraction_bits, VALUE_BITS)
 
-    def _count_randomizers(self) -> int:
+    def _count_residues(self) -> int:
         """Ciphertexts that a round encrypts or re-randomises, curvature included where it can be due."""
-        rows = self._rows(Batch(1))
-        groups, columns = self._scale(rows).layout.n_groups(len(rows)), self._n_columns
+        first = Batch(1)
+        sizes = [self._batches.size(first)]
         if self._job.algorithm.name == "sqn":
-            size = self._job.algorithm.curvature_batch or len(rows)
-            groups += round_scale(self._job, size, self._n_train).layout.n_groups(size)
-            columns += self._n_columns
-        return groups + columns + 1
+            sizes.append(self._batches.curvature_size(first, draw=1))
+        return 1 + sum(self._scale(size).layout.n_groups(size) + self._n_columns for size in sizes)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from common.config.job import JobConfig
 from common.errors import ConfigError, OutOfRangeError
+from common.paillier.fixed_point import encode
 from common.paillier.packing import MASK_BITS, SlotLayout
 
 VALUE_BITS = 8
@@ -87,7 +88,7 @@ class RoundScale:
 
     def encode_columns(self, columns: NDArray[np.float64]) -> NDArray[np.int64]:
         """Training columns in fixed point, int64 of the same shape."""
-        return np.rint(columns * 2.0**self.column_fraction_bits).astype(np.int64)
+        return encode(columns, self.column_fraction_bits, 62 - self.column_fraction_bits)
 
     def check_terms(self, terms: Sequence[int]) -> None:
         """Refuse terms of a party's own that a readable slot may not take.

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from common.protocol.messages import Kind, Role
+from common.protocol.messages import Kind
+from common.roles import Role
 from common.rpc.codec import PACKAGE, decode_kind
 from common.rpc.errors import AccessError, abort
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import grpc
 
 from common.config.process import ProcessConfig
-from common.protocol.messages import Role
+from common.roles import Role
 from common.rpc.errors import title
 
 MOST_MESSAGE_BYTES = 4 * 1024 * 1024

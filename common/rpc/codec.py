@@ -13,16 +13,16 @@ from gmpy2 import mpz
 from google.protobuf.message import Message as Request
 from pydantic import ValidationError
 
+from common.arrays import FloatVector
 from common.config.job import JobConfig
+from common.data.split import Batch
 from common.errors import ConfigError, ProtocolError
 from common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, party_pb2, rounds_pb2
 from common.protocol.messages import (
-    Batch,
     BeginRound,
     Failed,
     Finished,
     FinishJob,
-    FloatVector,
     HoldoutScores,
     IdChallenge,
     IdConfirmation,
@@ -32,10 +32,10 @@ from common.protocol.messages import (
     OpenJob,
     OutOfRange,
     Ready,
-    Role,
     RoundKey,
     VectorPiece,
 )
+from common.roles import Role
 
 PACKAGE = "common.pb.v1"
 CHUNK_BYTES = 1024 * 1024

@@ -23,7 +23,7 @@ from common.errors import (
     ProtocolError,
     TrilateralError,
 )
-from common.protocol.messages import Role
+from common.roles import Role
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,8 @@ from google.protobuf.message import Message as Request
 
 from common.config.process import ProcessConfig
 from common.errors import PeerError, TrilateralError
-from common.protocol.messages import Failed, Machine, Message, Role
+from common.protocol.messages import Failed, Machine, Message
+from common.roles import Role
 from common.rpc.access import Context, calling_role
 from common.rpc.codec import decode
 from common.rpc.errors import UnknownJobError, public_error, title

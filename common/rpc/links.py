@@ -18,7 +18,8 @@ from common.config.job import JobConfig
 from common.config.process import Limits
 from common.errors import PeerError, TrilateralError
 from common.pb.v1.rounds_pb2 import SendVectorRequest
-from common.protocol.messages import Message, Role, RoundKey, VectorPiece
+from common.protocol.messages import Message, RoundKey, VectorPiece
+from common.roles import Role
 from common.rpc.access import call_metadata
 from common.rpc.channel import Peer
 from common.rpc.codec import encode, encode_piece, row_for, width_of

@@ -13,8 +13,9 @@ from common.data.block import PartyData, load_party_data
 from common.data.model_file import PartyModel, save_model
 from common.errors import BadKeyError, ConfigError, DataError, PolicyError
 from common.paillier.keys import PublicKey, check_public_key
-from common.protocol.messages import Machine, Message, OpenJob, Result, Role
+from common.protocol.messages import Machine, Message, OpenJob, Result
 from common.protocol.phases import Phase
+from common.roles import Role
 from common.rpc.channel import Peer
 from common.rpc.errors import NameTakenError, title
 from common.rpc.history import History

@@ -26,12 +26,12 @@ from common.protocol.messages import (
     Message,
     OpenJob,
     Result,
-    Role,
     RoundKey,
     RoundReport,
     RoundTimedOut,
     VectorPiece,
 )
+from common.roles import Role
 from common.rpc.channel import Peer
 from common.rpc.errors import public_error, title
 from common.rpc.history import History

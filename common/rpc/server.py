@@ -10,7 +10,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from common.config.process import ProcessConfig
 from common.errors import ConfigError
-from common.protocol.messages import Role
+from common.roles import Role
 from common.rpc.access import Guard
 from common.rpc.channel import SERVER_OPTIONS
 from common.rpc.codec import PACKAGE

@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 
-from common.protocol.messages import FloatVector
+from common.arrays import FloatVector
 from coordinator.optimisers.pairs import CurvaturePairs
 from coordinator.optimisers.two_loop import two_loop
 

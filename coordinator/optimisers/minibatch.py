@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from common.protocol.messages import FloatVector
+from common.arrays import FloatVector
 
 
 class MinibatchOptimiser(Protocol):

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterator
 
-from common.protocol.messages import FloatVector
+from common.arrays import FloatVector
 
 Pair = tuple[FloatVector, FloatVector]
 

@@ -1,7 +1,7 @@
 """Stochastic gradient descent, the baseline in the paper's table."""
 
+from common.arrays import FloatVector
 from common.config.job import Sgd as SgdSettings
-from common.protocol.messages import FloatVector
 from coordinator.optimisers.learning_rate import LearningRate
 
 

@@ -1,7 +1,7 @@
 """The paper's stochastic quasi-Newton method, the coordinator's lines of Algorithm 1."""
 
+from common.arrays import FloatVector
 from common.config.job import Sqn as SqnSettings
-from common.protocol.messages import FloatVector
 from coordinator.optimisers.learning_rate import LearningRate
 from coordinator.optimisers.pairs import CurvaturePairs
 from coordinator.optimisers.two_loop import two_loop

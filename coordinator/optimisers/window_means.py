@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from common.protocol.messages import FloatVector
+from common.arrays import FloatVector
 
 
 class WindowMeans:

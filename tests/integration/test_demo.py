@@ -13,7 +13,7 @@ import pytest
 
 from common.config.load import load_process_config
 from common.data.model_file import load_model
-from common.protocol.messages import Role
+from common.roles import Role
 
 
 def demo_command(folder: Path, *options: str) -> list[str]:

@@ -11,7 +11,8 @@ from common.config.job import JobConfig, Lbfgs, Sgd, Sqn
 from common.data.metrics import measure
 from common.data.model_file import load_model
 from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
-from common.protocol.messages import Kind, Role
+from common.protocol.messages import Kind
+from common.roles import Role
 from coordinator.plain import train_plain
 from tests.support.three_servers import (
     DATASET,

@@ -24,7 +24,7 @@ from common.pb.v1.jobs_pb2 import (
     JOB_STATE_TRAINING,
     JobStatus,
 )
-from common.protocol.messages import Role
+from common.roles import Role
 from common.rpc import links
 from common.rpc.channel import open_channel
 from common.rpc.errors import NameTakenError, UnknownJobError

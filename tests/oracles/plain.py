@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.config.job import JobConfig, Lbfgs, Sqn
-from common.protocol.messages import Batch
+from common.data.split import Batch
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]

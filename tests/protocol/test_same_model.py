@@ -7,7 +7,8 @@ import pytest
 
 from common.config.job import JobConfig, Lbfgs, Sgd, Sqn
 from common.paillier.keys import PrivateKey
-from common.protocol.messages import Kind, Role, VectorPiece
+from common.protocol.messages import Kind, VectorPiece
+from common.roles import Role
 from coordinator.plain import train_plain
 from tests.support.three_machines import make_tables, train
 

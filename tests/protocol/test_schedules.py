@@ -19,12 +19,12 @@ from common.protocol.messages import (
     Message,
     OpenJob,
     Result,
-    Role,
     RoundKey,
     RoundReport,
     RoundTimedOut,
     VectorPiece,
 )
+from common.roles import Role
 from coordinator.plain import train_plain
 from tests.support.three_machines import make_machines, make_tables, train
 

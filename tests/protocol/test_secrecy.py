@@ -17,8 +17,9 @@ from common.paillier.cipher import PackedCipher
 from common.paillier.keys import PrivateKey, check_public_key
 from common.paillier.packing import SlotLayout
 from common.protocol import party
-from common.protocol.messages import Envelope, Kind, Role, RoundKey, VectorPiece
+from common.protocol.messages import Envelope, Kind, RoundKey, VectorPiece
 from common.protocol.scales import RoundScale, round_scale
+from common.roles import Role
 from common.rpc.codec import encode_piece, width_of
 from tests.support.three_machines import Outcome, Tables, make_tables, train
 
@@ -180,10 +181,10 @@ def test_sizes_and_counts_do_not_depend_on_the_data(
     job = JOB.model_copy(update={"tolerance": 0.0})
     if not protected:
         # A scale that follows the data, as a per-value exponent does.
-        def following(self: party.PartyMachine, rows: Any) -> RoundScale:
-            fits = round_scale(job, len(rows), self._n_train)
+        def following(self: party.PartyMachine, n_samples: int) -> RoundScale:
+            fits = round_scale(job, n_samples, self._n_train)
             spare = max(0, 6 - int(np.abs(self._columns).max() * 8).bit_length())
-            return RoundScale(SlotLayout(fits.layout.slot_bits, max(1, fits.layout.slots - spare)), 20, 20, len(rows))
+            return RoundScale(SlotLayout(fits.layout.slot_bits, max(1, fits.layout.slots - spare)), 20, 20, n_samples)
 
         monkeypatch.setattr(party.PartyMachine, "_scale", following)
     tables = make_tables(job)

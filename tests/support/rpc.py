@@ -8,7 +8,8 @@ from typing import Any
 
 import grpc
 
-from common.protocol.messages import Message, Role
+from common.protocol.messages import Message
+from common.roles import Role
 from common.rpc.channel import Peer, open_channel
 from common.rpc.codec import PACKAGE, TABLE, decode
 from common.rpc.server import bind, new_server

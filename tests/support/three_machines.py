@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from common.arrays import FloatVector
 from common.config.dataset import PreprocessingConfig
 from common.config.job import JobConfig
 from common.data.block import PartyData, TrainingBlock
@@ -17,16 +18,15 @@ from common.paillier.keys import PrivateKey
 from common.protocol.messages import (
     Envelope,
     Failed,
-    FloatVector,
     JobEnded,
     Machine,
     Message,
     OpenJob,
     Result,
-    Role,
     RoundReport,
     RoundTimedOut,
 )
+from common.roles import Role
 from coordinator.machine import CoordinatorMachine
 from guest_party.machine import GuestMachine
 from host_party.machine import HostMachine

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from common.arrays import FloatVector
 from common.cli.client import JobClient
 from common.config.job import JobConfig
 from common.config.process import ProcessConfig
@@ -16,7 +17,7 @@ from common.data.block import load_party_data
 from common.data.model_file import load_model
 from common.localhost import free_addresses
 from common.pb.v1.jobs_pb2 import JobStatus
-from common.protocol.messages import FloatVector, Role
+from common.roles import Role
 from coordinator.server import serve as serve_coordinator
 from guest_party.server import serve as serve_guest
 from host_party.server import serve as serve_host

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from common.config.job import Algorithm, JobConfig, Sqn
+from common.arrays import FloatVector
+from common.config.job import Algorithm, JobConfig
 from common.data.split import Batches, subsample
-from common.protocol.messages import FloatVector
-from coordinator.plan import WHOLE_SET, Conclusion, GivenUp, Observation, RoundPlan
+from coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from coordinator.training import Training
 from tests.oracles.plain import Array, Problem
 
@@ -35,14 +35,14 @@ def make_problem(
 
 def problem_of(job: JobConfig, columns: Array, labels: Array, penalty: Array) -> Problem:
     n = len(columns)
-    batches = Batches(n, job.batch, job.seed)
-    size = (job.algorithm.curvature_batch if isinstance(job.algorithm, Sqn) else None) or n
+    batches = Batches.of(job, n)
+    size = job.curvature_batch or n
     return Problem(
         job,
         columns,
         labels,
         penalty,
-        rows=lambda batch: batches.rows(batch.epoch, batch.index),
+        rows=batches.rows,
         n_batches=batches.count,
         curvature_rows=lambda draw: subsample(n, size, job.seed, draw),
     )
@@ -52,7 +52,7 @@ def exact(problem: Problem) -> Observe:
     """Answer as the parties would, by the oracle's formulas."""
 
     def observe(plan: RoundPlan, w: FloatVector) -> Observation:
-        rows = np.arange(len(problem.labels)) if plan.batch == WHOLE_SET else problem.rows(plan.batch)
+        rows = problem.rows(plan.batch)
         curvature = None
         if plan.direction is not None:
             S_H = problem.curvature_rows(plan.curvature_draw) if plan.curvature_draw > 0 else rows

@@ -11,7 +11,7 @@ import yaml
 from sklearn.datasets import load_breast_cancer
 
 from common.errors import ConfigError
-from common.protocol.messages import Role
+from common.roles import Role
 
 JOB = "demo"
 DATASET = "breast-cancer"

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 from scipy.linalg import block_diag
 from sklearn.linear_model import LogisticRegression
 
+from common.arrays import FloatVector
 from common.cli.demo.files import JOB, DemoFiles
 from common.cli.results import add_metrics, metrics_table
 from common.config.dataset import DatasetConfig
@@ -19,22 +19,19 @@ from common.data.block import load_party_data
 from common.data.metrics import HoldoutMetrics, measure
 from common.data.model_file import PartyModel, load_model
 from common.errors import DataError
-from common.protocol.messages import Role
+from common.roles import PARTIES, Role
 from coordinator.plain import train_plain
-
-PARTIES = (Role.HOST, Role.GUEST)
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class JoinedTable:
     """The columns of both parties side by side: what nobody has in a real job."""
 
-    columns: FloatArray
-    holdout_columns: FloatArray
-    labels: FloatArray
-    holdout_labels: FloatArray
-    penalty: FloatArray
+    columns: FloatVector
+    holdout_columns: FloatVector
+    labels: FloatVector
+    holdout_labels: FloatVector
+    penalty: FloatVector
 
 
 def print_report(files: DemoFiles, console: Console) -> None:

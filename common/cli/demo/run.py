@@ -16,7 +16,7 @@ from common.cli.progress import duration
 from common.config.load import load_job, load_process_config
 from common.errors import TrilateralError
 from common.localhost import LocalProcesses, free_addresses
-from common.protocol.messages import Role
+from common.roles import Role
 
 
 def run_demo(folder: Path, key_bits: int, algorithm: str) -> None:

@@ -16,7 +16,8 @@ from common.data.block import load_party_data
 from common.data.model_file import PartyModel, save_model
 from common.errors import ConfigError, PeerError
 from common.localhost import LocalProcesses, free_addresses
-from common.protocol.messages import Result, Role
+from common.protocol.messages import Result
+from common.roles import Role
 from coordinator.plain import train_plain
 
 ADDRESSES = {Role.HOST: "127.0.0.1:1", Role.GUEST: "127.0.0.1:2", Role.COORDINATOR: "127.0.0.1:3"}

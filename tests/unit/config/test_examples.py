@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from common.config.job import Settings
 from common.config.load import load_job, load_process_config
-from common.protocol.messages import Role
+from common.config.settings import Settings
+from common.roles import Role
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 

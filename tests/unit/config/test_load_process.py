@@ -8,7 +8,7 @@ import pytest
 from common.config.load import load_process_config
 from common.config.process import ProcessConfig
 from common.errors import ConfigError
-from common.protocol.messages import Role
+from common.roles import Role
 
 COORDINATOR = """
 role: coordinator

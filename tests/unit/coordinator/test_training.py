@@ -5,11 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from common.arrays import FloatVector
 from common.config.job import Algorithm, Lbfgs, Sgd, Sqn
+from common.data.split import WHOLE_SET, Batch
 from common.errors import OutOfRangeError
-from common.protocol.messages import Batch, FloatVector
 from coordinator.plain import train_plain
-from coordinator.plan import WHOLE_SET, Observation, RoundPlan
+from coordinator.plan import Observation, RoundPlan
 from coordinator.training import Training
 from tests.support.training_driver import Observe, drive, drive_problem, exact, make_job, make_problem
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from common.data.ids import NONCE_BYTES, canonical_order, check_id_digest, id_digest
 from common.errors import DataError, ProtocolError
-from common.protocol.messages import Role
+from common.roles import Role
 
 GUEST_NONCE = bytes(range(NONCE_BYTES))
 HOST_NONCE = bytes(range(100, 100 + NONCE_BYTES))

@@ -9,13 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from common.arrays import FloatVector
 from common.config.dataset import DatasetConfig, LabelConfig
 from common.config.job import JobConfig
 from common.data.block import PartyData, load_party_data
 from common.data.model_file import PartyModel, load_model, save_model
 from common.errors import DataError
 from common.files import write_whole
-from common.protocol.messages import FloatVector, Result, Role
+from common.protocol.messages import Result
+from common.roles import Role
 
 JOB = JobConfig(name="credit", dataset="people", holdout=0.25)
 Load = Callable[[bool], tuple[DatasetConfig, PartyData]]

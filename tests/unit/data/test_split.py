@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.data.split import Batches, holdout_split, subsample
+from common.data.split import Batch, Batches, holdout_split, subsample
 
 seeds = st.integers(0, 2**63 - 1)
 
@@ -27,7 +27,7 @@ def test_batches_of_an_epoch_are_a_partition_into_equal_parts(
     batch = data.draw(st.integers(1, n_train))
     batches = Batches(n_train, batch, seed)
 
-    rows = [batches.rows(epoch, index) for index in range(batches.count)]
+    rows = [batches.rows(Batch(epoch, index)) for index in range(batches.count)]
 
     sizes = [len(one) for one in rows]
     assert min(sizes) >= batch
@@ -39,7 +39,7 @@ def test_batches_of_an_epoch_are_a_partition_into_equal_parts(
 @given(st.integers(2, 300), seeds, st.integers(1, 1000), st.integers(0, 1))
 def test_both_parties_draw_the_same(n_rows: int, seed: int, epoch: int, index: int) -> None:
     batch = max(1, n_rows // 5)
-    guest, host = (Batches(n_rows, batch, seed).rows(epoch, index) for _ in range(2))
+    guest, host = (Batches(n_rows, batch, seed).rows(Batch(epoch, index)) for _ in range(2))
 
     assert np.array_equal(guest, host)
     assert np.array_equal(subsample(n_rows, batch, seed, epoch), subsample(n_rows, batch, seed, epoch))
@@ -47,9 +47,9 @@ def test_both_parties_draw_the_same(n_rows: int, seed: int, epoch: int, index: i
 
 def test_each_epoch_seed_and_purpose_has_an_order_of_its_own() -> None:
     drawn = [
-        Batches(1000, 100, seed=1).rows(1, 0),
-        Batches(1000, 100, seed=1).rows(2, 0),
-        Batches(1000, 100, seed=2).rows(1, 0),
+        Batches(1000, 100, seed=1).rows(Batch(1, 0)),
+        Batches(1000, 100, seed=1).rows(Batch(2, 0)),
+        Batches(1000, 100, seed=2).rows(Batch(1, 0)),
         subsample(1000, 100, seed=1, draw=1),
         subsample(1000, 100, seed=1, draw=2),
         holdout_split(1000, 0.1, seed=1)[1],
@@ -62,7 +62,7 @@ def test_all_is_one_batch_of_every_row() -> None:
     batches = Batches(7, "all", seed=3)
 
     assert batches.count == 1
-    assert np.array_equal(batches.rows(4, 0), np.arange(7))
+    assert np.array_equal(batches.rows(Batch(4, 0)), np.arange(7))
 
 
 @given(st.integers(1, 100), st.data(), seeds, st.integers(1, 1000))
@@ -83,10 +83,10 @@ def test_a_batch_that_the_rows_cannot_fill_is_refused(n_train: int, batch: int) 
         Batches(n_train, batch, seed=0)
 
 
-@pytest.mark.parametrize(("epoch", "index"), [(0, 0), (1, 3), (1, -1)])
+@pytest.mark.parametrize(("epoch", "index"), [(0, 1), (1, 3), (1, -1)])
 def test_a_batch_that_does_not_exist_is_refused(epoch: int, index: int) -> None:
     with pytest.raises(ValueError, match="there is no batch"):
-        Batches(30, 10, seed=0).rows(epoch, index)
+        Batches(30, 10, seed=0).rows(Batch(epoch, index))
 
 
 @pytest.mark.parametrize(("size", "draw"), [(11, 1), (0, 1), (5, 0)])
@@ -98,8 +98,8 @@ def test_a_curvature_batch_that_cannot_be_drawn_is_refused(size: int, draw: int)
 def test_orders_stay_as_they_are() -> None:
     """Two parties may run different versions of everything: a change here breaks their jobs in silence."""
     assert holdout_split(20, 0.25, seed=7)[1].tolist() == [1, 2, 9, 12, 13]
-    assert Batches(1000, 100, seed=7).rows(1, 0)[:8].tolist() == [0, 9, 22, 34, 76, 88, 99, 100]
-    assert Batches(1000, 100, seed=2**63 - 1).rows(100_000, 9)[:8].tolist() == [0, 3, 27, 39, 45, 46, 47, 56]
+    assert Batches(1000, 100, seed=7).rows(Batch(1, 0))[:8].tolist() == [0, 9, 22, 34, 76, 88, 99, 100]
+    assert Batches(1000, 100, seed=2**63 - 1).rows(Batch(100_000, 9))[:8].tolist() == [0, 3, 27, 39, 45, 46, 47, 56]
     assert subsample(1000, 8, seed=7, draw=1).tolist() == [100, 277, 553, 707, 737, 751, 809, 931]
 
 

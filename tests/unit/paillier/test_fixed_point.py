@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import OutOfRangeError
-from common.paillier.fixed_point import decode, encode
+from common.paillier.fixed_point import decode, encode, encode_wide
 
 
 @given(st.lists(st.floats(-256, 256), max_size=20), st.integers(0, 40))
@@ -74,3 +74,17 @@ def test_a_range_that_an_int64_cannot_hold_is_refused() -> None:
     assert encode([1.0], 62, 0).tolist() == [2**62]
     with pytest.raises(ValueError, match="do not fit"):
         encode([1.0], 40, 23)
+
+
+@given(st.lists(st.floats(-(2.0**80), 2.0**80), max_size=5), st.integers(0, 60))
+def test_wide_encoding_rounds_like_fractions_whatever_the_size(values: list[float], fraction_bits: int) -> None:
+    encoded = encode_wide(values, fraction_bits)
+    assert all(
+        2 * abs(integer - Fraction(v) * 2**fraction_bits) <= 1 for integer, v in zip(encoded, values, strict=True)
+    )
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_wide_encoding_refuses_what_is_not_finite(value: float) -> None:
+    with pytest.raises(OutOfRangeError, match="finite"):
+        encode_wide([0.0, value], 10)

@@ -8,7 +8,8 @@ import pytest
 from google.protobuf import descriptor_pool
 
 from common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, rounds_pb2
-from common.protocol.messages import Kind, Role
+from common.protocol.messages import Kind
+from common.roles import Role
 from common.rpc.access import METHODS, VECTORS, Identity, call_metadata
 from common.rpc.channel import open_channel
 from common.rpc.server import bind, new_server

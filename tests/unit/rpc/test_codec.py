@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from common.config.job import JobConfig
+from common.data.split import Batch
 from common.errors import ConfigError, ProtocolError, TrilateralError
 from common.pb.v1 import party_pb2, rounds_pb2
 from common.protocol.messages import (
-    Batch,
     BeginRound,
     Failed,
     Finished,
@@ -29,10 +29,10 @@ from common.protocol.messages import (
     OpenJob,
     OutOfRange,
     Ready,
-    Role,
     RoundKey,
     VectorPiece,
 )
+from common.roles import Role
 from common.rpc import codec
 from common.rpc.codec import TABLE, decode, encode, encode_piece, parse_job, row_for
 

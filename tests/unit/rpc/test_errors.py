@@ -9,7 +9,7 @@ import pytest
 
 from common import errors as public
 from common.errors import DataError, PeerError, TrilateralError
-from common.protocol.messages import Role
+from common.roles import Role
 from common.rpc import errors as rpc
 from common.rpc.access import Identity, call_metadata
 from common.rpc.channel import open_channel

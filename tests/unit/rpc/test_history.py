@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.protocol.messages import Batch, BeginRound, FinishJob, Kind, RoundKey, RoundReport
+from common.data.split import Batch
+from common.protocol.messages import BeginRound, FinishJob, Kind, RoundKey, RoundReport
 from common.rpc.history import History, Stopwatch, Traffic
 
 STEP = np.zeros(2)

@@ -12,7 +12,8 @@ from gmpy2 import mpz
 from common.config.job import JobConfig
 from common.config.process import Limits
 from common.errors import DataError, PeerError
-from common.protocol.messages import Failed, Finished, IdChallenge, Kind, Message, Ready, Role, RoundKey, VectorPiece
+from common.protocol.messages import Failed, Finished, IdChallenge, Kind, Message, Ready, RoundKey, VectorPiece
+from common.roles import Role
 from common.rpc import links
 from common.rpc.channel import Peer
 from common.rpc.errors import InternalError, UnknownJobError

@@ -17,9 +17,9 @@ from gmpy2 import mpz
 
 from common.config.job import JobConfig
 from common.config.process import Limits
+from common.data.split import Batch
 from common.errors import DataError, PeerError, TrilateralError
 from common.protocol.messages import (
-    Batch,
     BeginRound,
     Envelope,
     Failed,
@@ -32,12 +32,12 @@ from common.protocol.messages import (
     OpenJob,
     Ready,
     Result,
-    Role,
     RoundKey,
     RoundReport,
     RoundTimedOut,
     VectorPiece,
 )
+from common.roles import Role
 from common.rpc import runner as runner_module
 from common.rpc.errors import UnknownJobError
 from common.rpc.history import History

@@ -15,7 +15,7 @@ import guest_party.server
 import host_party.server
 from common.config.process import ProcessConfig
 from common.errors import ConfigError
-from common.protocol.messages import Role
+from common.roles import Role
 from common.rpc.channel import open_channel
 
 SERVERS = {Role.HOST: host_party.server, Role.GUEST: guest_party.server, Role.COORDINATOR: coordinator.server}

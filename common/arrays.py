@@ -1,0 +1,13 @@
+"""Names for the types of numpy arrays."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatVector = NDArray[np.float64]
+"""Shape (n,)."""
+FloatMatrix = NDArray[np.float64]
+"""Shape (n_rows, n_columns)."""
+IntMatrix = NDArray[np.int64]
+"""Shape (n_rows, n_columns)."""
+Rows = NDArray[np.int64]
+"""Row numbers, shape (n,)."""
