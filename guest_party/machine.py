@@ -5,13 +5,13 @@ from secrets import token_bytes
 
 import numpy as np
 from gmpy2 import mpz
+from numpy.typing import NDArray
 
 from common.arrays import FloatVector, Rows
 from common.config.job import JobConfig
 from common.data.block import PartyData
 from common.data.ids import NONCE_BYTES, check_id_digest, id_digest
-from common.errors import DataError, OutOfRangeError, ProtocolError
-from common.paillier.fixed_point import decode, encode, encode_wide
+from common.errors import DataError, ProtocolError
 from common.paillier.keys import PublicKey
 from common.protocol.messages import (
     BeginRound,
@@ -29,8 +29,9 @@ from common.protocol.messages import (
 )
 from common.protocol.party import Incoming, PartyMachine
 from common.protocol.phases import Phase, no_phase
-from common.protocol.scales import VALUE_BITS, RoundScale
+from common.protocol.scales import RoundScale
 from common.roles import Role
+from guest_party.loss import LossSum, begin_loss_sum
 
 
 class GuestMachine(PartyMachine):
@@ -49,8 +50,6 @@ class GuestMachine(PartyMachine):
             raise DataError("the guest's table has no label")
         self._labels = data.block.labels
         self._nonce = token_bytes(NONCE_BYTES)
-        self._squares: mpz | None = None
-        self._loss_product: mpz | None = None
         self._holdout: list[HoldoutScores] = []
         self._conclusion: FinishJob | None = None
 
@@ -77,80 +76,62 @@ class GuestMachine(PartyMachine):
 
     def _work(self, begin: BeginRound) -> Iterator[Envelope]:
         yield from ()
-        self._squares = self._loss_product = None
         rows = self._batches.rows(begin.batch)
         self._expect_scores(rows, self._scale(len(rows)), gradient=begin.gradient)
-        self._incoming[Kind.SQUARES] = Incoming(1, self._take_squares)
         if begin.direction is not None:
             rows = self._batches.curvature_rows(begin.batch, begin.curvature_draw)
             self._expect_score_change(rows, self._scale(len(rows)), begin.direction)
 
     def _expect_scores(self, rows: Rows, scale: RoundScale, *, gradient: bool) -> None:
-        """[d] to the host, X_B^T [d] to the coordinator, and the loss, all from the pieces of [u_A].
-
-        8 (loss - log 2 + 1/2) is the mean of d'^2, d' = u_A + e with e = u_B - 2y. With c = 2e as the
-        fixed-point exponents have it,
-
-            sum d'^2 = sum u_A^2 + sum c d' + sum (e^2 - c e),
-
-        where the host sends the first term, the second is one more column of the encrypted product,
-        and the third is the guest's own. What is left of the rounding of c is sum (2e - c) u_A.
-        """
+        """[d] to the host, X_B^T [d] to the coordinator, and the loss, all from the pieces of [u_A]."""
         own = self._encode(self._scores(rows, self._coef) - 2 * self._labels[rows], scale)
-        residual = decode(own, scale.value_fraction_bits)
-        column = encode(2 * residual, scale.loss_column_fraction_bits, VALUE_BITS + 1)
-        if int(np.abs(column).sum()) > scale.column_mass_limit(self._n_train):
-            raise OutOfRangeError("the guest's part of the residual leaves its range")
-        doubled = decode(column, scale.loss_column_fraction_bits)
-        constant = float(residual @ residual - doubled @ residual) + 8 * len(rows) * self._penalty_loss()
-        scale.check_terms(encode_wide([residual @ residual], scale.loss_fraction_bits))
-        self._loss_terms = encode_wide([constant], scale.loss_fraction_bits)
-        self._loss_scale = scale
-        penalty = self._penalty_terms(self._coef, scale)
-        columns = np.column_stack([self._fixed_columns(rows, scale), column]) if gradient else column[:, np.newaxis]
+        loss = begin_loss_sum(own, scale, self._n_train, self._penalty_loss())
+        columns = loss.column[:, np.newaxis]
+        if gradient:
+            columns = np.column_stack([self._fixed_columns(rows, scale), columns])
         product = self._cipher.start_product(scale.layout, columns)
-        total = scale.layout.n_groups(len(rows))
+        penalty = self._penalty_terms(self._coef, scale)
 
-        def take(piece: VectorPiece) -> Iterator[Envelope]:
-            summed = self._add_packed(piece, own, scale)
+        def take_scores(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
+            residual = self._add_packed(piece, own, scale)
             if gradient:
-                yield self._forward(Kind.RESIDUAL, piece, summed)
-            self._accumulate(product, summed)
-            if self._incoming[Kind.SCORES].received == total:
-                *gradient_products, self._loss_product = product.result()
+                yield self._forward(Kind.RESIDUAL, piece, residual)
+            self._accumulate(product, residual)
+            if is_last:
+                *gradient_products, loss.product = product.result()
                 if gradient:
                     yield from self._sealed(Kind.GRADIENT, gradient_products, penalty, scale)
-                yield from self._seal_loss()
+                yield from self._sealed_loss(loss)
 
-        self._incoming[Kind.SCORES] = Incoming(total, take)
+        def take_squares(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
+            (loss.squares,) = piece.ciphertexts
+            yield from self._sealed_loss(loss)
 
-    def _take_squares(self, piece: VectorPiece) -> Iterator[Envelope]:
-        self._squares = piece.ciphertexts[0]
-        yield from self._seal_loss()
+        self._incoming[Kind.SCORES] = Incoming(scale.layout.n_groups(len(rows)), take_scores)
+        self._incoming[Kind.SQUARES] = Incoming(1, take_squares)
 
-    def _seal_loss(self) -> Iterator[Envelope]:
-        """Once both of its parts are there."""
-        if self._squares is not None and self._loss_product is not None:
-            total = self._cipher.add([self._loss_product], [self._squares])
-            yield from self._sealed(Kind.LOSS, total, self._loss_terms, self._loss_scale)
+    def _sealed_loss(self, loss: LossSum) -> Iterator[Envelope]:
+        """Once both of its ciphertexts are there."""
+        if loss.product is not None and loss.squares is not None:
+            total = self._cipher.add([loss.product], [loss.squares])
+            yield from self._sealed(Kind.LOSS, total, [loss.own_term], loss.scale)
 
     def _expect_score_change(self, rows: Rows, scale: RoundScale, direction: FloatVector) -> None:
         """[h] to the host and X_B^T [h] to the coordinator, from the pieces of [Delta u-bar_A]."""
         own = self._encode(self._scores(rows, direction), scale)
         product = self._cipher.start_product(scale.layout, self._fixed_columns(rows, scale))
         penalty = self._penalty_terms(direction, scale)
-        total = scale.layout.n_groups(len(rows))
 
-        def take(piece: VectorPiece) -> Iterator[Envelope]:
-            summed = self._add_packed(piece, own, scale)
-            yield self._forward(Kind.CURVATURE, piece, summed)
-            self._accumulate(product, summed)
-            if self._incoming[Kind.SCORE_CHANGE].received == total:
+        def take_score_change(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
+            total_change = self._add_packed(piece, own, scale)
+            yield self._forward(Kind.CURVATURE, piece, total_change)
+            self._accumulate(product, total_change)
+            if is_last:
                 yield from self._sealed(Kind.CURVATURE_PRODUCT, product.result(), penalty, scale)
 
-        self._incoming[Kind.SCORE_CHANGE] = Incoming(total, take)
+        self._incoming[Kind.SCORE_CHANGE] = Incoming(scale.layout.n_groups(len(rows)), take_score_change)
 
-    def _add_packed(self, piece: VectorPiece, own: np.ndarray, scale: RoundScale) -> list[mpz]:
+    def _add_packed(self, piece: VectorPiece, own: NDArray[np.int64], scale: RoundScale) -> list[mpz]:
         """The host's ciphertexts plus the guest's own values in the same slots, not yet re-randomised."""
         slots = scale.layout.slots
         span = slice(piece.offset * slots, (piece.offset + len(piece.ciphertexts)) * slots)

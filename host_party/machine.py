@@ -96,14 +96,13 @@ class HostMachine(PartyMachine):
 
     def _expect(self, kind: Kind, answer: Kind, product: Product, own_terms: Sequence[int], scale: RoundScale) -> None:
         """X_A^T [d] or X_A^T [h] from the pieces of `kind`, sent to the coordinator as `answer`."""
-        total = scale.layout.n_groups(scale.n_samples)
 
-        def take(piece: VectorPiece) -> Iterator[Envelope]:
+        def take(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
             self._accumulate(product, piece.ciphertexts)
-            if self._incoming[kind].received == total:
+            if is_last:
                 yield from self._sealed(answer, product.result(), own_terms, scale)
 
-        self._incoming[kind] = Incoming(total, take)
+        self._incoming[kind] = Incoming(scale.layout.n_groups(scale.n_samples), take)
 
     # --- the end
 

@@ -1,13 +1,14 @@
 """What a party does under the coordinator's key. It can open nothing."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal, Protocol
 
 import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from common.paillier.keys import PublicKey
+from common.paillier.keys import PrivateKey, PublicKey
 from common.paillier.packing import SlotLayout
 from common.paillier.product import PackedProduct
 from common.paillier.randomness import NthResidues, RandomnessPool
@@ -101,3 +102,22 @@ def encrypt_with(public_key: PublicKey, plaintexts: Sequence[mpz], factors: Sequ
     if any(not -n < 2 * m <= n for m in plaintexts):
         raise ValueError("a plaintext is outside (-n/2, n/2]")
     return [(1 + m * n) * factor % n_squared for m, factor in zip(plaintexts, factors, strict=True)]
+
+
+def make_cipher(name: Literal["packed", "reference"], public_key: PublicKey) -> PartyCipher:
+    """The cipher that a job names."""
+    if name == "packed":
+        return PackedCipher(public_key)
+    # phe is loaded by those alone who ask for it: it has a licence of its own.
+    from common.paillier.reference import ReferenceCipher
+
+    return ReferenceCipher(public_key)
+
+
+def make_decrypt(name: Literal["packed", "reference"], private_key: PrivateKey) -> Callable[[mpz], mpz]:
+    """How the coordinator opens a ciphertext of the cipher that a job names; signed plaintexts."""
+    if name == "packed":
+        return private_key.decrypt
+    from common.paillier.reference import reference_decrypt
+
+    return partial(reference_decrypt, private_key)

@@ -1,5 +1,6 @@
 """What the host and the guest have in common: place in the rounds, streams in, sealed results out."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,10 +13,9 @@ from common.config.job import JobConfig
 from common.data.block import PartyData
 from common.data.split import Batch, Batches
 from common.errors import DataError, OutOfRangeError, ProtocolError
-from common.paillier.cipher import PackedCipher, PartyCipher, Product
+from common.paillier.cipher import Product, make_cipher
 from common.paillier.fixed_point import encode, encode_wide
 from common.paillier.keys import PublicKey, check_ciphertexts
-from common.paillier.reference import ReferenceCipher
 from common.protocol.messages import (
     BeginRound,
     Envelope,
@@ -40,11 +40,12 @@ class Incoming:
     """A vector that this round waits for: how far it has come, and what to do with the next piece."""
 
     total: int
-    take: Callable[[VectorPiece], Iterator[Envelope]]
+    take: Callable[[VectorPiece, bool], Iterator[Envelope]]
+    """Is given the piece, and whether it is the last."""
     received: int = 0
 
 
-class PartyMachine:
+class PartyMachine(ABC):
     """One party's state machine, less what only the host or only the guest does.
 
     Args:
@@ -63,7 +64,7 @@ class PartyMachine:
 
     def __init__(self, job: JobConfig, data: PartyData, public_key: PublicKey, *, phase: Phase = no_phase) -> None:
         block = data.block
-        if block.columns.size and np.max(np.mean(np.square(block.columns), axis=0)) > 1 + 1e-6:
+        if block.columns.size and np.max(np.mean(np.square(block.columns), axis=0)) > 1 + 1e-8:
             raise DataError("a training column's mean square exceeds 1: standardise the columns")
         self._job = job
         self._ids = data.ids
@@ -74,9 +75,7 @@ class PartyMachine:
         self._batches = Batches.of(job, self._n_train)
         self._phase = phase
         self._public_key = public_key
-        self._cipher: PartyCipher = (
-            ReferenceCipher(public_key) if job.cipher == "reference" else PackedCipher(public_key)
-        )
+        self._cipher = make_cipher(job.cipher, public_key)
         self._coef: FloatVector = np.zeros(self._n_columns)
         self._key = RoundKey(0, 0)
         self._incoming: dict[Kind, Incoming] = {}
@@ -115,14 +114,18 @@ class PartyMachine:
 
     # --- what the roles add
 
+    @abstractmethod
     def _handle_own(self, sender: Role, message: Message) -> Iterator[Envelope]:
+        """Take a message that only this role takes."""
         raise ProtocolError(f"the {self.role} does not take a {type(message).__name__} from the {sender}")
 
+    @abstractmethod
     def _work(self, begin: BeginRound) -> Iterator[Envelope]:
-        raise NotImplementedError
+        """Begin a round: send what needs no answer, and say what is expected."""
 
+    @abstractmethod
     def _finish(self, finish: FinishJob) -> Iterator[Envelope]:
-        raise NotImplementedError
+        """Make the party's part of the model: the last step has been applied."""
 
     # --- the place in the rounds
 
@@ -191,7 +194,7 @@ class PartyMachine:
         with self._phase("check"):
             check_ciphertexts(self._public_key, piece.ciphertexts)
         incoming.received += len(piece.ciphertexts)
-        yield from incoming.take(piece)
+        yield from incoming.take(piece, incoming.received == incoming.total)
 
     # --- vectors out
 

@@ -1,0 +1,117 @@
+"""The rounds of a job once both parties are ready: plans to messages, observations to reports."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from common.arrays import FloatVector
+from common.config.job import JobConfig
+from common.data.split import Batches
+from common.protocol.messages import BeginRound, Envelope, FinishJob, RoundKey, RoundReport
+from common.protocol.scales import round_scale
+from common.roles import Role
+from coordinator.opening import RoundOpening, direction_scale
+from coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
+from coordinator.training import Training
+
+
+@dataclass
+class Attempt:
+    """One attempt at a round."""
+
+    plan: RoundPlan
+    key: RoundKey
+    epoch: int
+    opening: RoundOpening
+    """What has come in for it."""
+
+
+class Rounds:
+    """One job's training, and its two parties' shares of each vector.
+
+    Args:
+        job: the job's settings.
+        n_train: training rows.
+        n_columns: of each party.
+    """
+
+    def __init__(self, job: JobConfig, n_train: int, n_columns: dict[Role, int]) -> None:
+        self._job = job
+        self._n_train = n_train
+        self._n_columns = n_columns
+        self._batches = Batches.of(job, n_train)
+        self._last_loss: float | None = None
+        self.training = Training(job, sum(n_columns.values()), self._batches.count)
+
+    def attempt(self, plan: RoundPlan, key: RoundKey) -> Attempt:
+        """Get ready for the answers to a plan."""
+        sizes = self._batches.size(plan.batch), self._batches.curvature_size(plan.batch, plan.curvature_draw)
+        scale, curvature_scale = (round_scale(self._job, size, self._n_train) for size in sizes)
+        opening = RoundOpening(plan, self._n_columns, scale, curvature_scale)
+        return Attempt(plan, key, self.training.epoch, opening)
+
+    def begin(self, attempt: Attempt) -> Iterator[Envelope]:
+        """Ask both parties."""
+        plan = attempt.plan
+        directions: dict[Role, FloatVector] = {}
+        if plan.direction is not None:
+            directions = self._parts(plan.direction * direction_scale(plan.direction))
+        for party, step in self._parts(plan.step).items():
+            begin = BeginRound(
+                key=attempt.key,
+                step=step,
+                batch=plan.batch,
+                gradient=plan.gradient,
+                direction=directions.get(party),
+                curvature_draw=plan.curvature_draw,
+                loss=self._last_loss,
+            )
+            yield Envelope(party, begin)
+
+    def report(
+        self, attempt: Attempt, observation: Observation | None, following: RoundPlan | Conclusion | GivenUp
+    ) -> Envelope:
+        """For the process around the coordinator: a round is over."""
+        plan = attempt.plan
+        self._last_loss = _loss_to_report(plan, observation, following)
+        report = RoundReport(
+            key=attempt.key,
+            epoch=attempt.epoch,
+            n_epochs=self._job.epochs,
+            batch=plan.batch.index + 1,
+            n_batches=self._batches.count,
+            loss=self._last_loss,
+            evaluation=not plan.gradient,
+            note=following.note if isinstance(following, RoundPlan) else None,
+        )
+        return Envelope(Role.COORDINATOR, report)
+
+    def finish(self, conclusion: Conclusion) -> Iterator[Envelope]:
+        """Push the last step to both parties."""
+        for party, step in self._parts(conclusion.step).items():
+            finish = FinishJob(
+                round=conclusion.round,
+                step=step,
+                loss=conclusion.loss,
+                epochs=conclusion.epochs,
+                reason=conclusion.reason,
+                round_loss=self._last_loss,
+            )
+            yield Envelope(party, finish)
+
+    def _parts(self, vector: FloatVector) -> dict[Role, FloatVector]:
+        """A joint vector's part for each party: the host's columns come first."""
+        host = self._n_columns[Role.HOST]
+        return {Role.HOST: vector[:host], Role.GUEST: vector[host:]}
+
+
+def _loss_to_report(
+    plan: RoundPlan, observation: Observation | None, following: RoundPlan | Conclusion | GivenUp
+) -> float | None:
+    """The batch's loss at w_k; where an exact step leads to a point of known loss, that; None if void."""
+    if observation is None:
+        return None
+    if isinstance(following, RoundPlan) and following.reached is not None:
+        return following.reached
+    if isinstance(following, Conclusion) and plan.gradient:
+        return following.loss
+    return observation.loss

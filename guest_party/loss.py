@@ -1,0 +1,53 @@
+"""Equation (3) under encryption: the loss of a batch out of two ciphertexts and a number of the guest's own.
+
+8 (loss - log 2 + 1/2) is the mean of d'^2, with d' = u_A + e and e = u_B - 2y, since y^2 = 1. With
+c = 2e as the fixed-point exponents have it,
+
+    sum d'^2 = sum u_A^2 + sum c d' + sum (e^2 - c e)
+
+where the host sends the first term, the second is one more column of the guest's encrypted product,
+and the third is the guest's own. What is left of the rounding of c is sum (2e - c) u_A.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from gmpy2 import mpz
+from numpy.typing import NDArray
+
+from common.errors import OutOfRangeError
+from common.paillier.fixed_point import decode, encode, encode_wide
+from common.protocol.scales import VALUE_BITS, RoundScale
+
+
+@dataclass
+class LossSum:
+    """The parts of sum d'^2 in one round, as they come together."""
+
+    column: NDArray[np.int64]
+    """c, shape (n_samples,)."""
+    own_term: int
+    """sum (e^2 - c e), and the guest's penalty."""
+    scale: RoundScale
+    product: mpz | None = None
+    """[sum c d']."""
+    squares: mpz | None = None
+    """[sum u_A^2], and the host's penalty."""
+
+
+def begin_loss_sum(own: NDArray[np.int64], scale: RoundScale, n_train: int, penalty_loss: float) -> LossSum:
+    """Make the guest's parts from e in fixed point, shape (n_samples,), and its penalty in units of the loss.
+
+    Raises:
+        OutOfRangeError: they do not fit a slot.
+    """
+    residual = decode(own, scale.value_fraction_bits)
+    column = encode(2 * residual, scale.loss_column_fraction_bits, VALUE_BITS + 1)
+    if int(np.abs(column).sum()) > scale.column_mass_limit(n_train):
+        raise OutOfRangeError("the guest's part of the residual leaves its range")
+    # sum e^2 is not sent, but the bound of the loss's slot starts from it; see `RoundScale.term_limit`.
+    scale.check_terms(encode_wide([residual @ residual], scale.loss_fraction_bits))
+    doubled = decode(column, scale.loss_column_fraction_bits)
+    constant = residual @ residual - doubled @ residual + 8 * scale.n_samples * penalty_loss
+    (own_term,) = encode_wide([constant], scale.loss_fraction_bits)
+    return LossSum(column, own_term, scale)

@@ -1,0 +1,240 @@
+"""What the state machines refuse, and what they say: each rule of the protocol broken once."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.config.job import JobConfig, Sgd, Sqn
+from common.data.split import Batch
+from common.errors import DataError, ProtocolError
+from common.paillier.keys import PrivateKey
+from common.protocol.messages import (
+    BeginRound,
+    Envelope,
+    Finished,
+    HoldoutScores,
+    IdChallenge,
+    IdConfirmation,
+    IdProof,
+    Kind,
+    Message,
+    Ready,
+    RoundKey,
+    VectorPiece,
+)
+from common.roles import Role
+from guest_party.machine import GuestMachine
+from host_party.machine import HostMachine
+from tests.support.three_machines import Tables, make_machines, make_tables, train
+
+JOB = JobConfig(name="refusals", dataset="made", algorithm=Sqn(interval=2), batch=30, epochs=2, key_bits=1024, seed=2)
+
+
+def replacing(kind: type[Message], change: Callable[[Any], Message]) -> Callable[[Role, Envelope], list[Envelope]]:
+    """Tamper with the first message of a type."""
+    changed: list[Message] = []
+
+    def tamper(sender: Role, envelope: Envelope) -> list[Envelope]:
+        if isinstance(envelope.message, kind) and not changed:
+            changed.append(envelope.message)
+            return [Envelope(envelope.to, change(envelope.message))]
+        return [envelope]
+
+    return tamper
+
+
+# --- the proof of the IDs
+
+
+def with_ids(tables: Tables, ids: list[str]) -> Tables:
+    return Tables(replace(tables.host, ids=ids), tables.guest)
+
+
+def test_different_numbers_of_rows_are_told_with_both_numbers(private_key: PrivateKey) -> None:
+    tables = make_tables(JOB)
+    outcome = train(JOB, with_ids(tables, tables.host.ids[:-3]), private_key)
+    assert outcome.ended.loss is None
+    assert "117 rows" in outcome.ended.reason
+    assert "120" in outcome.ended.reason
+    assert not any(one in outcome.ended.reason for one in tables.guest.ids)
+
+
+def test_as_many_but_different_ids_end_the_job_without_naming_one(private_key: PrivateKey) -> None:
+    tables = make_tables(JOB)
+    outcome = train(JOB, with_ids(tables, [*tables.host.ids[:-1], "zz-999"]), private_key)
+    assert outcome.ended.loss is None
+    assert "do not hold the same IDs" in outcome.ended.reason
+    assert "zz-999" not in outcome.ended.reason
+    assert not outcome.results
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        (IdProof, lambda proof: replace(proof, digest=bytes(32))),
+        (IdConfirmation, lambda confirmation: IdConfirmation(bytes(32))),
+    ],
+)
+def test_a_false_proof_ends_the_job(
+    kind: type[Message], change: Callable[[Any], Message], private_key: PrivateKey
+) -> None:
+    outcome = train(JOB, make_tables(JOB), private_key, tamper=replacing(kind, change))
+    assert "do not hold the same IDs" in outcome.ended.reason
+
+
+def test_the_guests_own_digest_cannot_be_sent_back_as_the_hosts(private_key: PrivateKey) -> None:
+    """A host without the data that echoes what it gets proves nothing."""
+    guest = GuestMachine(JOB, make_tables(JOB).guest, private_key.public_key)
+    (challenge,) = guest.start()
+    assert isinstance(challenge.message, IdChallenge)
+    host = HostMachine(JOB, make_tables(JOB).host, private_key.public_key)
+    (proof,) = host.handle(Role.GUEST, challenge.message)
+    assert isinstance(proof.message, IdProof)
+    confirmation = next(iter(guest.handle(Role.HOST, proof.message))).message
+    assert isinstance(confirmation, IdConfirmation)
+    with pytest.raises(DataError):
+        list(guest.handle(Role.HOST, replace(proof.message, digest=confirmation.digest)))
+
+
+def test_a_confirmation_that_nobody_asked_for_is_refused(private_key: PrivateKey) -> None:
+    host = HostMachine(JOB, make_tables(JOB).host, private_key.public_key)
+    with pytest.raises(ProtocolError, match="before"):
+        list(host.handle(Role.GUEST, IdConfirmation(bytes(32))))
+
+
+# --- who may say what
+
+
+@pytest.mark.parametrize(
+    ("to", "sender", "message"),
+    [
+        (Role.HOST, Role.GUEST, Ready(1, 1)),
+        (Role.HOST, Role.GUEST, BeginRound(RoundKey(1, 1), np.zeros(3), Batch(1), gradient=True)),
+        (Role.HOST, Role.COORDINATOR, IdChallenge(bytes(32), 120)),
+        (Role.HOST, Role.COORDINATOR, VectorPiece(RoundKey(1, 1), Kind.RESIDUAL, 0, 1, [])),
+        (Role.GUEST, Role.COORDINATOR, HoldoutScores(0, 1, np.zeros(1))),
+        (Role.GUEST, Role.COORDINATOR, VectorPiece(RoundKey(1, 1), Kind.SCORES, 0, 1, [])),
+        (Role.COORDINATOR, Role.HOST, IdChallenge(bytes(32), 120)),
+        (Role.COORDINATOR, Role.COORDINATOR, Ready(1, 1)),
+    ],
+)
+def test_a_message_from_the_wrong_role_is_refused(
+    to: Role, sender: Role, message: Message, private_key: PrivateKey
+) -> None:
+    machine = make_machines(JOB, make_tables(JOB), private_key)[to]
+    with pytest.raises(ProtocolError, match=f"the {to} does not take a {type(message).__name__} from the {sender}"):
+        list(machine.handle(sender, message))
+
+
+def test_different_numbers_of_training_rows_are_refused(private_key: PrivateKey) -> None:
+    machine = make_machines(JOB, make_tables(JOB), private_key)[Role.COORDINATOR]
+    list(machine.handle(Role.HOST, Ready(96, 3)))
+    with pytest.raises(ProtocolError, match="96 rows and the guest on 95"):
+        list(machine.handle(Role.GUEST, Ready(95, 3)))
+
+
+def test_a_party_cannot_finish_before_the_training(private_key: PrivateKey) -> None:
+    machine = make_machines(JOB, make_tables(JOB), private_key)[Role.COORDINATOR]
+    with pytest.raises(ProtocolError, match="finished before"):
+        list(machine.handle(Role.HOST, Finished()))
+
+
+# --- the place in the rounds
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda begin: replace(begin, key=RoundKey(begin.key.round + 1, 1)),
+        lambda begin: replace(begin, step=begin.step[:-1]),
+    ],
+)
+def test_a_step_for_another_round_or_of_another_length_ends_the_job(
+    change: Callable[[Any], Message], private_key: PrivateKey
+) -> None:
+    outcome = train(JOB, make_tables(JOB), private_key, tamper=replacing(BeginRound, change))
+    assert outcome.ended.loss is None
+    assert "was sent a step of" in outcome.ended.reason
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda piece: replace(piece, total=piece.total + 1), "where 0 of"),
+        (lambda piece: replace(piece, offset=piece.offset + 1), "where 0 of"),
+    ],
+)
+def test_a_vector_of_another_size_or_with_a_gap_ends_the_job(
+    change: Callable[[Any], Message], said: str, private_key: PrivateKey
+) -> None:
+    outcome = train(JOB, make_tables(JOB), private_key, tamper=replacing(VectorPiece, change))
+    assert outcome.ended.loss is None
+    assert said in outcome.ended.reason
+
+
+def early_piece(round_number: int, count: int, key: PrivateKey, offset: int = 0) -> VectorPiece:
+    ciphertexts = [key.public_key.n + 1] * count
+    return VectorPiece(RoundKey(round_number, 1), Kind.SCORES, offset, 10**6, ciphertexts)
+
+
+def test_a_peer_may_be_one_round_ahead_and_no_more(private_key: PrivateKey) -> None:
+    guest = GuestMachine(JOB, make_tables(JOB).guest, private_key.public_key)
+    assert list(guest.handle(Role.HOST, early_piece(1, 1, private_key))) == []
+    with pytest.raises(ProtocolError, match="too far ahead, at round 2"):
+        list(guest.handle(Role.HOST, early_piece(2, 1, private_key)))
+
+
+def test_what_is_kept_for_a_round_to_come_is_bounded(private_key: PrivateKey) -> None:
+    """2 n + 1 ciphertexts, the most an honest host has under way, whatever it claims to be sending."""
+    guest = GuestMachine(JOB, make_tables(JOB).guest, private_key.public_key)
+    n_train = 96
+    assert list(guest.handle(Role.HOST, early_piece(1, 2 * n_train + 1, private_key))) == []
+    assert list(guest.handle(Role.HOST, early_piece(1, 2 * n_train + 1, private_key))) == []  # sent again
+    with pytest.raises(ProtocolError, match="too far ahead"):
+        list(guest.handle(Role.HOST, early_piece(1, 1, private_key, offset=2 * n_train + 1)))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda piece: replace(piece, total=piece.total + 1), "where 3 are due"),
+        (lambda piece: replace(piece, offset=1), "out of order"),
+        (lambda piece: replace(piece, kind=Kind.LOSS, total=1), "where 0 are due"),
+    ],
+)
+def test_the_coordinator_refuses_a_gradient_of_the_wrong_size(
+    change: Callable[[Any], Message], said: str, private_key: PrivateKey
+) -> None:
+    job = JOB.model_copy(update={"algorithm": Sgd()})
+
+    def tamper(sender: Role, envelope: Envelope) -> list[Envelope]:
+        message = envelope.message
+        if isinstance(message, VectorPiece) and message.kind is Kind.GRADIENT and sender is Role.HOST:
+            return [Envelope(envelope.to, change(message))]
+        return [envelope]
+
+    with pytest.raises(ProtocolError, match=said):
+        train(job, make_tables(job), private_key, tamper=tamper)
+
+
+def test_holdout_scores_of_other_rows_end_the_job(private_key: PrivateKey) -> None:
+    def longer(message: HoldoutScores) -> HoldoutScores:
+        return replace(message, total=message.total + 1)
+
+    outcome = train(JOB, make_tables(JOB), private_key, tamper=replacing(HoldoutScores, longer))
+    assert "hold-out scores for other rows" in outcome.ended.reason
+
+
+def test_columns_that_are_not_scaled_are_refused(private_key: PrivateKey) -> None:
+    tables = make_tables(JOB)
+    block = replace(tables.host.block, columns=tables.host.block.columns * 1.001)
+    with pytest.raises(DataError, match="mean square exceeds 1"):
+        HostMachine(JOB, replace(tables.host, block=block), private_key.public_key)
+
+
+def test_a_guest_without_labels_is_refused(private_key: PrivateKey) -> None:
+    with pytest.raises(DataError, match="no label"):
+        GuestMachine(JOB, make_tables(JOB).host, private_key.public_key)
