@@ -9,6 +9,9 @@ from typing import Any
 from common.config.job import JobConfig
 from common.config.process import ProcessConfig
 from common.errors import PeerError, ProtocolError, TrilateralError
+from common.jobs.history import History
+from common.jobs.process_jobs import ProcessJobs
+from common.jobs.runner import MachineRunner
 from common.paillier.keys import generate_private_key
 from common.pb.v1.jobs_pb2 import (
     JOB_STATE_FAILED,
@@ -22,9 +25,6 @@ from common.protocol.messages import BeginRound, JobEnded, Machine, Message, Ope
 from common.roles import PARTIES, Role
 from common.rpc.channel import Peer
 from common.rpc.errors import NameTakenError, UnknownJobError
-from common.rpc.history import History
-from common.rpc.jobs import Jobs
-from common.rpc.runner import MachineRunner
 from coordinator.machine import CoordinatorMachine
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class Job:
         self.opened.set()
 
 
-class CoordinatorJobs(Jobs):
+class CoordinatorJobs(ProcessJobs):
     """The jobs since the coordinator started, and how to start and stop one.
 
     Args:

@@ -5,17 +5,17 @@
 
 from collections.abc import AsyncIterator
 
+from common.jobs.process_jobs import ProcessJobs
 from common.pb.v1 import coordinator_pb2, coordinator_pb2_grpc, jobs_pb2, jobs_pb2_grpc, rounds_pb2
 from common.rpc.access import Context
 from common.rpc.codec import parse_job
-from common.rpc.jobs import Jobs
 from coordinator.jobs import CoordinatorJobs
 
 
 class CoordinatorServicer(coordinator_pb2_grpc.CoordinatorServiceServicer):
     """The parties' calls."""
 
-    def __init__(self, jobs: Jobs) -> None:
+    def __init__(self, jobs: ProcessJobs) -> None:
         self._jobs = jobs
 
     async def ReportReady(

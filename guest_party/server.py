@@ -6,11 +6,11 @@ from collections.abc import Callable
 import grpc
 
 from common.config.process import ProcessConfig
+from common.jobs.party_jobs import PartyJobs
+from common.jobs.party_servicer import PartyServicer
 from common.pb.v1.guest_pb2_grpc import add_GuestServiceServicer_to_server
 from common.pb.v1.party_pb2_grpc import add_PartyServiceServicer_to_server
 from common.rpc.channel import open_peers
-from common.rpc.party import PartyJobs
-from common.rpc.party_servicer import PartyServicer
 from common.rpc.server import run_server
 from guest_party.machine import GuestMachine
 from guest_party.servicer import GuestServicer

@@ -6,11 +6,11 @@ from collections.abc import Callable
 import grpc
 
 from common.config.process import ProcessConfig
+from common.jobs.party_jobs import PartyJobs
+from common.jobs.party_servicer import PartyServicer
 from common.pb.v1.host_pb2_grpc import add_HostServiceServicer_to_server
 from common.pb.v1.party_pb2_grpc import add_PartyServiceServicer_to_server
 from common.rpc.channel import open_peers
-from common.rpc.party import PartyJobs
-from common.rpc.party_servicer import PartyServicer
 from common.rpc.server import run_server
 from host_party.machine import HostMachine
 from host_party.servicer import HostServicer

@@ -5,15 +5,15 @@
 
 from collections.abc import AsyncIterator
 
+from common.jobs.process_jobs import ProcessJobs
 from common.pb.v1 import host_pb2, host_pb2_grpc, rounds_pb2
 from common.rpc.access import Context
-from common.rpc.jobs import Jobs
 
 
 class HostServicer(host_pb2_grpc.HostServiceServicer):
     """The guest's calls."""
 
-    def __init__(self, jobs: Jobs) -> None:
+    def __init__(self, jobs: ProcessJobs) -> None:
         self._jobs = jobs
 
     async def ChallengeIds(

@@ -1,1 +1,1 @@
-"""Moving messages between processes: servers, links, and the runner of a state machine."""
+"""Moving messages between processes: the codec, channels and links, who may call what, errors over the wire."""

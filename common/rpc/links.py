@@ -18,13 +18,12 @@ from common.config.job import JobConfig
 from common.config.process import Limits
 from common.errors import PeerError, TrilateralError
 from common.pb.v1.rounds_pb2 import SendVectorRequest
-from common.protocol.messages import Message, RoundKey, VectorPiece
+from common.protocol.messages import Kind, Message, RoundKey, VectorPiece
 from common.roles import Role
 from common.rpc.access import call_metadata
 from common.rpc.channel import Peer
 from common.rpc.codec import encode, encode_piece, row_for, width_of
 from common.rpc.errors import TRY_AGAIN, UNANSWERED, UnknownJobError, from_rpc_error, raised_by_peer
-from common.rpc.history import Traffic
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +33,8 @@ UNKNOWN_JOB_PATIENCE = 5.0
 
 OnWait = Callable[[Peer, float | None], None]
 """Called with the seconds for which a peer has not answered, and with None once it has."""
+CountSent = Callable[[RoundKey, Kind, int, int], None]
+"""Called with the bytes and the count of the ciphertexts that are sent of a vector, once for each."""
 
 
 class Link:
@@ -44,7 +45,7 @@ class Link:
         sender: this process.
         peer: where to.
         limits: how long to wait.
-        sent: counts the vectors.
+        count_sent: is told of the vectors.
         on_failure: takes what ends the link, and so the job; nothing is sent after it.
         on_wait: is told of a peer that does not answer.
     """
@@ -56,7 +57,7 @@ class Link:
         peer: Peer,
         *,
         limits: Limits,
-        sent: Traffic,
+        count_sent: CountSent,
         on_failure: Callable[[Exception], None],
         on_wait: OnWait | None = None,
     ) -> None:
@@ -64,7 +65,7 @@ class Link:
         self._sender = sender
         self._peer = peer
         self._limits = limits
-        self._sent = sent
+        self._count_sent = count_sent
         self._on_failure = on_failure
         self._on_wait = on_wait
         self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
@@ -172,7 +173,7 @@ class Link:
     def _encode(self, piece: VectorPiece) -> list[SendVectorRequest]:
         requests = list(encode_piece(self._job.name, piece, width_of(self._job)))
         n_bytes = sum(request.ByteSize() for request in requests)
-        self._sent.count(piece.key, piece.kind, n_bytes, len(piece.ciphertexts))
+        self._count_sent(piece.key, piece.kind, n_bytes, len(piece.ciphertexts))
         return requests
 
     def _is_overtaken(self, message: Message | None) -> bool:

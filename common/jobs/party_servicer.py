@@ -3,15 +3,15 @@
 # Names and documentation of the methods are the contract's: protos/common/pb/v1.
 # ruff: noqa: N802, D102
 
+from common.jobs.process_jobs import ProcessJobs
 from common.pb.v1 import party_pb2, party_pb2_grpc
 from common.rpc.access import Context
-from common.rpc.jobs import Jobs
 
 
 class PartyServicer(party_pb2_grpc.PartyServiceServicer):
     """The coordinator's calls."""
 
-    def __init__(self, jobs: Jobs) -> None:
+    def __init__(self, jobs: ProcessJobs) -> None:
         self._jobs = jobs
 
     async def OpenJob(self, request: party_pb2.OpenJobRequest, context: Context) -> party_pb2.OpenJobResponse:

@@ -16,6 +16,7 @@ import gmpy2
 from common.config.job import JobConfig
 from common.config.process import Limits
 from common.errors import PeerError, TrilateralError
+from common.jobs.history import History
 from common.protocol.messages import (
     BeginRound,
     Envelope,
@@ -34,7 +35,6 @@ from common.protocol.messages import (
 from common.roles import Role
 from common.rpc.channel import Peer
 from common.rpc.errors import public_error, title
-from common.rpc.history import History
 from common.rpc.links import Link, OnWait
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,9 @@ class MachineRunner:
         self._history = history
         self._observe = observe
         self._links = {
-            peer.role: Link(job, role, peer, limits=limits, sent=history.sent, on_failure=self.fail, on_wait=on_wait)
+            peer.role: Link(
+                job, role, peer, limits=limits, count_sent=history.sent.count, on_failure=self.fail, on_wait=on_wait
+            )
             for peer in peers.values()
         }
         self._inbox: asyncio.Queue[tuple[Role, Message]] = asyncio.Queue(INBOX)

@@ -8,17 +8,17 @@ from google.protobuf.message import Message as Request
 
 from common.config.process import ProcessConfig
 from common.errors import PeerError, TrilateralError
+from common.jobs.runner import MachineRunner
 from common.protocol.messages import Failed, Machine, Message
 from common.roles import Role
 from common.rpc.access import Context, calling_role
 from common.rpc.codec import decode
 from common.rpc.errors import UnknownJobError, public_error, title
-from common.rpc.runner import MachineRunner
 
 log = logging.getLogger(__name__)
 
 
-class Jobs:
+class ProcessJobs:
     """What runs, and what became of what has ended since the process started."""
 
     def __init__(self, config: ProcessConfig) -> None:

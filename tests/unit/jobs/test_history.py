@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from common.data.split import Batch
+from common.jobs.history import History, Stopwatch, Traffic
 from common.protocol.messages import BeginRound, FinishJob, Kind, RoundKey, RoundReport
-from common.rpc.history import History, Stopwatch, Traffic
 
 STEP = np.zeros(2)
 

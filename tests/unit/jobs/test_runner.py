@@ -19,6 +19,9 @@ from common.config.job import JobConfig
 from common.config.process import Limits
 from common.data.split import Batch
 from common.errors import DataError, PeerError, TrilateralError
+from common.jobs import runner as runner_module
+from common.jobs.history import History
+from common.jobs.runner import MachineRunner
 from common.protocol.messages import (
     BeginRound,
     Envelope,
@@ -38,10 +41,7 @@ from common.protocol.messages import (
     VectorPiece,
 )
 from common.roles import Role
-from common.rpc import runner as runner_module
 from common.rpc.errors import UnknownJobError
-from common.rpc.history import History
-from common.rpc.runner import MachineRunner
 from tests.support.rpc import Recorder, connected, served
 
 JOB = JobConfig(name="credit", dataset="credit", key_bits=256)

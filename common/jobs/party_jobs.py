@@ -12,15 +12,15 @@ from common.config.process import ProcessConfig
 from common.data.block import PartyData, load_party_data
 from common.data.model_file import PartyModel, save_model
 from common.errors import BadKeyError, ConfigError, DataError, PolicyError
+from common.jobs.history import History
+from common.jobs.process_jobs import ProcessJobs
+from common.jobs.runner import MachineRunner, without_lock
 from common.paillier.keys import PublicKey, check_public_key
 from common.protocol.messages import Machine, Message, OpenJob, Result
 from common.protocol.phases import Phase
 from common.roles import Role
 from common.rpc.channel import Peer
 from common.rpc.errors import NameTakenError, title
-from common.rpc.history import History
-from common.rpc.jobs import Jobs
-from common.rpc.runner import MachineRunner, without_lock
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class MakeMachine(Protocol):
         ...
 
 
-class PartyJobs(Jobs):
+class PartyJobs(ProcessJobs):
     """The jobs of a host or a guest.
 
     Args:
@@ -50,7 +50,7 @@ class PartyJobs(Jobs):
         self._opening = asyncio.Lock()
 
     async def take(self, sender: Role, job: str, message: Message, n_bytes: int) -> None:
-        """See `Jobs.take`; an OpenJob makes the job."""
+        """See `ProcessJobs.take`; an OpenJob makes the job."""
         if isinstance(message, OpenJob):
             async with self._opening:
                 await self._open(message)
