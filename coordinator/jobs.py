@@ -49,8 +49,8 @@ class Job:
         self._started = time.monotonic()
         self._changed = asyncio.Event()
 
-    def status(self, n_known_notes: int = 0) -> JobStatus:
-        """What the job is doing now, with the notes that are not known yet."""
+    def status(self, n_known_notes: int | None = 0) -> JobStatus:
+        """What the job is doing now, with the notes that are not known yet; None leaves them all out."""
         status = JobStatus()
         status.CopyFrom(self._status)
         del status.notes[:n_known_notes]
@@ -105,7 +105,9 @@ class Job:
                     self._status.notes.append(f"round {message.key.round}: {message.note}")
                 if message.loss is not None:
                     self._status.loss = message.loss
-                self.show(epoch=message.epoch, batch=message.batch, n_batches=message.n_batches)
+                if not message.evaluation:  # which is of the whole training set, not of a batch
+                    self._status.batch = message.batch
+                self.show(epoch=message.epoch, n_batches=message.n_batches)
             case JobEnded(loss=float(loss)):  # `end` shows it.
                 self._status.detail, self._status.epoch, self._status.loss = message.reason, message.epochs, loss
 

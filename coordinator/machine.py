@@ -26,6 +26,9 @@ from common.roles import PARTIES, Role
 from coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from coordinator.rounds import Attempt, Rounds
 
+MOST_ATTEMPTS = 5
+"""How often one round may be begun before the job fails."""
+
 
 class CoordinatorMachine:
     """Leads the rounds of one job: asks, decrypts, lets the optimiser choose, pushes the step.
@@ -33,17 +36,13 @@ class CoordinatorMachine:
     Args:
         job: the job's settings.
         private_key: made for this job alone; it lives as long as this machine does.
-        max_attempts: how often one round may be begun before the job fails.
         phase: names the kinds of work, for whoever holds a clock.
     """
 
-    def __init__(
-        self, job: JobConfig, private_key: PrivateKey, *, max_attempts: int = 5, phase: Phase = no_phase
-    ) -> None:
+    def __init__(self, job: JobConfig, private_key: PrivateKey, *, phase: Phase = no_phase) -> None:
         self._job = job
         self._private_key = private_key
         self._open = make_decrypt(job.cipher, private_key)
-        self._max_attempts = max_attempts
         self._phase = phase
         self._ready: dict[Role, Ready] = {}
         self._rounds: Rounds | None = None
@@ -117,12 +116,12 @@ class CoordinatorMachine:
 
     def _begin_again(self, attempt: Attempt) -> Iterator[Envelope]:
         key = attempt.key
-        if key.attempt < self._max_attempts:
+        if key.attempt < MOST_ATTEMPTS:
             yield from self._begin(attempt.plan, RoundKey(key.round, key.attempt + 1))
             return
         yield from self._fail(
             f"round {key.round} was not finished in {key.attempt} attempts:"
-            " look into the parties' logs, or raise limits.round_timeout"
+            " look into the parties' logs, or raise limits.round_timeout at all three processes"
         )
 
     def _take_piece(self, sender: Role, piece: VectorPiece) -> Iterator[Envelope]:

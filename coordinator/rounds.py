@@ -76,7 +76,6 @@ class Rounds:
         report = RoundReport(
             key=attempt.key,
             epoch=attempt.epoch,
-            n_epochs=self._job.epochs,
             batch=plan.batch.index + 1,
             n_batches=self._batches.count,
             loss=self._last_loss,

@@ -64,7 +64,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         return jobs_pb2.GetJobResponse(status=self._jobs.find(request.job).status())
 
     async def ListJobs(self, request: jobs_pb2.ListJobsRequest, context: Context) -> jobs_pb2.ListJobsResponse:
-        return jobs_pb2.ListJobsResponse(statuses=[job.status() for job in self._jobs.all()])
+        return jobs_pb2.ListJobsResponse(statuses=[job.status(n_known_notes=None) for job in self._jobs.all()])
 
     async def WatchJob(
         self, request: jobs_pb2.WatchJobRequest, context: Context

@@ -56,7 +56,7 @@ class HostMachine(PartyMachine):
         if self._nonces is None or self._nonces[0] != challenge.nonce:
             self._nonces = challenge.nonce, token_bytes(NONCE_BYTES)
         digest = id_digest(self._ids, *self._nonces, Role.HOST)
-        return Envelope(Role.GUEST, IdProof(self._nonces[1], len(self._ids), digest))
+        return Envelope(Role.GUEST, IdProof(self._nonces[1], digest))
 
     def _confirm_ids(self, confirmation: IdConfirmation) -> Envelope:
         if self._nonces is None:

@@ -69,10 +69,9 @@ class IdChallenge:
 
 @dataclass(frozen=True)
 class IdProof:
-    """Host to guest: its own nonce and row count, and a digest of its IDs keyed by both nonces."""
+    """Host to guest: its own nonce, and a digest of its IDs keyed by both nonces."""
 
     nonce: bytes
-    n_rows: int
     digest: bytes
 
 
@@ -185,7 +184,6 @@ class RoundReport:
 
     key: RoundKey
     epoch: int
-    n_epochs: int
     batch: int
     """Which of the epoch's batches, from 1 up."""
     n_batches: int

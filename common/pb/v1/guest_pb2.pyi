@@ -24,23 +24,20 @@ class ProveIdsRequest(_message.Message):
 
     JOB_FIELD_NUMBER: _builtins.int
     NONCE_FIELD_NUMBER: _builtins.int
-    N_ROWS_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     nonce: _builtins.bytes
-    n_rows: _builtins.int
     digest: _builtins.bytes
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
         nonce: _builtins.bytes = ...,
-        n_rows: _builtins.int = ...,
         digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "job", b"job", "n_rows", b"n_rows", "nonce", b"nonce"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "job", b"job", "nonce", b"nonce"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -78,7 +78,7 @@ class JobStatus(_message.Message):
     """since the job started"""
     @_builtins.property
     def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """since the last message of a watch; all of them otherwise"""
+        """what a person should know: in a watch those since its last message"""
 
     def __init__(
         self,

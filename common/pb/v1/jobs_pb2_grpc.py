@@ -81,7 +81,8 @@ class JobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """What each job is doing now, in the order in which they were started, without their notes.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -94,7 +95,8 @@ class JobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StopJob(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Ends a job without a model; the answer comes once the parties have been told.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

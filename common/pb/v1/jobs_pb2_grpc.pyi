@@ -38,9 +38,11 @@ class JobServiceStub:
     GetJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.GetJobRequest, _jobs_pb2.GetJobResponse]
     """What the job is doing now."""
     ListJobs: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.ListJobsRequest, _jobs_pb2.ListJobsResponse]
+    """What each job is doing now, in the order in which they were started, without their notes."""
     WatchJob: _grpc.UnaryStreamMultiCallable[_jobs_pb2.WatchJobRequest, _jobs_pb2.WatchJobResponse]
     """The job's state now, then each change, until it ends."""
     StopJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.StopJobRequest, _jobs_pb2.StopJobResponse]
+    """Ends a job without a model; the answer comes once the parties have been told."""
 
 @_typing.type_check_only
 class JobServiceAsyncStub(JobServiceStub):
@@ -52,9 +54,11 @@ class JobServiceAsyncStub(JobServiceStub):
     GetJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.GetJobRequest, _jobs_pb2.GetJobResponse]  # type: ignore[assignment]
     """What the job is doing now."""
     ListJobs: _aio.UnaryUnaryMultiCallable[_jobs_pb2.ListJobsRequest, _jobs_pb2.ListJobsResponse]  # type: ignore[assignment]
+    """What each job is doing now, in the order in which they were started, without their notes."""
     WatchJob: _aio.UnaryStreamMultiCallable[_jobs_pb2.WatchJobRequest, _jobs_pb2.WatchJobResponse]  # type: ignore[assignment]
     """The job's state now, then each change, until it ends."""
     StopJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.StopJobRequest, _jobs_pb2.StopJobResponse]  # type: ignore[assignment]
+    """Ends a job without a model; the answer comes once the parties have been told."""
 
 class JobServiceServicer(metaclass=_abc_1.ABCMeta):
     """What an operator's command line calls at the coordinator."""
@@ -80,7 +84,8 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _jobs_pb2.ListJobsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_jobs_pb2.ListJobsResponse, _abc.Awaitable[_jobs_pb2.ListJobsResponse]]: ...
+    ) -> _typing.Union[_jobs_pb2.ListJobsResponse, _abc.Awaitable[_jobs_pb2.ListJobsResponse]]:
+        """What each job is doing now, in the order in which they were started, without their notes."""
 
     @_abc_1.abstractmethod
     def WatchJob(
@@ -95,6 +100,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _jobs_pb2.StopJobRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_jobs_pb2.StopJobResponse, _abc.Awaitable[_jobs_pb2.StopJobResponse]]: ...
+    ) -> _typing.Union[_jobs_pb2.StopJobResponse, _abc.Awaitable[_jobs_pb2.StopJobResponse]]:
+        """Ends a job without a model; the answer comes once the parties have been told."""
 
 def add_JobServiceServicer_to_server(servicer: JobServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -91,6 +91,9 @@ Global___RoundKey: _TypeAlias = RoundKey  # noqa: Y015
 class SendVectorRequest(_message.Message):
     """One chunk of an encrypted vector. A call of SendVector carries the chunks of one vector, in
     order; the receiver works on each as it comes, and ignores what it has seen before.
+
+    All three roles receive vectors, in the same form, so their services share this request: only
+    the kinds that each takes, and from whom, differ.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

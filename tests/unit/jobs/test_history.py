@@ -62,7 +62,7 @@ def test_an_overtaken_attempt_has_a_line_without_a_loss(tmp_path: Path) -> None:
 
 def test_the_coordinator_writes_what_its_reports_say(tmp_path: Path) -> None:
     history = History(tmp_path)
-    history.report(RoundReport(RoundKey(3, 2), 2, 30, 4, 5, 0.25, evaluation=False, note=None))
+    history.report(RoundReport(RoundKey(3, 2), 2, 4, 5, 0.25, evaluation=False, note=None))
     history.complete()
     (line,) = lines(tmp_path / "history.jsonl")
     assert [line[name] for name in ("round", "attempt", "epoch", "batch", "loss")] == [3, 2, 2, 4, 0.25]

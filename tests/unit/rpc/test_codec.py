@@ -66,7 +66,7 @@ def pieces(draw: st.DrawFn, width: int = 64) -> VectorPiece:
 MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
     OpenJob: st.builds(OpenJob, st.just(JOB), st.integers(1, 2**8192 - 1).map(mpz)),
     IdChallenge: st.builds(IdChallenge, short, uint32),
-    IdProof: st.builds(IdProof, short, uint32, short),
+    IdProof: st.builds(IdProof, short, short),
     IdConfirmation: st.builds(IdConfirmation, short),
     Ready: st.builds(Ready, uint32, uint32),
     BeginRound: st.builds(
