@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import grpc
 import grpc.aio
@@ -33,6 +33,22 @@ def free_addresses() -> dict[Role, str]:
     finally:
         for each in sockets:
             each.close()
+
+
+def process_settings(role: Role, addresses: Mapping[Role, str], states: Path = Path("state")) -> dict[str, Any]:
+    """Return what every process's configuration says, fit for YAML; tables and policy are the caller's to add.
+
+    Args:
+        role: of the process.
+        addresses: where all three listen.
+        states: folder of the three state folders; a relative one is relative to the configuration file's folder.
+    """
+    return {
+        "role": str(role),
+        "listen": addresses[role],
+        "peers": {str(other): address for other, address in addresses.items() if other is not role},
+        "state": str(states / role),
+    }
 
 
 class LocalProcesses:

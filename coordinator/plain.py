@@ -10,11 +10,48 @@ import numpy as np
 
 from common.arrays import FloatMatrix, FloatVector
 from common.config.job import JobConfig
+from common.data.block import TrainingBlock
 from common.data.split import Batches
 from common.errors import OutOfRangeError
 from common.protocol.taylor import gradient, hessian_product, residual, taylor_loss
 from coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from coordinator.training import Training
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedTable:
+    """The training columns of both parties side by side, the host's first."""
+
+    columns: FloatMatrix
+    """Shape (n_train, n_columns)."""
+    labels: FloatVector
+    """-1 or +1, shape (n_train,)."""
+    holdout_columns: FloatMatrix
+    """Shape (n_holdout, n_columns)."""
+    holdout_labels: FloatVector
+    penalty: FloatMatrix
+    """P of both, shape (n_columns, n_columns)."""
+
+
+def join(host: TrainingBlock, guest: TrainingBlock) -> JoinedTable:
+    """Put two blocks of the same rows side by side.
+
+    Raises:
+        ValueError: the guest's block has no labels.
+    """
+    if guest.labels is None or guest.holdout_labels is None:
+        raise ValueError("the guest's block has no labels")
+    n_host, n_columns = len(host.penalty), len(host.penalty) + len(guest.penalty)
+    penalty = np.zeros((n_columns, n_columns))
+    penalty[:n_host, :n_host] = host.penalty
+    penalty[n_host:, n_host:] = guest.penalty
+    return JoinedTable(
+        columns=np.hstack([host.columns, guest.columns]),
+        labels=guest.labels,
+        holdout_columns=np.hstack([host.holdout_columns, guest.holdout_columns]),
+        holdout_labels=guest.holdout_labels,
+        penalty=penalty,
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from common.arrays import FloatMatrix
-from common.config.dataset import DatasetConfig
+from common.config.dataset import DatasetConfig, PreprocessingConfig
 from common.config.job import JobConfig
 from common.data.preprocessing import Preprocessing
 from common.data.split import holdout_split
-from common.data.table import read_table
+from common.data.table import PartyTable, read_table
 from common.errors import ConfigError, DataError
 
 ROWS_PER_COLUMN = 2
@@ -43,8 +43,6 @@ class PartyData:
 def load_party_data(dataset: DatasetConfig, job: JobConfig, *, labelled: bool) -> PartyData:
     """Read a party's table and make its training block; `labelled` at the guest.
 
-    Only the guest adds the intercept, and only if the job has one.
-
     Raises:
         ConfigError: a guest's dataset without a label, or a host's with one.
         DataError: the table cannot be used, or is too small for the job.
@@ -52,16 +50,26 @@ def load_party_data(dataset: DatasetConfig, job: JobConfig, *, labelled: bool) -
     if labelled and dataset.label is None:
         raise ConfigError(f"dataset {job.dataset!r}: the guest needs the labels: set `label`")
     if not labelled and dataset.label is not None:
-        raise ConfigError(f"dataset {job.dataset!r}: a host has no labels: leave `label` out, and exclude its column")
-
+        raise ConfigError(f"dataset {job.dataset!r}: the host has no labels: leave `label` out, and exclude its column")
     table = read_table(dataset)
+    return PartyData(table.ids, make_block(table, dataset.preprocessing, job))
+
+
+def make_block(table: PartyTable, config: PreprocessingConfig, job: JobConfig) -> TrainingBlock:
+    """Split a table's rows and turn its features into training columns.
+
+    Only the guest, whose table has labels, adds the intercept, and only if the job has one.
+
+    Raises:
+        DataError: the table is too small for the job, or a feature cannot be used.
+    """
     train, holdout = holdout_split(len(table.ids), job.holdout, job.seed)
-    intercept = labelled and job.intercept
+    intercept = table.labels is not None and job.intercept
     _check_size(len(train), table.features.shape[1] + intercept, job)
 
-    preprocessing = Preprocessing.fit(table.features.iloc[train], dataset.preprocessing, intercept, job.l2)
+    preprocessing = Preprocessing.fit(table.features.iloc[train], config, intercept, job.l2)
     columns = preprocessing.transform(table.features)
-    block = TrainingBlock(
+    return TrainingBlock(
         columns=columns[train],
         holdout_columns=columns[holdout],
         labels=None if table.labels is None else table.labels[train],
@@ -69,7 +77,6 @@ def load_party_data(dataset: DatasetConfig, job: JobConfig, *, labelled: bool) -
         penalty=preprocessing.penalty,
         preprocessing=preprocessing,
     )
-    return PartyData(table.ids, block)
 
 
 def _check_size(n_train: int, n_columns: int, job: JobConfig) -> None:

@@ -50,10 +50,12 @@ async def test_every_cipher_gives_the_model_of_plain_numpy(tmp_path: Path) -> No
                 status = await train_over_localhost(client, job)
                 assert status.state == JOB_STATE_FINISHED, status.detail
                 tables = load_tables(configs, job)
-                plain = train_plain(job, tables.columns, tables.labels, tables.penalty)
+                plain = train_plain(job, tables.joined.columns, tables.joined.labels, tables.joined.penalty)
                 coef = trained_coef(configs, job)
                 np.testing.assert_allclose(coef, plain.coef, rtol=0, atol=1e-6, err_msg=job.name)
-                np.testing.assert_allclose(tables.columns @ coef, tables.columns @ plain.coef, rtol=0, atol=1e-5)
+                np.testing.assert_allclose(
+                    tables.joined.columns @ coef, tables.joined.columns @ plain.coef, rtol=0, atol=1e-5
+                )
                 assert status.loss == pytest.approx(plain.loss, abs=1e-6)
 
 
@@ -66,12 +68,10 @@ async def test_a_full_size_key_trains_and_every_process_leaves_its_files(tmp_pat
     assert status.state == JOB_STATE_FINISHED, status.detail
 
     tables = load_tables(configs, job)
-    plain = train_plain(job, tables.columns, tables.labels, tables.penalty)
+    plain = train_plain(job, tables.joined.columns, tables.joined.labels, tables.joined.penalty)
     np.testing.assert_allclose(trained_coef(configs, job), plain.coef, rtol=0, atol=1e-6)
 
-    held = np.column_stack([tables.host.block.holdout_columns, tables.guest.block.holdout_columns])
-    assert tables.guest.block.holdout_labels is not None
-    expected = measure(held @ plain.coef, tables.guest.block.holdout_labels)
+    expected = measure(tables.joined.holdout_columns @ plain.coef, tables.joined.holdout_labels)
     guest_model = load_model(configs[Role.GUEST].state / "full" / "model.json")
     assert guest_model.metrics is not None
     assert guest_model.metrics.log_loss == pytest.approx(expected.log_loss, abs=1e-5)

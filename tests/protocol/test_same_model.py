@@ -30,9 +30,11 @@ def test_machines_give_the_model_of_plain_numpy(name: str, slots: int | None, pr
     job = make_job(**ALGORITHMS[name], slots=slots, l2=0.02)
     tables = make_tables(job)
     outcome = train(job, tables, private_key)
-    plain = train_plain(job, tables.columns, tables.labels, tables.penalty)
+    plain = train_plain(job, tables.joined.columns, tables.joined.labels, tables.joined.penalty)
     np.testing.assert_allclose(outcome.coef, plain.coef, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(tables.columns @ outcome.coef, tables.columns @ plain.coef, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        tables.joined.columns @ outcome.coef, tables.joined.columns @ plain.coef, rtol=0, atol=1e-5
+    )
     assert outcome.ended.loss == pytest.approx(plain.loss, abs=1e-6)
     assert outcome.ended.epochs == plain.epochs
 
@@ -41,9 +43,9 @@ def test_machines_give_the_model_of_plain_numpy(name: str, slots: int | None, pr
 def test_the_intercept_may_be_left_out(whiten: bool, private_key: PrivateKey) -> None:
     job = make_job(intercept=False)
     tables = make_tables(job, whiten=whiten)
-    assert tables.columns.shape[1] == 5
+    assert tables.joined.columns.shape[1] == 5
     outcome = train(job, tables, private_key)
-    plain = train_plain(job, tables.columns, tables.labels, tables.penalty)
+    plain = train_plain(job, tables.joined.columns, tables.joined.labels, tables.joined.penalty)
     np.testing.assert_allclose(outcome.coef, plain.coef, rtol=0, atol=1e-6)
 
 
@@ -64,7 +66,7 @@ def test_the_reference_cipher_gives_the_same_model() -> None:
     job = make_job(cipher="reference", key_bits=512, epochs=3)
     tables = make_tables(job, n_rows=40)
     outcome = train(job, tables, generate_private_key(512))
-    plain = train_plain(job, tables.columns, tables.labels, tables.penalty)
+    plain = train_plain(job, tables.joined.columns, tables.joined.labels, tables.joined.penalty)
     np.testing.assert_allclose(outcome.coef, plain.coef, rtol=0, atol=1e-6)
 
 

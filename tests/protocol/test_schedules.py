@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.config.job import JobConfig, Sqn
+from common.config.job import JobConfig, Sgd, Sqn
 from common.paillier.keys import generate_private_key
 from common.protocol.messages import (
     BeginRound,
@@ -33,10 +33,10 @@ JOB = JobConfig(
 )
 KEY = generate_private_key(384)
 TABLES = make_tables(JOB, n_rows=45, n_host=2, n_guest=1)
-EXPECTED = train_plain(JOB, TABLES.columns, TABLES.labels, TABLES.penalty).coef
+EXPECTED = train_plain(JOB, TABLES.joined.columns, TABLES.joined.labels, TABLES.joined.penalty).coef
 
 
-def run_shuffled(machines: dict[Role, Machine], chance: random.Random) -> dict[Role, Result]:
+def run_shuffled(machines: dict[Role, Machine], chance: random.Random) -> tuple[JobEnded, dict[Role, Result]]:
     """Each pair of roles is a queue of its own, as a connection is; which delivers next is drawn.
 
     A message may be delivered twice, and the coordinator's clock may strike at any time.
@@ -45,20 +45,19 @@ def run_shuffled(machines: dict[Role, Machine], chance: random.Random) -> dict[R
     results: dict[Role, Result] = {}
     timeouts = 3
     begun = RoundKey(0, 0)
+    ended: JobEnded | None = None
 
-    def post(sender: Role, envelope: Envelope) -> bool:
-        nonlocal begun
+    def post(sender: Role, envelope: Envelope) -> None:
+        nonlocal begun, ended
         message = envelope.message
         if isinstance(message, JobEnded):
-            assert message.loss is not None, message.reason
-            return True
-        if isinstance(message, Result):
+            ended = message
+        elif isinstance(message, Result):
             results[sender] = message
         elif not isinstance(message, RoundReport | OpenJob):
             if isinstance(message, BeginRound):
                 begun = max(begun, message.key)
             queues.setdefault((sender, envelope.to), deque()).append(message)
-        return False
 
     for role, machine in machines.items():
         for envelope in machine.start():
@@ -75,17 +74,29 @@ def run_shuffled(machines: dict[Role, Machine], chance: random.Random) -> dict[R
         elif chance.random() > 0.1:
             queues[sender, to].popleft()
         for answer in machines[to].handle(sender, message):
-            if post(to, answer):
-                return results
+            post(to, answer)
+        if ended is not None:
+            return ended, results
     raise AssertionError("the machines stopped talking")
 
 
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=100)
 def test_any_order_of_arrival_gives_the_same_model(seed: int) -> None:
-    results = run_shuffled(make_machines(JOB, TABLES, KEY), random.Random(seed))
+    ended, results = run_shuffled(make_machines(JOB, TABLES, KEY), random.Random(seed))
+    assert ended.loss is not None, ended.reason
     coef = np.concatenate([results[Role.HOST].coef, results[Role.GUEST].coef])
     np.testing.assert_allclose(coef, EXPECTED, rtol=0, atol=1e-6)
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=100)
+def test_rounds_that_the_host_declares_void_let_it_run_ahead_of_the_guest(seed: int) -> None:
+    """They need nothing of the guest, whose messages may all be late. In the end the training is given up."""
+    job = JOB.model_copy(update={"algorithm": Sgd(learning_rate=1e9), "epochs": 5})
+    ended, results = run_shuffled(make_machines(job, TABLES, KEY), random.Random(seed))
+    assert "learning_rate" in ended.reason
+    assert not results
 
 
 class _Deaf:

@@ -3,16 +3,16 @@
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
-from common.arrays import FloatVector
+from common.arrays import FloatMatrix, FloatVector
 from common.config.dataset import PreprocessingConfig
 from common.config.job import JobConfig
-from common.data.block import PartyData, TrainingBlock
-from common.data.preprocessing import Preprocessing
-from common.data.split import holdout_split
+from common.data.block import PartyData, make_block
+from common.data.table import PartyTable
 from common.errors import TrilateralError
 from common.paillier.keys import PrivateKey
 from common.protocol.messages import (
@@ -28,35 +28,21 @@ from common.protocol.messages import (
 )
 from common.roles import Role
 from coordinator.machine import CoordinatorMachine
+from coordinator.plain import JoinedTable, join
 from guest_party.machine import GuestMachine
 from host_party.machine import HostMachine
-
-FloatMatrix = np.ndarray
 
 
 @dataclass
 class Tables:
-    """Both parties' data as the machines get them, and the joined table that nobody has."""
+    """Both parties' data as the machines get them, and the joined table, which nobody has in a real job."""
 
     host: PartyData
     guest: PartyData
 
-    @property
-    def columns(self) -> FloatMatrix:
-        return np.column_stack([self.host.block.columns, self.guest.block.columns])
-
-    @property
-    def labels(self) -> FloatVector:
-        assert self.guest.block.labels is not None
-        return self.guest.block.labels
-
-    @property
-    def penalty(self) -> FloatMatrix:
-        host, guest = self.host.block.penalty, self.guest.block.penalty
-        joined = np.zeros((len(host) + len(guest),) * 2)
-        joined[: len(host), : len(host)] = host
-        joined[len(host) :, len(host) :] = guest
-        return joined
+    @cached_property
+    def joined(self) -> JoinedTable:
+        return join(self.host.block, self.guest.block)
 
 
 def make_tables(
@@ -75,19 +61,7 @@ def make_tables(
 
 def _party(job: JobConfig, X: FloatMatrix, y: FloatVector | None, ids: list[str], whiten: bool) -> PartyData:
     features = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
-    train, holdout = holdout_split(len(ids), job.holdout, job.seed)
-    intercept = y is not None and job.intercept
-    config = PreprocessingConfig(clip=None, whiten=whiten)
-    preprocessing = Preprocessing.fit(features.iloc[train], config, intercept, job.l2)
-    columns = preprocessing.transform(features)
-    block = TrainingBlock(
-        columns=columns[train],
-        holdout_columns=columns[holdout],
-        labels=None if y is None else y[train],
-        holdout_labels=None if y is None else y[holdout],
-        penalty=preprocessing.penalty,
-        preprocessing=preprocessing,
-    )
+    block = make_block(PartyTable(ids, features, y), PreprocessingConfig(clip=None, whiten=whiten), job)
     return PartyData(ids, block)
 
 

@@ -15,7 +15,7 @@ from common.config.job import JobConfig
 from common.config.process import ProcessConfig
 from common.data.block import load_party_data
 from common.data.model_file import load_model
-from common.localhost import free_addresses
+from common.localhost import free_addresses, process_settings
 from common.pb.v1.jobs_pb2 import JobStatus
 from common.roles import Role
 from coordinator.server import serve as serve_coordinator
@@ -56,11 +56,8 @@ def make_configs(folder: Path, **settings: Any) -> dict[Role, ProcessConfig]:
         if role is Role.GUEST:
             dataset["label"] = {"positive": "yes", "negative": "no"}
         configs[role] = ProcessConfig.model_validate(
-            {
-                "role": role,
-                "listen": addresses[role],
-                "peers": {other: address for other, address in addresses.items() if other is not role},
-                "state": folder / "state" / role,
+            process_settings(role, addresses, folder / "state")
+            | {
                 "datasets": {} if role is Role.COORDINATOR else {DATASET: dataset},
                 "policy": {"min_key_bits": 256},
                 "limits": {"peer_timeout": 10, "round_timeout": 60},

@@ -11,6 +11,7 @@ import yaml
 from sklearn.datasets import load_breast_cancer
 
 from common.errors import ConfigError
+from common.localhost import process_settings
 from common.roles import Role
 
 JOB = "demo"
@@ -116,12 +117,7 @@ def _write_shuffled(table: pd.DataFrame, path: Path, seed: int) -> None:
 
 
 def _process_yaml(files: DemoFiles, role: Role, addresses: dict[Role, str], key_bits: int) -> str:
-    config: dict[str, Any] = {
-        "role": str(role),
-        "listen": addresses[role],
-        "peers": {str(other): address for other, address in addresses.items() if other is not role},
-        "state": f"state/{role}",
-    }
+    config = process_settings(role, addresses)
     if role is not Role.COORDINATOR:
         dataset: dict[str, Any] = {"path": files.table(role).name, "id": "patient"}
         if role is Role.GUEST:

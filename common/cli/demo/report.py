@@ -1,37 +1,21 @@
 """What came of the demo, beside what a single organisation with all the columns would have got."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from scipy.linalg import block_diag
 from sklearn.linear_model import LogisticRegression
 
-from common.arrays import FloatVector
 from common.cli.demo.files import JOB, DemoFiles
 from common.cli.results import add_metrics, metrics_table
-from common.config.dataset import DatasetConfig
 from common.config.job import JobConfig
 from common.config.load import load_job, load_process_config
 from common.config.process import ProcessConfig
-from common.data.block import load_party_data
+from common.data.block import make_block
 from common.data.metrics import HoldoutMetrics, measure
 from common.data.model_file import PartyModel, load_model
-from common.errors import DataError
+from common.data.table import read_table
 from common.roles import PARTIES, Role
-from coordinator.plain import train_plain
-
-
-@dataclass(frozen=True, eq=False)
-class JoinedTable:
-    """The columns of both parties side by side: what nobody has in a real job."""
-
-    columns: FloatVector
-    holdout_columns: FloatVector
-    labels: FloatVector
-    holdout_labels: FloatVector
-    penalty: FloatVector
+from coordinator.plain import JoinedTable, join, train_plain
 
 
 def print_report(files: DemoFiles, console: Console) -> None:
@@ -82,25 +66,12 @@ def _weights(model: PartyModel) -> list[tuple[str, float]]:
 
 
 def _join(configs: dict[Role, ProcessConfig], job: JobConfig, *, whiten: bool) -> JoinedTable:
-    blocks = {}
+    blocks = []
     for role in PARTIES:
-        dataset = _with_whitening(configs[role].datasets[job.dataset], whiten)
-        blocks[role] = load_party_data(dataset, job, labelled=role is Role.GUEST).block
-    host, guest = blocks[Role.HOST], blocks[Role.GUEST]
-    if guest.labels is None or guest.holdout_labels is None:
-        raise DataError("the guest's table has no label")
-    return JoinedTable(
-        columns=np.hstack([host.columns, guest.columns]),
-        holdout_columns=np.hstack([host.holdout_columns, guest.holdout_columns]),
-        labels=guest.labels,
-        holdout_labels=guest.holdout_labels,
-        penalty=block_diag(host.penalty, guest.penalty),
-    )
-
-
-def _with_whitening(dataset: DatasetConfig, whiten: bool) -> DatasetConfig:
-    preprocessing = dataset.preprocessing.model_copy(update={"whiten": whiten})
-    return dataset.model_copy(update={"preprocessing": preprocessing})
+        dataset = configs[role].datasets[job.dataset]
+        preprocessing = dataset.preprocessing.model_copy(update={"whiten": whiten})
+        blocks.append(make_block(read_table(dataset), preprocessing, job))
+    return join(*blocks)
 
 
 def _scikit_learn(joined: JoinedTable, job: JobConfig) -> HoldoutMetrics:

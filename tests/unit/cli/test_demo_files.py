@@ -4,7 +4,6 @@ import io
 import socket
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
@@ -18,7 +17,7 @@ from common.errors import ConfigError, PeerError
 from common.localhost import LocalProcesses, free_addresses
 from common.protocol.messages import Result
 from common.roles import Role
-from coordinator.plain import train_plain
+from coordinator.plain import join, train_plain
 
 ADDRESSES = {Role.HOST: "127.0.0.1:1", Role.GUEST: "127.0.0.1:2", Role.COORDINATOR: "127.0.0.1:3"}
 
@@ -102,13 +101,9 @@ def test_the_report_has_each_partys_part_and_the_same_figures_for_the_same_model
     configs = {role: load_process_config(files.config(role), {}) for role in (Role.HOST, Role.GUEST)}
     tables = {role: config.datasets[DATASET] for role, config in configs.items()}
     data = {role: load_party_data(table, job, labelled=role is Role.GUEST) for role, table in tables.items()}
-    blocks = [data[role].block for role in configs]
-    penalty = np.zeros((31, 31))
-    penalty[:15, :15], penalty[15:, 15:] = blocks[0].penalty, blocks[1].penalty
-    labels = blocks[1].labels
-    assert labels is not None
-    plain = train_plain(job, np.hstack([block.columns for block in blocks]), labels, penalty)
-    scores = np.hstack([block.holdout_columns for block in blocks]) @ plain.coef
+    joined = join(data[Role.HOST].block, data[Role.GUEST].block)
+    plain = train_plain(job, joined.columns, joined.labels, joined.penalty)
+    scores = joined.holdout_columns @ plain.coef
     for role, coef in zip(configs, (plain.coef[:15], plain.coef[15:]), strict=True):
         result = Result(coef, plain.loss, 20, 20, "done", scores if role is Role.GUEST else None)
         path = configs[role].state / JOB / "model.json"

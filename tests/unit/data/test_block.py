@@ -99,7 +99,7 @@ def test_a_job_may_hold_nothing_out(path: Path) -> None:
 def test_the_label_must_be_where_the_role_says(path: Path) -> None:
     with pytest.raises(ConfigError, match="dataset 'd': the guest needs the labels"):
         load(path, labelled=True, dataset={"label": None})
-    with pytest.raises(ConfigError, match="dataset 'd': a host has no labels"):
+    with pytest.raises(ConfigError, match="dataset 'd': the host has no labels"):
         load(path, labelled=False, dataset={"label": {}, "exclude": []})
 
 
