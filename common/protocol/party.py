@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from common.arrays import FloatVector, Rows
 from common.config.job import JobConfig
 from common.data.block import PartyData
-from common.data.split import Batch, Batches
+from common.data.split import WHOLE_SET, Batch, Batches
 from common.errors import DataError, OutOfRangeError, ProtocolError
 from common.paillier.cipher import Product, make_cipher
 from common.paillier.fixed_point import encode, encode_wide
@@ -82,6 +82,9 @@ class PartyMachine(ABC):
         self._early: list[VectorPiece] = []
         self._finished = False
         self._residues_per_round = self._count_residues()
+        # The sizes of all rounds to come: what has no room in a slot must show before anything is trained.
+        for batch in (Batch(1), Batch(1, self._batches.count - 1), WHOLE_SET):
+            self._scale(self._batches.size(batch))
 
     @property
     def coef(self) -> FloatVector:
@@ -171,14 +174,21 @@ class PartyMachine(ABC):
                 yield from self._declare_void()
 
     def _keep_early(self, piece: VectorPiece) -> None:
-        """The peer has begun a round that this party has not heard of yet: at most the next one."""
-        if any((early.key, early.kind, early.offset) == (piece.key, piece.kind, piece.offset) for early in self._early):
+        """The peer has begun a round that this party has not heard of yet; only its newest is kept.
+
+        It may be several rounds ahead: a round that the peer declared void needed nothing of this party.
+        """
+        newest = max((early.key for early in self._early), default=piece.key)
+        if piece.key < newest:
             return
-        held = sum(len(early.ciphertexts) for early in self._early if early.key == piece.key)
+        self._early = [early for early in self._early if early.key == piece.key]
+        if any((early.kind, early.offset) == (piece.kind, piece.offset) for early in self._early):
+            return
         # At most one ciphertext a sample in each of two vectors, and the sum of squares.
-        if piece.key.round > self._key.round + 1 or held + len(piece.ciphertexts) > 2 * self._n_train + 1:
-            raise ProtocolError(f"the {self.peer} is too far ahead, at round {piece.key.round}")
-        self._early = [early for early in self._early if early.key >= piece.key] + [piece]
+        held = sum(len(early.ciphertexts) for early in self._early)
+        if held + len(piece.ciphertexts) > 2 * self._n_train + 1:
+            raise ProtocolError(f"the {self.peer} has sent more ciphertexts for round {piece.key.round} than it has")
+        self._early.append(piece)
 
     def _receive(self, piece: VectorPiece) -> Iterator[Envelope]:
         incoming = self._incoming.get(piece.kind)

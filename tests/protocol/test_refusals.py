@@ -9,7 +9,7 @@ import pytest
 
 from common.config.job import JobConfig, Sgd, Sqn
 from common.data.split import Batch
-from common.errors import DataError, ProtocolError
+from common.errors import ConfigError, DataError, ProtocolError
 from common.paillier.keys import PrivateKey
 from common.protocol.messages import (
     BeginRound,
@@ -180,21 +180,25 @@ def early_piece(round_number: int, count: int, key: PrivateKey, offset: int = 0)
     return VectorPiece(RoundKey(round_number, 1), Kind.SCORES, offset, 10**6, ciphertexts)
 
 
-def test_a_peer_may_be_one_round_ahead_and_no_more(private_key: PrivateKey) -> None:
-    guest = GuestMachine(JOB, make_tables(JOB).guest, private_key.public_key)
-    assert list(guest.handle(Role.HOST, early_piece(1, 1, private_key))) == []
-    with pytest.raises(ProtocolError, match="too far ahead, at round 2"):
-        list(guest.handle(Role.HOST, early_piece(2, 1, private_key)))
-
-
 def test_what_is_kept_for_a_round_to_come_is_bounded(private_key: PrivateKey) -> None:
-    """2 n + 1 ciphertexts, the most an honest host has under way, whatever it claims to be sending."""
+    """2 n + 1 ciphertexts of the newest round, the most an honest host has under way, whatever it claims."""
     guest = GuestMachine(JOB, make_tables(JOB).guest, private_key.public_key)
-    n_train = 96
-    assert list(guest.handle(Role.HOST, early_piece(1, 2 * n_train + 1, private_key))) == []
-    assert list(guest.handle(Role.HOST, early_piece(1, 2 * n_train + 1, private_key))) == []  # sent again
-    with pytest.raises(ProtocolError, match="too far ahead"):
-        list(guest.handle(Role.HOST, early_piece(1, 1, private_key, offset=2 * n_train + 1)))
+    most = 2 * 96 + 1
+    for round_number in (1, 5, 3, 6, 2):
+        piece = early_piece(round_number, most, private_key)
+        assert list(guest.handle(Role.HOST, piece)) == []
+        assert list(guest.handle(Role.HOST, piece)) == []  # sent again
+    with pytest.raises(ProtocolError, match="more ciphertexts for round 6 than it has"):
+        list(guest.handle(Role.HOST, early_piece(6, 1, private_key, offset=most)))
+
+
+def test_slots_that_have_no_room_in_some_round_are_refused_before_the_first(private_key: PrivateKey) -> None:
+    """Eight slots fit batches of 64 out of 137 rows, but not all rows, which the last evaluation asks for."""
+    job = JobConfig(
+        name="slots", dataset="made", algorithm=Sgd(), batch=64, slots=8, key_bits=1024, holdout=0.0, epochs=1
+    )
+    with pytest.raises(ConfigError, match="room for 7 slots"):
+        make_machines(job, make_tables(job, n_rows=137), private_key)
 
 
 @pytest.mark.parametrize(
