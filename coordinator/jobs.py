@@ -9,9 +9,11 @@ from typing import Any
 from common.config.job import JobConfig
 from common.config.process import ProcessConfig
 from common.errors import PeerError, ProtocolError, TrilateralError
+from common.jobs.folder import JobFolder
 from common.jobs.history import History
 from common.jobs.process_jobs import ProcessJobs
 from common.jobs.runner import MachineRunner
+from common.jobs.states import ENDED
 from common.paillier.keys import generate_private_key
 from common.pb.v1.jobs_pb2 import (
     JOB_STATE_FAILED,
@@ -28,8 +30,6 @@ from common.rpc.errors import NameTakenError, UnknownJobError
 from coordinator.machine import CoordinatorMachine
 
 log = logging.getLogger(__name__)
-
-ENDED = (JOB_STATE_FINISHED, JOB_STATE_FAILED, JOB_STATE_STOPPED)
 
 
 class Job:
@@ -143,8 +143,8 @@ class CoordinatorJobs(ProcessJobs):
             NameTakenError: the job's name is in use.
             TrilateralError: a party refuses the job or does not answer.
         """
-        folder = self.config.state / config.name
-        if config.name in self._running or (folder / "history.jsonl").exists():
+        folder = JobFolder(self.config.state, config.name)
+        if config.name in self._running or folder.history.exists():
             raise NameTakenError(f"the coordinator already has a job named {config.name}: choose another name")
         job = self._jobs[config.name] = Job(config)
         history = History(folder)

@@ -1,1 +1,1 @@
-"""The guest party: features and labels."""
+"""The guest: features and labels."""

@@ -1,4 +1,4 @@
-"""The guest party's state machine: B of the paper, who has features and the labels."""
+"""The guest's state machine: B of the paper, who has features and the labels."""
 
 from collections.abc import Iterator
 from secrets import token_bytes

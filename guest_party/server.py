@@ -1,4 +1,4 @@
-"""The guest party's process."""
+"""The guest's process."""
 
 import asyncio
 from collections.abc import Callable

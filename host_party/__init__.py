@@ -1,1 +1,1 @@
-"""The host party: features."""
+"""The host: features."""

@@ -1,4 +1,4 @@
-"""The host party's state machine: A of the paper, who has features only."""
+"""The host's state machine: A of the paper, who has features only."""
 
 from collections.abc import Iterator, Sequence
 from secrets import token_bytes

@@ -1,4 +1,4 @@
-"""The host party's process."""
+"""The host's process."""
 
 import asyncio
 from collections.abc import Callable

@@ -5,10 +5,11 @@ import asyncio
 from rich.console import Console
 
 from common.cli.client import JobClient
-from common.cli.progress import ENDED, progress_view
+from common.cli.progress import progress_view
 from common.config.job import JobConfig
 from common.config.process import ProcessConfig
 from common.errors import PeerError, TrilateralError
+from common.jobs.states import ENDED
 from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_STOPPED, JobStatus
 
 

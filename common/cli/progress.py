@@ -8,6 +8,7 @@ from typing import Protocol, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from common.jobs.states import ENDED
 from common.pb.v1.jobs_pb2 import (
     JOB_STATE_FAILED,
     JOB_STATE_FINISHED,
@@ -25,7 +26,6 @@ STATE_NAMES = {
     JOB_STATE_FAILED: "failed",
     JOB_STATE_STOPPED: "stopped",
 }
-ENDED = (JOB_STATE_FINISHED, JOB_STATE_FAILED, JOB_STATE_STOPPED)
 LINE_SECONDS = 1.0
 """The least time between two plain lines that only tell a round."""
 

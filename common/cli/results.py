@@ -6,6 +6,7 @@ from rich.table import Table
 from common.config.process import ProcessConfig
 from common.data.metrics import HoldoutMetrics
 from common.data.model_file import load_model
+from common.jobs.folder import JobFolder
 
 
 def print_model(config: ProcessConfig, job: str, console: Console) -> None:
@@ -14,7 +15,7 @@ def print_model(config: ProcessConfig, job: str, console: Console) -> None:
     Raises:
         DataError: the state folder has no such model.
     """
-    path = config.state / job / "model.json"
+    path = JobFolder(config.state, job).model
     model = load_model(path)
     console.print(f"the {config.role}'s part of the model: {path}", markup=False, highlight=False, soft_wrap=True)
     if model.metrics is not None:

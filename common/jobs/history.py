@@ -5,9 +5,9 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
+from common.jobs.folder import JobFolder
 from common.protocol.messages import BeginRound, FinishJob, Kind, RoundKey, RoundReport
 
 
@@ -57,19 +57,19 @@ class Traffic:
 
 
 class History:
-    """The file ``history.jsonl`` in a job's folder. Until the job has finished it is ``history.jsonl.partial``.
+    """The history file in a job's folder, which has another name until the job has finished.
 
     A party learns the loss of a round with the next one, so that is when it writes the round's line.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: JobFolder) -> None:
         self.stopwatch = Stopwatch()
         self.sent = Traffic()
         self.received = Traffic()
-        self._path = folder / "history.jsonl"
-        self._partial = folder / "history.jsonl.partial"
+        self._path = folder.history
+        self._partial = folder.unfinished_history
         self._round: BeginRound | None = None
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._partial.unlink(missing_ok=True)
         self._partial.touch(mode=0o600)
 

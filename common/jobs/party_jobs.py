@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Protocol
 
 from common.config.dataset import DatasetConfig
@@ -12,6 +11,7 @@ from common.config.process import ProcessConfig
 from common.data.block import PartyData, load_party_data
 from common.data.model_file import PartyModel, save_model
 from common.errors import BadKeyError, ConfigError, DataError, PolicyError
+from common.jobs.folder import JobFolder
 from common.jobs.history import History
 from common.jobs.process_jobs import ProcessJobs
 from common.jobs.runner import MachineRunner, without_lock
@@ -20,7 +20,7 @@ from common.protocol.messages import Machine, Message, OpenJob, Result
 from common.protocol.phases import Phase
 from common.roles import Role
 from common.rpc.channel import Peer
-from common.rpc.errors import NameTakenError, title
+from common.rpc.errors import NameTakenError
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,8 @@ class PartyJobs(ProcessJobs):
         dataset = self._check_policy(job)
         public_key = await asyncio.to_thread(without_lock, self._check_key, offer)
         self._opened[job.name] = offer
-        history = History(self._folder(job))
+        folder = self._folder(job)
+        history = History(folder)
         data: PartyData | None = None
 
         async def begin() -> Machine:
@@ -78,7 +79,7 @@ class PartyJobs(ProcessJobs):
         async def observe(message: Message) -> None:
             if isinstance(message, Result) and data is not None:
                 model = await runner.in_thread(PartyModel.of, self.role, job, data, dataset, message)
-                await runner.in_thread(save_model, self._folder(job) / "model.json", model)
+                await runner.in_thread(save_model, folder.model, model)
                 log.info("job %s: model written after %d rounds, loss %.6f", job.name, message.rounds, message.loss)
 
         runner = MachineRunner(self.role, job, self._peers, limits=self.config.limits, history=history, observe=observe)
@@ -86,17 +87,17 @@ class PartyJobs(ProcessJobs):
         self._launch(job.name, runner, begin)
 
     def _check_policy(self, job: JobConfig) -> DatasetConfig:
-        if job.name in self._running or (self._folder(job) / "model.json").exists():
-            raise NameTakenError(f"{title(self.role)} already has a job named {job.name}: choose another name")
+        if job.name in self._running or self._folder(job).model.exists():
+            raise NameTakenError(f"the {self.role} already has a job named {job.name}: choose another name")
         dataset = self.config.datasets.get(job.dataset)
         if dataset is None:
             raise PolicyError(
-                f"{title(self.role)} has no dataset named {job.dataset}: name one of its configuration in the job,"
+                f"the {self.role} has no dataset named {job.dataset}: name one of its configuration in the job,"
                 " or add it there"
             )
         if self.role is Role.HOST and job.holdout > 0 and not self.config.policy.share_holdout_scores:
             raise PolicyError(
-                "the host party does not share scores of hold-out rows: set `holdout: 0` in the job,"
+                "the host does not share scores of hold-out rows: set `holdout: 0` in the job,"
                 " or permit it with `policy.share_holdout_scores` in the host's configuration"
             )
         return dataset
@@ -105,7 +106,7 @@ class PartyJobs(ProcessJobs):
         try:
             public_key = check_public_key(offer.modulus, self.config.policy.min_key_bits)
         except BadKeyError as error:
-            raise BadKeyError(f"{title(self.role)}: {error}") from error
+            raise BadKeyError(f"the {self.role}: {error}") from error
         if public_key.bits != offer.job.key_bits:
             raise BadKeyError(f"the public key has {public_key.bits} bits where the job says {offer.job.key_bits}")
         return public_key
@@ -114,7 +115,7 @@ class PartyJobs(ProcessJobs):
         try:
             return load_party_data(dataset, job, labelled=self.role is Role.GUEST)
         except (ConfigError, DataError) as error:
-            raise type(error)(f"{title(self.role)}: {error}") from error
+            raise type(error)(f"the {self.role}: {error}") from error
 
-    def _folder(self, job: JobConfig) -> Path:
-        return self.config.state / job.name
+    def _folder(self, job: JobConfig) -> JobFolder:
+        return JobFolder(self.config.state, job.name)

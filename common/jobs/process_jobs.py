@@ -13,7 +13,7 @@ from common.protocol.messages import Failed, Machine, Message
 from common.roles import Role
 from common.rpc.access import Context, calling_role
 from common.rpc.codec import decode
-from common.rpc.errors import UnknownJobError, public_error, title
+from common.rpc.errors import UnknownJobError, public_error
 
 log = logging.getLogger(__name__)
 
@@ -43,14 +43,14 @@ class ProcessJobs:
         if job in self._running:
             await self._running[job].deliver(sender, message, n_bytes)
         elif job not in self._ended:
-            raise UnknownJobError(f"{title(self.role)} does not know the job {job}")
+            raise UnknownJobError(f"the {self.role} does not know the job {job}")
         elif (error := self._ended[job]) is not None and not isinstance(message, Failed):
-            raise PeerError(f"{title(self.role)} has ended the job: {error}")
+            raise PeerError(f"the {self.role} has ended the job: {error}")
 
     async def close(self) -> None:
         """End every job, since the process stops."""
         for runner in self._running.values():
-            runner.fail(PeerError(f"{title(self.role)} was stopped"))
+            runner.fail(PeerError(f"the {self.role} was stopped"))
         if self._tasks:
             await asyncio.wait(self._tasks)
 

@@ -34,7 +34,7 @@ from common.protocol.messages import (
 )
 from common.roles import Role
 from common.rpc.channel import Peer
-from common.rpc.errors import public_error, title
+from common.rpc.errors import public_error
 from common.rpc.links import Link, OnWait
 
 log = logging.getLogger(__name__)
@@ -213,7 +213,7 @@ class MachineRunner:
     def _timed_out(self) -> RoundTimedOut:
         if self._role is not Role.COORDINATOR:
             patience = PARTY_PATIENCE * self._limits.round_timeout
-            raise PeerError(f"{title(self._role)} has heard nothing of the job for {patience:g} s")
+            raise PeerError(f"the {self._role} has heard nothing of the job for {patience:g} s")
         if self._asked is None:
             raise PeerError(f"the parties were not ready, or not finished, within {self._limits.round_timeout:g} s")
         log.warning("job %s: round %d timed out", self._job.name, self._asked.round)

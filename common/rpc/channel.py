@@ -8,7 +8,6 @@ import grpc
 
 from common.config.process import ProcessConfig
 from common.roles import Role
-from common.rpc.errors import title
 
 MOST_MESSAGE_BYTES = 4 * 1024 * 1024
 """The codec's chunks of 1 MiB stay far below it; a larger message is refused unread."""
@@ -48,7 +47,7 @@ class Peer:
     channel: grpc.aio.Channel
 
     def __str__(self) -> str:
-        return f"{title(self.role)} at {self.address}"
+        return f"the {self.role} at {self.address}"
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
 """Messages of the protocol to requests of the wire contract, and back.
 
-`TABLE` says which method carries which message. What comes in is a stranger's: sizes are
+`ROUTES` says which method carries which message. What comes in is a stranger's: sizes are
 checked before anything is allocated by them, and numbers before they are used.
 """
 
@@ -50,7 +50,7 @@ MOST_REASON = 4000
 
 
 @dataclass(frozen=True)
-class Row:
+class Route:
     """One method of the contract and the message that it carries."""
 
     service: str
@@ -73,15 +73,15 @@ def width_of(job: JobConfig) -> int:
     return 2 * -(-job.key_bits // 8)
 
 
-def row_for(sender: Role, receiver: Role, message: Message) -> Row:
+def route_for(sender: Role, receiver: Role, message: Message) -> Route:
     """The method by which a message travels from one role to another."""
     service = "PartyService" if sender is Role.COORDINATOR else f"{receiver.value.capitalize()}Service"
     return _BY_MESSAGE[service, type(message)]
 
 
-def encode(job: str, message: Message, row: Row) -> Request:
+def encode(job: str, message: Message, route: Route) -> Request:
     """A message that travels whole."""
-    return row.request(job=job, **row.pack(message))
+    return route.request(job=job, **route.pack(message))
 
 
 def encode_piece(job: str, piece: VectorPiece, width: int) -> Iterator[rounds_pb2.SendVectorRequest]:
@@ -260,16 +260,16 @@ _MODULES = {
 }
 
 
-def _row(
+def _route(
     service: str,
     method: str,
     message: type[Message],
     pack: Callable[[Any], dict[str, Any]],
     unpack: Callable[[Any], Message],
-) -> Row:
+) -> Route:
     """By the contract's naming, a method `X` has an `XRequest` and an `XResponse`; vectors share theirs."""
     module = rounds_pb2 if message is VectorPiece else _MODULES[service]
-    return Row(
+    return Route(
         service,
         method,
         message,
@@ -280,52 +280,52 @@ def _row(
     )
 
 
-TABLE = (
-    _row("PartyService", "OpenJob", OpenJob, _pack_open, _unpack_open),
-    _row("PartyService", "BeginRound", BeginRound, _pack_begin, _unpack_begin),
-    _row("PartyService", "FinishJob", FinishJob, _pack_finish, _unpack_finish),
-    _row("PartyService", "FailJob", Failed, _pack_failed, _unpack_failed),
-    _row(
+ROUTES = (
+    _route("PartyService", "OpenJob", OpenJob, _pack_open, _unpack_open),
+    _route("PartyService", "BeginRound", BeginRound, _pack_begin, _unpack_begin),
+    _route("PartyService", "FinishJob", FinishJob, _pack_finish, _unpack_finish),
+    _route("PartyService", "FailJob", Failed, _pack_failed, _unpack_failed),
+    _route(
         "HostService",
         "ChallengeIds",
         IdChallenge,
         lambda message: {"nonce": message.nonce, "n_rows": message.n_rows},
         lambda request: IdChallenge(_short(request.nonce, "nonce"), request.n_rows),
     ),
-    _row(
+    _route(
         "HostService",
         "ConfirmIds",
         IdConfirmation,
         lambda message: {"digest": message.digest},
         lambda request: IdConfirmation(_short(request.digest, "digest")),
     ),
-    _row("HostService", "SendVector", VectorPiece, _pack_piece, _unpack_piece),
-    _row(
+    _route("HostService", "SendVector", VectorPiece, _pack_piece, _unpack_piece),
+    _route(
         "GuestService",
         "ProveIds",
         IdProof,
         lambda message: {"nonce": message.nonce, "digest": message.digest},
         lambda request: IdProof(_short(request.nonce, "nonce"), _short(request.digest, "digest")),
     ),
-    _row("GuestService", "SendVector", VectorPiece, _pack_piece, _unpack_piece),
-    _row("GuestService", "SendHoldoutScores", HoldoutScores, _pack_holdout, _unpack_holdout),
-    _row(
+    _route("GuestService", "SendVector", VectorPiece, _pack_piece, _unpack_piece),
+    _route("GuestService", "SendHoldoutScores", HoldoutScores, _pack_holdout, _unpack_holdout),
+    _route(
         "CoordinatorService",
         "ReportReady",
         Ready,
         lambda message: {"n_train": message.n_train, "n_columns": message.n_columns},
         lambda request: Ready(request.n_train, request.n_columns),
     ),
-    _row("CoordinatorService", "SendVector", VectorPiece, _pack_piece, _unpack_piece),
-    _row(
+    _route("CoordinatorService", "SendVector", VectorPiece, _pack_piece, _unpack_piece),
+    _route(
         "CoordinatorService",
         "ReportOutOfRange",
         OutOfRange,
         lambda message: {"key": _pack_key(message.key)},
         lambda request: OutOfRange(_unpack_key(request.key)),
     ),
-    _row("CoordinatorService", "ReportFinished", Finished, lambda message: {}, lambda request: Finished()),
-    _row("CoordinatorService", "ReportFailure", Failed, _pack_failed, _unpack_failed),
+    _route("CoordinatorService", "ReportFinished", Finished, lambda message: {}, lambda request: Finished()),
+    _route("CoordinatorService", "ReportFailure", Failed, _pack_failed, _unpack_failed),
 )
-_BY_MESSAGE = {(row.service, row.message): row for row in TABLE}
-_BY_REQUEST = {row.request: row for row in TABLE}
+_BY_MESSAGE = {(route.service, route.message): route for route in ROUTES}
+_BY_REQUEST = {route.request: route for route in ROUTES}

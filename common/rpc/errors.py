@@ -74,16 +74,11 @@ grpc.aio makes of a write that fails because the call has ended; the status with
 UNANSWERED = TRY_AGAIN | {grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
-def title(role: Role) -> str:
-    """How texts for people call a role."""
-    return "the coordinator" if role is Role.COORDINATOR else f"the {role} party"
-
-
 def public_error(error: BaseException, role: Role) -> TrilateralError:
     """The error itself if its text is public; otherwise one that points to this process's log."""
     if isinstance(error, TrilateralError):
         return error
-    return InternalError(f"internal error; see the log of {title(role)}")
+    return InternalError(f"internal error; see the log of the {role}")
 
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception, role: Role) -> NoReturn:

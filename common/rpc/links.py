@@ -22,7 +22,7 @@ from common.protocol.messages import Kind, Message, RoundKey, VectorPiece
 from common.roles import Role
 from common.rpc.access import call_metadata
 from common.rpc.channel import Peer
-from common.rpc.codec import encode, encode_piece, row_for, width_of
+from common.rpc.codec import encode, encode_piece, route_for, width_of
 from common.rpc.errors import TRY_AGAIN, UNANSWERED, UnknownJobError, from_rpc_error, raised_by_peer
 
 log = logging.getLogger(__name__)
@@ -84,11 +84,13 @@ class Link:
         Raises:
             TrilateralError: the peer does not answer, or refuses it.
         """
-        row = row_for(self._sender, self._peer.role, message)
+        route = route_for(self._sender, self._peer.role, message)
         method = self._peer.channel.unary_unary(
-            row.path, request_serializer=row.request.SerializeToString, response_deserializer=row.response.FromString
+            route.path,
+            request_serializer=route.request.SerializeToString,
+            response_deserializer=route.response.FromString,
         )
-        request, seconds = encode(self._job.name, message, row), self._limits.peer_timeout
+        request, seconds = encode(self._job.name, message, route), self._limits.peer_timeout
 
         async def attempt() -> None:
             await method(request, timeout=seconds, metadata=call_metadata(self._sender))
@@ -130,9 +132,11 @@ class Link:
 
     async def _send_vector(self, piece: VectorPiece) -> None:
         """The piece and those of the same vector that follow; they are kept until all are acknowledged."""
-        row = row_for(self._sender, self._peer.role, piece)
+        route = route_for(self._sender, self._peer.role, piece)
         method = self._peer.channel.stream_unary(
-            row.path, request_serializer=row.request.SerializeToString, response_deserializer=row.response.FromString
+            route.path,
+            request_serializer=route.request.SerializeToString,
+            response_deserializer=route.response.FromString,
         )
         seconds = self._limits.round_timeout
         requests = self._encode(piece)

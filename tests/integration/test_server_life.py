@@ -97,8 +97,8 @@ async def test_a_job_that_is_refused_says_why_and_hinders_no_other(configs: Conf
     )
     job = QUICK.model_copy(update={"holdout": 0.0})
     refusals: dict[str, dict[str, Any]] = {
-        "the host party has no dataset named other": {"dataset": "other"},
-        "the guest party: the public key has 256 bits": {"key_bits": 256},
+        "the host has no dataset named other": {"dataset": "other"},
+        "the guest: the public key has 256 bits": {"key_bits": 256},
         "set `holdout: 0` in the job": {"holdout": 0.2},
     }
     async with serving(configs) as client:
@@ -117,7 +117,7 @@ async def test_a_party_that_kept_a_model_refuses_its_name_after_the_coordinator_
     async with serving(configs) as client:
         await train_over_localhost(client, QUICK)
         (configs[Role.COORDINATOR].state / "quick" / "history.jsonl").unlink()
-        with pytest.raises(NameTakenError, match="the host party already has a job named quick"):
+        with pytest.raises(NameTakenError, match="the host already has a job named quick"):
             await client.start(QUICK)
 
 
@@ -128,7 +128,7 @@ async def test_a_table_that_cannot_be_used_fails_the_job_in_the_words_of_its_own
     async with serving(configs) as client:
         status = await train_over_localhost(client, QUICK)
         assert status.state == JOB_STATE_FAILED
-        assert status.detail.startswith("the guest party: column 'label'")
+        assert status.detail.startswith("the guest: column 'label'")
 
 
 async def test_parties_without_the_same_ids_are_told_and_nobody_else_learns_one(
@@ -152,7 +152,7 @@ async def test_the_coordinator_waits_for_a_party_that_is_late_and_says_so(config
         while "quick" not in [status.job for status in await client.statuses()]:
             await asyncio.sleep(0.01)
         waiting = await until(client, "quick", lambda status: "waiting" in status.detail)
-        assert f"waiting for the host party at {configs[Role.HOST].listen}" in waiting.detail
+        assert f"waiting for the host at {configs[Role.HOST].listen}" in waiting.detail
         await stack.enter_async_context(serving({Role.HOST: configs[Role.HOST]}))
         assert (await training).state == JOB_STATE_FINISHED
 
@@ -175,7 +175,7 @@ async def test_a_party_that_is_stopped_ends_its_jobs_and_the_others_live_on(conf
             await client.start(ENDLESS)
             await until(client, "endless", is_training)
         status = await until(client, "endless", lambda status: status.state == JOB_STATE_FAILED)
-        assert status.detail == "the guest party was stopped"
+        assert status.detail == "the guest was stopped"
 
 
 async def test_whoever_watches_gets_every_note_once_and_the_end(configs: Configs) -> None:
@@ -224,7 +224,7 @@ async def test_a_signal_stops_a_server_cleanly_in_the_middle_of_a_job(
             await until(client, "endless", is_training)
             process.send_signal(number)
             status = await until(client, "endless", lambda status: status.state == JOB_STATE_FAILED)
-            assert status.detail == "the guest party was stopped"
+            assert status.detail == "the guest was stopped"
             assert await asyncio.to_thread(process.wait, 15) == 0
     finally:
         process.kill()

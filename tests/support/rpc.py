@@ -11,7 +11,7 @@ import grpc
 from common.protocol.messages import Message
 from common.roles import Role
 from common.rpc.channel import Peer, open_channel
-from common.rpc.codec import PACKAGE, TABLE, decode
+from common.rpc.codec import PACKAGE, ROUTES, decode
 from common.rpc.server import bind, new_server
 
 Reaction = Callable[[Message, Any], Awaitable[None]]
@@ -41,9 +41,9 @@ class Recorder:
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         services: dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]] = {}
-        for row in TABLE:
-            methods = services.setdefault(f"{PACKAGE}.{row.service}", {})
-            methods[row.method] = self._handler(row.method, row.request, row.response)
+        for route in ROUTES:
+            methods = services.setdefault(f"{PACKAGE}.{route.service}", {})
+            methods[route.method] = self._handler(route.method, route.request, route.response)
         return [grpc.method_handlers_generic_handler(service, methods) for service, methods in services.items()]
 
     def _handler(self, method: str, request: Any, response: Any) -> "grpc.RpcMethodHandler[Any, Any]":

@@ -15,6 +15,7 @@ from common.config.job import JobConfig
 from common.config.process import ProcessConfig
 from common.data.block import load_party_data
 from common.data.model_file import load_model
+from common.jobs.folder import JobFolder
 from common.localhost import free_addresses, process_settings
 from common.pb.v1.jobs_pb2 import JobStatus
 from common.roles import Role
@@ -104,5 +105,5 @@ def load_tables(configs: dict[Role, ProcessConfig], job: JobConfig) -> Tables:
 
 
 def trained_coef(configs: dict[Role, ProcessConfig], job: JobConfig) -> FloatVector:
-    models = [load_model(configs[role].state / job.name / "model.json") for role in (Role.HOST, Role.GUEST)]
+    models = [load_model(JobFolder(configs[role].state, job.name).model) for role in (Role.HOST, Role.GUEST)]
     return np.concatenate([model.training_weights for model in models])

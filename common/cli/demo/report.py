@@ -14,6 +14,7 @@ from common.data.block import make_block
 from common.data.metrics import HoldoutMetrics, measure
 from common.data.model_file import PartyModel, load_model
 from common.data.table import read_table
+from common.jobs.folder import JobFolder
 from common.roles import PARTIES, Role
 from coordinator.plain import JoinedTable, join, train_plain
 
@@ -22,7 +23,7 @@ def print_report(files: DemoFiles, console: Console) -> None:
     """Print each party's part of the model, then the figures of three ways to the same model."""
     job = load_job(files.job)
     configs = {role: load_process_config(files.config(role), {}) for role in PARTIES}
-    models = {role: load_model(configs[role].state / JOB / "model.json") for role in PARTIES}
+    models = {role: load_model(JobFolder(configs[role].state, JOB).model) for role in PARTIES}
     _print_parts(models, console)
 
     joined = _join(configs, job, whiten=True)

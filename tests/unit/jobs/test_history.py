@@ -8,10 +8,16 @@ import numpy as np
 import pytest
 
 from common.data.split import Batch
+from common.jobs.folder import JobFolder
 from common.jobs.history import History, Stopwatch, Traffic
 from common.protocol.messages import BeginRound, FinishJob, Kind, RoundKey, RoundReport
 
 STEP = np.zeros(2)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> JobFolder:
+    return JobFolder(tmp_path / "state", "credit")
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -22,8 +28,8 @@ def begin(round_number: int, attempt: int = 1, loss: float | None = None, index:
     return BeginRound(RoundKey(round_number, attempt), STEP, Batch(1, index), gradient=True, loss=loss)
 
 
-def test_a_party_learns_the_loss_of_a_round_with_the_next(tmp_path: Path) -> None:
-    history = History(tmp_path / "credit")
+def test_a_party_learns_the_loss_of_a_round_with_the_next(folder: JobFolder) -> None:
+    history = History(folder)
     history.sent.count(RoundKey(1, 1), Kind.SCORES, 1040, 2)
     history.sent.count(RoundKey(1, 1), Kind.SCORES, 1040, 2)
     history.received.count(RoundKey(2, 1), Kind.RESIDUAL, 520, 1)  # early: it belongs to the next round
@@ -34,7 +40,7 @@ def test_a_party_learns_the_loss_of_a_round_with_the_next(tmp_path: Path) -> Non
     history.begin_round(begin(2, loss=0.6, index=1))
     history.finish(FinishJob(3, STEP, 0.4, 1, "converged", round_loss=0.5))
     history.complete()
-    first, second = lines(tmp_path / "credit" / "history.jsonl")
+    first, second = lines(folder.history)
     seconds = first.pop("seconds")
     assert set(seconds) == {"all", "encrypt"}
     assert first == {
@@ -51,33 +57,32 @@ def test_a_party_learns_the_loss_of_a_round_with_the_next(tmp_path: Path) -> Non
     assert set(second["seconds"]) == {"all"}
 
 
-def test_an_overtaken_attempt_has_a_line_without_a_loss(tmp_path: Path) -> None:
-    history = History(tmp_path)
+def test_an_overtaken_attempt_has_a_line_without_a_loss(folder: JobFolder) -> None:
+    history = History(folder)
     history.begin_round(begin(1))
     history.begin_round(begin(1, attempt=2, loss=0.7))
     history.begin_round(begin(2, loss=0.6))
-    losses = [(line["attempt"], line["loss"]) for line in lines(tmp_path / "history.jsonl.partial")]
+    losses = [(line["attempt"], line["loss"]) for line in lines(folder.unfinished_history)]
     assert losses == [(1, None), (2, 0.6)]
 
 
-def test_the_coordinator_writes_what_its_reports_say(tmp_path: Path) -> None:
-    history = History(tmp_path)
+def test_the_coordinator_writes_what_its_reports_say(folder: JobFolder) -> None:
+    history = History(folder)
     history.report(RoundReport(RoundKey(3, 2), 2, 4, 5, 0.25, evaluation=False, note=None))
     history.complete()
-    (line,) = lines(tmp_path / "history.jsonl")
+    (line,) = lines(folder.history)
     assert [line[name] for name in ("round", "attempt", "epoch", "batch", "loss")] == [3, 2, 2, 4, 0.25]
 
 
-def test_the_file_is_for_its_owner_and_has_its_name_at_the_end(tmp_path: Path) -> None:
-    folder = tmp_path / "credit"
+def test_the_file_is_for_its_owner_and_has_its_name_at_the_end(folder: JobFolder) -> None:
     History(folder).begin_round(begin(1))
     history = History(folder)  # a second job of the name, after the first has failed
-    assert [path.name for path in folder.iterdir()] == ["history.jsonl.partial"]
+    assert [path.name for path in folder.path.iterdir()] == ["history.jsonl.partial"]
     history.complete()
-    (path,) = folder.iterdir()
+    (path,) = folder.path.iterdir()
     assert path.name == "history.jsonl"
     assert path.stat().st_mode & 0o777 == 0o600
-    assert folder.stat().st_mode & 0o777 == 0o700
+    assert folder.path.stat().st_mode & 0o777 == 0o700
 
 
 def test_old_rounds_are_forgotten_and_later_ones_kept() -> None:

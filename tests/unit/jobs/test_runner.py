@@ -20,6 +20,7 @@ from common.config.process import Limits
 from common.data.split import Batch
 from common.errors import DataError, PeerError, TrilateralError
 from common.jobs import runner as runner_module
+from common.jobs.folder import JobFolder
 from common.jobs.history import History
 from common.jobs.runner import MachineRunner
 from common.protocol.messages import (
@@ -99,7 +100,7 @@ class Setup:
         async def begin() -> Machine:
             return machines.pop()
 
-        self.history = History(self._folder)
+        self.history = History(JobFolder(self._folder, JOB.name))
         self.runner = MachineRunner(
             self.role, JOB, peers, limits=Limits(**limits), history=self.history, observe=observe
         )
@@ -342,7 +343,7 @@ async def test_a_bug_is_told_as_no_more_than_that(party: Setup, caplog: pytest.L
         await party.runner.deliver(Role.COORDINATOR, begin(1))
         with pytest.raises(TrilateralError):
             await asyncio.wait_for(running, 10)
-    assert party.peers[Role.COORDINATOR].messages == [Failed("internal error; see the log of the host party")]
+    assert party.peers[Role.COORDINATOR].messages == [Failed("internal error; see the log of the host")]
     assert "4711" in caplog.text
 
 
@@ -451,7 +452,7 @@ async def test_a_silent_party_is_asked_the_same_again_which_shows_that_it_has_lo
     machine = FakeMachine(handle)
     running = await leader.start(machine, peer_timeout=0.05)
     await leader.runner.deliver(Role.HOST, Ready(10, 2))
-    with pytest.raises(PeerError, match=r"the guest party at .* has lost the job"):
+    with pytest.raises(PeerError, match=r"the guest at .* has lost the job"):
         await asyncio.wait_for(running, 10)
     assert [message.key for message in guest.messages[:2] if isinstance(message, BeginRound)] == [RoundKey(1, 1)] * 2
     assert len(machine.given) == 1
@@ -465,5 +466,5 @@ async def test_parties_that_are_never_ready_end_the_job(leader: Setup) -> None:
 
 async def test_a_party_that_hears_nothing_gives_the_job_up(party: Setup) -> None:
     running = await party.start(FakeMachine(), round_timeout=0.05)
-    with pytest.raises(PeerError, match=r"the host party has heard nothing of the job for 0\.1 s"):
+    with pytest.raises(PeerError, match=r"the host has heard nothing of the job for 0\.1 s"):
         await asyncio.wait_for(running, 10)

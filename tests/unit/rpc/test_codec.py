@@ -34,7 +34,7 @@ from common.protocol.messages import (
 )
 from common.roles import Role
 from common.rpc import codec
-from common.rpc.codec import TABLE, decode, encode, encode_piece, parse_job, row_for
+from common.rpc.codec import ROUTES, decode, encode, encode_piece, parse_job, route_for
 
 JOB = JobConfig(name="credit", dataset="credit")
 
@@ -96,12 +96,14 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE if row.message is not VectorPiece], ids=lambda row: row.path)
+@pytest.mark.parametrize(
+    "route", [route for route in ROUTES if route.message is not VectorPiece], ids=lambda route: route.path
+)
 @given(data=st.data())
-def test_every_message_survives_the_wire(row: codec.Row, data: st.DataObject) -> None:
-    message = data.draw(MESSAGES[row.message])
-    request = encode("credit", message, row)
-    received = row.request.FromString(request.SerializeToString())
+def test_every_message_survives_the_wire(route: codec.Route, data: st.DataObject) -> None:
+    message = data.draw(MESSAGES[route.message])
+    request = encode("credit", message, route)
+    received = route.request.FromString(request.SerializeToString())
     assert received.job == "credit"  # type: ignore[attr-defined]
     assert same(decode(received), message)
 
@@ -135,11 +137,11 @@ def test_a_large_piece_is_cut_into_chunks_of_at_most_a_mebibyte() -> None:
 
 
 def test_every_message_travels_between_exactly_the_roles_that_say_it() -> None:
-    assert row_for(Role.GUEST, Role.HOST, IdChallenge(b"", 1)).path == "/common.pb.v1.HostService/ChallengeIds"
-    assert row_for(Role.HOST, Role.COORDINATOR, Failed("")).method == "ReportFailure"
-    assert row_for(Role.COORDINATOR, Role.HOST, Failed("")).method == "FailJob"
+    assert route_for(Role.GUEST, Role.HOST, IdChallenge(b"", 1)).path == "/common.pb.v1.HostService/ChallengeIds"
+    assert route_for(Role.HOST, Role.COORDINATOR, Failed("")).method == "ReportFailure"
+    assert route_for(Role.COORDINATOR, Role.HOST, Failed("")).method == "FailJob"
     with pytest.raises(KeyError):
-        row_for(Role.HOST, Role.GUEST, Failed(""))
+        route_for(Role.HOST, Role.GUEST, Failed(""))
 
 
 def chunk(**fields: Any) -> rounds_pb2.SendVectorRequest:
@@ -215,15 +217,15 @@ def test_settings_that_cannot_be_used_are_named() -> None:
         parse_job('{"name": "../b", "dataset": "b"}')
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.path)
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.path)
 @given(data=st.binary(max_size=300))
-def test_garbage_is_a_message_or_refused_in_public_words(row: codec.Row, data: bytes) -> None:
+def test_garbage_is_a_message_or_refused_in_public_words(route: codec.Route, data: bytes) -> None:
     try:
-        request = row.request.FromString(data)
+        request = route.request.FromString(data)
     except DecodeError:
         return
     try:
         message = decode(request)
     except TrilateralError:
         return
-    assert isinstance(message, row.message)
+    assert isinstance(message, route.message)

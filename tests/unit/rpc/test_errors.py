@@ -64,7 +64,7 @@ async def test_an_error_comes_back_as_itself(raising: tuple[Raising, grpc.aio.Ch
     for kind in ERRORS:
         handler.error = kind("column 'Alter (Jahre) ü' has 3 values that are no numbers")
         received = await call(channel)
-        error = from_rpc_error(received, "the host party")
+        error = from_rpc_error(received, "the host")
         assert type(error) is kind
         assert str(error) == str(handler.error)
         assert received.code() is STATUS[kind][0]
@@ -78,7 +78,7 @@ async def test_an_error_of_a_subclass_comes_back_as_the_nearest_known(
 
     handler, channel = raising
     handler.error = NoColumnError("no column")
-    assert type(from_rpc_error(await call(channel), "the host party")) is DataError
+    assert type(from_rpc_error(await call(channel), "the host")) is DataError
 
 
 async def test_a_bug_shows_no_more_than_that_it_is_one(
@@ -89,7 +89,7 @@ async def test_a_bug_shows_no_more_than_that_it_is_one(
     with caplog.at_level(logging.ERROR):
         received = await call(channel)
     assert received.code() is grpc.StatusCode.INTERNAL
-    assert received.details() == "internal error; see the log of the host party"
+    assert received.details() == "internal error; see the log of the host"
     assert "4711" not in str(received.trailing_metadata())
     assert "4711" in caplog.text
 
@@ -97,7 +97,7 @@ async def test_a_bug_shows_no_more_than_that_it_is_one(
 async def test_a_long_text_is_cut_so_that_it_arrives(raising: tuple[Raising, grpc.aio.Channel]) -> None:
     handler, channel = raising
     handler.error = DataError("ü" * 100_000)
-    assert str(from_rpc_error(await call(channel), "the host party")) == "ü" * rpc.MOST_TEXT
+    assert str(from_rpc_error(await call(channel), "the host")) == "ü" * rpc.MOST_TEXT
 
 
 def failed(code: grpc.StatusCode, *trailing: tuple[str, str]) -> grpc.aio.AioRpcError:
@@ -107,12 +107,12 @@ def failed(code: grpc.StatusCode, *trailing: tuple[str, str]) -> grpc.aio.AioRpc
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED])
 def test_a_silent_peer_is_named(code: grpc.StatusCode) -> None:
-    error = from_rpc_error(failed(code), "the guest party at 127.0.0.1:50052")
+    error = from_rpc_error(failed(code), "the guest at 127.0.0.1:50052")
     assert type(error) is PeerError
-    assert str(error).startswith("the guest party at 127.0.0.1:50052 does not answer")
+    assert str(error).startswith("the guest at 127.0.0.1:50052 does not answer")
 
 
 def test_a_status_without_a_known_reason_does_not_quote_its_text() -> None:
     for trailing in ((), ((REASON_KEY, "no such reason"),)):
-        error = from_rpc_error(failed(grpc.StatusCode.UNKNOWN, *trailing), "the guest party")
-        assert str(error) == "the guest party refused the call: UNKNOWN"
+        error = from_rpc_error(failed(grpc.StatusCode.UNKNOWN, *trailing), "the guest")
+        assert str(error) == "the guest refused the call: UNKNOWN"

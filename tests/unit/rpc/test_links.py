@@ -216,7 +216,7 @@ async def test_a_peer_that_does_not_know_the_job_has_lost_it(
     recorder.react = never
     message: Message = Failed("x") if sender is Role.COORDINATOR else IdChallenge(b"nonce", 3)
     async with served(Role.HOST, recorder) as address, connected(Role.HOST, address) as peer:
-        with pytest.raises(PeerError, match=r"the host party at .* has lost the job \(was it restarted\?\)"):
+        with pytest.raises(PeerError, match=r"the host at .* has lost the job \(was it restarted\?\)"):
             await make_link(peer, sender).call(message)
     assert len(recorder.calls) == n_calls
 
