@@ -1,1 +1,1 @@
-"""Measured claims: each prints figures as JSON and the command that reproduces them."""
+"""Measured claims: each script prints figures as JSON; README.md has the commands, and what they gave."""

@@ -1,28 +1,35 @@
 """`lbfgs` with whitening on the paper's data sets, encrypted, by three processes on this machine.
 
-python -m benchmarks.credit credit1|credit2 --data FOLDER [--json]
+python benchmarks/credit.py credit1|credit2 --data FOLDER [--json]
 
 FOLDER holds credit1.csv.gz or credit2.csv.gz, with columns `id`, the features as published and `label`. Credit 1 is
 "default of credit card clients" of the UCI Machine Learning Repository (data set 350); Credit 2 is cs-training.csv
 of the Kaggle competition GiveMeSomeCredit.
 
 `excess_loss` is the training loss of the result above its optimum, which least squares on the joined
-columns give; `rounds_to_1e-4` the first round that led to a point within 1e-4 of it.
+columns give; `rounds_to_1e-4` the first round that led to a point within 1e-4 of it. `condition` is the
+condition number of the Hessian on the joined columns, and `condition_without_whitening` what it is on
+standardised ones.
 """
 
 import argparse
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from benchmarks.localhost import BETWEEN_PARTIES, TO_COORDINATOR, Setup, Training, scratch_folder
+# `python benchmarks/credit.py` looks for modules in its own folder, and `python -m benchmarks.credit` in this one.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.harness import BETWEEN_PARTIES, DATASET, TO_COORDINATOR, Setup, scratch_folder
 from common.config.job import JobConfig
 from common.protocol.taylor import taylor_loss
-from common.roles import PARTIES, Role
+from common.roles import Role
+from coordinator.plain import JoinedTable
 
 GUEST_FEATURES = {
     "credit1": [
@@ -56,34 +63,34 @@ def read_tables(name: str, folder: Path) -> dict[Role, pd.DataFrame]:
     return {Role.HOST: table[host], Role.GUEST: table[guest]}
 
 
-def optimum(training: Training) -> float:
-    """The least Taylor loss on the joined training columns."""
-    X, y = joined(training)
-    coef = np.linalg.lstsq(X, 2 * y, rcond=None)[0]
-    return taylor_loss(X @ coef, y)
+def optimum(joined: JoinedTable) -> float:
+    """The least Taylor loss on the training columns."""
+    coef = np.linalg.lstsq(joined.columns, 2 * joined.labels, rcond=None)[0]
+    return taylor_loss(joined.columns @ coef, joined.labels)
 
 
-def joined(training: Training) -> tuple[np.ndarray, np.ndarray]:
-    """The training columns of both parties and the labels: what nobody has in a real job."""
-    labels = training.blocks[Role.GUEST].labels
-    if labels is None:
-        raise ValueError("the guest's block has no labels")
-    return np.hstack([training.blocks[role].columns for role in PARTIES]), labels
+def condition(joined: JoinedTable) -> float:
+    """Condition number of X'X, hence of the Hessian X'X / 4n."""
+    return round(float(np.linalg.cond(joined.columns)) ** 2, 1)
 
 
 def measure(name: str, folder: Path) -> dict[str, Any]:
     """Train once and hold the result against the optimum."""
-    job = JobConfig(name=name, dataset="benchmark", tolerance=TOLERANCE, key_bits=KEY_BITS)
+    job = JobConfig(name=name, dataset=DATASET, tolerance=TOLERANCE, key_bits=KEY_BITS)
     with scratch_folder() as scratch:
-        (training,) = Setup(scratch, read_tables(name, folder)).train(job)
-    X, y = joined(training)
-    least = optimum(training)
+        setup = Setup(scratch, read_tables(name, folder))
+        (training,) = setup.train(job)
+        joined, standardised = setup.joined(job), setup.joined(job, whiten=False)
+    least = optimum(joined)
     lines = training.histories[Role.COORDINATOR]
+    close = (line["round"] for line in lines if line["loss"] is not None and line["loss"] - least <= 1e-4)
     metrics = training.models[Role.GUEST].metrics
     return {
         "rounds": len(lines),
-        "rounds_to_1e-4": next((line["round"] for line in lines if line["loss"] - least <= 1e-4), None),
-        "excess_loss": taylor_loss(X @ training.coef, y) - least,
+        "rounds_to_1e-4": next(close, None),
+        "excess_loss": taylor_loss(joined.columns @ training.coef, joined.labels) - least,
+        "condition": condition(joined),
+        "condition_without_whitening": condition(standardised),
         "auc": None if metrics is None or metrics.auc is None else round(metrics.auc, 4),
         "seconds": round(training.seconds, 1),
         "bytes": training.traffic(BETWEEN_PARTIES + TO_COORDINATOR, "bytes"),

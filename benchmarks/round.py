@@ -1,6 +1,6 @@
 """What one round costs over localhost: three processes, a 2048-bit key, 1000 rows.
 
-python -m benchmarks.round [--json]
+python benchmarks/round.py [--json]
 
 13 host columns, 10 guest columns and the intercept, the loss included. `seconds` is the median over
 rounds without curvature, `seconds_curvature` over those with it; bytes and ciphertexts are of one round
@@ -10,12 +10,17 @@ without curvature, as they travel.
 import argparse
 import json
 import statistics
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from benchmarks.localhost import BETWEEN_PARTIES, TO_COORDINATOR, Setup, Training, scratch_folder
+# `python benchmarks/round.py` looks for modules in its own folder, and `python -m benchmarks.round` in this one.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.harness import BETWEEN_PARTIES, DATASET, TO_COORDINATOR, Setup, Training, scratch_folder
 from common.config.job import JobConfig, Sgd, Sqn
 from common.protocol.messages import Kind
 from common.roles import Role
@@ -67,7 +72,7 @@ def phases(training: Training, rounds: set[int]) -> dict[str, dict[str, float]]:
 
 def measure() -> dict[str, Any]:
     """Train twice in the same three processes, without curvature and with it every second round."""
-    common: dict[str, Any] = {"dataset": "benchmark", "batch": "all", "epochs": N_ROUNDS, "holdout": 0, "tolerance": 0}
+    common: dict[str, Any] = {"dataset": DATASET, "batch": "all", "epochs": N_ROUNDS, "holdout": 0, "tolerance": 0}
     plain = JobConfig(name="plain", algorithm=Sgd(), **common)
     curved = JobConfig(name="curved", algorithm=Sqn(interval=2), **common | {"epochs": 2 * N_ROUNDS})
     with scratch_folder() as folder:

@@ -20,13 +20,15 @@ from common.cli.client import JobClient
 from common.config.job import JobConfig
 from common.config.load import load_process_config
 from common.config.process import ProcessConfig
-from common.data.block import TrainingBlock, load_party_data
+from common.data.block import make_block
 from common.data.model_file import PartyModel, load_model
+from common.data.table import read_table
 from common.errors import TrilateralError
-from common.localhost import LocalProcesses, free_addresses
+from common.localhost import LocalProcesses, free_addresses, process_settings
 from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from common.protocol.messages import Kind
 from common.roles import PARTIES, Role
+from coordinator.plain import JoinedTable, join
 
 DATASET = "benchmark"
 BETWEEN_PARTIES = (Kind.SCORES, Kind.SQUARES, Kind.RESIDUAL, Kind.SCORE_CHANGE, Kind.CURVATURE)
@@ -35,11 +37,10 @@ TO_COORDINATOR = (Kind.GRADIENT, Kind.LOSS, Kind.CURVATURE_PRODUCT)
 
 @dataclass(frozen=True)
 class Training:
-    """A finished job: every process's history, the parties' models, and their data to hold them against."""
+    """A finished job: every process's history, and the parties' models."""
 
     histories: dict[Role, list[dict[str, Any]]]
     models: dict[Role, PartyModel]
-    blocks: dict[Role, TrainingBlock]
     seconds: float
     """From asking for the job to its end: keys, loading and the proof of the IDs included."""
     peak_rss_mb: dict[str, float]
@@ -76,12 +77,7 @@ class Setup:
         self._configs = {role: folder / f"{role}.yaml" for role in Role}
         self._logs = {role: folder / f"{role}.log" for role in Role}
         for role in Role:
-            config: dict[str, Any] = {
-                "role": str(role),
-                "listen": addresses[role],
-                "peers": {str(other): address for other, address in addresses.items() if other is not role},
-                "state": f"state/{role}",
-            }
+            config = process_settings(role, addresses)
             if role in tables:
                 tables[role].to_parquet(folder / f"{role}.parquet", index=False)
                 config["datasets"] = {DATASET: {"path": f"{role}.parquet", "preprocessing": preprocessing or {}}}
@@ -92,6 +88,15 @@ class Setup:
     def config(self, role: Role) -> ProcessConfig:
         """One process's configuration."""
         return load_process_config(self._configs[role], {})
+
+    def joined(self, job: JobConfig, *, whiten: bool = True) -> JoinedTable:
+        """Both parties' training columns side by side, which nobody has in a real job."""
+        blocks = []
+        for role in PARTIES:
+            dataset = self.config(role).datasets[job.dataset]
+            preprocessing = dataset.preprocessing.model_copy(update={"whiten": whiten})
+            blocks.append(make_block(read_table(dataset), preprocessing, job))
+        return join(*blocks)
 
     def train(self, *jobs: JobConfig) -> list[Training]:
         """Run jobs one after the other in the same three processes.
@@ -112,10 +117,6 @@ class Setup:
         return Training(
             histories={role: _read_lines(folder / "history.jsonl") for role, folder in folders.items()},
             models={role: load_model(folders[role] / "model.json") for role in PARTIES},
-            blocks={
-                role: load_party_data(self.config(role).datasets[DATASET], job, labelled=role is Role.GUEST).block
-                for role in PARTIES
-            },
             seconds=seconds,
             peak_rss_mb={str(role): _peak_rss_mb(pid) for role, pid in processes.pids.items()},
         )
