@@ -47,12 +47,13 @@ Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
 
 class Policy(Settings):
-    """What an organisation permits, whoever asks for the job."""
+    """What a party permits, whoever asks for the job."""
 
     min_key_bits: Annotated[int, Field(ge=256, le=8192)] = 2048
     """The smallest Paillier modulus under which this party encrypts."""
     share_holdout_scores: bool = True
-    """Host: give the guest u_A of the hold-out rows at the end, so that it can report on them."""
+    """Host: give the guest u_A of the hold-out rows at the end, so that it can report on them. Without that the
+    host refuses every job with a hold-out."""
 
 
 class Limits(Settings):
@@ -61,7 +62,16 @@ class Limits(Settings):
     peer_timeout: Seconds = 60.0
     """Seconds to wait for a peer that does not answer."""
     round_timeout: Seconds = 600.0
-    """Seconds before the coordinator begins a round again with the next attempt."""
+    """Seconds before the coordinator begins a round again with the next attempt. To be the same at all three
+    processes: a party's patience, `party_timeout`, follows from its own."""
+
+    @property
+    def party_timeout(self) -> float:
+        """Seconds for which a party waits for any word of the job, or for a peer to take a vector in.
+
+        Twice the coordinator's, which thus begins the round again before a party gives the job up.
+        """
+        return 2 * self.round_timeout
 
 
 class ProcessConfig(Settings):
@@ -76,6 +86,7 @@ class ProcessConfig(Settings):
     datasets: dict[JobName, DatasetConfig] = Field(default={})
     """Tables by the name that a job asks for; the coordinator has none."""
     policy: Policy = Policy()
+    """The coordinator has none."""
     limits: Limits = Limits()
 
     @field_validator("peers")
@@ -98,3 +109,13 @@ class ProcessConfig(Settings):
         if datasets and info.data.get("role") is Role.COORDINATOR:
             raise ValueError("the coordinator has no data: take `datasets` out")
         return datasets
+
+    @field_validator("policy")
+    @classmethod
+    def _check_policy(cls, policy: Policy, info: ValidationInfo) -> Policy:
+        role = info.data.get("role")
+        if role is Role.COORDINATOR:
+            raise ValueError("each party has its own policy, the coordinator none: take `policy` out")
+        if role is Role.GUEST and "share_holdout_scores" in policy.model_fields_set:
+            raise ValueError("the scores are the host's to share: take `share_holdout_scores` out")
+        return policy

@@ -43,8 +43,6 @@ INBOX = 64
 """Messages that wait for the machine: 16 MiB of pieces under a 2048-bit key; then their senders wait."""
 FAREWELL = 3.0
 """Seconds to tell the others of a failure."""
-PARTY_PATIENCE = 2
-"""A party gives a job up after so many round timeouts without a word from anyone."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -212,16 +210,16 @@ class MachineRunner:
 
     def _timed_out(self) -> RoundTimedOut:
         if self._role is not Role.COORDINATOR:
-            patience = PARTY_PATIENCE * self._limits.round_timeout
-            raise PeerError(f"the {self._role} has heard nothing of the job for {patience:g} s")
+            raise PeerError(f"the {self._role} has heard nothing of the job for {self._limits.party_timeout:g} s")
         if self._asked is None:
             raise PeerError(f"the parties were not ready, or not finished, within {self._limits.round_timeout:g} s")
         log.warning("job %s: round %d timed out", self._job.name, self._asked.round)
         return RoundTimedOut(self._asked)
 
     def _restart_clock(self) -> None:
-        patience = 1 if self._role is Role.COORDINATOR else PARTY_PATIENCE
-        self._deadline = self._now() + patience * self._limits.round_timeout
+        limits = self._limits
+        patience = limits.round_timeout if self._role is Role.COORDINATOR else limits.party_timeout
+        self._deadline = self._now() + patience
 
     @staticmethod
     def _now() -> float:

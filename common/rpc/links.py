@@ -138,7 +138,7 @@ class Link:
             request_serializer=route.request.SerializeToString,
             response_deserializer=route.response.FromString,
         )
-        seconds = self._limits.round_timeout
+        seconds = self._limits.party_timeout
         requests = self._encode(piece)
 
         async def attempt() -> None:
@@ -196,7 +196,7 @@ class Link:
                 first_failure = first_failure or now
                 waited = now - first_failure
                 problem, patience = self._judge(error, seconds)
-                if waited >= patience:
+                if waited >= patience and not self._is_overtaken(message):
                     raise problem from error
                 log.info("job %s: waiting for %s (%s)", self._job.name, self._peer, error.code().name)
                 if self._on_wait:

@@ -61,7 +61,7 @@ async def test_every_cipher_gives_the_model_of_plain_numpy(tmp_path: Path) -> No
 
 async def test_a_full_size_key_trains_and_every_process_leaves_its_files(tmp_path: Path) -> None:
     write_tables(tmp_path)
-    configs = make_configs(tmp_path, policy={"min_key_bits": 2048})
+    configs = make_configs(tmp_path, min_key_bits=2048)
     job = JobConfig(name="full", dataset=DATASET, algorithm=Sqn(interval=2), batch=30, epochs=2)
     async with serving(configs) as client:
         status = await train_over_localhost(client, job)

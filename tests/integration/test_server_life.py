@@ -203,7 +203,7 @@ asyncio.run(serve(load_process_config(Path(sys.argv[1])), on_ready=lambda addres
 
 def start_process(config: ProcessConfig, folder: Path) -> "subprocess.Popen[str]":
     path = folder / f"{config.role}.yaml"
-    path.write_text(config.model_dump_json())  # JSON is YAML
+    path.write_text(config.model_dump_json(exclude_unset=True))  # JSON is YAML
     suffix = "" if config.role is Role.COORDINATOR else "_party"
     code = SERVE.format(role=config.role, suffix=suffix)
     process = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True)

@@ -49,22 +49,20 @@ def write_tables(
     return tables
 
 
-def make_configs(folder: Path, **settings: Any) -> dict[Role, ProcessConfig]:
+def make_configs(
+    folder: Path, *, min_key_bits: int = 256, peer_timeout: float = 10, round_timeout: float = 60
+) -> dict[Role, ProcessConfig]:
     addresses = free_addresses()
     configs = {}
     for role in Role:
-        dataset: dict[str, Any] = {"path": folder / f"{role}.csv"}
-        if role is Role.GUEST:
-            dataset["label"] = {"positive": "yes", "negative": "no"}
-        configs[role] = ProcessConfig.model_validate(
-            process_settings(role, addresses, folder / "state")
-            | {
-                "datasets": {} if role is Role.COORDINATOR else {DATASET: dataset},
-                "policy": {"min_key_bits": 256},
-                "limits": {"peer_timeout": 10, "round_timeout": 60},
-            }
-            | settings
-        )
+        settings: dict[str, Any] = process_settings(role, addresses, folder / "state")
+        settings["limits"] = {"peer_timeout": peer_timeout, "round_timeout": round_timeout}
+        if role is not Role.COORDINATOR:
+            dataset: dict[str, Any] = {"path": folder / f"{role}.csv"}
+            if role is Role.GUEST:
+                dataset["label"] = {"positive": "yes", "negative": "no"}
+            settings |= {"datasets": {DATASET: dataset}, "policy": {"min_key_bits": min_key_bits}}
+        configs[role] = ProcessConfig.model_validate(settings)
     return configs
 
 

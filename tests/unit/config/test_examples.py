@@ -53,8 +53,8 @@ def test_jobs_show_every_option(path: Path) -> None:
 @pytest.mark.parametrize(
     ("role", "means_nothing_there"),
     [
-        (Role.HOST, ["label", "round_timeout"]),
-        (Role.GUEST, ["share_holdout_scores", "round_timeout"]),
+        (Role.HOST, ["label"]),
+        (Role.GUEST, ["share_holdout_scores"]),
         (Role.COORDINATOR, ["datasets", "policy", "min_key_bits", "share_holdout_scores"]),
     ],
 )

@@ -36,7 +36,6 @@ def test_the_least_that_a_coordinator_needs(tmp_path: Path) -> None:
     config = load(tmp_path, COORDINATOR)
     assert config.role is Role.COORDINATOR
     assert config.peers == {Role.HOST: "localhost:50051", Role.GUEST: "127.0.0.1:50052"}
-    assert config.policy.min_key_bits == 2048
     assert config.limits.peer_timeout == 60
 
 
@@ -113,6 +112,19 @@ def test_a_coordinator_has_no_data(tmp_path: Path) -> None:
     assert problems(tmp_path, text) == ["datasets: the coordinator has no data: take `datasets` out"]
 
 
+def test_a_coordinator_has_no_policy(tmp_path: Path) -> None:
+    problem = "policy: each party has its own policy, the coordinator none: take `policy` out"
+    assert problems(tmp_path, COORDINATOR + "policy: {min_key_bits: 3072}\n") == [problem]
+
+
+def test_a_guest_has_no_scores_to_share(tmp_path: Path) -> None:
+    guest = HOST.replace("role: host", "role: guest").replace("guest: 127", "host: 127").replace("50051", "50053")
+    config = load(tmp_path, guest + "policy: {min_key_bits: 3072}\n")
+    assert config.policy.min_key_bits == 3072
+    problem = "policy: the scores are the host's to share: take `share_holdout_scores` out"
+    assert problems(tmp_path, guest + "policy: {share_holdout_scores: true}\n") == [problem]
+
+
 HOST = """
 role: host
 listen: 127.0.0.1:50051
@@ -172,7 +184,7 @@ def test_a_datasets_name_is_checked_too(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_line_is_named_with_what_was_expected(tmp_path: Path, lines: str, problem: str) -> None:
-    assert problems(tmp_path, COORDINATOR + lines + "\n") == [problem]
+    assert problems(tmp_path, HOST.partition("datasets")[0] + lines + "\n") == [problem]
 
 
 def test_every_missing_key_is_told(tmp_path: Path) -> None:
@@ -192,11 +204,11 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
         "TRILATERAL_PEERS__GUEST": "localhost:7000",
         "PATH": "/bin",
     }
-    config = load(tmp_path, COORDINATOR, environment)
+    config = load(tmp_path, HOST, environment)
     assert config.listen == "[::1]:6000"
     assert config.policy.min_key_bits == 1024
     assert config.policy.share_holdout_scores is False
-    assert config.peers == {Role.HOST: "localhost:50051", Role.GUEST: "localhost:7000"}
+    assert config.peers == {Role.COORDINATOR: "127.0.0.1:50050", Role.GUEST: "localhost:7000"}
 
 
 def test_a_real_environment_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

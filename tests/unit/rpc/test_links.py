@@ -255,6 +255,24 @@ async def test_a_vector_for_a_peer_that_is_away_is_dropped_when_overtaken(
     assert not failures
 
 
+async def test_a_vector_whose_time_is_up_is_no_failure_once_it_is_overtaken(
+    recorder: Recorder, make_link: MakeLink, failures: list[Exception]
+) -> None:
+    async def be_late(message: Message, context: Any) -> None:
+        if isinstance(message, VectorPiece):
+            link.overtake(RoundKey(1, 2))
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED)
+
+    recorder.react = be_late
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        link.send(piece(0, 6))
+        link.send(Finished())
+        await link.close(5)
+    assert recorder.calls == ["SendVector", "ReportFinished"]
+    assert not failures
+
+
 async def test_a_last_word_does_not_wait_for_what_is_queued(recorder: Recorder, make_link: MakeLink) -> None:
     async def hold(message: Message, context: Any) -> None:
         if not isinstance(message, Failed):
