@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from gmpy2 import mpz
 from google.protobuf.message import Message as Request
-from pydantic import ValidationError
+from pydantic_core import from_json
 
 from common.arrays import FloatVector
+from common.config.check import check_settings
 from common.config.job import JobConfig
 from common.data.split import Batch
 from common.errors import ConfigError, ProtocolError
@@ -118,10 +119,12 @@ def decode_kind(number: int) -> Kind:
 def parse_job(job_json: str) -> JobConfig:
     """The settings of a job; ConfigError names the keys that cannot be used."""
     try:
-        return JobConfig.model_validate_json(job_json)
-    except ValidationError as error:
-        problems = (f"{'.'.join(map(str, each['loc'])) or 'job'}: {each['msg']}" for each in error.errors())
-        raise ConfigError("\n".join(problems)) from None
+        settings = from_json(job_json)
+    except ValueError:
+        raise ConfigError("the job: is not JSON") from None
+    if not isinstance(settings, dict):
+        raise ConfigError("the job: expected keys with values")
+    return check_settings(JobConfig, settings, "the job")
 
 
 # --- parts of messages
