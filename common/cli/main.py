@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import shlex
 import sys
 import traceback
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from rich.table import Table
 
 from common.cli.client import JobClient
 from common.cli.follow import DetachedError, follow_job, start_job
+from common.cli.program import command_line
 from common.cli.progress import STATE_NAMES, describe, duration
 from common.config.load import load_job, load_process_config
 from common.config.process import ProcessConfig
@@ -197,7 +197,7 @@ def _follow(settings: ProcessConfig, job: str, config: Path) -> None:
 
 
 def _watch_command(job: str, config: Path) -> str:
-    return f"trilateral watch {job} --config {shlex.quote(str(config))}"
+    return command_line("watch", job, "--config", config)
 
 
 def _print_statuses(statuses: list[JobStatus]) -> None:

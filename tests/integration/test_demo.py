@@ -2,15 +2,21 @@
 
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from common.cli.demo.files import write_files
+from common.cli.main import app
 from common.config.load import load_process_config
 from common.data.model_file import load_model
 from common.roles import Role
@@ -20,13 +26,14 @@ def demo_command(folder: Path, *options: str) -> list[str]:
     return [sys.executable, "-m", "common.cli.main", "demo", "--out", str(folder), "--key-bits", "1024", *options]
 
 
+def listens(folder: Path, role: Role) -> bool:
+    host, port = load_process_config(folder / f"{role}.yaml", {}).listen.split(":")
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) == 0
+
+
 def anyone_listens(folder: Path) -> bool:
-    for role in Role:
-        host, port = load_process_config(folder / f"{role}.yaml", {}).listen.split(":")
-        with socket.socket() as probe:
-            if probe.connect_ex((host, int(port))) == 0:
-                return True
-    return False
+    return any(listens(folder, role) for role in Role)
 
 
 def test_the_demo_trains_the_same_model_as_plain_numpy_and_leaves_nothing_running(tmp_path: Path) -> None:
@@ -52,6 +59,23 @@ def test_the_demo_trains_the_same_model_as_plain_numpy_and_leaves_nothing_runnin
     assert metrics.auc > 0.99
     assert not set(models[Role.HOST].weights) & set(models[Role.GUEST].weights)
     assert not anyone_listens(folder)
+    by_hand(done.stdout, folder, cwd=tmp_path)
+
+
+def by_hand(demo_output: str, folder: Path, cwd: Path) -> None:
+    """Type the commands that the demo has printed, in another folder."""
+    *serves, train = (shlex.split(line) for line in demo_output.splitlines() if line.startswith("  /"))
+    assert len(serves) == len(Role)
+    with ExitStack() as servers:
+        for command in serves:
+            server = servers.enter_context(subprocess.Popen(command, cwd=cwd, stderr=subprocess.DEVNULL))
+            servers.callback(server.terminate)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not all(listens(folder, role) for role in Role):
+            time.sleep(0.1)
+        trained = subprocess.run(train, cwd=cwd, capture_output=True, text=True, timeout=100, check=False)
+    assert trained.returncode == 0, trained.stderr
+    assert (folder / "state/guest/by-hand/model.json").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -72,18 +96,19 @@ def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path, number: sign
     assert not anyone_listens(folder)
 
 
-def test_a_demo_whose_training_fails_shows_the_logs(tmp_path: Path) -> None:
+def test_a_demo_whose_training_fails_shows_the_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "demo"
-    demo = subprocess.Popen(demo_command(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    log = folder / "logs/host.log"
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not (folder / "job.yaml").exists():
-        time.sleep(0.01)
-    (folder / "host.csv").write_text("patient,worst_radius\nP1,a word\n")
 
-    _, stderr = demo.communicate(timeout=150)
+    def write_a_bad_table(*arguments: Any) -> object:
+        files = write_files(*arguments)
+        files.table(Role.HOST).write_text("patient,worst_radius\nP1,a word\n")
+        return files
 
-    assert demo.returncode == 1
-    assert stderr.count("\nerror: ") > 3
-    assert f"{log}:" in stderr
+    monkeypatch.setattr("common.cli.demo.run.write_files", write_a_bad_table)
+    result = CliRunner().invoke(app, ["demo", "--out", str(folder), "--key-bits", "1024"])
+
+    assert result.exit_code == 1
+    assert re.search(r"^error: .*the host: column 'worst_radius'", result.stderr, re.MULTILINE)
+    for role in Role:
+        assert f"error: {folder}/logs/{role}.log:\n  " in result.stderr
     assert not anyone_listens(folder)

@@ -1,4 +1,4 @@
-"""What the demo writes before it starts: two tables, three configurations, a job."""
+"""What the demo writes before it starts: two tables, three configurations, two jobs."""
 
 import shutil
 from dataclasses import dataclass
@@ -11,10 +11,15 @@ import yaml
 from sklearn.datasets import load_breast_cancer
 
 from common.errors import ConfigError
+from common.jobs.folder import JobFolder
 from common.localhost import process_settings
 from common.roles import Role
 
 JOB = "demo"
+JOB_BY_HAND = "by-hand"
+"""The same job under a name that is free once the demo has run."""
+MARKER = ".trilateral-demo"
+"""Marks a folder as a demo's: in no other one is anything replaced."""
 DATASET = "breast-cancer"
 N_HOST_FEATURES = 15
 ALGORITHMS: dict[str, dict[str, Any]] = {
@@ -37,6 +42,16 @@ class DemoFiles:
     def job(self) -> Path:
         """The job, as `trilateral train` takes it."""
         return self.folder / "job.yaml"
+
+    @property
+    def job_by_hand(self) -> Path:
+        """The same job to be run again, without the demo."""
+        return self.folder / "by-hand.yaml"
+
+    @property
+    def marker(self) -> Path:
+        """What only a demo writes."""
+        return self.folder / MARKER
 
     @property
     def logs(self) -> Path:
@@ -72,30 +87,37 @@ class DemoFiles:
 
 
 def write_files(folder: Path, addresses: dict[Role, str], key_bits: int, algorithm: str) -> DemoFiles:
-    """Write all that the three processes need; what an earlier demo left is replaced.
+    """Write all that the three processes need, in the place of what an earlier demo wrote.
+
+    Of the state folders only those of the demo's own job are removed: others hold models that were trained by hand.
 
     Raises:
-        ConfigError: the folder has something else in it, or cannot be written.
+        ConfigError: the folder has something in it and is not a demo's, or cannot be written.
     """
     files = DemoFiles(folder)
     try:
-        _clear(files)
+        _claim(files)
         _write_tables(files)
     except OSError as error:
         raise ConfigError(f"--out {folder}: cannot be written: {error.strerror}") from error
     for role in Role:
         files.config(role).write_text(_process_yaml(files, role, addresses, key_bits))
-    files.job.write_text(_job_yaml(key_bits, algorithm))
+    files.job.write_text(_job_yaml(JOB, key_bits, algorithm))
+    files.job_by_hand.write_text(_job_yaml(JOB_BY_HAND, key_bits, algorithm))
     return files
 
 
-def _clear(files: DemoFiles) -> None:
-    if files.folder.exists() and not files.job.exists() and any(files.folder.iterdir()):
-        raise ConfigError(f"--out {files.folder}: there is something else in it; choose an empty or a new folder")
-    for old in (files.states, files.logs):
-        if old.exists():
-            shutil.rmtree(old)
-    files.logs.mkdir(parents=True)
+def _claim(files: DemoFiles) -> None:
+    if not files.marker.exists():
+        if files.folder.exists() and any(files.folder.iterdir()):
+            raise ConfigError(f"--out {files.folder}: has something in it that no demo wrote; choose a new folder")
+        files.folder.mkdir(parents=True, exist_ok=True)
+        files.marker.write_text("`trilateral demo` replaces what an earlier demo wrote into this folder.\n")
+    for role in Role:
+        job = JobFolder(files.states / role, JOB).path
+        if job.exists():
+            shutil.rmtree(job)
+    files.logs.mkdir(exist_ok=True)
 
 
 def _write_tables(files: DemoFiles) -> None:
@@ -127,8 +149,8 @@ def _process_yaml(files: DemoFiles, role: Role, addresses: dict[Role, str], key_
     return _yaml(f"The {role} of the demo. All options: configs/demo/{role}.yaml", config)
 
 
-def _job_yaml(key_bits: int, algorithm: str) -> str:
-    job = {"name": JOB, "dataset": DATASET, **ALGORITHMS[algorithm], "l2": PENALTY, "key_bits": key_bits}
+def _job_yaml(name: str, key_bits: int, algorithm: str) -> str:
+    job = {"name": name, "dataset": DATASET, **ALGORITHMS[algorithm], "l2": PENALTY, "key_bits": key_bits}
     return _yaml("What the demo trains. All options: configs/jobs/", job)
 
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from common.cli.demo.files import JOB, DemoFiles, write_files
 from common.cli.demo.report import print_report
 from common.cli.follow import DetachedError, follow_job, start_job
+from common.cli.program import command_line
 from common.cli.progress import duration
 from common.config.load import load_job, load_process_config
 from common.errors import TrilateralError
@@ -28,7 +29,9 @@ def run_demo(folder: Path, key_bits: int, algorithm: str) -> None:
     progress = Console(stderr=True)
     addresses = free_addresses()
     files = write_files(folder, addresses, key_bits, algorithm)
-    progress.print(f"569 patients, 15 columns at each party; everything is in {folder}", highlight=False)
+    progress.print(
+        f"569 patients, 15 columns at each party; everything is in {folder}", highlight=False, soft_wrap=True
+    )
     with _ended_by_signals():
         processes = LocalProcesses(files.configs, files.log_files)
         try:
@@ -52,12 +55,13 @@ def _train(files: DemoFiles, progress: Console) -> None:
 
 def _print_way_on(files: DemoFiles, console: Console) -> None:
     console.print(
-        f"\nThe same by hand, each in a terminal of its own, once {files.job} has another `name`:",
+        "\nThe same by hand, each in a terminal of its own:",
         highlight=False,
         soft_wrap=True,
     )
-    commands = [f"trilateral serve {role} --config {files.config(role)}" for role in Role]
-    commands.append(f"trilateral train {files.job} --config {files.config(Role.GUEST)}")
+    configs = {role: path.absolute() for role, path in files.configs.items()}
+    commands = [command_line("serve", role, "--config", configs[role]) for role in Role]
+    commands.append(command_line("train", files.job_by_hand.absolute(), "--config", configs[Role.GUEST]))
     for command in commands:
         console.print(f"  {command}", highlight=False, markup=False, soft_wrap=True)
 

@@ -1,16 +1,19 @@
 """The commands against a coordinator that plays a script: output, errors, exit codes."""
 
+import os
+import shlex
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 from typing import NoReturn
 
 import grpc
 import pytest
 from typer.testing import CliRunner
 
-from common.cli import follow
+from common.cli import client, follow
 from common.cli.main import app
 from common.config.job import JobConfig
 from common.pb.v1 import jobs_pb2, jobs_pb2_grpc
@@ -34,6 +37,8 @@ class FakeCoordinator(jobs_pb2_grpc.JobServiceServicer):
     refusal: str | None = None
     cuts_after: int | None = None
     """End a watch early, after so many messages."""
+    holds_after: int | None = None
+    """Leave the first watch open after so many messages, until its deadline."""
     started: list[JobConfig] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     metadata: list[dict[str, str | bytes]] = field(default_factory=list)
@@ -69,8 +74,13 @@ class FakeCoordinator(jobs_pb2_grpc.JobServiceServicer):
         self, request: jobs_pb2.WatchJobRequest, context: grpc.ServicerContext
     ) -> Iterator[jobs_pb2.WatchJobResponse]:
         self._note(context)
-        for status in self.script[: self.cuts_after]:
+        is_held = self.holds_after is not None and len(self.metadata) == 1
+        for status in self.script[: self.holds_after if is_held else self.cuts_after]:
             yield jobs_pb2.WatchJobResponse(status=status)
+        if is_held:
+            over = Event()
+            context.add_callback(over.set)
+            over.wait()
 
     def StopJob(self, request: jobs_pb2.StopJobRequest, context: grpc.ServicerContext) -> jobs_pb2.StopJobResponse:
         self._note(context)
@@ -158,14 +168,20 @@ def training(round: int, *notes: str) -> JobStatus:
     )
 
 
-def ended(state: JobState.ValueType, detail: str) -> JobStatus:
-    return JobStatus(job="first", state=state, detail=detail, round=3, epoch=3, loss=0.25, seconds=7)
+def ended(state: JobState.ValueType, detail: str, *notes: str) -> JobStatus:
+    return JobStatus(job="first", state=state, detail=detail, round=3, epoch=3, loss=0.25, seconds=7, notes=notes)
 
 
 FINISHED = ended(JOB_STATE_FINISHED, "converged")
 
 
 # --- train and watch
+
+
+def is_watch_command(command: str, config: Path) -> bool:
+    """Whether `command` can be typed in any terminal."""
+    program, *arguments = shlex.split(command)
+    return os.access(program, os.X_OK) and arguments == ["watch", "first", "--config", str(config)]
 
 
 def test_train_starts_the_job_and_tells_its_course(
@@ -202,7 +218,9 @@ def test_train_can_leave_the_job_alone(
     result = runner.invoke(app, ["train", str(job_file), "--config", str(guest_file), "--detach"])
     assert result.exit_code == 0
     assert len(coordinator.started) == 1
-    assert result.stdout == f"started first; watch it with: trilateral watch first --config {guest_file}\n"
+    told, command = result.stdout.rstrip().split(": ")
+    assert told == "started first; watch it with"
+    assert is_watch_command(command, guest_file)
 
 
 def test_watch_does_not_start_anything(runner: CliRunner, coordinator: FakeCoordinator, coordinator_file: Path) -> None:
@@ -237,7 +255,9 @@ def test_an_interrupt_leaves_the_job_running(
     result = runner.invoke(app, ["train", str(job_file), "--config", str(guest_file)])
     assert result.exit_code == 130
     assert coordinator.stopped == []
-    assert result.stderr == f"still training; watch again with: trilateral watch first --config {guest_file}\n"
+    told, command = result.stderr.rstrip().split(": ")
+    assert told == "still training; watch again with"
+    assert is_watch_command(command, guest_file)
 
 
 def test_a_watch_that_breaks_off_is_no_end_of_the_job(
@@ -248,6 +268,18 @@ def test_a_watch_that_breaks_off_is_no_end_of_the_job(
     result = runner.invoke(app, ["watch", "first", "--config", str(coordinator_file)])
     assert result.exit_code == 1
     assert "error: the coordinator has ended the watch of first" in result.stderr
+
+
+def test_a_watch_that_outlasts_its_deadline_goes_on_and_tells_each_note_once(
+    runner: CliRunner, coordinator: FakeCoordinator, coordinator_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "WATCH_SECONDS", 0.5)
+    coordinator.script = [training(1, "a note"), ended(JOB_STATE_FINISHED, "converged", "another")]
+    coordinator.holds_after = 1
+    result = runner.invoke(app, ["watch", "first", "--config", str(coordinator_file)])
+    assert result.exit_code == 0
+    assert len(coordinator.metadata) > 1
+    assert [line for line in result.stderr.split("\n") if "note" in line] == ["note: a note", "note: another"]
 
 
 # --- status and stop

@@ -55,20 +55,32 @@ def test_a_key_larger_than_the_usual_policy_leaves_the_policy_alone(tmp_path: Pa
     assert load_process_config(files.config(Role.HOST), {}).policy.min_key_bits == 2048
 
 
-def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").touch()
-    with pytest.raises(ConfigError, match="there is something else in it"):
+@pytest.mark.parametrize("name", ["thesis.tex", "job.yaml", "state/guest/credit/model.json"])
+def test_a_folder_that_no_demo_made_is_left_alone(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).touch()
+    with pytest.raises(ConfigError, match="has something in it that no demo wrote"):
         write_files(tmp_path, ADDRESSES, 1024, "lbfgs")
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / name]
 
 
-def test_a_second_demo_replaces_the_first(files: DemoFiles) -> None:
-    old = files.states / "guest" / JOB / "model.json"
-    old.parent.mkdir(parents=True)
-    old.touch()
+@pytest.mark.parametrize("role", Role)
+def test_a_second_demo_replaces_the_first_and_keeps_what_was_trained_by_hand(files: DemoFiles, role: Role) -> None:
+    old, by_hand = (files.states / role / job / "model.json" for job in (JOB, load_job(files.job_by_hand).name))
+    for path in (old, by_hand):
+        path.parent.mkdir(parents=True)
+        path.touch()
     write_files(files.folder, ADDRESSES, 1024, "sgd")
     assert not old.exists()
+    assert by_hand.exists()
     assert load_job(files.job).algorithm.name == "sgd"
+
+
+def test_no_demo_touches_what_the_examples_train() -> None:
+    root = Path(__file__).parents[3]
+    for role in Role:
+        state = load_process_config(root / f"configs/demo/{role}.yaml", {}).state
+        assert not state.is_relative_to(root / "demo-result")
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

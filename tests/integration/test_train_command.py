@@ -1,0 +1,43 @@
+"""``trilateral train`` as an operator runs it: a process of its own beside three servers."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from common.config.job import JobConfig, Sgd
+from common.pb.v1.jobs_pb2 import JOB_STATE_TRAINING
+from common.roles import Role
+from tests.support.three_servers import DATASET, make_configs, serving, write_tables
+
+ENDLESS = JobConfig(
+    name="endless", dataset=DATASET, key_bits=512, algorithm=Sgd(), batch=30, epochs=100_000, tolerance=0.0
+)
+
+
+async def test_an_interrupt_tells_how_to_watch_again_and_leaves_the_job_running(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    configs = make_configs(tmp_path)
+    job, config = tmp_path / "job.yaml", tmp_path / "guest.yaml"
+    job.write_text(ENDLESS.model_dump_json())  # JSON is YAML
+    config.write_text(configs[Role.GUEST].model_dump_json(exclude_unset=True))
+    command = [sys.executable, "-m", "common.cli.main", "train", str(job), "--config", str(config)]
+
+    async with serving(configs) as client:
+        train = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+        assert train.stderr is not None
+        async for line in train.stderr:
+            if line.startswith(b"training"):
+                break
+        train.send_signal(signal.SIGINT)
+        _, told = await train.communicate()
+        before = await client.status("endless")
+        async for status in client.watch("endless"):
+            if status.round > before.round + 2:
+                break
+        await client.stop("endless")
+
+    assert train.returncode == 130
+    assert f"watch endless --config {config}" in told.decode()
+    assert told.decode().splitlines()[-1].startswith("still training; watch again with: ")
+    assert status.state == JOB_STATE_TRAINING
