@@ -112,7 +112,7 @@ def load_model(path: Path) -> PartyModel:
     """Read a file that `save_model` wrote.
 
     Raises:
-        DataError: there is none, or it is no model of this format.
+        DataError: there is none, or it is not a model of this format.
     """
     try:
         return PartyModel.model_validate_json(path.read_bytes())
@@ -120,4 +120,4 @@ def load_model(path: Path) -> PartyModel:
         raise DataError(f"there is no model file {path}") from None
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"])) or "the whole"
-        raise DataError(f"{path} is no model file that this version reads: look at {where}") from None
+        raise DataError(f"{path} is not a model file that this version reads: look at {where}") from None

@@ -3,7 +3,7 @@
 Both formats are read by Arrow, which keeps IDs as they are written, does not guess what a
 column of numbers is, and names the columns of a file even where a name comes twice. Arrow's
 own errors quote the row that they are about, so they are never shown or chained: every error
-here is in public words.
+here is in public words, and calls the file by its name alone, since its folder is no one else's affair.
 """
 
 import difflib
@@ -63,7 +63,7 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
         features = _choose_features(names, dataset)
         table = kind.read_columns(path, texts, features)
     if table.num_rows == 0:
-        raise DataError(f"{path} has no rows, only column names")
+        raise DataError(f"{path.name} has no rows, only column names")
 
     ids = _read_ids(table[dataset.id], dataset.id)
     order = np.array(canonical_order(ids))
@@ -87,12 +87,15 @@ class _Kind:
 
 def _kind_of(path: Path) -> _Kind:
     if not path.is_file():
-        raise DataError(f"there is no file {path}")
+        raise DataError(
+            f"there is no file {path.name} at the dataset's `path`: correct it; a relative one starts at the folder of "
+            "the configuration"
+        )
     if path.name.endswith((".csv", ".csv.gz")):
         return _Kind("CSV file in UTF-8", _csv_names, _read_csv)
     if path.suffix == ".parquet":
         return _Kind("Parquet file", _parquet_names, _read_parquet)
-    raise DataError(f"{path} is of no known kind: its name must end in .csv, .csv.gz or .parquet")
+    raise DataError(f"{path.name} is of an unknown kind: its name must end in .csv, .csv.gz or .parquet")
 
 
 @contextmanager
@@ -100,26 +103,26 @@ def _public_errors(path: Path, kind: _Kind) -> Iterator[None]:
     try:
         yield
     except PermissionError:
-        raise DataError(f"{path} may not be read by this process: change its owner or mode") from None
+        raise DataError(f"{path.name} may not be read by this process: change its owner or mode") from None
     except (OSError, pa.ArrowException, UnicodeDecodeError):
         raise DataError(
-            f"{path} cannot be read as a {kind.name}: it may be empty, damaged or of another kind"
+            f"{path.name} cannot be read as a {kind.name}: it may be empty, damaged or of another kind"
         ) from None
 
 
 def _check_names(names: list[str], dataset: DatasetConfig) -> None:
-    path = dataset.path
+    file = dataset.path.name
     if dataset.id not in names and any(_is_number(name) for name in names):
         # Listing these "names" would tell an ID or a label.
-        raise DataError(f"the first line of {path} seems to hold values: it must hold the names of the columns")
+        raise DataError(f"the first line of {file} seems to hold values: it must hold the names of the columns")
     if "" in names:
         raise DataError(
-            f"{path} has a column without a name: name it, or leave it out "
-            "(pandas writes one unless told `to_csv(..., index=False)`)"
+            f"{file} has a column without a name: name it, or leave it out "
+            "(pandas writes one without `to_csv(..., index=False)`)"
         )
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise DataError(f"{path} has several columns of the same name: {_listed(twice)}")
+        raise DataError(f"{file} has several columns of the same name: {_listed(twice)}")
 
 
 def _is_number(name: str) -> bool:
@@ -155,11 +158,11 @@ def _read_csv(path: Path, texts: list[str], features: list[str]) -> pa.Table:
     try:
         table = read(pa.float64())
     except pa.ArrowInvalid:
-        # Some value is no number. As text, the columns can be named and their values counted.
+        # Some value is not a number. As text, the columns can be named and their values counted.
         lengths.clear()
         table = read(pa.string())
     if lengths:
-        raise DataError(f"{path} has {len(lengths)} lines with more or fewer values than there are column names")
+        raise DataError(f"{path.name} has {len(lengths)} lines with more or fewer values than there are column names")
     return table
 
 
@@ -191,7 +194,7 @@ def _choose_features(names: list[str], dataset: DatasetConfig) -> list[str]:
     wanted = set(dataset.features or names) - special - set(dataset.exclude)
     features = [name for name in names if name in wanted]
     if not features:
-        raise DataError(f"no feature is left in {dataset.path}: its columns are {_listed(names)}")
+        raise DataError(f"no feature is left in {dataset.path.name}: its columns are {_listed(names)}")
     return features
 
 
@@ -267,7 +270,7 @@ def _read_numbers(column: pa.ChunkedArray, name: str) -> FloatVector:
         numbers, wrong = _parse_numbers(column)
     if wrong:
         raise DataError(
-            f"column {name!r} has {wrong} values that are no numbers: "
+            f"column {name!r} has {wrong} values that are not numbers: "
             "encode it as numbers (one column of 0 and 1 for each category), or exclude it"
         )
     infinite = int(np.isinf(numbers).sum())
@@ -279,7 +282,7 @@ def _read_numbers(column: pa.ChunkedArray, name: str) -> FloatVector:
 
 
 def _parse_numbers(column: pa.ChunkedArray) -> tuple[FloatVector, int]:
-    """Numbers that are written as text, and how many values are no numbers at all."""
+    """Numbers that are written as text, and how many values are not numbers at all."""
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return np.full(len(column), np.nan), len(column) - column.null_count
     texts: pd.Series[str] = column.to_pandas()

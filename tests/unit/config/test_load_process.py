@@ -233,9 +233,3 @@ def test_a_path_is_shown_as_what_it_is(tmp_path: Path) -> None:
     config = load(tmp_path, COORDINATOR.replace("state: state", "state: ../state"))
     assert config.state == (tmp_path.parent / "state").resolve()
     assert ".." not in config.state.parts
-
-
-def test_settings_cannot_be_changed(tmp_path: Path) -> None:
-    config = load(tmp_path, COORDINATOR)
-    with pytest.raises(ValueError, match="frozen"):
-        config.listen = "localhost:1"  # type: ignore[misc]

@@ -82,7 +82,7 @@ def test_the_file_names_the_table_by_its_hash_and_nobody_in_it(load: Load, tmp_p
 def test_what_is_no_model_file_is_refused_by_name(text: str, tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     path.write_text(text)
-    with pytest.raises(DataError, match=r"model\.json is no model file"):
+    with pytest.raises(DataError, match=r"model\.json is not a model file"):
         load_model(path)
 
 

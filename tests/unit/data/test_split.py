@@ -36,15 +36,6 @@ def test_batches_of_an_epoch_are_a_partition_into_equal_parts(
     assert all((np.diff(one) > 0).all() for one in rows)
 
 
-@given(st.integers(2, 300), seeds, st.integers(1, 1000), st.integers(0, 1))
-def test_both_parties_draw_the_same(n_rows: int, seed: int, epoch: int, index: int) -> None:
-    batch = max(1, n_rows // 5)
-    guest, host = (Batches(n_rows, batch, seed).rows(Batch(epoch, index)) for _ in range(2))
-
-    assert np.array_equal(guest, host)
-    assert np.array_equal(subsample(n_rows, batch, seed, epoch), subsample(n_rows, batch, seed, epoch))
-
-
 def test_each_epoch_seed_and_purpose_has_an_order_of_its_own() -> None:
     drawn = [
         Batches(1000, 100, seed=1).rows(Batch(1, 0)),
