@@ -24,6 +24,7 @@ from common.data.block import make_block
 from common.data.model_file import PartyModel, load_model
 from common.data.table import read_table
 from common.errors import TrilateralError
+from common.jobs.folder import JobFolder
 from common.localhost import LocalProcesses, free_addresses, process_settings
 from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from common.protocol.messages import Kind
@@ -113,10 +114,10 @@ class Setup:
 
     def _train(self, job: JobConfig, processes: LocalProcesses) -> Training:
         seconds = asyncio.run(_run(self.config(Role.GUEST), job))
-        folders = {role: self.config(role).state / job.name for role in Role}
+        folders = {role: JobFolder(self.config(role).state, job.name) for role in Role}
         return Training(
-            histories={role: _read_lines(folder / "history.jsonl") for role, folder in folders.items()},
-            models={role: load_model(folders[role] / "model.json") for role in PARTIES},
+            histories={role: _read_lines(folder.history) for role, folder in folders.items()},
+            models={role: load_model(folders[role].model) for role in PARTIES},
             seconds=seconds,
             peak_rss_mb={str(role): _peak_rss_mb(pid) for role, pid in processes.pids.items()},
         )
