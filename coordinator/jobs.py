@@ -11,7 +11,7 @@ from common.config.process import ProcessConfig
 from common.errors import PeerError, ProtocolError, TrilateralError
 from common.jobs.folder import JobFolder
 from common.jobs.history import History
-from common.jobs.process_jobs import ProcessJobs
+from common.jobs.process_jobs import MOST_ENDED, ProcessJobs
 from common.jobs.runner import MachineRunner
 from common.jobs.states import ENDED
 from common.paillier.keys import generate_private_key
@@ -26,6 +26,7 @@ from common.pb.v1.jobs_pb2 import (
 from common.protocol.messages import BeginRound, JobEnded, Machine, Message, OpenJob, RoundReport
 from common.roles import PARTIES, Role
 from common.rpc.channel import Peer
+from common.rpc.codec import JobKey
 from common.rpc.errors import NameTakenError, UnknownJobError
 from coordinator.machine import CoordinatorMachine
 
@@ -124,7 +125,7 @@ class Job:
 
 
 class CoordinatorJobs(ProcessJobs):
-    """The jobs since the coordinator started, and how to start and stop one.
+    """The coordinator's jobs, how to start and stop one, and what became of the last `MOST_ENDED`.
 
     Args:
         config: of this process.
@@ -146,11 +147,14 @@ class CoordinatorJobs(ProcessJobs):
         folder = JobFolder(self.config.state, config.name)
         if config.name in self._running or folder.history.exists():
             raise NameTakenError(f"the coordinator already has a job named {config.name}: choose another name")
+        self._jobs.pop(config.name, None)  # The new one comes last.
         job = self._jobs[config.name] = Job(config)
+        self._forget_oldest()
         history = History(folder)
         runner = MachineRunner(
             self.role,
             config,
+            JobKey.draw(config.name),
             self._peers,
             limits=self.config.limits,
             history=history,
@@ -164,7 +168,7 @@ class CoordinatorJobs(ProcessJobs):
             return CoordinatorMachine(config, private_key, phase=history.stopwatch.phase)
 
         log.info("job %s: starts, %s with a %d-bit key", config.name, config.algorithm.name, config.key_bits)
-        self._launch(config.name, runner, begin, job.end)
+        self._launch(runner, begin, job.end)
         await job.opened.wait()
         if job.error is not None:
             raise job.error
@@ -172,7 +176,7 @@ class CoordinatorJobs(ProcessJobs):
     def find(self, name: str) -> Job:
         """The job of that name; UnknownJobError if there is none."""
         if name not in self._jobs:
-            raise UnknownJobError(f"the coordinator has had no job named {name} since it was started")
+            raise UnknownJobError(f"the coordinator knows of no job named {name}: it forgets them when it is restarted")
         return self._jobs[name]
 
     def all(self) -> Iterable[Job]:
@@ -187,3 +191,8 @@ class CoordinatorJobs(ProcessJobs):
         job.stopped = True
         self._running[name].fail(PeerError("stopped by the operator"))
         await job.ended.wait()
+
+    def _forget_oldest(self) -> None:
+        ended = [name for name, job in self._jobs.items() if job.ended.is_set()]
+        for name in ended[:-MOST_ENDED]:
+            del self._jobs[name]

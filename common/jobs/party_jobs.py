@@ -20,6 +20,7 @@ from common.protocol.messages import Machine, Message, OpenJob, Result
 from common.protocol.phases import Phase
 from common.roles import Role
 from common.rpc.channel import Peer
+from common.rpc.codec import JobKey
 from common.rpc.errors import NameTakenError
 
 log = logging.getLogger(__name__)
@@ -46,26 +47,25 @@ class PartyJobs(ProcessJobs):
         super().__init__(config)
         self._peers = peers
         self._make_machine = make_machine
-        self._opened: dict[str, OpenJob] = {}
         self._opening = asyncio.Lock()
 
-    async def take(self, sender: Role, job: str, message: Message, n_bytes: int) -> None:
-        """See `ProcessJobs.take`; an OpenJob makes the job."""
-        if isinstance(message, OpenJob):
-            async with self._opening:
-                await self._open(message)
-        else:
-            await super().take(sender, job, message, n_bytes)
+    async def take(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:
+        """See `ProcessJobs.take`; the first OpenJob of a run makes its job."""
+        if not isinstance(message, OpenJob):
+            await super().take(sender, key, message, n_bytes)
+            return
+        async with self._opening:
+            if key in self._ended:
+                await super().take(sender, key, message, n_bytes)
+            elif self._find_running(key) is None:
+                await self._open(key, message)
 
     # --- the start
 
-    async def _open(self, offer: OpenJob) -> None:
+    async def _open(self, key: JobKey, offer: OpenJob) -> None:
         job = offer.job
-        if job.name in self._running and offer.modulus == self._opened[job.name].modulus:
-            return  # sent again
         dataset = self._check_policy(job)
         public_key = await asyncio.to_thread(without_lock, self._check_key, offer)
-        self._opened[job.name] = offer
         folder = self._folder(job)
         history = History(folder)
         data: PartyData | None = None
@@ -82,9 +82,11 @@ class PartyJobs(ProcessJobs):
                 await runner.in_thread(save_model, folder.model, model)
                 log.info("job %s: model written after %d rounds, loss %.6f", job.name, message.rounds, message.loss)
 
-        runner = MachineRunner(self.role, job, self._peers, limits=self.config.limits, history=history, observe=observe)
+        runner = MachineRunner(
+            self.role, job, key, self._peers, limits=self.config.limits, history=history, observe=observe
+        )
         log.info("job %s: opened on dataset %s, %d-bit key", job.name, job.dataset, public_key.bits)
-        self._launch(job.name, runner, begin)
+        self._launch(runner, begin)
 
     def _check_policy(self, job: JobConfig) -> DatasetConfig:
         if job.name in self._running or self._folder(job).model.exists():
@@ -113,7 +115,12 @@ class PartyJobs(ProcessJobs):
 
     def _load(self, dataset: DatasetConfig, job: JobConfig) -> PartyData:
         try:
-            return load_party_data(dataset, job, labelled=self.role is Role.GUEST)
+            return load_party_data(
+                dataset,
+                job,
+                labelled=self.role is Role.GUEST,
+                min_rows_per_feature=self.config.policy.min_rows_per_feature,
+            )
         except (ConfigError, DataError) as error:
             raise type(error)(f"the {self.role}: {error}") from error
 

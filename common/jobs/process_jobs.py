@@ -12,10 +12,13 @@ from common.jobs.runner import MachineRunner
 from common.protocol.messages import Failed, Machine, Message
 from common.roles import Role
 from common.rpc.access import Context, calling_role
-from common.rpc.codec import decode
+from common.rpc.codec import JobKey, decode, job_key
 from common.rpc.errors import UnknownJobError, public_error
 
 log = logging.getLogger(__name__)
+
+MOST_ENDED = 500
+"""Jobs whose end is remembered."""
 
 
 class ProcessJobs:
@@ -25,26 +28,27 @@ class ProcessJobs:
         self.config = config
         self.role = config.role
         self._running: dict[str, MachineRunner] = {}
-        self._ended: dict[str, TrilateralError | None] = {}
+        """By name: two runs of a name never go on at the same time."""
+        self._ended: dict[JobKey, TrilateralError | None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def deliver(self, request: Request, context: Context) -> None:
         """Take the message that a servicer was called with; returns once it may be acknowledged."""
-        job: str = request.job  # type: ignore[attr-defined]  # every request of the protocol has one
-        await self.take(calling_role(context), job, decode(request), request.ByteSize())
+        await self.take(calling_role(context), job_key(request), decode(request), request.ByteSize())
 
-    async def take(self, sender: Role, job: str, message: Message, n_bytes: int) -> None:
+    async def take(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:
         """Give a message to its job.
 
         Raises:
-            UnknownJobError: there is no such job.
+            UnknownJobError: there is no such job, or only another run of it.
             PeerError: it has failed here, and the sender has not heard of it yet.
         """
-        if job in self._running:
-            await self._running[job].deliver(sender, message, n_bytes)
-        elif job not in self._ended:
-            raise UnknownJobError(f"the {self.role} does not know the job {job}")
-        elif (error := self._ended[job]) is not None and not isinstance(message, Failed):
+        runner = self._find_running(key)
+        if runner is not None:
+            await runner.deliver(sender, message, n_bytes)
+        elif key not in self._ended:
+            raise UnknownJobError(f"the {self.role} does not know this run of the job {key.name}")
+        elif (error := self._ended[key]) is not None and not isinstance(message, Failed):
             raise PeerError(f"the {self.role} has ended the job: {error}")
 
     async def close(self) -> None:
@@ -54,32 +58,41 @@ class ProcessJobs:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
+    def _find_running(self, key: JobKey) -> MachineRunner | None:
+        runner = self._running.get(key.name)
+        return runner if runner is not None and runner.key == key else None
+
     def _launch(
         self,
-        job: str,
         runner: MachineRunner,
         begin: Callable[[], Awaitable[Machine]],
         on_end: Callable[[TrilateralError | None], None] | None = None,
     ) -> None:
+        key = runner.key
+
         async def live() -> None:
             ended = None
             try:
                 await runner.run(begin)
-                log.info("job %s: finished", job)
+                log.info("job %s: finished", key.name)
             except Exception as error:
                 public = public_error(error, self.role)
                 # A copy has no traceback, which would keep the state machine alive, and the key with it.
                 ended = type(public)(str(public))
                 is_bug = not isinstance(error, TrilateralError)
-                log.error("job %s: failed: %s", job, " ".join(str(ended).split()), exc_info=is_bug)
+                log.error("job %s: failed: %s", key.name, " ".join(str(ended).split()), exc_info=is_bug)
             finally:
-                del self._running[job]
-                self._ended[job] = ended
+                del self._running[key.name]
+                self._remember(key, ended)
                 if on_end:
                     on_end(ended)
 
-        self._running[job] = runner
-        self._ended.pop(job, None)
-        task = asyncio.create_task(live(), name=f"job {job}")
+        self._running[key.name] = runner
+        task = asyncio.create_task(live(), name=f"job {key.name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _remember(self, key: JobKey, ended: TrilateralError | None) -> None:
+        self._ended[key] = ended
+        if len(self._ended) > MOST_ENDED:
+            del self._ended[next(iter(self._ended))]  # the first that was put in

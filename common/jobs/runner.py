@@ -34,6 +34,7 @@ from common.protocol.messages import (
 )
 from common.roles import Role
 from common.rpc.channel import Peer
+from common.rpc.codec import JobKey, width_of
 from common.rpc.errors import public_error
 from common.rpc.links import Link, OnWait
 
@@ -63,6 +64,7 @@ class MachineRunner:
     Args:
         role: of this process.
         job: the job's settings.
+        key: which run of it.
         peers: the two other processes.
         limits: how long to wait.
         history: times, counts and losses go there.
@@ -74,6 +76,7 @@ class MachineRunner:
         self,
         role: Role,
         job: JobConfig,
+        key: JobKey,
         peers: Mapping[Role, Peer],
         *,
         limits: Limits,
@@ -81,14 +84,21 @@ class MachineRunner:
         observe: Observe,
         on_wait: OnWait | None = None,
     ) -> None:
+        self.key = key
         self._role = role
-        self._job = job
         self._limits = limits
         self._history = history
         self._observe = observe
         self._links = {
             peer.role: Link(
-                job, role, peer, limits=limits, count_sent=history.sent.count, on_failure=self.fail, on_wait=on_wait
+                key,
+                role,
+                peer,
+                width=width_of(job),
+                limits=limits,
+                count_sent=history.sent.count,
+                on_failure=self.fail,
+                on_wait=on_wait,
             )
             for peer in peers.values()
         }
@@ -213,7 +223,7 @@ class MachineRunner:
             raise PeerError(f"the {self._role} has heard nothing of the job for {self._limits.party_timeout:g} s")
         if self._asked is None:
             raise PeerError(f"the parties were not ready, or not finished, within {self._limits.round_timeout:g} s")
-        log.warning("job %s: round %d timed out", self._job.name, self._asked.round)
+        log.warning("job %s: round %d timed out", self.key.name, self._asked.round)
         return RoundTimedOut(self._asked)
 
     def _restart_clock(self) -> None:
@@ -234,7 +244,7 @@ class MachineRunner:
             while (envelope := await self.in_thread(next, envelopes, None)) is not None:
                 await self._post(envelope)
                 if self._newest > self._current:
-                    log.debug("job %s: overtaken by round %d", self._job.name, self._newest.round)
+                    log.debug("job %s: overtaken by round %d", self.key.name, self._newest.round)
                     return
         finally:
             if isinstance(envelopes, Generator):
@@ -275,7 +285,7 @@ class MachineRunner:
 
     async def _end_failed(self, error: Exception) -> None:
         if not isinstance(error, TrilateralError):
-            log.error("job %s: an unexpected error", self._job.name, exc_info=error)
+            log.error("job %s: an unexpected error", self.key.name, exc_info=error)
         public = public_error(error, self._role)
         parties = {Role.HOST, Role.GUEST}
         tell = (parties if self._role is Role.COORDINATOR else {Role.COORDINATOR}) - {self._told_by}

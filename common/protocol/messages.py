@@ -1,7 +1,7 @@
 """What the three roles say to each other: plain values, no wire format.
 
 A role is a state machine: it is handed one of these and yields envelopes with others. All of
-them belong to one job; the transport adds the job's name. Everything inside a round is keyed
+them belong to one run of one job; the transport adds which. Everything inside a round is keyed
 by (round, attempt, kind), so that a message may be sent again at any time and an old
 attempt's late messages change nothing.
 """

@@ -6,7 +6,8 @@ checked before anything is allocated by them, and numbers before they are used.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from secrets import token_bytes
+from typing import Any, Self
 
 import numpy as np
 from gmpy2 import mpz
@@ -39,6 +40,7 @@ from common.protocol.messages import (
 from common.roles import Role
 
 PACKAGE = "common.pb.v1"
+RUN_ID_BYTES = 16
 CHUNK_BYTES = 1024 * 1024
 """Of ciphertexts in one request, at most."""
 MOST_KEY_BITS = 8192
@@ -51,6 +53,19 @@ MOST_REASON = 4000
 
 
 @dataclass(frozen=True)
+class JobKey:
+    """Which run of which job a message belongs to: a name may be used again once its job has failed."""
+
+    name: str
+    run_id: bytes
+
+    @classmethod
+    def draw(cls, name: str) -> Self:
+        """A new run of a job."""
+        return cls(name, token_bytes(RUN_ID_BYTES))
+
+
+@dataclass(frozen=True)
 class Route:
     """One method of the contract and the message that it carries."""
 
@@ -60,7 +75,7 @@ class Route:
     request: type[Request]
     response: type[Request]
     pack: Callable[[Any], dict[str, Any]]
-    """The message's fields in the request, all but the job's name."""
+    """The message's fields in the request, all but those of the `JobKey`."""
     unpack: Callable[[Any], Message]
 
     @property
@@ -80,18 +95,19 @@ def route_for(sender: Role, receiver: Role, message: Message) -> Route:
     return _BY_MESSAGE[service, type(message)]
 
 
-def encode(job: str, message: Message, route: Route) -> Request:
+def encode(job: JobKey, message: Message, route: Route) -> Request:
     """A message that travels whole."""
-    return route.request(job=job, **route.pack(message))
+    return route.request(job=job.name, run_id=job.run_id, **route.pack(message))
 
 
-def encode_piece(job: str, piece: VectorPiece, width: int) -> Iterator[rounds_pb2.SendVectorRequest]:
+def encode_piece(job: JobKey, piece: VectorPiece, width: int) -> Iterator[rounds_pb2.SendVectorRequest]:
     """A piece of a vector as chunks of at most `CHUNK_BYTES`, each ciphertext `width` bytes."""
     step = max(1, CHUNK_BYTES // width)
     for start in range(0, len(piece.ciphertexts), step):
         chunk = piece.ciphertexts[start : start + step]
         yield rounds_pb2.SendVectorRequest(
-            job=job,
+            job=job.name,
+            run_id=job.run_id,
             key=_pack_key(piece.key),
             kind=_KIND_NUMBERS[piece.kind],
             offset=piece.offset + start,
@@ -99,6 +115,11 @@ def encode_piece(job: str, piece: VectorPiece, width: int) -> Iterator[rounds_pb
             width=width,
             ciphertexts=b"".join(ciphertext.to_bytes(width, "big") for ciphertext in chunk),
         )
+
+
+def job_key(request: Any) -> JobKey:
+    """Whose message is in a request; every request of the protocol says it."""
+    return JobKey(request.job, request.run_id)
 
 
 def decode(request: Request) -> Message:
@@ -173,6 +194,8 @@ def _unpack_open(request: party_pb2.OpenJobRequest) -> OpenJob:
     job = parse_job(request.job_json)
     if request.job != job.name:
         _refuse(f"a job under another name than its own, {job.name}")
+    if len(request.run_id) != RUN_ID_BYTES:
+        _refuse(f"a run ID of {len(request.run_id)} bytes")
     if len(request.modulus) > MOST_KEY_BITS // 8:
         _refuse(f"a public key of more than {MOST_KEY_BITS} bits")
     return OpenJob(job, mpz.from_bytes(request.modulus, "big"))

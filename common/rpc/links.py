@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable
 
 import grpc
 
-from common.config.job import JobConfig
 from common.config.process import Limits
 from common.errors import PeerError, TrilateralError
 from common.pb.v1.rounds_pb2 import SendVectorRequest
@@ -22,7 +21,7 @@ from common.protocol.messages import Kind, Message, RoundKey, VectorPiece
 from common.roles import Role
 from common.rpc.access import call_metadata
 from common.rpc.channel import Peer
-from common.rpc.codec import encode, encode_piece, route_for, width_of
+from common.rpc.codec import JobKey, encode, encode_piece, route_for
 from common.rpc.errors import TRY_AGAIN, UNANSWERED, UnknownJobError, from_rpc_error, raised_by_peer
 
 log = logging.getLogger(__name__)
@@ -44,6 +43,7 @@ class Link:
         job: whose messages.
         sender: this process.
         peer: where to.
+        width: bytes of a ciphertext.
         limits: how long to wait.
         count_sent: is told of the vectors.
         on_failure: takes what ends the link, and so the job; nothing is sent after it.
@@ -52,10 +52,11 @@ class Link:
 
     def __init__(
         self,
-        job: JobConfig,
+        job: JobKey,
         sender: Role,
         peer: Peer,
         *,
+        width: int,
         limits: Limits,
         count_sent: CountSent,
         on_failure: Callable[[Exception], None],
@@ -64,6 +65,7 @@ class Link:
         self._job = job
         self._sender = sender
         self._peer = peer
+        self._width = width
         self._limits = limits
         self._count_sent = count_sent
         self._on_failure = on_failure
@@ -90,7 +92,7 @@ class Link:
             request_serializer=route.request.SerializeToString,
             response_deserializer=route.response.FromString,
         )
-        request, seconds = encode(self._job.name, message, route), self._limits.peer_timeout
+        request, seconds = encode(self._job, message, route), self._limits.peer_timeout
 
         async def attempt() -> None:
             await method(request, timeout=seconds, metadata=call_metadata(self._sender))
@@ -175,7 +177,7 @@ class Link:
         return None
 
     def _encode(self, piece: VectorPiece) -> list[SendVectorRequest]:
-        requests = list(encode_piece(self._job.name, piece, width_of(self._job)))
+        requests = list(encode_piece(self._job, piece, self._width))
         n_bytes = sum(request.ByteSize() for request in requests)
         self._count_sent(piece.key, piece.kind, n_bytes, len(piece.ciphertexts))
         return requests

@@ -13,10 +13,11 @@ import grpc
 import numpy as np
 import pytest
 
+import coordinator.jobs
 from common.cli.client import JobClient
 from common.config.job import JobConfig, Sgd
 from common.config.process import Policy, ProcessConfig
-from common.errors import ProtocolError, TrilateralError
+from common.errors import PolicyError, ProtocolError, TrilateralError
 from common.pb.v1.jobs_pb2 import (
     JOB_STATE_FAILED,
     JOB_STATE_FINISHED,
@@ -111,6 +112,20 @@ async def test_a_job_that_is_refused_says_why_and_hinders_no_other(configs: Conf
             await client.start(job)
         with pytest.raises(UnknownJobError, match="no job named none"):
             await client.status("none")
+
+
+async def test_the_oldest_of_many_ended_jobs_is_forgotten_and_none_that_runs(
+    configs: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator.jobs, "MOST_ENDED", 2)
+    async with serving(configs) as client:
+        await client.start(ENDLESS)
+        for name in ("a", "b", "a", "c", "d"):
+            with pytest.raises(PolicyError, match="no dataset named other"):
+                await client.start(QUICK.model_copy(update={"name": name, "dataset": "other"}))
+        assert [status.job for status in await client.statuses()] == ["endless", "a", "c", "d"]
+        await client.start(QUICK)
+        assert [status.job for status in await client.statuses()] == ["endless", "c", "d", "quick"]
 
 
 async def test_a_party_that_kept_a_model_refuses_its_name_after_the_coordinator_forgot(configs: Configs) -> None:

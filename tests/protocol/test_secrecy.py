@@ -20,7 +20,7 @@ from common.protocol import party
 from common.protocol.messages import Envelope, Kind, RoundKey, VectorPiece
 from common.protocol.scales import RoundScale, round_scale
 from common.roles import Role
-from common.rpc.codec import encode_piece, width_of
+from common.rpc.codec import JobKey, encode_piece, width_of
 from tests.support.three_machines import Outcome, Tables, make_tables, train
 
 JOB = JobConfig(
@@ -197,10 +197,12 @@ def shape_of_traffic(job: JobConfig, tables: Tables, key: PrivateKey) -> list[tu
     """What somebody who can open nothing sees: who says what to whom, how much, and where in the vector."""
     seen: list[tuple[Any, ...]] = []
 
+    run = JobKey.draw(job.name)
+
     def record(sender: Role, envelope: Envelope) -> list[Envelope]:
         piece = envelope.message
         if isinstance(piece, VectorPiece):
-            size = sum(request.ByteSize() for request in encode_piece(job.name, piece, width_of(job)))
+            size = sum(request.ByteSize() for request in encode_piece(run, piece, width_of(job)))
             seen.append((sender, envelope.to, piece.kind, piece.key, piece.offset, piece.total, size))
         return [envelope]
 

@@ -11,7 +11,7 @@ import grpc
 from common.protocol.messages import Message
 from common.roles import Role
 from common.rpc.channel import Peer, open_channel
-from common.rpc.codec import PACKAGE, ROUTES, decode
+from common.rpc.codec import PACKAGE, ROUTES, JobKey, decode, job_key
 from common.rpc.server import bind, new_server
 
 Reaction = Callable[[Message, Any], Awaitable[None]]
@@ -23,11 +23,13 @@ class Recorder:
 
     messages: list[Message] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
+    jobs: set[JobKey] = field(default_factory=set)
     react: Reaction | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def take(self, method: str, request: Any, context: Any) -> None:
         message = decode(request)
+        self.jobs.add(job_key(request))
         self.messages.append(message)
         self.changed.set()
         if self.react:

@@ -23,21 +23,24 @@ class ProveIdsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
     NONCE_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     job: _builtins.str
+    run_id: _builtins.bytes
     nonce: _builtins.bytes
     digest: _builtins.bytes
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
+        run_id: _builtins.bytes = ...,
         nonce: _builtins.bytes = ...,
         digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "job", b"job", "nonce", b"nonce"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "job", b"job", "nonce", b"nonce", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -63,10 +66,12 @@ class SendHoldoutScoresRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     TOTAL_FIELD_NUMBER: _builtins.int
     SCORES_FIELD_NUMBER: _builtins.int
     job: _builtins.str
+    run_id: _builtins.bytes
     offset: _builtins.int
     total: _builtins.int
     @_builtins.property
@@ -75,13 +80,14 @@ class SendHoldoutScoresRequest(_message.Message):
         self,
         *,
         job: _builtins.str = ...,
+        run_id: _builtins.bytes = ...,
         offset: _builtins.int = ...,
         total: _builtins.int = ...,
         scores: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "offset", b"offset", "scores", b"scores", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "offset", b"offset", "run_id", b"run_id", "scores", b"scores", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from common.pb.v1 import rounds_pb2 as common_dot_pb_dot_v1_dot_rounds__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x63ommon/pb/v1/host.proto\x12\x0c\x63ommon.pb.v1\x1a\x19\x63ommon/pb/v1/rounds.proto\"A\n\x13\x43hallengeIdsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\x0e\n\x06n_rows\x18\x03 \x01(\x04\"\x16\n\x14\x43hallengeIdsResponse\"0\n\x11\x43onfirmIdsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\"\x14\n\x12\x43onfirmIdsResponse2\x88\x02\n\x0bHostService\x12U\n\x0c\x43hallengeIds\x12!.common.pb.v1.ChallengeIdsRequest\x1a\".common.pb.v1.ChallengeIdsResponse\x12O\n\nConfirmIds\x12\x1f.common.pb.v1.ConfirmIdsRequest\x1a .common.pb.v1.ConfirmIdsResponse\x12Q\n\nSendVector\x12\x1f.common.pb.v1.SendVectorRequest\x1a .common.pb.v1.SendVectorResponse(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x63ommon/pb/v1/host.proto\x12\x0c\x63ommon.pb.v1\x1a\x19\x63ommon/pb/v1/rounds.proto\"Q\n\x13\x43hallengeIdsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\x0e\n\x06n_rows\x18\x03 \x01(\x04\"\x16\n\x14\x43hallengeIdsResponse\"@\n\x11\x43onfirmIdsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\"\x14\n\x12\x43onfirmIdsResponse2\x88\x02\n\x0bHostService\x12U\n\x0c\x43hallengeIds\x12!.common.pb.v1.ChallengeIdsRequest\x1a\".common.pb.v1.ChallengeIdsResponse\x12O\n\nConfirmIds\x12\x1f.common.pb.v1.ConfirmIdsRequest\x1a .common.pb.v1.ConfirmIdsResponse\x12Q\n\nSendVector\x12\x1f.common.pb.v1.SendVectorRequest\x1a .common.pb.v1.SendVectorResponse(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,13 +33,13 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'common.pb.v1.host_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CHALLENGEIDSREQUEST']._serialized_start=68
-  _globals['_CHALLENGEIDSREQUEST']._serialized_end=133
-  _globals['_CHALLENGEIDSRESPONSE']._serialized_start=135
-  _globals['_CHALLENGEIDSRESPONSE']._serialized_end=157
-  _globals['_CONFIRMIDSREQUEST']._serialized_start=159
-  _globals['_CONFIRMIDSREQUEST']._serialized_end=207
-  _globals['_CONFIRMIDSRESPONSE']._serialized_start=209
-  _globals['_CONFIRMIDSRESPONSE']._serialized_end=229
-  _globals['_HOSTSERVICE']._serialized_start=232
-  _globals['_HOSTSERVICE']._serialized_end=496
+  _globals['_CHALLENGEIDSREQUEST']._serialized_end=149
+  _globals['_CHALLENGEIDSRESPONSE']._serialized_start=151
+  _globals['_CHALLENGEIDSRESPONSE']._serialized_end=173
+  _globals['_CONFIRMIDSREQUEST']._serialized_start=175
+  _globals['_CONFIRMIDSREQUEST']._serialized_end=239
+  _globals['_CONFIRMIDSRESPONSE']._serialized_start=241
+  _globals['_CONFIRMIDSRESPONSE']._serialized_end=261
+  _globals['_HOSTSERVICE']._serialized_start=264
+  _globals['_HOSTSERVICE']._serialized_end=528
 # @@protoc_insertion_point(module_scope)

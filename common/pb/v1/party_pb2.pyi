@@ -24,9 +24,12 @@ class OpenJobRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
     JOB_JSON_FIELD_NUMBER: _builtins.int
     MODULUS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
+    run_id: _builtins.bytes
+    """16 bytes"""
     job_json: _builtins.str
     """the job's settings, the same for all three"""
     modulus: _builtins.bytes
@@ -35,12 +38,13 @@ class OpenJobRequest(_message.Message):
         self,
         *,
         job: _builtins.str = ...,
+        run_id: _builtins.bytes = ...,
         job_json: _builtins.str = ...,
         modulus: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "job_json", b"job_json", "modulus", b"modulus"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "job_json", b"job_json", "modulus", b"modulus", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -66,6 +70,7 @@ class BeginRoundRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
@@ -75,6 +80,7 @@ class BeginRoundRequest(_message.Message):
     CURVATURE_DRAW_FIELD_NUMBER: _builtins.int
     LOSS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
+    run_id: _builtins.bytes
     epoch: _builtins.int
     """0: the batch is the whole training set"""
     batch: _builtins.int
@@ -99,6 +105,7 @@ class BeginRoundRequest(_message.Message):
         self,
         *,
         job: _builtins.str = ...,
+        run_id: _builtins.bytes = ...,
         key: _rounds_pb2.RoundKey | None = ...,
         step: _abc.Iterable[_builtins.float] | None = ...,
         epoch: _builtins.int = ...,
@@ -110,7 +117,7 @@ class BeginRoundRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "key", b"key", "loss", b"loss"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "batch", b"batch", "curvature_draw", b"curvature_draw", "direction", b"direction", "epoch", b"epoch", "gradient", b"gradient", "job", b"job", "key", b"key", "loss", b"loss", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "batch", b"batch", "curvature_draw", b"curvature_draw", "direction", b"direction", "epoch", b"epoch", "gradient", b"gradient", "job", b"job", "key", b"key", "loss", b"loss", "run_id", b"run_id", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loss: _TypeAlias = _typing.Literal["loss"]  # noqa: Y015
     _WhichOneofArgType__loss: _TypeAlias = _typing.Literal["_loss", b"_loss"]  # noqa: Y015
@@ -138,6 +145,7 @@ class FinishJobRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     LOSS_FIELD_NUMBER: _builtins.int
@@ -145,6 +153,7 @@ class FinishJobRequest(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     ROUND_LOSS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
+    run_id: _builtins.bytes
     round: _builtins.int
     loss: _builtins.float
     epochs: _builtins.int
@@ -157,6 +166,7 @@ class FinishJobRequest(_message.Message):
         self,
         *,
         job: _builtins.str = ...,
+        run_id: _builtins.bytes = ...,
         round: _builtins.int = ...,
         step: _abc.Iterable[_builtins.float] | None = ...,
         loss: _builtins.float = ...,
@@ -166,7 +176,7 @@ class FinishJobRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_round_loss", b"_round_loss", "round_loss", b"round_loss"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_round_loss", b"_round_loss", "epochs", b"epochs", "job", b"job", "loss", b"loss", "reason", b"reason", "round", b"round", "round_loss", b"round_loss", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_round_loss", b"_round_loss", "epochs", b"epochs", "job", b"job", "loss", b"loss", "reason", b"reason", "round", b"round", "round_loss", b"round_loss", "run_id", b"run_id", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__round_loss: _TypeAlias = _typing.Literal["round_loss"]  # noqa: Y015
     _WhichOneofArgType__round_loss: _TypeAlias = _typing.Literal["_round_loss", b"_round_loss"]  # noqa: Y015
@@ -194,18 +204,21 @@ class FailJobRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     job: _builtins.str
+    run_id: _builtins.bytes
     reason: _builtins.str
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
+        run_id: _builtins.bytes = ...,
         reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "reason", b"reason", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -27,6 +27,10 @@ if _version_not_supported:
 
 class PartyServiceStub:
     """What the coordinator calls at the host and at the guest.
+
+    Every message between the three roles carries the job's name and its run ID: random bytes that the
+    coordinator draws when it starts the job. A name may be used again once its job has failed, and a
+    late message must not reach another job than its own.
     """
 
     def __init__(self, channel):
@@ -59,6 +63,10 @@ class PartyServiceStub:
 
 class PartyServiceServicer:
     """What the coordinator calls at the host and at the guest.
+
+    Every message between the three roles carries the job's name and its run ID: random bytes that the
+    coordinator draws when it starts the job. A name may be used again once its job has failed, and a
+    late message must not reach another job than its own.
     """
 
     def OpenJob(self, request, context):
@@ -122,6 +130,10 @@ def add_PartyServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class PartyService:
     """What the coordinator calls at the host and at the guest.
+
+    Every message between the three roles carries the job's name and its run ID: random bytes that the
+    coordinator draws when it starts the job. A name may be used again once its job has failed, and a
+    late message must not reach another job than its own.
     """
 
     @staticmethod

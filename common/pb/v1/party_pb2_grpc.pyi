@@ -27,7 +27,12 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class PartyServiceStub:
-    """What the coordinator calls at the host and at the guest."""
+    """What the coordinator calls at the host and at the guest.
+
+    Every message between the three roles carries the job's name and its run ID: random bytes that the
+    coordinator draws when it starts the job. A name may be used again once its job has failed, and a
+    late message must not reach another job than its own.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -44,7 +49,12 @@ class PartyServiceStub:
 
 @_typing.type_check_only
 class PartyServiceAsyncStub(PartyServiceStub):
-    """What the coordinator calls at the host and at the guest."""
+    """What the coordinator calls at the host and at the guest.
+
+    Every message between the three roles carries the job's name and its run ID: random bytes that the
+    coordinator draws when it starts the job. A name may be used again once its job has failed, and a
+    late message must not reach another job than its own.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     OpenJob: _aio.UnaryUnaryMultiCallable[_party_pb2.OpenJobRequest, _party_pb2.OpenJobResponse]  # type: ignore[assignment]
@@ -57,7 +67,12 @@ class PartyServiceAsyncStub(PartyServiceStub):
     """Ends the job without a model."""
 
 class PartyServiceServicer(metaclass=_abc_1.ABCMeta):
-    """What the coordinator calls at the host and at the guest."""
+    """What the coordinator calls at the host and at the guest.
+
+    Every message between the three roles carries the job's name and its run ID: random bytes that the
+    coordinator draws when it starts the job. A name may be used again once its job has failed, and a
+    late message must not reach another job than its own.
+    """
 
     @_abc_1.abstractmethod
     def OpenJob(

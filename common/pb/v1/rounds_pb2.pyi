@@ -99,6 +99,7 @@ class SendVectorRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
@@ -106,6 +107,7 @@ class SendVectorRequest(_message.Message):
     WIDTH_FIELD_NUMBER: _builtins.int
     CIPHERTEXTS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
+    run_id: _builtins.bytes
     kind: Global___VectorKind.ValueType
     offset: _builtins.int
     """of the first ciphertext of this chunk"""
@@ -121,6 +123,7 @@ class SendVectorRequest(_message.Message):
         self,
         *,
         job: _builtins.str = ...,
+        run_id: _builtins.bytes = ...,
         key: Global___RoundKey | None = ...,
         kind: Global___VectorKind.ValueType = ...,
         offset: _builtins.int = ...,
@@ -130,7 +133,7 @@ class SendVectorRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ciphertexts", b"ciphertexts", "job", b"job", "key", b"key", "kind", b"kind", "offset", b"offset", "total", b"total", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ciphertexts", b"ciphertexts", "job", b"job", "key", b"key", "kind", b"kind", "offset", b"offset", "run_id", b"run_id", "total", b"total", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -42,10 +42,12 @@ from common.protocol.messages import (
     VectorPiece,
 )
 from common.roles import Role
+from common.rpc.codec import JobKey
 from common.rpc.errors import UnknownJobError
 from tests.support.rpc import Recorder, connected, served
 
 JOB = JobConfig(name="credit", dataset="credit", key_bits=256)
+KEY = JobKey.draw(JOB.name)
 STEP = np.zeros(2)
 RESULT = Envelope(Role.HOST, Result(STEP, 0.5, 1, 1, "converged"))
 Handle = Callable[[Role, Message], Iterator[Envelope]]
@@ -102,7 +104,7 @@ class Setup:
 
         self.history = History(JobFolder(self._folder, JOB.name))
         self.runner = MachineRunner(
-            self.role, JOB, peers, limits=Limits(**limits), history=self.history, observe=observe
+            self.role, JOB, KEY, peers, limits=Limits(**limits), history=self.history, observe=observe
         )
         task = asyncio.create_task(self.runner.run(begin))
         self._stack.push_async_callback(asyncio.wait, {task})

@@ -34,9 +34,10 @@ from common.protocol.messages import (
 )
 from common.roles import Role
 from common.rpc import codec
-from common.rpc.codec import ROUTES, decode, encode, encode_piece, parse_job, route_for
+from common.rpc.codec import ROUTES, JobKey, decode, encode, encode_piece, job_key, parse_job, route_for
 
 JOB = JobConfig(name="credit", dataset="credit")
+RUN = JobKey("credit", bytes(range(16)))
 
 uint32 = st.integers(0, 2**32 - 1)
 positive = st.integers(1, 2**32 - 1)
@@ -102,9 +103,9 @@ def same(one: Any, other: Any) -> bool:
 @given(data=st.data())
 def test_every_message_survives_the_wire(route: codec.Route, data: st.DataObject) -> None:
     message = data.draw(MESSAGES[route.message])
-    request = encode("credit", message, route)
+    request = encode(RUN, message, route)
     received = route.request.FromString(request.SerializeToString())
-    assert received.job == "credit"  # type: ignore[attr-defined]
+    assert job_key(received) == RUN
     assert same(decode(received), message)
 
 
@@ -125,14 +126,14 @@ def join(requests: list[rounds_pb2.SendVectorRequest]) -> VectorPiece:
 def test_the_chunks_of_a_piece_join_to_the_piece(piece: VectorPiece, chunk_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(codec, "CHUNK_BYTES", chunk_bytes)
-        requests = list(encode_piece("credit", piece, 64))
+        requests = list(encode_piece(RUN, piece, 64))
     assert all(len(request.ciphertexts) <= max(chunk_bytes, 64) for request in requests)
     assert same(join(requests), piece)
 
 
 def test_a_large_piece_is_cut_into_chunks_of_at_most_a_mebibyte() -> None:
     piece = VectorPiece(RoundKey(1, 1), Kind.SCORES, 0, 3000, [mpz(7)] * 3000)
-    requests = list(encode_piece("credit", piece, 512))
+    requests = list(encode_piece(RUN, piece, 512))
     assert [len(request.ciphertexts) for request in requests] == [2**20, 3000 * 512 - 2**20]
 
 
@@ -200,12 +201,20 @@ def test_more_numbers_than_a_model_may_have_are_refused() -> None:
         decode(party_pb2.FinishJobRequest(round=2, step=[0.0] * 65_537))
 
 
-def test_an_offer_must_be_of_the_job_it_names_and_of_a_bearable_key() -> None:
-    job_json = JOB.model_dump_json()
-    with pytest.raises(ProtocolError, match="name"):
-        decode(party_pb2.OpenJobRequest(job="other", job_json=job_json, modulus=b"\x05"))
-    with pytest.raises(ProtocolError, match="8192"):
-        decode(party_pb2.OpenJobRequest(job="credit", job_json=job_json, modulus=bytes(1025)))
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"job": "other"}, "name"),
+        ({"run_id": b""}, "run ID of 0 bytes"),
+        ({"run_id": bytes(17)}, "run ID of 17 bytes"),
+        ({"modulus": bytes(1025)}, "8192"),
+    ],
+)
+def test_an_offer_must_be_of_the_job_it_names_and_of_a_bearable_key(fields: dict[str, Any], problem: str) -> None:
+    good: dict[str, Any] = {"job": "credit", "run_id": bytes(16), "job_json": JOB.model_dump_json(), "modulus": b"\x05"}
+    assert decode(party_pb2.OpenJobRequest(**good))
+    with pytest.raises(ProtocolError, match=problem):
+        decode(party_pb2.OpenJobRequest(**good | fields))
 
 
 def test_settings_that_cannot_be_used_are_named() -> None:

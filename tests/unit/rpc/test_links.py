@@ -9,7 +9,6 @@ import grpc
 import pytest
 from gmpy2 import mpz
 
-from common.config.job import JobConfig
 from common.config.process import Limits
 from common.errors import DataError, PeerError
 from common.jobs.history import Traffic
@@ -17,11 +16,12 @@ from common.protocol.messages import Failed, Finished, IdChallenge, Kind, Messag
 from common.roles import Role
 from common.rpc import links
 from common.rpc.channel import Peer
+from common.rpc.codec import JobKey
 from common.rpc.errors import InternalError, UnknownJobError
 from common.rpc.links import Link
 from tests.support.rpc import Recorder, connected, served
 
-JOB = JobConfig(name="credit", dataset="credit", key_bits=256)
+JOB = JobKey.draw("credit")
 KEY = RoundKey(1, 1)
 MakeLink = Callable[..., Link]
 
@@ -41,7 +41,9 @@ async def make_link(failures: list[Exception]) -> AsyncIterator[MakeLink]:
     made = []
 
     def make(peer: Peer, sender: Role = Role.HOST, **limits: float) -> Link:
-        link = Link(JOB, sender, peer, limits=Limits(**limits), count_sent=lambda *_: None, on_failure=failures.append)
+        link = Link(
+            JOB, sender, peer, width=64, limits=Limits(**limits), count_sent=lambda *_: None, on_failure=failures.append
+        )
         made.append(link)
         return link
 
@@ -70,6 +72,7 @@ async def test_messages_arrive_in_order_and_a_vector_is_one_call(recorder: Recor
             link.send(message)
         await link.close(5)
     assert recorder.calls == ["ReportReady", "SendVector", "SendVector", "ReportFinished"]
+    assert recorder.jobs == {JOB}
     assert ciphertexts(recorder) == [1, 2, 3, 4, 5, 6, 1, 2]
 
 
@@ -297,9 +300,9 @@ async def test_traffic_counts_each_ciphertext_once(recorder: Recorder, failures:
 
     recorder.react, sent = die_once, Traffic()
     async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
-        link = Link(JOB, Role.HOST, peer, limits=Limits(), count_sent=sent.count, on_failure=failures.append)
+        link = Link(JOB, Role.HOST, peer, width=64, limits=Limits(), count_sent=sent.count, on_failure=failures.append)
         link.send(piece(0, 6))
         await link.close(5)
     counted = sent.take(KEY)["gradient"]
     assert counted["ciphertexts"] == 6
-    assert 6 * 64 < counted["bytes"] < 6 * 64 + 40
+    assert 6 * 64 < counted["bytes"] < 6 * 64 + 60

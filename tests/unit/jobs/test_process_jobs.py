@@ -1,0 +1,198 @@
+"""Every message finds the run of the job that it belongs to, and no other."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from gmpy2 import mpz
+
+from common.config.job import JobConfig
+from common.config.process import ProcessConfig
+from common.data.block import PartyData
+from common.errors import PeerError, PolicyError
+from common.jobs import process_jobs
+from common.jobs.folder import JobFolder
+from common.jobs.history import History
+from common.jobs.party_jobs import PartyJobs
+from common.jobs.process_jobs import ProcessJobs
+from common.jobs.runner import MachineRunner
+from common.paillier.keys import PublicKey, generate_private_key
+from common.protocol.messages import Envelope, Failed, JobEnded, Machine, Message, OpenJob, OutOfRange, Ready, RoundKey
+from common.protocol.phases import Phase
+from common.roles import Role
+from common.rpc.codec import JobKey
+from common.rpc.errors import NameTakenError, UnknownJobError
+from tests.support.three_servers import DATASET, make_configs, write_tables
+
+READY = Ready(10, 2)
+
+
+class Listener:
+    """A machine that writes down what it is given, and ends when it hears that a value is out of range."""
+
+    def __init__(self) -> None:
+        self.given: list[Message] = []
+
+    def start(self) -> Iterator[Envelope]:
+        yield from ()
+
+    def handle(self, sender: Role, message: Message) -> Iterator[Envelope]:
+        self.given.append(message)
+        if isinstance(message, OutOfRange):
+            yield Envelope(Role.COORDINATOR, JobEnded("converged", 0.5))
+
+    def prepare(self) -> bool:
+        return False
+
+
+class Started(ProcessJobs):
+    """Jobs that a test starts by itself."""
+
+    def start(self, name: str) -> tuple[JobKey, Listener]:
+        job, key, machine = JobConfig(name=name, dataset="made"), JobKey.draw(name), Listener()
+        history = History(JobFolder(self.config.state, name))
+
+        async def observe(message: Message) -> None:
+            pass
+
+        async def begin() -> Machine:
+            return machine
+
+        self._launch(
+            MachineRunner(self.role, job, key, {}, limits=self.config.limits, history=history, observe=observe), begin
+        )
+        return key, machine
+
+    async def send(self, key: JobKey, message: Message) -> None:
+        await self.take(Role.HOST, key, message, 0)
+
+    async def end(self, key: JobKey, message: Message) -> None:
+        await self.send(key, message)
+        while key.name in self._running:
+            await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+async def jobs(tmp_path: Path) -> AsyncIterator[Started]:
+    peers = {Role.HOST: "127.0.0.1:1", Role.GUEST: "127.0.0.1:2"}
+    started = Started(ProcessConfig(role=Role.COORDINATOR, listen="127.0.0.1:0", peers=peers, state=tmp_path))
+    yield started
+    await started.close()
+
+
+async def until_given(machine: Listener, *messages: Message) -> None:
+    async with asyncio.timeout(10):
+        while len(machine.given) < len(messages):
+            await asyncio.sleep(0.001)
+    assert machine.given == list(messages)
+
+
+async def test_a_message_reaches_its_job(jobs: Started) -> None:
+    (one, first), (_, second) = jobs.start("one"), jobs.start("two")
+    await jobs.send(one, READY)
+    await until_given(first, READY)
+    assert second.given == []
+
+
+async def test_a_message_of_an_earlier_run_does_not_reach_the_next(jobs: Started) -> None:
+    earlier, _ = jobs.start("one")
+    await jobs.end(earlier, Failed("no disk"))
+    later, machine = jobs.start("one")
+    with pytest.raises(PeerError, match="the coordinator has ended the job: no disk"):
+        await jobs.send(earlier, READY)
+    await jobs.send(earlier, Failed("said late"))
+    await jobs.send(later, READY)
+    await until_given(machine, READY)
+
+
+async def test_a_message_of_a_run_that_never_was_is_refused(jobs: Started) -> None:
+    jobs.start("one")
+    for key in (JobKey.draw("one"), JobKey.draw("two")):
+        with pytest.raises(UnknownJobError, match=f"this run of the job {key.name}"):
+            await jobs.send(key, READY)
+
+
+async def test_a_job_that_has_finished_takes_what_is_said_again_in_silence(jobs: Started) -> None:
+    key, _ = jobs.start("one")
+    await jobs.end(key, OutOfRange(RoundKey(1, 1)))
+    await jobs.send(key, READY)
+
+
+async def test_only_so_many_ends_are_remembered(jobs: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_jobs, "MOST_ENDED", 2)
+    keys = []
+    for name in ("one", "two", "three"):
+        key, _ = jobs.start(name)
+        await jobs.end(key, Failed("no disk"))
+        keys.append(key)
+    with pytest.raises(UnknownJobError):
+        await jobs.send(keys[0], READY)
+    for key in keys[1:]:
+        with pytest.raises(PeerError, match="no disk"):
+            await jobs.send(key, READY)
+
+
+# --- a party's jobs
+
+
+@asynccontextmanager
+async def host_jobs(tmp_path: Path) -> AsyncIterator[tuple[PartyJobs, list[JobConfig]]]:
+    """A host without peers, and the jobs for which it has made a machine."""
+    made: list[JobConfig] = []
+
+    def make(job: JobConfig, data: PartyData, public_key: PublicKey, *, phase: Phase) -> Machine:
+        made.append(job)
+        return Listener()
+
+    write_tables(tmp_path, n_rows=30)
+    jobs = PartyJobs(make_configs(tmp_path)[Role.HOST], {}, make)
+    yield jobs, made
+    await jobs.close()
+
+
+MODULUS: mpz = generate_private_key(256).public_key.n
+OFFER = OpenJob(JobConfig(name="one", dataset=DATASET, key_bits=256), MODULUS)
+
+
+async def offer(jobs: PartyJobs, key: JobKey) -> None:
+    await jobs.take(Role.COORDINATOR, key, OFFER, 0)
+
+
+async def test_an_offer_made_again_is_one_job(tmp_path: Path) -> None:
+    async with host_jobs(tmp_path) as (jobs, made):
+        key = JobKey.draw("one")
+        await asyncio.gather(offer(jobs, key), offer(jobs, key))
+        async with asyncio.timeout(10):
+            while not made:
+                await asyncio.sleep(0.001)
+        await offer(jobs, key)
+        with pytest.raises(NameTakenError, match="the host already has a job named one"):
+            await offer(jobs, JobKey.draw("one"))
+    assert made == [OFFER.job]
+
+
+async def test_an_offer_that_comes_again_after_its_job_has_ended_opens_none(tmp_path: Path) -> None:
+    async with host_jobs(tmp_path) as (jobs, _):
+        key = JobKey.draw("one")
+        await offer(jobs, key)
+        await jobs.take(Role.COORDINATOR, key, Failed("stopped by the operator"), 0)
+
+        async def offer_until_refused() -> None:
+            while True:
+                await offer(jobs, key)
+                await asyncio.sleep(0.001)
+
+        with pytest.raises(PeerError, match="stopped by the operator"):
+            await asyncio.wait_for(offer_until_refused(), 10)
+        await offer(jobs, JobKey.draw("one"))  # the coordinator tries again
+
+
+async def test_an_offer_that_is_refused_may_be_made_again(tmp_path: Path) -> None:
+    async with host_jobs(tmp_path) as (jobs, _):
+        key = JobKey.draw("one")
+        wrong = OpenJob(OFFER.job.model_copy(update={"dataset": "other"}), MODULUS)
+        with pytest.raises(PolicyError, match="no dataset named other"):
+            await jobs.take(Role.COORDINATOR, key, wrong, 0)
+        await offer(jobs, key)
