@@ -51,6 +51,9 @@ class Policy(Settings):
 
     min_key_bits: Annotated[int, Field(ge=256, le=8192)] = 2048
     """The smallest Paillier modulus under which this party encrypts."""
+    min_rows_per_feature: Annotated[int, Field(ge=2)] = 30
+    """The smallest batch for each of this party's features. A gradient over fewer rows gives the labels away to whoever
+    knows the features: it is that many equations of about 28 bits for as many unknown bits as there are rows."""
     share_holdout_scores: bool = True
     """Host: give the guest u_A of the hold-out rows at the end, so that it can report on them. Without that the
     host refuses every job with a hold-out."""

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from common.arrays import FloatMatrix
 from common.config.dataset import DatasetConfig, PreprocessingConfig
 from common.config.job import JobConfig
@@ -10,9 +12,8 @@ from common.data.split import holdout_split
 from common.data.table import PartyTable, read_table
 from common.errors import ConfigError, DataError
 
-ROWS_PER_COLUMN = 2
-"""Training needs at least this many rows for each column: with fewer, sums over the rows
-would give single rows away, and the fit would be of noise."""
+LEAST_ROWS_PER_FEATURE = 2
+"""With fewer a fit is of noise. What secrecy asks for is the party's policy, and far more; see docs/protocol.md."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +41,12 @@ class PartyData:
     block: TrainingBlock
 
 
-def load_party_data(dataset: DatasetConfig, job: JobConfig, *, labelled: bool) -> PartyData:
+def load_party_data(
+    dataset: DatasetConfig, job: JobConfig, *, labelled: bool, min_rows_per_feature: int = LEAST_ROWS_PER_FEATURE
+) -> PartyData:
     """Read a party's table and make its training block; `labelled` at the guest.
+
+    `min_rows_per_feature` is the party's policy: no sum that leaves it is over fewer rows for each of its features.
 
     Raises:
         ConfigError: a guest's dataset without a label, or a host's with one.
@@ -52,10 +57,15 @@ def load_party_data(dataset: DatasetConfig, job: JobConfig, *, labelled: bool) -
     if not labelled and dataset.label is not None:
         raise ConfigError(f"dataset {job.dataset!r}: the host has no labels: leave `label` out, and exclude its column")
     table = read_table(dataset)
-    return PartyData(table.ids, make_block(table, dataset.preprocessing, job))
+    return PartyData(table.ids, make_block(table, dataset.preprocessing, job, min_rows_per_feature))
 
 
-def make_block(table: PartyTable, config: PreprocessingConfig, job: JobConfig) -> TrainingBlock:
+def make_block(
+    table: PartyTable,
+    config: PreprocessingConfig,
+    job: JobConfig,
+    min_rows_per_feature: int = LEAST_ROWS_PER_FEATURE,
+) -> TrainingBlock:
     """Split a table's rows and turn its features into training columns.
 
     Only the guest, whose table has labels, adds the intercept, and only if the job has one.
@@ -65,10 +75,12 @@ def make_block(table: PartyTable, config: PreprocessingConfig, job: JobConfig) -
     """
     train, holdout = holdout_split(len(table.ids), job.holdout, job.seed)
     intercept = table.labels is not None and job.intercept
-    _check_size(len(train), table.features.shape[1] + intercept, job)
+    _check_sizes(len(train), table.features.shape[1], job, min_rows_per_feature)
 
     preprocessing = Preprocessing.fit(table.features.iloc[train], config, intercept, job.l2)
     columns = preprocessing.transform(table.features)
+    if not np.isfinite(columns).all():
+        raise DataError("a hold-out row has a value beyond all training rows that cannot be scaled: set `clip`")
     return TrainingBlock(
         columns=columns[train],
         holdout_columns=columns[holdout],
@@ -79,12 +91,20 @@ def make_block(table: PartyTable, config: PreprocessingConfig, job: JobConfig) -
     )
 
 
-def _check_size(n_train: int, n_columns: int, job: JobConfig) -> None:
-    needs = [(f"training on {n_columns} columns", ROWS_PER_COLUMN * n_columns, "exclude columns or lower `holdout`")]
-    if job.batch != "all":
-        needs.append((f"a batch of {job.batch}", job.batch, "lower `batch` or `holdout`"))
-    if (size := job.curvature_batch) is not None:
-        needs.append((f"a curvature batch of {size}", size, "lower `curvature_batch` or `holdout`"))
-    for what, n_needed, way_out in needs:
-        if n_train < n_needed:
-            raise DataError(f"{what} needs at least {n_needed} training rows, and there are {n_train}: {way_out}")
+def _check_sizes(n_train: int, n_features: int, job: JobConfig, min_rows_per_feature: int) -> None:
+    sizes = [("a batch", n_train if job.batch == "all" else job.batch, "batch")]
+    if job.curvature_batch is not None:
+        sizes.append(("a curvature batch", job.curvature_batch, "curvature_batch"))
+    needed = min_rows_per_feature * n_features
+    for what, size, key in sizes:
+        if size > n_train:
+            raise DataError(
+                f"{what} of {size} needs at least as many training rows, and there are {n_train}:"
+                f" lower `{key}` or `holdout`"
+            )
+        if size < needed:
+            raise DataError(
+                f"{what} of {size} rows is too small for {n_features} features, since sums over so few rows tell about"
+                f" single rows: {min_rows_per_feature} rows a feature, {needed}, is the least; raise `{key}`,"
+                " exclude features, or lower `policy.min_rows_per_feature`"
+            )

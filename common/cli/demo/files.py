@@ -24,8 +24,8 @@ DATASET = "breast-cancer"
 N_HOST_FEATURES = 15
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "lbfgs": {"algorithm": {"name": "lbfgs"}},
-    "sqn": {"algorithm": {"name": "sqn"}, "batch": 100},
-    "sgd": {"algorithm": {"name": "sgd"}, "batch": 100},
+    "sqn": {"algorithm": {"name": "sqn"}},
+    "sgd": {"algorithm": {"name": "sgd"}},
 }
 PENALTY = 0.01
 """The two diagnoses can be told apart completely on the training rows, so that without a penalty

@@ -55,7 +55,7 @@ def test_jobs_show_every_option(path: Path) -> None:
     [
         (Role.HOST, ["label"]),
         (Role.GUEST, ["share_holdout_scores"]),
-        (Role.COORDINATOR, ["datasets", "policy", "min_key_bits", "share_holdout_scores"]),
+        (Role.COORDINATOR, ["datasets", "policy", "min_key_bits", "min_rows_per_feature", "share_holdout_scores"]),
     ],
 )
 def test_processes_show_every_option_that_means_something_there(role: Role, means_nothing_there: list[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from common.config.dataset import DatasetConfig
 from common.config.job import JobConfig
-from common.data.block import PartyData, load_party_data
+from common.data.block import LEAST_ROWS_PER_FEATURE, PartyData, load_party_data
 from common.data.split import holdout_split
 from common.errors import ConfigError, DataError
 
@@ -27,10 +27,18 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "table.csv"
 
 
-def load(path: Path, *, labelled: bool, dataset: dict[str, Any] | None = None, **job: Any) -> PartyData:
+def load(
+    path: Path,
+    *,
+    labelled: bool,
+    dataset: dict[str, Any] | None = None,
+    min_rows_per_feature: int = LEAST_ROWS_PER_FEATURE,
+    **job: Any,
+) -> PartyData:
     role: dict[str, Any] = {"label": {}} if labelled else {"exclude": ["label"]}
     settings = DatasetConfig.model_validate({"path": path, **role, **(dataset or {})})
-    return load_party_data(settings, JobConfig.model_validate({"name": "j", "dataset": "d", **job}), labelled=labelled)
+    job_config = JobConfig.model_validate({"name": "j", "dataset": "d", **job})
+    return load_party_data(settings, job_config, labelled=labelled, min_rows_per_feature=min_rows_per_feature)
 
 
 def test_rows_are_split_as_the_seed_says_and_labels_stay_with_their_rows(path: Path) -> None:
@@ -105,20 +113,43 @@ def test_the_label_must_be_where_the_role_says(path: Path) -> None:
 
 @pytest.mark.parametrize("labelled", [True, False])
 def test_a_batch_larger_than_the_training_rows_is_refused(path: Path, labelled: bool) -> None:
-    with pytest.raises(DataError, match="batch of 81 needs at least 81 training rows, and there are 80: lower `batch`"):
+    with pytest.raises(
+        DataError, match="batch of 81 needs.*there are 80: lower `batch`"
+    ):
         load(path, labelled=labelled, algorithm={"name": "sgd"}, batch=81)
 
     assert len(load(path, labelled=labelled, algorithm={"name": "sgd"}, batch=80).block.columns) == 80
 
 
 def test_a_curvature_batch_larger_than_the_training_rows_is_refused(path: Path) -> None:
-    with pytest.raises(DataError, match="curvature batch of 90 needs at least 90 training rows, and there are 80"):
+    with pytest.raises(DataError, match="curvature batch of 90 needs at least as many training rows, and there are 80"):
         load(path, labelled=True, algorithm={"name": "sqn", "curvature_batch": 90}, batch=10)
 
 
-def test_fewer_than_two_rows_a_column_are_refused(path: Path) -> None:
-    assert load(path, labelled=True, holdout=0.92).block.columns.shape == (8, 4)
-    with pytest.raises(DataError, match="training on 4 columns needs at least 8 training rows, and there are 7"):
-        load(path, labelled=True, holdout=0.93)
-    with pytest.raises(DataError, match="there are 0"):
-        load(path, labelled=False, holdout=0.999)
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ({"holdout": 0.5}, "a batch of 50 rows is too small for 3 features.*20 rows a feature, 60, is the least"),
+        ({"algorithm": {"name": "sgd"}, "batch": 59}, "a batch of 59 rows.*raise `batch`"),
+        (
+            {"algorithm": {"name": "sqn", "curvature_batch": 59}, "batch": 60},
+            "a curvature batch of 59 rows.*raise `curvature_batch`",
+        ),
+    ],
+)
+def test_a_batch_of_too_few_rows_for_the_partys_features_is_refused(path: Path, job: dict[str, Any], said: str) -> None:
+    """Sums over so few rows tell about single rows, whatever the algorithm."""
+    with pytest.raises(DataError, match=said + ".*`policy.min_rows_per_feature`"):
+        load(path, labelled=True, min_rows_per_feature=20, **job)
+    assert load(path, labelled=True, min_rows_per_feature=20, algorithm={"name": "sgd"}, batch=60)
+
+
+def test_a_holdout_row_that_cannot_be_scaled_is_refused(path: Path) -> None:
+    """It would make the score, and with it the end of the training, not finite."""
+    table = pd.read_csv(path, dtype={"id": str})
+    held = holdout_split(N_ROWS, 0.2, 0)[1][0]
+    table["b"] *= 1e-150
+    table.loc[table["id"] == f"{held:04}", "b"] = 1e200
+    table.to_csv(path, index=False)
+    with pytest.raises(DataError, match="hold-out row"):
+        load(path, labelled=True, dataset={"preprocessing": {"clip": None}})
