@@ -78,7 +78,8 @@ def make_block(
     _check_sizes(len(train), table.features.shape[1], job, min_rows_per_feature)
 
     preprocessing = Preprocessing.fit(table.features.iloc[train], config, intercept, job.l2)
-    columns = preprocessing.transform(table.features)
+    with np.errstate(over="ignore"):  # What overflows is found below.
+        columns = preprocessing.transform(table.features)
     if not np.isfinite(columns).all():
         raise DataError("a hold-out row has a value beyond all training rows that cannot be scaled: set `clip`")
     return TrainingBlock(
