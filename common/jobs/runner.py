@@ -17,6 +17,7 @@ from common.config.job import JobConfig
 from common.config.process import Limits
 from common.errors import PeerError, TrilateralError
 from common.jobs.history import History
+from common.jobs.patience import Patience
 from common.protocol.messages import (
     BeginRound,
     Envelope,
@@ -29,7 +30,6 @@ from common.protocol.messages import (
     Result,
     RoundKey,
     RoundReport,
-    RoundTimedOut,
     VectorPiece,
 )
 from common.roles import Role
@@ -48,8 +48,8 @@ FAREWELL = 3.0
 P = ParamSpec("P")
 T = TypeVar("T")
 Observe = Callable[[Message], Awaitable[None]]
-"""Is told of what the machine says to its own process, and at the coordinator of each BeginRound that
-it sends and each OpenJob that a party has taken."""
+"""Is told of what the machine says to its own process, and at the coordinator of each question that
+it sends: of an OpenJob once the party has taken it."""
 
 
 def without_lock(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -109,10 +109,8 @@ class MachineRunner:
         self._told_by: Role | None = None
         self._newest = RoundKey(0, 0)  # of the rounds that were delivered
         self._current = RoundKey(0, 0)  # of those that the machine was given
-        self._asked: RoundKey | None = None  # by a coordinator, not reported yet
-        self._reminders: dict[Role, Message] = {}
+        self._patience = Patience(role, limits, asyncio.get_running_loop().time)
         self._done = False
-        self._restart_clock()
 
     async def run(self, begin: Callable[[], Awaitable[Machine]]) -> None:
         """Make the machine, run it to its end, tell the others if it fails.
@@ -180,7 +178,6 @@ class MachineRunner:
 
     async def _work(self, begin: Callable[[], Awaitable[Machine]]) -> None:
         machine = await begin()
-        self._restart_clock()
         await self._play(machine.start())
         while not self._done:
             sender, message = await self._take(machine)
@@ -197,43 +194,19 @@ class MachineRunner:
         """The next message; until there is one, work that needs none."""
         while self._inbox.empty() and await self.in_thread(machine.prepare):
             pass
+        self._patience.wait()
         while True:
-            reminder = self._now() + self._limits.peer_timeout
+            alarm = self._patience.alarm()
             try:
-                async with asyncio.timeout_at(min(reminder, self._deadline)):
-                    taken = await self._inbox.get()
+                async with asyncio.timeout_at(alarm):
+                    return await self._inbox.get()
             except TimeoutError:
-                if self._deadline <= reminder:
-                    break
-                self._remind()
-            else:
-                if self._role is not Role.COORDINATOR:
-                    self._restart_clock()
-                return taken
-        self._restart_clock()
-        return self._role, self._timed_out()
-
-    def _remind(self) -> None:
-        """As a coordinator, say the last thing again: it changes nothing, but shows whether a party is there."""
-        for party, message in self._reminders.items():
-            self._links[party].send(message)
-
-    def _timed_out(self) -> RoundTimedOut:
-        if self._role is not Role.COORDINATOR:
-            raise PeerError(f"the {self._role} has heard nothing of the job for {self._limits.party_timeout:g} s")
-        if self._asked is None:
-            raise PeerError(f"the parties were not ready, or not finished, within {self._limits.round_timeout:g} s")
-        log.warning("job %s: round %d timed out", self.key.name, self._asked.round)
-        return RoundTimedOut(self._asked)
-
-    def _restart_clock(self) -> None:
-        limits = self._limits
-        patience = limits.round_timeout if self._role is Role.COORDINATOR else limits.party_timeout
-        self._deadline = self._now() + patience
-
-    @staticmethod
-    def _now() -> float:
-        return asyncio.get_running_loop().time()
+                if self._patience.is_over(alarm):
+                    timed_out = self._patience.give_up()
+                    log.warning("job %s: round %d timed out", self.key.name, timed_out.key.round)
+                    return self._role, timed_out
+                for party, question in self._patience.questions.items():
+                    self._links[party].send(question)
 
     async def _play(self, envelopes: Iterator[Envelope]) -> None:
         """Send what the machine yields, unless a newer round overtakes it.
@@ -251,30 +224,28 @@ class MachineRunner:
                 self._thread.submit(envelopes.close)
 
     async def _post(self, envelope: Envelope) -> None:
-        message = envelope.message
+        to, message = envelope.to, envelope.message
         match message:
             case Failed() | JobEnded(loss=None):  # What the machine gives up, the runner ends, and tells everyone.
                 raise PeerError(message.reason)
+            case OpenJob():
+                # The guest calls the host as soon as it has the job, so the host must have it before.
+                await self._links[to].call(message)
+                self._patience.ask(to, message)
+                await self._observe(message)
             case BeginRound() | FinishJob():
-                asked = message.key if isinstance(message, BeginRound) else None
-                if asked != self._asked:
-                    self._asked = asked
-                    self._restart_clock()
+                self._links[to].send(message)
+                self._patience.ask(to, message)
+                await self._observe(message)
             case RoundReport():
-                self._asked = None
                 self._history.report(message)
-        if isinstance(message, OpenJob):
-            # The guest calls the host as soon as it has the job, so the host must have it before.
-            await self._links[envelope.to].call(message)
-        elif envelope.to is not self._role:
-            self._links[envelope.to].send(message)
-        if isinstance(message, OpenJob | BeginRound | FinishJob):
-            self._reminders[envelope.to] = message
-        if envelope.to is self._role or isinstance(message, OpenJob | BeginRound):
-            await self._observe(message)
-        if isinstance(message, Result | JobEnded):
-            self._history.complete()
-            self._done = True
+                await self._observe(message)
+            case Result() | JobEnded():
+                await self._observe(message)
+                self._history.complete()
+                self._done = True
+            case _:
+                self._links[to].send(message)
 
     # --- what ends work
 

@@ -1,0 +1,80 @@
+"""How long one process waits for the next message of a job, and what follows when none comes."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from common.config.process import Limits
+from common.errors import PeerError
+from common.protocol.messages import BeginRound, FinishJob, OpenJob, RoundKey, RoundTimedOut
+from common.roles import Role
+
+Question = OpenJob | BeginRound | FinishJob
+"""What the coordinator says to a party in order to get an answer."""
+
+
+class Patience:
+    """The clock of one job.
+
+    The coordinator waits for answers: its time, `Limits.round_timeout`, begins with each new question.
+    A party waits for whatever comes: its time, `Limits.party_timeout`, begins with each wait.
+
+    Args:
+        role: of this process.
+        limits: how long to wait.
+        clock: seconds from some moment.
+    """
+
+    def __init__(self, role: Role, limits: Limits, clock: Callable[[], float]) -> None:
+        self._role = role
+        self._limits = limits
+        self._clock = clock
+        self._questions: dict[Role, Question] = {}
+        self._newest: Question | None = None
+        self._restart()
+
+    @property
+    def questions(self) -> Mapping[Role, Question]:
+        """What each party was asked last. Asked again it changes nothing, but shows whether the party is there."""
+        return MappingProxyType(self._questions)
+
+    def ask(self, party: Role, question: Question) -> None:
+        """As the coordinator, wait for the answer to a question."""
+        if self._newest is None or _subject(question) != _subject(self._newest):
+            self._restart()
+        self._questions[party] = self._newest = question
+
+    def wait(self) -> None:
+        """Begin to wait for a message."""
+        if self._role is not Role.COORDINATOR:
+            self._restart()
+
+    def alarm(self) -> float:
+        """The clock's time at which the questions are to be put again, or `is_over` says that it is enough."""
+        return min(self._clock() + self._limits.peer_timeout, self._deadline)
+
+    def is_over(self, alarm: float) -> bool:
+        """Whether there is no use in waiting longer than to this alarm."""
+        return alarm >= self._deadline
+
+    def give_up(self) -> RoundTimedOut:
+        """Give up the round that the coordinator waits for.
+
+        Raises:
+            PeerError: it is no round, so the job is given up.
+        """
+        if self._role is not Role.COORDINATOR:
+            raise PeerError(f"the {self._role} has heard nothing of the job for {self._limits.party_timeout:g} s")
+        if not isinstance(self._newest, BeginRound):
+            awaited = "finished" if isinstance(self._newest, FinishJob) else "ready"
+            raise PeerError(f"the parties were not {awaited} within {self._limits.round_timeout:g} s")
+        self._restart()
+        return RoundTimedOut(self._newest.key)
+
+    def _restart(self) -> None:
+        is_leader = self._role is Role.COORDINATOR
+        self._deadline = self._clock() + (self._limits.round_timeout if is_leader else self._limits.party_timeout)
+
+
+def _subject(question: Question) -> RoundKey | type[Question]:
+    """What both parties are asked alike."""
+    return question.key if isinstance(question, BeginRound) else type(question)

@@ -1,0 +1,106 @@
+"""A coordinator waits for answers, a party for whatever comes; each knows what to do when nothing does."""
+
+import numpy as np
+import pytest
+from gmpy2 import mpz
+
+from common.config.job import JobConfig
+from common.config.process import Limits
+from common.data.split import Batch
+from common.errors import PeerError
+from common.jobs.patience import Patience, Question
+from common.protocol.messages import BeginRound, FinishJob, OpenJob, RoundKey
+from common.roles import PARTIES, Role
+
+LIMITS = Limits(peer_timeout=10, round_timeout=100)
+OFFER = OpenJob(JobConfig(name="credit", dataset="credit"), mpz(15))
+FINISH = FinishJob(3, np.zeros(2), 0.5, 1, "converged", 0.5)
+
+
+def begin(round_number: int, attempt: int = 1) -> BeginRound:
+    return BeginRound(RoundKey(round_number, attempt), np.zeros(2), Batch(1, 0), gradient=True)
+
+
+class Clock:
+    """Stands still until it is set."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def leader(clock: Clock) -> Patience:
+    return Patience(Role.COORDINATOR, LIMITS, clock)
+
+
+def ask_both(patience: Patience, question: Question) -> None:
+    for party in PARTIES:
+        patience.ask(party, question)
+
+
+def seconds_to_the_end(patience: Patience, clock: Clock) -> float:
+    """How long a process waits that only looks at alarms, as the runner does."""
+    start = clock.now
+    while not patience.is_over(alarm := patience.alarm()):
+        clock.now = alarm
+    return alarm - start
+
+
+def test_the_alarm_goes_off_once_a_peer_timeout_and_at_the_end(leader: Patience, clock: Clock) -> None:
+    ask_both(leader, begin(1))
+    assert leader.alarm() == 10
+    clock.now = 95.0
+    assert leader.alarm() == 100
+    assert leader.is_over(100)
+    assert not leader.is_over(99)
+
+
+def test_the_coordinators_time_begins_with_each_new_question(leader: Patience, clock: Clock) -> None:
+    for question in (OFFER, begin(1), begin(1, attempt=2), begin(2), FINISH):
+        clock.now += 60
+        leader.ask(Role.HOST, question)
+        clock.now += 10  # asking the other party is no new question
+        leader.ask(Role.GUEST, question)
+        leader.wait()
+        assert leader.is_over(clock.now + 90)
+        assert not leader.is_over(clock.now + 89)
+
+
+def test_each_party_is_asked_again_what_it_was_asked_last(leader: Patience) -> None:
+    ask_both(leader, OFFER)
+    first_round = begin(1)
+    leader.ask(Role.HOST, first_round)
+    assert leader.questions == {Role.HOST: first_round, Role.GUEST: OFFER}
+
+
+def test_a_round_is_given_up_for_the_time_being(leader: Patience, clock: Clock) -> None:
+    ask_both(leader, begin(4, attempt=2))
+    assert seconds_to_the_end(leader, clock) == 100
+    clock.now = 100
+    assert leader.give_up().key == RoundKey(4, 2)
+    assert seconds_to_the_end(leader, clock) == 100
+
+
+@pytest.mark.parametrize(("question", "awaited"), [(None, "ready"), (OFFER, "ready"), (FINISH, "finished")])
+def test_what_is_no_round_ends_the_job(leader: Patience, question: Question | None, awaited: str) -> None:
+    if question is not None:
+        ask_both(leader, question)
+    with pytest.raises(PeerError, match=f"the parties were not {awaited} within 100 s"):
+        leader.give_up()
+
+
+@pytest.mark.parametrize("role", PARTIES)
+def test_a_partys_time_is_twice_as_long_and_begins_with_each_wait(role: Role, clock: Clock) -> None:
+    patience = Patience(role, LIMITS, clock)
+    clock.now = 1000.0  # spent on work, not on waiting
+    patience.wait()
+    assert seconds_to_the_end(patience, clock) == 200
+    with pytest.raises(PeerError, match=f"the {role} has heard nothing of the job for 200 s"):
+        patience.give_up()
