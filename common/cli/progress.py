@@ -27,7 +27,7 @@ STATE_NAMES = {
     JOB_STATE_STOPPED: "stopped",
 }
 LINE_SECONDS = 1.0
-"""The least time between two plain lines that only tell a round."""
+"""The least time between two plain lines that report a round and nothing else."""
 
 
 class ProgressView(Protocol):

@@ -28,7 +28,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "sgd": {"algorithm": {"name": "sgd"}},
 }
 PENALTY = 0.01
-"""The two diagnoses can be told apart completely on the training rows, so that without a penalty
+"""The two diagnoses can be separated completely on the training rows, so that without a penalty
 scikit-learn's logistic regression, which the demo compares with, has no finite optimum."""
 
 
