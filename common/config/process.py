@@ -101,7 +101,7 @@ class ProcessConfig(Settings):
         expected = [other for other in Role if other is not role]
         for other in expected:
             if other not in peers:
-                raise ValueError(f"{other} is missing: a {role} needs the addresses of {' and '.join(expected)}")
+                raise ValueError(f"{other} is missing: the {role} needs the addresses of {' and '.join(expected)}")
         if role in peers:
             raise ValueError(f"{role} is this process itself: take it out")
         return peers

@@ -93,7 +93,7 @@ def test_a_peer_needs_a_port(tmp_path: Path) -> None:
 
 def test_both_peers_are_needed(tmp_path: Path) -> None:
     assert problems(tmp_path, COORDINATOR.replace("  guest: 127.0.0.1:50052\n", "")) == [
-        "peers: guest is missing: a coordinator needs the addresses of host and guest"
+        "peers: guest is missing: the coordinator needs the addresses of host and guest"
     ]
 
 
