@@ -116,6 +116,8 @@ class JobClient:
                     "coordinator --config FILE`, or correct its address in --config"
                 )
             case grpc.StatusCode.UNIMPLEMENTED:
-                return PeerError(f"what listens at {self._address} is not a coordinator: correct its address in --config")
+                return PeerError(
+                    f"what listens at {self._address} is not a coordinator: correct its address in --config"
+                )
             case _:
                 return from_rpc_error(error, f"the coordinator at {self._address}")

@@ -61,7 +61,10 @@ def make_configs(
             dataset: dict[str, Any] = {"path": folder / f"{role}.csv"}
             if role is Role.GUEST:
                 dataset["label"] = {"positive": "yes", "negative": "no"}
-            settings |= {"datasets": {DATASET: dataset}, "policy": {"min_key_bits": min_key_bits, "min_rows_per_feature": 2}}
+            settings |= {
+                "datasets": {DATASET: dataset},
+                "policy": {"min_key_bits": min_key_bits, "min_rows_per_feature": 2},
+            }
         configs[role] = ProcessConfig.model_validate(settings)
     return configs
 

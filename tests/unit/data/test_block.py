@@ -113,9 +113,7 @@ def test_the_label_must_be_where_the_role_says(path: Path) -> None:
 
 @pytest.mark.parametrize("labelled", [True, False])
 def test_a_batch_larger_than_the_training_rows_is_refused(path: Path, labelled: bool) -> None:
-    with pytest.raises(
-        DataError, match="batch of 81 needs.*there are 80: lower `batch`"
-    ):
+    with pytest.raises(DataError, match="batch of 81 needs.*there are 80: lower `batch`"):
         load(path, labelled=labelled, algorithm={"name": "sgd"}, batch=81)
 
     assert len(load(path, labelled=labelled, algorithm={"name": "sgd"}, batch=80).block.columns) == 80
