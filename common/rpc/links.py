@@ -195,18 +195,18 @@ class Link:
                 await attempt()
             except grpc.aio.AioRpcError as error:
                 now = time.monotonic()
-                first_failure = first_failure or now
+                first_failure = now if first_failure is None else first_failure
                 waited = now - first_failure
                 problem, patience = self._judge(error, seconds)
                 if waited >= patience and not self._is_overtaken(message):
                     raise problem from error
                 log.info("job %s: waiting for %s (%s)", self._job.name, self._peer, error.code().name)
-                if self._on_wait:
+                if self._on_wait is not None:
                     self._on_wait(self._peer, waited)
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 (jitter is no secret)
                 pause = min(2 * pause, LONGEST_PAUSE)
             else:
-                if first_failure and self._on_wait:
+                if first_failure is not None and self._on_wait is not None:
                     self._on_wait(self._peer, None)
                 return
 

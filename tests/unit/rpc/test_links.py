@@ -31,18 +31,56 @@ def recorder() -> Recorder:
     return Recorder()
 
 
-@pytest.fixture
-def failures() -> list[Exception]:
-    return []
+class Failures(list[Exception]):
+    """What has ended links."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Event()
+
+    def append(self, error: Exception) -> None:
+        super().append(error)
+        self._changed.set()
+
+    async def first(self) -> Exception:
+        await asyncio.wait_for(self._changed.wait(), 10)
+        return self[0]
+
+
+class Waits(list[float | None]):
+    """What a link says of a peer that does not answer."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+
+    def __call__(self, peer: Peer, seconds: float | None) -> None:
+        self.append(seconds)
+        self.begun.set()
 
 
 @pytest.fixture
-async def make_link(failures: list[Exception]) -> AsyncIterator[MakeLink]:
+def failures() -> Failures:
+    return Failures()
+
+
+@pytest.fixture
+def waits() -> Waits:
+    return Waits()
+
+
+@pytest.fixture
+async def make_link(failures: Failures, waits: Waits) -> AsyncIterator[MakeLink]:
     made = []
 
     def make(peer: Peer, sender: Role = Role.HOST, **limits: float) -> Link:
         link = Link(
-            JOB, sender, peer, width=64, limits=Limits(**limits), count_sent=lambda *_: None, on_failure=failures.append
+            JOB,
+            sender,
+            peer,
+            width=64,
+            limits=Limits(**limits),
+            count_sent=lambda *_: None,
+            on_failure=failures.append,
+            on_wait=waits,
         )
         made.append(link)
         return link
@@ -89,21 +127,14 @@ async def test_the_receiver_has_the_first_piece_before_the_second_is_made(
 
 
 async def test_a_peer_that_comes_up_late_gets_everything(
-    recorder: Recorder, make_link: MakeLink, failures: list[Exception]
+    recorder: Recorder, make_link: MakeLink, failures: Failures, waits: Waits
 ) -> None:
-    address, waits = free_address(), list[float | None]()
+    address = free_address()
     async with connected(Role.COORDINATOR, address) as peer:
         link = make_link(peer)
-        waited = asyncio.Event()
-
-        def on_wait(peer: Peer, seconds: float | None) -> None:
-            waits.append(seconds)
-            waited.set()
-
-        link._on_wait = on_wait
         link.send(Ready(10, 2))
         link.send(piece(0, 6))
-        await waited.wait()
+        await waits.begun.wait()
         async with served(Role.COORDINATOR, recorder, address):
             await link.close(10)
     assert ciphertexts(recorder) == [1, 2, 3, 4, 5, 6]
@@ -127,16 +158,14 @@ async def test_a_vector_cut_off_is_sent_again_from_its_first_piece(recorder: Rec
     assert ciphertexts(recorder)[4:] == [1, 2, 3, 4, 5, 6]
 
 
-async def test_a_peer_that_stays_away_ends_the_link_and_is_named(
-    make_link: MakeLink, failures: list[Exception]
-) -> None:
+async def test_a_peer_that_stays_away_ends_the_link_and_is_named(make_link: MakeLink, failures: Failures) -> None:
     address = free_address()
     async with connected(Role.COORDINATOR, address) as peer:
         link = make_link(peer, peer_timeout=0.2)
         link.send(Ready(10, 2))
-        await asyncio.wait({link._task}, timeout=10)
+        error = await failures.first()
         link.send(Finished())  # into the void, and does not hang
-    (error,) = failures
+    assert len(failures) == 1
     assert isinstance(error, PeerError)
     assert str(error) == (
         f"the coordinator at {address} has not answered for 0.2 s: check that it runs and can be reached"
@@ -144,22 +173,37 @@ async def test_a_peer_that_stays_away_ends_the_link_and_is_named(
 
 
 async def test_a_peer_that_takes_the_call_and_is_silent_ends_the_link(
-    recorder: Recorder, make_link: MakeLink, failures: list[Exception]
+    recorder: Recorder, make_link: MakeLink, failures: Failures
 ) -> None:
-    async def sleep(message: Message, context: Any) -> None:
-        await asyncio.Event().wait()
+    async def be_silent(message: Message, context: Any) -> None:
+        await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED)
 
-    recorder.react = sleep
+    recorder.react = be_silent
     async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
-        link = make_link(peer, peer_timeout=0.2)
+        link = make_link(peer, peer_timeout=20)
         link.send(Ready(10, 2))
-        await asyncio.wait({link._task}, timeout=10)
-    assert "has not answered for 0.2 s" in str(failures[0])
+        link.send(Finished())
+        assert "has not answered for 20 s" in str(await failures.first())
     assert recorder.calls == ["ReportReady"]
 
 
+async def test_every_call_has_a_deadline(recorder: Recorder, make_link: MakeLink) -> None:
+    seconds_left: list[float] = []
+
+    async def look(message: Message, context: Any) -> None:
+        seconds_left.append(context.time_remaining())
+
+    recorder.react = look
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer, peer_timeout=1000, round_timeout=2000)
+        link.send(Ready(10, 2))
+        link.send(piece(0, 6))
+        await link.close(10)
+    assert seconds_left == pytest.approx([1000, 4000], rel=0.1)
+
+
 async def test_a_refusal_is_final_and_keeps_its_class(
-    recorder: Recorder, make_link: MakeLink, failures: list[Exception]
+    recorder: Recorder, make_link: MakeLink, failures: Failures
 ) -> None:
     async def refuse(message: Message, context: Any) -> None:
         raise DataError("no")
@@ -169,7 +213,7 @@ async def test_a_refusal_is_final_and_keeps_its_class(
         link = make_link(peer)
         for offset in (0, 2, 4):
             link.send(piece(offset))
-        await asyncio.wait({link._task}, timeout=10)
+        await failures.first()
         with pytest.raises(DataError, match="^no$"):
             await link.call(Finished())
     assert [(type(error), str(error)) for error in failures] == [(DataError, "no")]
@@ -242,15 +286,14 @@ async def test_what_a_newer_attempt_overtakes_is_dropped(recorder: Recorder, mak
 
 
 async def test_a_vector_for_a_peer_that_is_away_is_dropped_when_overtaken(
-    recorder: Recorder, make_link: MakeLink, failures: list[Exception]
+    recorder: Recorder, make_link: MakeLink, failures: Failures, waits: Waits
 ) -> None:
     address = free_address()
     async with connected(Role.COORDINATOR, address) as peer:
-        link, waited = make_link(peer), asyncio.Event()
-        link._on_wait = lambda peer, seconds: waited.set()
+        link = make_link(peer)
         link.send(piece(0, 6))
         link.send(Finished())
-        await waited.wait()
+        await waits.begun.wait()
         link.overtake(RoundKey(2, 1))
         async with served(Role.COORDINATOR, recorder, address):
             await link.close(10)
@@ -259,7 +302,7 @@ async def test_a_vector_for_a_peer_that_is_away_is_dropped_when_overtaken(
 
 
 async def test_a_vector_whose_time_is_up_is_no_failure_once_it_is_overtaken(
-    recorder: Recorder, make_link: MakeLink, failures: list[Exception]
+    recorder: Recorder, make_link: MakeLink, failures: Failures
 ) -> None:
     async def be_late(message: Message, context: Any) -> None:
         if isinstance(message, VectorPiece):
@@ -293,7 +336,7 @@ async def test_a_last_word_does_not_wait_for_what_is_queued(recorder: Recorder, 
     assert recorder.calls == ["SendVector", "ReportFailure"]
 
 
-async def test_traffic_counts_each_ciphertext_once(recorder: Recorder, failures: list[Exception]) -> None:
+async def test_traffic_counts_each_ciphertext_once(recorder: Recorder, failures: Failures) -> None:
     async def die_once(message: Message, context: Any) -> None:
         if len(recorder.messages) == 1:
             await context.abort(grpc.StatusCode.UNAVAILABLE)
