@@ -6,7 +6,7 @@ import logging
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import gmpy2
 import numpy as np
 import pytest
 from gmpy2 import mpz
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from common.config.job import JobConfig
 from common.config.process import Limits
@@ -22,6 +23,7 @@ from common.errors import DataError, PeerError, TrilateralError
 from common.jobs import runner as runner_module
 from common.jobs.folder import JobFolder
 from common.jobs.history import History
+from common.jobs.patience import Patience
 from common.jobs.runner import MachineRunner
 from common.protocol.messages import (
     BeginRound,
@@ -42,8 +44,10 @@ from common.protocol.messages import (
     VectorPiece,
 )
 from common.roles import Role
+from common.rpc.channel import open_channel
 from common.rpc.codec import JobKey
 from common.rpc.errors import UnknownJobError
+from common.rpc.server import bind, new_server
 from tests.support.rpc import Recorder, connected, served
 
 JOB = JobConfig(name="credit", dataset="credit", key_bits=256)
@@ -157,20 +161,36 @@ async def test_a_job_runs_to_its_end_and_all_its_messages_are_taken(party: Setup
     assert machine.threads == {"host-credit_0"}
 
 
-async def test_the_arithmetic_leaves_the_interpreter_to_others(party: Setup) -> None:
-    released = []
+@asynccontextmanager
+async def health_service() -> AsyncIterator[health_pb2_grpc.HealthStub]:
+    server = new_server(Role.HOST)
+    health_pb2_grpc.add_HealthServicer_to_server(health.aio.HealthServicer(), server)
+    address = bind(server, "127.0.0.1:0")
+    await server.start()
+    async with open_channel(address) as channel:
+        yield health_pb2_grpc.HealthStub(channel)
+    await server.stop(None)
+
+
+async def test_a_call_is_answered_while_a_long_product_is_computed(party: Setup) -> None:
+    begun, done = threading.Event(), threading.Event()
+    modulus = mpz(2) ** 24_576 - 3
 
     def handle(sender: Role, message: Message) -> Iterator[Envelope]:
-        released.append(gmpy2.get_context().allow_release_gil)
-        yield Envelope(Role.COORDINATOR, Ready(10, 2))
-        released.append(gmpy2.get_context().allow_release_gil)
+        begun.set()
+        gmpy2.powmod(3, modulus, modulus)  # two seconds, where the call takes a few milliseconds
+        done.set()
         yield from finish(sender, message)
 
-    running = await party.start(FakeMachine(handle))
-    await party.runner.deliver(Role.COORDINATOR, LAST)
-    await asyncio.wait_for(running, 10)
-    assert released == [True, True]
-    assert not gmpy2.get_context().allow_release_gil
+    async with health_service() as stub:
+        await stub.Check(health_pb2.HealthCheckRequest(), timeout=10)  # connects
+        running = await party.start(FakeMachine(handle))
+        await party.runner.deliver(Role.COORDINATOR, LAST)
+        await asyncio.to_thread(begun.wait, 10)
+        await stub.Check(health_pb2.HealthCheckRequest(), timeout=10)
+        assert not done.is_set()
+        await asyncio.wait_for(running, 60)
+    assert done.is_set()
 
 
 async def test_a_newer_round_closes_the_work_in_hand_between_two_pieces(party: Setup) -> None:
@@ -259,20 +279,25 @@ async def test_a_message_interrupts_preparation(party: Setup) -> None:
 
 async def test_a_full_inbox_holds_the_sender_up(party: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner_module, "INBOX", 2)
-    go_on = threading.Event()
+    begun, go_on = threading.Event(), threading.Event()
 
     def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        begun.set()
         go_on.wait(10)
         yield from finish(sender, message)
 
     running = await party.start(FakeMachine(handle))
-    deliveries = [
-        asyncio.create_task(party.runner.deliver(Role.GUEST, piece(RoundKey(1, 1), offset))) for offset in range(4)
-    ]
-    await asyncio.wait(deliveries, timeout=0.05)
-    assert not deliveries[3].done()
+    pieces = [piece(RoundKey(1, 1), offset) for offset in range(4)]
+    await party.runner.deliver(Role.GUEST, pieces[0])
+    await asyncio.to_thread(begun.wait, 10)
+    for each in pieces[1:3]:  # while the machine is busy with the first, two have room
+        await asyncio.wait_for(party.runner.deliver(Role.GUEST, each), 10)
+    held_up = asyncio.create_task(party.runner.deliver(Role.GUEST, pieces[3]))
+    for _ in range(100):  # Nothing outside the loop is needed to put it, if there were room.
+        await asyncio.sleep(0)
+    assert not held_up.done()
     go_on.set()
-    await asyncio.wait_for(deliveries[3], 10)
+    await asyncio.wait_for(held_up, 10)
     await party.runner.deliver(Role.COORDINATOR, LAST)
     await asyncio.wait_for(running, 10)
 
@@ -441,7 +466,9 @@ async def test_a_round_without_an_answer_is_begun_again(leader: Setup) -> None:
     assert [message.key.attempt for message in host if isinstance(message, BeginRound)] == [1, 2, 3]
 
 
-async def test_a_silent_party_is_asked_the_same_again_which_shows_that_it_has_lost_the_job(leader: Setup) -> None:
+async def test_a_silent_party_is_asked_the_same_again_which_shows_that_it_has_lost_the_job(
+    leader: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def handle(sender: Role, message: Message) -> Iterator[Envelope]:
         yield Envelope(Role.GUEST, begin(1))
 
@@ -451,8 +478,10 @@ async def test_a_silent_party_is_asked_the_same_again_which_shows_that_it_has_lo
 
     guest = leader.peers[Role.GUEST]
     guest.react = lose_the_job
+    # Limits.peer_timeout is also the deadline of each call, and must not pass here.
+    monkeypatch.setattr(Patience, "alarm", lambda self: asyncio.get_running_loop().time() + 0.01)
     machine = FakeMachine(handle)
-    running = await leader.start(machine, peer_timeout=0.05)
+    running = await leader.start(machine)
     await leader.runner.deliver(Role.HOST, Ready(10, 2))
     with pytest.raises(PeerError, match=r"the guest at .* has lost the job"):
         await asyncio.wait_for(running, 10)
