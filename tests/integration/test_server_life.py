@@ -4,8 +4,8 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from common.cli.client import JobClient
 from common.config.job import JobConfig, Sgd
 from common.config.process import Policy, ProcessConfig
 from common.errors import PolicyError, ProtocolError, TrilateralError
+from common.jobs import runner
 from common.pb.v1.jobs_pb2 import (
     JOB_STATE_FAILED,
     JOB_STATE_FINISHED,
@@ -25,12 +26,14 @@ from common.pb.v1.jobs_pb2 import (
     JOB_STATE_TRAINING,
     JobStatus,
 )
-from common.roles import Role
+from common.roles import PARTIES, Role
 from common.rpc import links
 from common.rpc.channel import open_channel
 from common.rpc.errors import NameTakenError, UnknownJobError
+from coordinator.plain import train_plain
 from tests.support.three_servers import (
     DATASET,
+    load_tables,
     make_configs,
     serving,
     train_over_localhost,
@@ -92,9 +95,11 @@ async def test_a_stopped_job_leaves_no_model_and_its_name_is_free(configs: Confi
 
 
 async def test_a_job_that_is_refused_says_why_and_hinders_no_other(configs: Configs) -> None:
-    configs[Role.GUEST] = configs[Role.GUEST].model_copy(update={"policy": Policy(min_key_bits=512)})
+    configs[Role.GUEST] = configs[Role.GUEST].model_copy(
+        update={"policy": Policy(min_key_bits=512, min_rows_per_feature=2)}
+    )
     configs[Role.HOST] = configs[Role.HOST].model_copy(
-        update={"policy": Policy(min_key_bits=256, share_holdout_scores=False)}
+        update={"policy": Policy(min_key_bits=256, min_rows_per_feature=2, share_holdout_scores=False)}
     )
     job = QUICK.model_copy(update={"holdout": 0.0})
     refusals: dict[str, dict[str, Any]] = {
@@ -194,10 +199,21 @@ async def test_a_party_that_is_stopped_ends_its_jobs_and_the_others_live_on(conf
 
 
 async def test_whoever_watches_gets_every_note_once_and_the_end(configs: Configs) -> None:
+    async def watch(client: JobClient) -> list[JobStatus]:
+        return [status async for status in client.watch("diverging")]
+
+    # So long a step leads away until it has been halved a few times, and each time there is a note.
+    diverging = {"name": "diverging", "algorithm": Sgd(learning_rate=20.0), "batch": 30, "epochs": 10}
     async with serving(configs) as client:
-        await client.start(QUICK)
-        watches = [[status async for status in client.watch("quick")] for _ in range(2)]
+        await client.start(QUICK.model_copy(update=diverging))
+        watches = [*await asyncio.gather(watch(client), watch(client)), await watch(client)]
+        notes = list((await client.status("diverging")).notes)
+        (listed,) = await client.statuses()
+    assert len(notes) >= 2
+    assert all("learning rate halved" in note for note in notes)
+    assert not listed.notes
     for statuses in watches:
+        assert [note for status in statuses for note in status.notes] == notes
         assert statuses[-1].state == JOB_STATE_FINISHED
         assert statuses[-1].seconds > 0
         assert statuses[-1].HasField("loss")
@@ -212,38 +228,63 @@ from typing import Any
 from common.config.load import load_process_config
 from {role}{suffix}.server import serve
 
+{before}
 asyncio.run(serve(load_process_config(Path(sys.argv[1])), on_ready=lambda address: print(address, flush=True)))
 """
 
 
-def start_process(config: ProcessConfig, folder: Path) -> "subprocess.Popen[str]":
+@contextmanager
+def process(config: ProcessConfig, folder: Path, before: str = "") -> "Iterator[subprocess.Popen[str]]":
+    """A server as a process of its own, which runs the line `before` first; killed at the end, if it still lives."""
     path = folder / f"{config.role}.yaml"
     path.write_text(config.model_dump_json(exclude_unset=True))  # JSON is YAML
     suffix = "" if config.role is Role.COORDINATOR else "_party"
-    code = SERVE.format(role=config.role, suffix=suffix)
-    process = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline().strip() == config.listen
-    return process
+    code = SERVE.format(role=config.role, suffix=suffix, before=before)
+    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True) as started:
+        try:
+            assert started.stdout is not None
+            assert started.stdout.readline().strip() == config.listen
+            yield started
+        finally:
+            started.kill()
+
+
+LONG_LIMITS = {"peer_timeout": 600, "round_timeout": 6000}
+"""Longer than any test may take: nothing here may wait for their end."""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_stops_a_server_cleanly_in_the_middle_of_a_job(
-    number: signal.Signals, configs: Configs, tmp_path: Path
+async def test_a_signal_stops_a_server_cleanly_and_the_others_hear_of_it_at_once(
+    number: signal.Signals, tmp_path: Path
 ) -> None:
+    write_tables(tmp_path)
+    configs = make_configs(tmp_path, **LONG_LIMITS)
     others = {role: configs[role] for role in (Role.COORDINATOR, Role.HOST)}
-    process = start_process(configs[Role.GUEST], tmp_path)
-    try:
-        async with serving(others) as client:
+    async with serving(others) as client:
+        with process(configs[Role.GUEST], tmp_path) as guest:
             await client.start(ENDLESS)
             await until(client, "endless", is_training)
-            process.send_signal(number)
+            guest.send_signal(number)
             status = await until(client, "endless", lambda status: status.state == JOB_STATE_FAILED)
             assert status.detail == "the guest was stopped"
-            assert await asyncio.to_thread(process.wait, 15) == 0
-    finally:
-        process.kill()
-        process.communicate()
+            assert await asyncio.to_thread(guest.wait, 15) == 0
+        async with serving({Role.GUEST: configs[Role.GUEST]}):
+            # The host has let go of the name.
+            again = await train_over_localhost(client, QUICK.model_copy(update={"name": "endless"}))
+            assert again.state == JOB_STATE_FINISHED
+
+
+async def test_a_coordinator_that_is_stopped_ends_its_jobs_at_both_parties(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    configs = make_configs(tmp_path, **LONG_LIMITS)
+    leader = {Role.COORDINATOR: configs[Role.COORDINATOR]}
+    async with serving({role: configs[role] for role in PARTIES}):
+        async with serving(leader) as client:
+            await client.start(ENDLESS)
+            await until(client, "endless", is_training)
+        async with serving(leader) as client:
+            again = await train_over_localhost(client, QUICK.model_copy(update={"name": "endless"}))
+            assert again.state == JOB_STATE_FINISHED
 
 
 async def test_a_party_that_is_killed_and_comes_back_has_lost_the_job(
@@ -251,20 +292,72 @@ async def test_a_party_that_is_killed_and_comes_back_has_lost_the_job(
 ) -> None:
     monkeypatch.setattr(links, "UNKNOWN_JOB_PATIENCE", 0.2)
     others = {role: configs[role] for role in (Role.COORDINATOR, Role.HOST)}
-    process = start_process(configs[Role.GUEST], tmp_path)
-    try:
-        async with serving(others) as client:
+    async with serving(others) as client:
+        with process(configs[Role.GUEST], tmp_path) as guest:
             await client.start(ENDLESS)
             await until(client, "endless", is_training)
-            process.kill()
-            process.communicate()
-            process = start_process(configs[Role.GUEST], tmp_path)
+            guest.kill()
+        with process(configs[Role.GUEST], tmp_path):
             status = await until(client, "endless", lambda status: status.state == JOB_STATE_FAILED)
             assert "has lost the job (was it restarted?)" in status.detail
             assert (await train_over_localhost(client, QUICK)).state == JOB_STATE_FINISHED
-    finally:
-        process.kill()
-        process.communicate()
+
+
+@pytest.mark.parametrize("role", PARTIES)
+async def test_a_party_that_dies_and_stays_away_ends_the_job_after_the_peer_timeout(
+    role: Role, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "FAREWELL", 1.0)
+    write_tables(tmp_path)
+    configs = make_configs(tmp_path, peer_timeout=2, round_timeout=6000)
+    others = {other: configs[other] for other in Role if other is not role}
+    async with serving(others) as client:
+        with process(configs[role], tmp_path) as party:
+            await client.start(ENDLESS)
+            await until(client, "endless", is_training)
+            party.kill()
+            status = await until(client, "endless", lambda status: status.state == JOB_STATE_FAILED)
+    assert status.detail == (
+        f"the {role} at {configs[role].listen} has not answered for 2 s: check that it runs and can be reached"
+    )
+
+
+async def test_a_host_that_dies_when_its_holdout_scores_are_due_ends_the_job_after_the_peer_timeout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "FAREWELL", 1.0)
+    write_tables(tmp_path)
+    configs = make_configs(tmp_path, peer_timeout=2, round_timeout=6000)
+    others = {role: configs[role] for role in (Role.COORDINATOR, Role.GUEST)}
+    die = "import host_party.machine, os; host_party.machine.HoldoutScores = lambda *_: os._exit(1)"
+    async with serving(others) as client:
+        with process(configs[Role.HOST], tmp_path, before=die):
+            status = await train_over_localhost(client, QUICK)
+        assert status.state == JOB_STATE_FAILED
+        assert status.detail.startswith(f"the host at {configs[Role.HOST].listen} has not answered for 2 s")
+        async with serving({Role.HOST: configs[Role.HOST]}):
+            # The guest does not wait for the scores any more.
+            assert (await train_over_localhost(client, QUICK)).state == JOB_STATE_FINISHED
+
+
+async def test_what_a_party_answers_late_does_no_harm(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    configs = make_configs(tmp_path, round_timeout=2)
+    job = ENDLESS.model_copy(update={"name": "late", "epochs": 20})
+    others = {role: configs[role] for role in (Role.COORDINATOR, Role.HOST)}
+    async with serving(others) as client:
+        with process(configs[Role.GUEST], tmp_path) as guest:
+            await client.start(job)
+            await until(client, "late", is_training)
+            guest.send_signal(signal.SIGSTOP)
+            begun_again = await until(client, "late", lambda status: status.attempt > 1)
+            guest.send_signal(signal.SIGCONT)
+            await until(client, "late", lambda status: status.state == JOB_STATE_FINISHED)
+            notes = (await client.status("late")).notes
+    assert f"round {begun_again.round} was begun again, attempt 2" in notes
+    tables = load_tables(configs, job)
+    plain = train_plain(job, tables.joined.columns, tables.joined.labels, tables.joined.penalty)
+    np.testing.assert_allclose(trained_coef(configs, job), plain.coef, rtol=0, atol=1e-6)
 
 
 async def test_a_larger_message_than_any_is_refused_unread(configs: Configs) -> None:
