@@ -63,10 +63,16 @@ class Patience:
             PeerError: it is no round, so the job is given up.
         """
         if self._role is not Role.COORDINATOR:
-            raise PeerError(f"the {self._role} has heard nothing of the job for {self._limits.party_timeout:g} s")
+            raise PeerError(
+                f"the {self._role} has heard nothing of the job for {self._limits.party_timeout:g} s:"
+                " check that the coordinator runs and can be reached"
+            )
         if not isinstance(self._newest, BeginRound):
             awaited = "finished" if isinstance(self._newest, FinishJob) else "ready"
-            raise PeerError(f"the parties were not {awaited} within {self._limits.round_timeout:g} s")
+            raise PeerError(
+                f"the parties were not {awaited} within {self._limits.round_timeout:g} s:"
+                " look into their logs, or raise limits.round_timeout at all three processes"
+            )
         self._restart()
         return RoundTimedOut(self._newest.key)
 
