@@ -37,8 +37,6 @@ class Job:
     """What is known of one job, for people."""
 
     def __init__(self, config: JobConfig) -> None:
-        self.opened = asyncio.Event()
-        """Both parties have taken the job, or it has ended before."""
         self.ended = asyncio.Event()
         self.error: TrilateralError | None = None
         self.stopped = False
@@ -96,7 +94,6 @@ class Job:
                 self._n_opened += 1
                 if self._n_opened == len(PARTIES):
                     self.show(detail="the parties read their tables and prove their IDs to each other")
-                    self.opened.set()
             case BeginRound(key=key) if (key.round, key.attempt) != (self._status.round, self._status.attempt):
                 if key.attempt > 1:
                     self._status.notes.append(f"round {key.round} was begun again, attempt {key.attempt}")
@@ -121,7 +118,6 @@ class Job:
             self.show(state=JOB_STATE_FINISHED)
         else:
             self.show(state=JOB_STATE_STOPPED if self.stopped else JOB_STATE_FAILED, detail=str(error))
-        self.opened.set()
 
 
 class CoordinatorJobs(ProcessJobs):
@@ -137,20 +133,20 @@ class CoordinatorJobs(ProcessJobs):
         self._peers = peers
         self._jobs: dict[str, Job] = {}
 
-    async def start(self, config: JobConfig) -> None:
-        """Start a job; returns once both parties have taken it in.
+    def start(self, config: JobConfig) -> None:
+        """Start a job. Whether both parties take it, its status tells.
 
         Raises:
             NameTakenError: the job's name is in use.
-            TrilateralError: a party refuses the job or does not answer.
+            ConfigError: the state folder cannot be written.
         """
         folder = JobFolder(self.config.state, config.name)
         if config.name in self._running or folder.history.exists():
             raise NameTakenError(f"the coordinator already has a job named {config.name}: choose another name")
+        history = History(folder)
         self._jobs.pop(config.name, None)  # The new one comes last.
         job = self._jobs[config.name] = Job(config)
         self._forget_oldest()
-        history = History(folder)
         runner = MachineRunner(
             self.role,
             config,
@@ -169,9 +165,6 @@ class CoordinatorJobs(ProcessJobs):
 
         log.info("job %s: starts, %s with a %d-bit key", config.name, config.algorithm.name, config.key_bits)
         self._launch(runner, begin, job.end)
-        await job.opened.wait()
-        if job.error is not None:
-            raise job.error
 
     def find(self, name: str) -> Job:
         """The job of that name; UnknownJobError if there is none."""

@@ -57,7 +57,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         self._jobs = jobs
 
     async def StartJob(self, request: jobs_pb2.StartJobRequest, context: Context) -> jobs_pb2.StartJobResponse:
-        await self._jobs.start(parse_job(request.job_json))
+        self._jobs.start(parse_job(request.job_json))
         return jobs_pb2.StartJobResponse()
 
     async def GetJob(self, request: jobs_pb2.GetJobRequest, context: Context) -> jobs_pb2.GetJobResponse:

@@ -46,8 +46,6 @@ class JobClient:
     def __init__(self, config: ProcessConfig) -> None:
         self._address = coordinator_address(config)
         self._resources = AsyncExitStack()
-        # The coordinator asks both parties before it answers.
-        self._start_seconds = 2 * config.limits.peer_timeout + CALL_SECONDS
 
     async def __aenter__(self) -> Self:
         channel = await self._resources.enter_async_context(open_channel(self._address))
@@ -60,10 +58,10 @@ class JobClient:
         await self._resources.aclose()
 
     async def start(self, job: JobConfig) -> None:
-        """Start a job; both parties have taken it in on return."""
+        """Start a job; its status tells whether both parties take it."""
         request = jobs_pb2.StartJobRequest(job_json=job.model_dump_json())
         with self._public_errors():
-            await self._stub.StartJob(request, timeout=self._start_seconds, metadata=METADATA)
+            await self._stub.StartJob(request, timeout=CALL_SECONDS, metadata=METADATA)
 
     async def status(self, job: str) -> JobStatus:
         """Return what a job is doing now, with all its notes."""

@@ -18,7 +18,7 @@ class DetachedError(Exception):
 
 
 def start_job(config: ProcessConfig, job: JobConfig) -> None:
-    """Start a job at the coordinator; both parties have taken it in on return."""
+    """Start a job at the coordinator; following it tells whether both parties take it."""
 
     async def start() -> None:
         async with JobClient(config) as client:

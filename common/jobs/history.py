@@ -1,14 +1,18 @@
 """What one process writes down of a job: a line of JSON for each round."""
 
 import json
+import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from common.errors import ConfigError
 from common.jobs.folder import JobFolder
 from common.protocol.messages import BeginRound, FinishJob, Kind, RoundKey, RoundReport
+
+log = logging.getLogger(__name__)
 
 
 class Stopwatch:
@@ -63,15 +67,20 @@ class History:
     """
 
     def __init__(self, folder: JobFolder) -> None:
+        """Begin the file; ConfigError if it cannot be written."""
         self.stopwatch = Stopwatch()
         self.sent = Traffic()
         self.received = Traffic()
         self._path = folder.history
         self._partial = folder.unfinished_history
         self._round: BeginRound | None = None
-        folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._partial.unlink(missing_ok=True)
-        self._partial.touch(mode=0o600)
+        try:
+            folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._partial.unlink(missing_ok=True)
+            self._partial.touch(mode=0o600)
+        except OSError as error:
+            log.error("the job's folder %s cannot be written", folder.path)
+            raise ConfigError(f"state: a job's folder there cannot be written: {error.strerror}") from error
 
     def begin_round(self, begin: BeginRound) -> None:
         """At a party: a round begins, so the one before is over, void or overtaken."""

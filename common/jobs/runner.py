@@ -111,6 +111,7 @@ class MachineRunner:
         self._current = RoundKey(0, 0)  # of those that the machine was given
         self._patience = Patience(role, limits, asyncio.get_running_loop().time)
         self._done = False
+        self._hurry = asyncio.Event()
 
     async def run(self, begin: Callable[[], Awaitable[Machine]]) -> None:
         """Make the machine, run it to its end, tell the others if it fails.
@@ -125,7 +126,6 @@ class MachineRunner:
         finally:
             over.cancel()
             work.cancel()
-        stopped = self._over.is_set()
         (outcome,) = await asyncio.gather(work, return_exceptions=True)
         # A step under way goes on to its end in the thread, which nobody waits for; no other follows.
         self._thread.shutdown(wait=False)
@@ -134,7 +134,14 @@ class MachineRunner:
         self._over.set()
         if self._error is not None:
             await self._end_failed(self._error)
-        await self._close_links(FAREWELL if stopped else self._limits.peer_timeout)
+        closing = asyncio.create_task(self._close_links(self._limits.peer_timeout))
+        hurry = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait({closing, hurry}, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        await asyncio.wait({closing}, timeout=FAREWELL)
+        if not closing.done():
+            closing.cancel()
+            await self._close_links(0)
 
     def fail(self, error: Exception, told_by: Role | None = None) -> None:
         """End the job; the others are told, except who told this process.
@@ -145,6 +152,7 @@ class MachineRunner:
             if not self._done:
                 self._error, self._told_by = error, told_by
             self._over.set()
+        self._hurry.set()
 
     async def deliver(self, sender: Role, message: Message, n_bytes: int = 0) -> None:
         """Take a message from a peer; waits while the inbox is full."""

@@ -68,7 +68,14 @@ STATUS: Mapping[type[TrilateralError], tuple[grpc.StatusCode, str]] = MappingPro
 )
 _BY_REASON = MappingProxyType({reason: kind for kind, (_, reason) in STATUS.items()})
 
-TRY_AGAIN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.INTERNAL})
+TRY_AGAIN = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+    }
+)
 """Without a reason of ours: the peer is away, or was on its way out and dropped the call. INTERNAL is what
 grpc.aio makes of a write that fails because the call has ended; the status with which it ended is lost."""
 UNANSWERED = TRY_AGAIN | {grpc.StatusCode.DEADLINE_EXCEEDED}

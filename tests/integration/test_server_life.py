@@ -1,6 +1,7 @@
 """What becomes of jobs when organisations refuse, fail, stop, come late or vanish."""
 
 import asyncio
+import gc
 import signal
 import subprocess
 import sys
@@ -17,8 +18,9 @@ import coordinator.jobs
 from common.cli.client import JobClient
 from common.config.job import JobConfig, Sgd
 from common.config.process import Policy, ProcessConfig
-from common.errors import PolicyError, ProtocolError, TrilateralError
+from common.errors import ConfigError, ProtocolError
 from common.jobs import runner
+from common.paillier.keys import PrivateKey
 from common.pb.v1.jobs_pb2 import (
     JOB_STATE_FAILED,
     JOB_STATE_FINISHED,
@@ -109,9 +111,9 @@ async def test_a_job_that_is_refused_says_why_and_hinders_no_other(configs: Conf
     }
     async with serving(configs) as client:
         for text, settings in refusals.items():
-            with pytest.raises(TrilateralError, match=text):
-                await client.start(job.model_copy(update=settings))
-            assert (await client.status("quick")).state == JOB_STATE_FAILED
+            status = await train_over_localhost(client, job.model_copy(update=settings))
+            assert status.state == JOB_STATE_FAILED
+            assert text in status.detail
         assert (await train_over_localhost(client, job)).state == JOB_STATE_FINISHED
         with pytest.raises(NameTakenError, match="the coordinator already has a job named quick"):
             await client.start(job)
@@ -126,8 +128,8 @@ async def test_the_oldest_of_many_ended_jobs_is_forgotten_and_none_that_runs(
     async with serving(configs) as client:
         await client.start(ENDLESS)
         for name in ("a", "b", "a", "c", "d"):
-            with pytest.raises(PolicyError, match="no dataset named other"):
-                await client.start(QUICK.model_copy(update={"name": name, "dataset": "other"}))
+            status = await train_over_localhost(client, QUICK.model_copy(update={"name": name, "dataset": "other"}))
+            assert "no dataset named other" in status.detail
         assert [status.job for status in await client.statuses()] == ["endless", "a", "c", "d"]
         await client.start(QUICK)
         assert [status.job for status in await client.statuses()] == ["endless", "c", "d", "quick"]
@@ -137,8 +139,9 @@ async def test_a_party_that_kept_a_model_refuses_its_name_after_the_coordinator_
     async with serving(configs) as client:
         await train_over_localhost(client, QUICK)
         (configs[Role.COORDINATOR].state / "quick" / "history.jsonl").unlink()
-        with pytest.raises(NameTakenError, match="the host already has a job named quick"):
-            await client.start(QUICK)
+        status = await train_over_localhost(client, QUICK)
+        assert status.state == JOB_STATE_FAILED
+        assert "the host already has a job named quick" in status.detail
 
 
 async def test_a_table_that_cannot_be_used_fails_the_job_in_the_words_of_its_owner(
@@ -177,15 +180,23 @@ async def test_the_coordinator_waits_for_a_party_that_is_late_and_says_so(config
         assert (await training).state == JOB_STATE_FINISHED
 
 
-async def test_a_start_that_nobody_waits_for_any_more_goes_on(configs: Configs) -> None:
+async def test_a_job_without_a_place_for_its_files_is_refused_and_leaves_no_trace(configs: Configs) -> None:
     async with serving(configs) as client:
-        start = asyncio.create_task(client.start(QUICK))
-        while "quick" not in [status.job for status in await client.statuses()]:
-            await asyncio.sleep(0.001)
-        start.cancel()
-        await asyncio.wait({start})
-        ended = (JOB_STATE_FINISHED, JOB_STATE_FAILED)
-        assert (await until(client, "quick", lambda status: status.state in ended)).state == JOB_STATE_FINISHED
+        (configs[Role.COORDINATOR].state / "quick").touch()
+        with pytest.raises(ConfigError, match="cannot be written"):
+            await client.start(QUICK)
+        assert await client.statuses() == []
+
+
+async def test_no_private_key_outlives_its_job(configs: Configs) -> None:
+    async with serving(configs) as client:
+        for name, settings in (("done", {}), ("refused", {"dataset": "other"})):
+            job = QUICK.model_copy(update={"name": name, "key_bits": 520, **settings})
+            await train_over_localhost(client, job)
+        await client.statuses()
+        gc.collect()
+        keys = [one for one in gc.get_objects() if isinstance(one, PrivateKey) and one.public_key.bits == 520]
+        assert keys == []
 
 
 async def test_a_party_that_is_stopped_ends_its_jobs_and_the_others_live_on(configs: Configs) -> None:

@@ -67,7 +67,7 @@ class JobServiceServicer:
     """
 
     def StartJob(self, request, context):
-        """Starts a job; the answer comes once both parties have taken it in.
+        """Starts a job. Whether both parties take it, its status tells.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,7 +34,7 @@ class JobServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> JobServiceAsyncStub: ...
     StartJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.StartJobRequest, _jobs_pb2.StartJobResponse]
-    """Starts a job; the answer comes once both parties have taken it in."""
+    """Starts a job. Whether both parties take it, its status tells."""
     GetJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.GetJobRequest, _jobs_pb2.GetJobResponse]
     """What the job is doing now."""
     ListJobs: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.ListJobsRequest, _jobs_pb2.ListJobsResponse]
@@ -50,7 +50,7 @@ class JobServiceAsyncStub(JobServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     StartJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.StartJobRequest, _jobs_pb2.StartJobResponse]  # type: ignore[assignment]
-    """Starts a job; the answer comes once both parties have taken it in."""
+    """Starts a job. Whether both parties take it, its status tells."""
     GetJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.GetJobRequest, _jobs_pb2.GetJobResponse]  # type: ignore[assignment]
     """What the job is doing now."""
     ListJobs: _aio.UnaryUnaryMultiCallable[_jobs_pb2.ListJobsRequest, _jobs_pb2.ListJobsResponse]  # type: ignore[assignment]
@@ -69,7 +69,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _jobs_pb2.StartJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_jobs_pb2.StartJobResponse, _abc.Awaitable[_jobs_pb2.StartJobResponse]]:
-        """Starts a job; the answer comes once both parties have taken it in."""
+        """Starts a job. Whether both parties take it, its status tells."""
 
     @_abc_1.abstractmethod
     def GetJob(

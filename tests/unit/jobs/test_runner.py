@@ -427,6 +427,22 @@ async def test_the_machine_is_gone_after_the_job(party: Setup) -> None:
     assert gone() is None
 
 
+async def test_a_job_whose_result_is_kept_can_be_stopped_while_its_last_message_waits(party: Setup) -> None:
+    """The coordinator is gone: the process need not stay for the peer's timeout, and the job stays finished."""
+    held = asyncio.Event()
+
+    async def hold(message: Message, context: Any) -> None:
+        await held.wait()
+
+    party.peers[Role.COORDINATOR].react = hold
+    running = await party.start(FakeMachine(finish), peer_timeout=3600)
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    await party.peers[Role.COORDINATOR].until(lambda: bool(party.peers[Role.COORDINATOR].messages))
+    party.runner.fail(PeerError("the host was stopped"))
+    await asyncio.wait_for(running, 60)  # and no exception
+    held.set()
+
+
 # --- the coordinator's part
 
 
