@@ -32,8 +32,8 @@ from common.roles import PARTIES, Role
 from coordinator.plain import JoinedTable, join
 
 DATASET = "benchmark"
-BETWEEN_PARTIES = (Kind.SCORES, Kind.SQUARES, Kind.RESIDUAL, Kind.SCORE_CHANGE, Kind.CURVATURE)
-TO_COORDINATOR = (Kind.GRADIENT, Kind.LOSS, Kind.CURVATURE_PRODUCT)
+BETWEEN_PARTIES = (Kind.SCORES, Kind.SQUARES, Kind.RESIDUAL, Kind.SCORE_CHANGE, Kind.TOTAL_CHANGE)
+TO_COORDINATOR = (Kind.GRADIENT, Kind.LOSS, Kind.CURVATURE)
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def rounds_with(training: Training, *, curvature: bool) -> set[int]:
     return {
         line["round"]
         for line in training.histories[Role.HOST][WARM_UP:]
-        if Kind.GRADIENT in line["sent"] and (Kind.CURVATURE_PRODUCT in line["sent"]) is curvature
+        if Kind.GRADIENT in line["sent"] and (Kind.CURVATURE in line["sent"]) is curvature
     }
 
 

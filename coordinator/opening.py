@@ -51,7 +51,7 @@ class RoundOpening:
             if plan.gradient:
                 self._vectors[party, Kind.GRADIENT] = _Vector(n_columns[party], scale, [])
             if plan.direction is not None:
-                self._vectors[party, Kind.CURVATURE_PRODUCT] = _Vector(n_columns[party], curvature_scale, [])
+                self._vectors[party, Kind.CURVATURE] = _Vector(n_columns[party], curvature_scale, [])
 
     @property
     def complete(self) -> bool:
@@ -84,7 +84,7 @@ class RoundOpening:
         gradient = self._mean(Kind.GRADIENT, self._scale) if self._gradient else None
         curvature = None
         if self._direction_scale is not None:
-            curvature = self._mean(Kind.CURVATURE_PRODUCT, self._curvature_scale) / self._direction_scale
+            curvature = self._mean(Kind.CURVATURE, self._curvature_scale) / self._direction_scale
         return Observation(math.log(2) - 0.5 + mean_square / 8, gradient, curvature)
 
     def _mean(self, kind: Kind, scale: RoundScale) -> FloatVector:

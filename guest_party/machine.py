@@ -124,10 +124,10 @@ class GuestMachine(PartyMachine):
 
         def take_score_change(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
             total_change = self._add_packed(piece, own, scale)
-            yield self._forward(Kind.CURVATURE, piece, total_change)
+            yield self._forward(Kind.TOTAL_CHANGE, piece, total_change)
             self._accumulate(product, total_change)
             if is_last:
-                yield from self._sealed(Kind.CURVATURE_PRODUCT, product.result(), penalty, scale)
+                yield from self._sealed(Kind.CURVATURE, product.result(), penalty, scale)
 
         self._incoming[Kind.SCORE_CHANGE] = Incoming(scale.layout.n_groups(len(rows)), take_score_change)
 

@@ -81,7 +81,7 @@ class HostMachine(PartyMachine):
             scale = self._scale(len(rows))
             product = self._cipher.start_product(scale.layout, self._fixed_columns(rows, scale))
             penalty = self._penalty_terms(begin.direction, scale)
-            self._expect(Kind.CURVATURE, Kind.CURVATURE_PRODUCT, product, penalty, scale)
+            self._expect(Kind.TOTAL_CHANGE, Kind.CURVATURE, product, penalty, scale)
             change = self._encode(self._scores(rows, begin.direction), scale)
             yield from self._pieces(Kind.SCORE_CHANGE, change, scale, self._cipher.encrypt)
 

@@ -91,9 +91,9 @@ VECTORS = MappingProxyType(
         (Role.GUEST, Kind.SQUARES): _HOST,
         (Role.GUEST, Kind.SCORE_CHANGE): _HOST,
         (Role.HOST, Kind.RESIDUAL): _GUEST,
-        (Role.HOST, Kind.CURVATURE): _GUEST,
+        (Role.HOST, Kind.TOTAL_CHANGE): _GUEST,
         (Role.COORDINATOR, Kind.GRADIENT): _PARTIES,
-        (Role.COORDINATOR, Kind.CURVATURE_PRODUCT): _PARTIES,
+        (Role.COORDINATOR, Kind.CURVATURE): _PARTIES,
         (Role.COORDINATOR, Kind.LOSS): _GUEST,
     }
 )

@@ -83,7 +83,7 @@ def test_a_round_sends_the_ciphertexts_that_the_paper_counts(private_key: Privat
     first = {kind: count for (number, kind), count in counts.items() if number == 1}
     assert first == {Kind.SCORES: 30, Kind.SQUARES: 1, Kind.RESIDUAL: 30, Kind.GRADIENT: n_columns, Kind.LOSS: 1}
     fourth = {kind: count for (number, kind), count in counts.items() if number == 4}
-    assert fourth == first | {Kind.SCORE_CHANGE: 30, Kind.CURVATURE: 30, Kind.CURVATURE_PRODUCT: n_columns}
+    assert fourth == first | {Kind.SCORE_CHANGE: 30, Kind.TOTAL_CHANGE: 30, Kind.CURVATURE: n_columns}
 
 
 def test_the_guest_gets_the_scores_of_the_holdout_rows(private_key: PrivateKey) -> None:

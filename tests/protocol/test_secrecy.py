@@ -57,7 +57,9 @@ def quotients_in_clear(before: list[mpz], after: list[mpz], n: mpz) -> list[mpz]
     return found
 
 
-@pytest.mark.parametrize(("sent", "returned", "number"), [("SCORES", "RESIDUAL", 1), ("SCORE_CHANGE", "CURVATURE", 4)])
+@pytest.mark.parametrize(
+    ("sent", "returned", "number"), [("SCORES", "RESIDUAL", 1), ("SCORE_CHANGE", "TOTAL_CHANGE", 4)]
+)
 @pytest.mark.parametrize("protected", [True, False])
 def test_the_host_cannot_divide_out_what_the_guest_added(
     sent: str, returned: str, number: int, protected: bool, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch

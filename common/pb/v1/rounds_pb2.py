@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x63ommon/pb/v1/rounds.proto\x12\x0c\x63ommon.pb.v1\"*\n\x08RoundKey\x12\r\n\x05round\x18\x01 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"\xc0\x01\n\x11SendVectorRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12#\n\x03key\x18\x02 \x01(\x0b\x32\x16.common.pb.v1.RoundKey\x12&\n\x04kind\x18\x03 \x01(\x0e\x32\x18.common.pb.v1.VectorKind\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\r\n\x05total\x18\x05 \x01(\x04\x12\r\n\x05width\x18\x06 \x01(\r\x12\x13\n\x0b\x63iphertexts\x18\x07 \x01(\x0c\"\x14\n\x12SendVectorResponse*\x80\x02\n\nVectorKind\x12\x1b\n\x17VECTOR_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12VECTOR_KIND_SCORES\x10\x01\x12\x17\n\x13VECTOR_KIND_SQUARES\x10\x02\x12\x18\n\x14VECTOR_KIND_RESIDUAL\x10\x03\x12\x1c\n\x18VECTOR_KIND_SCORE_CHANGE\x10\x04\x12\x19\n\x15VECTOR_KIND_CURVATURE\x10\x05\x12\x18\n\x14VECTOR_KIND_GRADIENT\x10\x06\x12!\n\x1dVECTOR_KIND_CURVATURE_PRODUCT\x10\x07\x12\x14\n\x10VECTOR_KIND_LOSS\x10\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x63ommon/pb/v1/rounds.proto\x12\x0c\x63ommon.pb.v1\"*\n\x08RoundKey\x12\r\n\x05round\x18\x01 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"\xc0\x01\n\x11SendVectorRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12#\n\x03key\x18\x02 \x01(\x0b\x32\x16.common.pb.v1.RoundKey\x12&\n\x04kind\x18\x03 \x01(\x0e\x32\x18.common.pb.v1.VectorKind\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\r\n\x05total\x18\x05 \x01(\x04\x12\r\n\x05width\x18\x06 \x01(\r\x12\x13\n\x0b\x63iphertexts\x18\x07 \x01(\x0c\"\x14\n\x12SendVectorResponse*\xfb\x01\n\nVectorKind\x12\x1b\n\x17VECTOR_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12VECTOR_KIND_SCORES\x10\x01\x12\x17\n\x13VECTOR_KIND_SQUARES\x10\x02\x12\x18\n\x14VECTOR_KIND_RESIDUAL\x10\x03\x12\x1c\n\x18VECTOR_KIND_SCORE_CHANGE\x10\x04\x12\x1c\n\x18VECTOR_KIND_TOTAL_CHANGE\x10\x05\x12\x18\n\x14VECTOR_KIND_GRADIENT\x10\x06\x12\x19\n\x15VECTOR_KIND_CURVATURE\x10\x07\x12\x14\n\x10VECTOR_KIND_LOSS\x10\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,7 +32,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'common.pb.v1.rounds_pb2', _
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_VECTORKIND']._serialized_start=305
-  _globals['_VECTORKIND']._serialized_end=561
+  _globals['_VECTORKIND']._serialized_end=556
   _globals['_ROUNDKEY']._serialized_start=43
   _globals['_ROUNDKEY']._serialized_end=85
   _globals['_SENDVECTORREQUEST']._serialized_start=88

@@ -32,11 +32,11 @@ class _VectorKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_VectorKind
     """4 d, guest to host"""
     VECTOR_KIND_SCORE_CHANGE: _VectorKind.ValueType  # 4
     """Delta u-bar_A, host to guest"""
-    VECTOR_KIND_CURVATURE: _VectorKind.ValueType  # 5
+    VECTOR_KIND_TOTAL_CHANGE: _VectorKind.ValueType  # 5
     """h, guest to host"""
     VECTOR_KIND_GRADIENT: _VectorKind.ValueType  # 6
     """|S| g, party to coordinator"""
-    VECTOR_KIND_CURVATURE_PRODUCT: _VectorKind.ValueType  # 7
+    VECTOR_KIND_CURVATURE: _VectorKind.ValueType  # 7
     """|S_H| v_t, party to coordinator"""
     VECTOR_KIND_LOSS: _VectorKind.ValueType  # 8
     """guest to coordinator"""
@@ -53,11 +53,11 @@ VECTOR_KIND_RESIDUAL: VectorKind.ValueType  # 3
 """4 d, guest to host"""
 VECTOR_KIND_SCORE_CHANGE: VectorKind.ValueType  # 4
 """Delta u-bar_A, host to guest"""
-VECTOR_KIND_CURVATURE: VectorKind.ValueType  # 5
+VECTOR_KIND_TOTAL_CHANGE: VectorKind.ValueType  # 5
 """h, guest to host"""
 VECTOR_KIND_GRADIENT: VectorKind.ValueType  # 6
 """|S| g, party to coordinator"""
-VECTOR_KIND_CURVATURE_PRODUCT: VectorKind.ValueType  # 7
+VECTOR_KIND_CURVATURE: VectorKind.ValueType  # 7
 """|S_H| v_t, party to coordinator"""
 VECTOR_KIND_LOSS: VectorKind.ValueType  # 8
 """guest to coordinator"""

@@ -51,11 +51,11 @@ MAY_SEND = {
     ("host", Kind.SQUARES): {"guest"},
     ("host", Kind.SCORE_CHANGE): {"guest"},
     ("guest", Kind.RESIDUAL): {"host"},
-    ("guest", Kind.CURVATURE): {"host"},
+    ("guest", Kind.TOTAL_CHANGE): {"host"},
     ("host", Kind.GRADIENT): {"coordinator"},
     ("guest", Kind.GRADIENT): {"coordinator"},
-    ("host", Kind.CURVATURE_PRODUCT): {"coordinator"},
-    ("guest", Kind.CURVATURE_PRODUCT): {"coordinator"},
+    ("host", Kind.CURVATURE): {"coordinator"},
+    ("guest", Kind.CURVATURE): {"coordinator"},
     ("guest", Kind.LOSS): {"coordinator"},
 }
 """Sender and kind to the receivers."""

@@ -106,7 +106,7 @@ def free_address() -> str:
 async def test_messages_arrive_in_order_and_a_vector_is_one_call(recorder: Recorder, make_link: MakeLink) -> None:
     async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
         link = make_link(peer)
-        for message in (Ready(10, 2), piece(0), piece(2), piece(4), piece(0, kind=Kind.CURVATURE_PRODUCT), Finished()):
+        for message in (Ready(10, 2), piece(0), piece(2), piece(4), piece(0, kind=Kind.CURVATURE), Finished()):
             link.send(message)
         await link.close(5)
     assert recorder.calls == ["ReportReady", "SendVector", "SendVector", "ReportFinished"]
