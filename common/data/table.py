@@ -4,9 +4,13 @@ Both formats are read by Arrow, which keeps IDs as they are written, does not gu
 column of numbers is, and names the columns of a file even where a name comes twice. Arrow's
 own errors quote the row that they are about, so they are never shown or chained: every error
 here is in public words, and calls the file by its name alone, since its folder is no one else's affair.
+A file without a line of names would have its first row taken for names, an ID and a label among
+them. So no name is told unless the ID column and, at the guest, the label column were found;
+before that they go to this process's own log alone.
 """
 
 import difflib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +25,8 @@ from common.arrays import FloatVector
 from common.config.dataset import DatasetConfig, LabelConfig, label_key
 from common.data.ids import canonical_order
 from common.errors import DataError
+
+log = logging.getLogger(__name__)
 
 MISSING = ["", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "Null", "null", "None", "none", "<NA>"]
 """How a missing feature is written in a CSV file. An ID or a label is missing only where its field is empty."""
@@ -112,9 +118,13 @@ def _public_errors(path: Path, kind: _Kind) -> Iterator[None]:
 
 def _check_names(names: list[str], dataset: DatasetConfig) -> None:
     file = dataset.path.name
-    if dataset.id not in names and any(_is_number(name) for name in names):
-        # Listing these "names" would tell an ID or a label.
-        raise DataError(f"the first line of {file} seems to hold values: it must hold the names of the columns")
+    required = {"id": dataset.id}
+    if dataset.label is not None:
+        required["label.column"] = dataset.label.column
+    for setting, name in required.items():
+        if name not in names:
+            log.warning("%s has no column %r, but these: %r", file, name, names)
+            raise DataError(f"`{setting}` names a column {name!r} that {file} does not have: {_way_out(names)}")
     if "" in names:
         raise DataError(
             f"{file} has a column without a name: name it, or leave it out "
@@ -123,6 +133,19 @@ def _check_names(names: list[str], dataset: DatasetConfig) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise DataError(f"{file} has several columns of the same name: {_listed(twice)}")
+
+
+def _way_out(names: list[str]) -> str:
+    """What to do where the names may be anything, so that none is told."""
+    for separator, plural in ((";", "semicolons"), ("\t", "tabs")):
+        if any(separator in name for name in names):
+            return f"its values seem to be separated by {plural}; separate them by commas"
+    if any(_is_number(name) for name in names):
+        return "its first line seems to hold values, and must hold the names of the columns"
+    return (
+        "correct the name, or the file, whose first line must hold the names of the columns;"
+        " this organisation's own log has what stands there"
+    )
 
 
 def _is_number(name: str) -> bool:
@@ -179,12 +202,8 @@ def _read_parquet(path: Path, texts: list[str], features: list[str]) -> pa.Table
 
 
 def _choose_features(names: list[str], dataset: DatasetConfig) -> list[str]:
-    """The feature columns, in the order of the file, once every configured name is known to exist."""
-    _check_exists(dataset.id, "id", names)
-    special = {dataset.id}
-    if dataset.label is not None:
-        _check_exists(dataset.label.column, "label.column", names)
-        special.add(dataset.label.column)
+    """The feature columns, in the order of the file; `_check_names` has found the ID and the label."""
+    special = {dataset.id} if dataset.label is None else {dataset.id, dataset.label.column}
     for name in dataset.features or []:
         _check_exists(name, "features", names)
     # A misspelt name here would train on a column that was meant to be kept out.
@@ -203,12 +222,8 @@ def _check_exists(name: str, setting: str, names: list[str]) -> None:
         return
     message = f"`{setting}` names a column {name!r} that does not exist"
     close = difflib.get_close_matches(name, names, n=3)
-    if close:
-        message += f": did you mean {' or '.join(map(repr, close))}?"
-    message += f" The columns are {_listed(names)}"
-    if len(names) == 1:
-        message += "; are the values separated by commas?"
-    raise DataError(message)
+    message += f": did you mean {' or '.join(map(repr, close))}?" if close else "."
+    raise DataError(f"{message} The columns are {_listed(names)}")
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -271,7 +286,8 @@ def _read_numbers(column: pa.ChunkedArray, name: str) -> FloatVector:
     if wrong:
         raise DataError(
             f"column {name!r} has {wrong} values that are not numbers: "
-            "encode it as numbers (one column of 0 and 1 for each category), or exclude it"
+            "write numbers with a decimal point and leave missing values empty, encode categories as numbers "
+            "(one column of 0 and 1 for each), or exclude the column"
         )
     infinite = int(np.isinf(numbers).sum())
     if infinite:
