@@ -118,7 +118,10 @@ def check_public_key(n: mpz, min_bits: int) -> PublicKey:
     n = mpz(n)
     bits = n.bit_length() if n > 0 else 0
     if bits < min_bits:
-        raise BadKeyError(f"the public key has {bits} bits: at least {min_bits} are required")
+        raise BadKeyError(
+            f"the public key has {bits} bits: at least {min_bits} are required; raise `key_bits` in the job,"
+            " or lower `policy.min_key_bits` of the party that says so"
+        )
     if n % 2 == 0:
         raise BadKeyError("the public key is even: a product of two large primes is required")
     if gmpy2.gcd(n, _SMALL_PRIMES) != 1:

@@ -99,7 +99,7 @@ def test_a_sound_public_key_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("n", "fault"),
     [
-        (N, "has 256 bits: at least 2048 are required"),
+        (N, "has 256 bits: at least 2048 are required; raise `key_bits` in the job, or lower `policy.min_key_bits`"),
         (-N, "has 0 bits"),
         (mpz(0), "has 0 bits"),
         (N << 2000, "is even"),
