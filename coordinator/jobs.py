@@ -138,11 +138,13 @@ class CoordinatorJobs(ProcessJobs):
 
         Raises:
             NameTakenError: the job's name is in use.
+            PolicyError: too many jobs run.
             ConfigError: the state folder cannot be written.
         """
         folder = JobFolder(self.config.state, config.name)
         if config.name in self._running or folder.history.exists():
             raise NameTakenError(f"the coordinator already has a job named {config.name}: choose another name")
+        self._check_room()
         history = History(folder)
         self._jobs.pop(config.name, None)  # The new one comes last.
         job = self._jobs[config.name] = Job(config)

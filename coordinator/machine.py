@@ -8,6 +8,7 @@ from common.config.job import JobConfig
 from common.errors import ProtocolError
 from common.paillier.cipher import make_decrypt
 from common.paillier.keys import PrivateKey, check_ciphertexts
+from common.protocol.bounds import MOST_ATTEMPTS
 from common.protocol.messages import (
     Envelope,
     Failed,
@@ -25,9 +26,6 @@ from common.protocol.phases import Phase, no_phase
 from common.roles import PARTIES, Role
 from coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from coordinator.rounds import Attempt, Rounds
-
-MOST_ATTEMPTS = 5
-"""How often one round may be begun before the job fails."""
 
 
 class CoordinatorMachine:

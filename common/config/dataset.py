@@ -65,6 +65,8 @@ class DatasetConfig(Settings):
     """All columns but these are features. Not together with `features`."""
     preprocessing: PreprocessingConfig = PreprocessingConfig()
     """Filling, clipping and whitening."""
+    jobs: list[str] = Field(default=["*"])
+    """Names of the jobs that may use this table: patterns with `*`, `?` and `[...]`. By default all may."""
 
     @model_validator(mode="after")
     def _check(self) -> "DatasetConfig":

@@ -54,19 +54,32 @@ class Policy(Settings):
     min_rows_per_feature: Annotated[int, Field(ge=2)] = 30
     """The smallest batch for each of this party's features. A gradient over fewer rows gives the labels away to whoever
     knows the features: it is that many equations of about 28 bits for as many unknown bits as there are rows."""
+    min_batch: Annotated[int, Field(ge=1)] = 100
+    """The smallest batch and curvature batch, however few features there are. A mean over m rows moves by 1/m of what
+    one row changes: with 100 a single row is a hundredth of what the coordinator sees."""
+    max_epochs: Annotated[int, Field(ge=1)] = 1000
+    """The most epochs that a job may ask for."""
+    max_rounds: Annotated[int, Field(ge=1)] = 10_000
+    """The most rounds that a job may come to: each shows the coordinator one more gradient of this party's rows."""
     share_holdout_scores: bool = True
     """Host: give the guest u_A of the hold-out rows at the end, so that it can report on them. Without that the
     host refuses every job with a hold-out."""
+    max_holdout: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    """Host: the largest share of the rows whose u_A the guest is given. It is of one job: jobs with other seeds hold
+    out other rows, and the audit log counts the scores that were handed over."""
 
 
 class Limits(Settings):
-    """How long to wait."""
+    """How long to wait, and how much to do at a time."""
 
     peer_timeout: Seconds = 60.0
     """Seconds to wait for a peer that does not answer."""
     round_timeout: Seconds = 600.0
     """Seconds before the coordinator begins a round again with the next attempt. To be the same at all three
     processes: a party's patience, `party_timeout`, follows from its own."""
+
+    max_jobs: Annotated[int, Field(ge=1, le=32)] = 8
+    """Jobs at a time; more are refused until one has ended. A party holds the columns of each in memory."""
 
     @property
     def party_timeout(self) -> float:
@@ -119,6 +132,8 @@ class ProcessConfig(Settings):
         role = info.data.get("role")
         if role is Role.COORDINATOR:
             raise ValueError("each party has its own policy, the coordinator none: take `policy` out")
-        if role is Role.GUEST and "share_holdout_scores" in policy.model_fields_set:
-            raise ValueError("the scores are the host's to share: take `share_holdout_scores` out")
+        if role is Role.GUEST:
+            for name in ("share_holdout_scores", "max_holdout"):
+                if name in policy.model_fields_set:
+                    raise ValueError(f"the scores are the host's to share: take `{name}` out")
         return policy

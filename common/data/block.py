@@ -1,5 +1,6 @@
 """A party's share of one job: its rows split, its features made into training columns."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from common.data.table import PartyTable, read_table
 from common.errors import ConfigError, DataError
 
 LEAST_ROWS_PER_FEATURE = 2
-"""With fewer a fit is of noise. What secrecy asks for is the party's policy, and far more; see docs/protocol.md."""
+"""With fewer a fit is of noise. What secrecy asks for is the party's policy, and far more: `common.jobs.policy`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,12 +42,18 @@ class PartyData:
     block: TrainingBlock
 
 
+CheckSizes = Callable[[int, int], None]
+"""Is told the counts of training rows and of features before anything is computed of them, and raises if it minds."""
+
+
+def _accept(n_train: int, n_features: int) -> None:
+    """Mind nothing."""
+
+
 def load_party_data(
-    dataset: DatasetConfig, job: JobConfig, *, labelled: bool, min_rows_per_feature: int = LEAST_ROWS_PER_FEATURE
+    dataset: DatasetConfig, job: JobConfig, *, labelled: bool, check_sizes: CheckSizes = _accept
 ) -> PartyData:
     """Read a party's table and make its training block; `labelled` at the guest.
-
-    `min_rows_per_feature` is the party's policy: no sum that leaves it is over fewer rows for each of its features.
 
     Raises:
         ConfigError: a guest's dataset without a label, or a host's with one.
@@ -57,14 +64,11 @@ def load_party_data(
     if not labelled and dataset.label is not None:
         raise ConfigError(f"dataset {job.dataset!r}: the host has no labels: leave `label` out, and exclude its column")
     table = read_table(dataset)
-    return PartyData(table.ids, make_block(table, dataset.preprocessing, job, min_rows_per_feature))
+    return PartyData(table.ids, make_block(table, dataset.preprocessing, job, check_sizes))
 
 
 def make_block(
-    table: PartyTable,
-    config: PreprocessingConfig,
-    job: JobConfig,
-    min_rows_per_feature: int = LEAST_ROWS_PER_FEATURE,
+    table: PartyTable, config: PreprocessingConfig, job: JobConfig, check_sizes: CheckSizes = _accept
 ) -> TrainingBlock:
     """Split a table's rows and turn its features into training columns.
 
@@ -75,7 +79,9 @@ def make_block(
     """
     train, holdout = holdout_split(len(table.ids), job.holdout, job.seed)
     intercept = table.labels is not None and job.intercept
-    _check_sizes(len(train), table.features.shape[1], job, min_rows_per_feature)
+    n_features = table.features.shape[1]
+    _check_sizes(len(train), n_features, job)
+    check_sizes(len(train), n_features)
 
     preprocessing = Preprocessing.fit(table.features.iloc[train], config, intercept, job.l2)
     with np.errstate(over="ignore"):  # What overflows is found below.
@@ -92,11 +98,11 @@ def make_block(
     )
 
 
-def _check_sizes(n_train: int, n_features: int, job: JobConfig, min_rows_per_feature: int) -> None:
+def _check_sizes(n_train: int, n_features: int, job: JobConfig) -> None:
     sizes = [("a batch", n_train if job.batch == "all" else job.batch, "batch")]
     if job.curvature_batch is not None:
         sizes.append(("a curvature batch", job.curvature_batch, "curvature_batch"))
-    needed = min_rows_per_feature * n_features
+    needed = LEAST_ROWS_PER_FEATURE * n_features
     for what, size, key in sizes:
         if size > n_train:
             raise DataError(
@@ -105,7 +111,6 @@ def _check_sizes(n_train: int, n_features: int, job: JobConfig, min_rows_per_fea
             )
         if size < needed:
             raise DataError(
-                f"{what} of {size} rows is too small for {n_features} features, since sums over so few rows tell about"
-                f" single rows: {min_rows_per_feature} rows a feature, {needed}, is the least; raise `{key}`,"
-                " exclude features, or lower `policy.min_rows_per_feature`"
+                f"{what} of {size} rows is too small for {n_features} features: {needed} is the least;"
+                f" raise `{key}`, or exclude features"
             )

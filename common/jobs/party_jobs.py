@@ -13,6 +13,7 @@ from common.data.model_file import PartyModel, save_model
 from common.errors import BadKeyError, ConfigError, DataError, PolicyError
 from common.jobs.folder import JobFolder
 from common.jobs.history import History
+from common.jobs.policy import check_job, check_sizes
 from common.jobs.process_jobs import ProcessJobs
 from common.jobs.runner import MachineRunner, without_lock
 from common.paillier.keys import PublicKey, check_public_key
@@ -97,11 +98,8 @@ class PartyJobs(ProcessJobs):
                 f"the {self.role} has no dataset named {job.dataset}: name one of its configuration in the job,"
                 " or add it there"
             )
-        if self.role is Role.HOST and job.holdout > 0 and not self.config.policy.share_holdout_scores:
-            raise PolicyError(
-                "the host does not share scores of hold-out rows: set `holdout: 0` in the job,"
-                " or permit it with `policy.share_holdout_scores` in the host's configuration"
-            )
+        self._check_room()
+        check_job(job, self.config.policy, dataset, self.role)
         return dataset
 
     def _check_key(self, offer: OpenJob) -> PublicKey:
@@ -114,13 +112,11 @@ class PartyJobs(ProcessJobs):
         return public_key
 
     def _load(self, dataset: DatasetConfig, job: JobConfig) -> PartyData:
+        def check(n_train: int, n_features: int) -> None:
+            check_sizes(job, self.config.policy, n_train, n_features, self.role)
+
         try:
-            return load_party_data(
-                dataset,
-                job,
-                labelled=self.role is Role.GUEST,
-                min_rows_per_feature=self.config.policy.min_rows_per_feature,
-            )
+            return load_party_data(dataset, job, labelled=self.role is Role.GUEST, check_sizes=check)
         except (ConfigError, DataError) as error:
             raise type(error)(f"the {self.role}: {error}") from error
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from google.protobuf.message import Message as Request
 
 from common.config.process import ProcessConfig
-from common.errors import PeerError, TrilateralError
+from common.errors import PeerError, PolicyError, TrilateralError
 from common.jobs.runner import MachineRunner
 from common.protocol.messages import Failed, Machine, Message
 from common.roles import Role
@@ -57,6 +57,11 @@ class ProcessJobs:
             runner.fail(PeerError(f"the {self.role} was stopped"))
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+    def _check_room(self) -> None:
+        most = self.config.limits.max_jobs
+        if len(self._running) >= most:
+            raise PolicyError(f"the {self.role} runs {most} jobs, limits.max_jobs: wait until one has ended")
 
     def _find_running(self, key: JobKey) -> MachineRunner | None:
         runner = self._running.get(key.name)

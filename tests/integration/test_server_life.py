@@ -35,6 +35,7 @@ from common.rpc.errors import NameTakenError, UnknownJobError
 from coordinator.plain import train_plain
 from tests.support.three_servers import (
     DATASET,
+    LENIENT,
     load_tables,
     make_configs,
     serving,
@@ -97,16 +98,14 @@ async def test_a_stopped_job_leaves_no_model_and_its_name_is_free(configs: Confi
 
 
 async def test_a_job_that_is_refused_says_why_and_hinders_no_other(configs: Configs) -> None:
-    configs[Role.GUEST] = configs[Role.GUEST].model_copy(
-        update={"policy": Policy(min_key_bits=512, min_rows_per_feature=2)}
-    )
+    configs[Role.GUEST] = configs[Role.GUEST].model_copy(update={"policy": Policy(min_key_bits=512, **LENIENT)})
     configs[Role.HOST] = configs[Role.HOST].model_copy(
-        update={"policy": Policy(min_key_bits=256, min_rows_per_feature=2, share_holdout_scores=False)}
+        update={"policy": Policy(min_key_bits=256, share_holdout_scores=False, **LENIENT)}
     )
     job = QUICK.model_copy(update={"holdout": 0.0})
     refusals: dict[str, dict[str, Any]] = {
         "the host has no dataset named other": {"dataset": "other"},
-        "the guest: the public key has 256 bits": {"key_bits": 256},
+        "the guest refuses the job by policy.min_key_bits: 512 is the least, the job has 256": {"key_bits": 256},
         "set `holdout: 0` in the job": {"holdout": 0.2},
     }
     async with serving(configs) as client:

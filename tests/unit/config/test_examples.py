@@ -7,6 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from common.config.load import load_job, load_process_config
+from common.config.process import Policy
 from common.config.settings import Settings
 from common.roles import Role
 
@@ -54,8 +55,8 @@ def test_jobs_show_every_option(path: Path) -> None:
     ("role", "means_nothing_there"),
     [
         (Role.HOST, ["label"]),
-        (Role.GUEST, ["share_holdout_scores"]),
-        (Role.COORDINATOR, ["datasets", "policy", "min_key_bits", "min_rows_per_feature", "share_holdout_scores"]),
+        (Role.GUEST, ["share_holdout_scores", "max_holdout"]),
+        (Role.COORDINATOR, ["datasets", "policy", *Policy.model_fields]),
     ],
 )
 def test_processes_show_every_option_that_means_something_there(role: Role, means_nothing_there: list[str]) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from common.config.dataset import DatasetConfig
 from common.config.job import JobConfig
-from common.data.block import LEAST_ROWS_PER_FEATURE, PartyData, load_party_data
+from common.data.block import CheckSizes, PartyData, load_party_data
 from common.data.split import holdout_split
-from common.errors import ConfigError, DataError
+from common.errors import ConfigError, DataError, PolicyError
 
 N_ROWS = 100
 
@@ -32,13 +32,13 @@ def load(
     *,
     labelled: bool,
     dataset: dict[str, Any] | None = None,
-    min_rows_per_feature: int = LEAST_ROWS_PER_FEATURE,
+    check_sizes: CheckSizes = lambda *_: None,
     **job: Any,
 ) -> PartyData:
     role: dict[str, Any] = {"label": {}} if labelled else {"exclude": ["label"]}
     settings = DatasetConfig.model_validate({"path": path, **role, **(dataset or {})})
     job_config = JobConfig.model_validate({"name": "j", "dataset": "d", **job})
-    return load_party_data(settings, job_config, labelled=labelled, min_rows_per_feature=min_rows_per_feature)
+    return load_party_data(settings, job_config, labelled=labelled, check_sizes=check_sizes)
 
 
 def test_rows_are_split_as_the_seed_says_and_labels_stay_with_their_rows(path: Path) -> None:
@@ -127,19 +127,30 @@ def test_a_curvature_batch_larger_than_the_training_rows_is_refused(path: Path) 
 @pytest.mark.parametrize(
     ("job", "said"),
     [
-        ({"holdout": 0.5}, "a batch of 50 rows is too small for 3 features.*20 rows a feature, 60, is the least"),
-        ({"algorithm": {"name": "sgd"}, "batch": 59}, "a batch of 59 rows.*raise `batch`"),
+        ({"holdout": 0.95}, "a batch of 5 rows is too small for 3 features: 6 is the least"),
+        ({"algorithm": {"name": "sgd"}, "batch": 5}, "a batch of 5 rows.*raise `batch`"),
         (
-            {"algorithm": {"name": "sqn", "curvature_batch": 59}, "batch": 60},
-            "a curvature batch of 59 rows.*raise `curvature_batch`",
+            {"algorithm": {"name": "sqn", "curvature_batch": 5}, "batch": 6},
+            "a curvature batch of 5 rows.*raise `curvature_batch`",
         ),
     ],
 )
-def test_a_batch_of_too_few_rows_for_the_partys_features_is_refused(path: Path, job: dict[str, Any], said: str) -> None:
-    """Sums over so few rows tell about single rows, whatever the algorithm."""
-    with pytest.raises(DataError, match=said + ".*`policy.min_rows_per_feature`"):
-        load(path, labelled=True, min_rows_per_feature=20, **job)
-    assert load(path, labelled=True, min_rows_per_feature=20, algorithm={"name": "sgd"}, batch=60)
+def test_a_batch_of_too_few_rows_for_a_fit_is_refused(path: Path, job: dict[str, Any], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        load(path, labelled=True, **job)
+    assert load(path, labelled=True, algorithm={"name": "sgd"}, batch=6)
+
+
+def test_whoever_loads_may_mind_the_sizes(path: Path) -> None:
+    seen = []
+
+    def mind(n_train: int, n_features: int) -> None:
+        seen.append((n_train, n_features))
+        raise PolicyError("too many")
+
+    with pytest.raises(PolicyError, match="too many"):
+        load(path, labelled=True, check_sizes=mind)
+    assert seen == [(80, 3)]
 
 
 def test_a_holdout_row_that_cannot_be_scaled_is_refused(path: Path) -> None:

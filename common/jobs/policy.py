@@ -1,0 +1,110 @@
+"""A party's own policy against the job that it is offered, whoever asks.
+
+Each check is as early as what it needs is known: `check_job` by the job alone, before any data are
+touched; `check_sizes` once the table is read, before anything is computed of it. What bounds a training
+that runs, its rounds and attempts, follows from the job and is the state machine's: `common.protocol.bounds`.
+Every refusal begins with the line of the configuration that says no.
+"""
+
+from fnmatch import fnmatchcase
+
+from common.config.dataset import DatasetConfig
+from common.config.job import JobConfig
+from common.config.process import Policy
+from common.data.split import Batches
+from common.errors import PolicyError
+from common.protocol.bounds import most_rounds
+from common.roles import Role
+
+
+def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role) -> None:
+    """Check what the job alone tells.
+
+    Args:
+        job: what is asked for.
+        policy: of this party.
+        dataset: its table of the name that the job gives.
+        role: of this party.
+
+    Raises:
+        PolicyError: the line of the policy that the job breaks.
+    """
+    if not any(fnmatchcase(job.name, pattern) for pattern in dataset.jobs):
+        raise _refusal(role, f"datasets.{job.dataset}.jobs", f"does not name a job {job.name}")
+    if job.key_bits < policy.min_key_bits:
+        raise _least(role, "min_key_bits", policy.min_key_bits, "the job has", job.key_bits)
+    if job.epochs > policy.max_epochs:
+        raise _most(role, "max_epochs", policy.max_epochs, "the job has", job.epochs)
+    if job.batch == "all":
+        _check_rounds(job, policy, 1, role)
+    else:
+        _check_batch("the job's batch has", job.batch, policy, _n_features(dataset), role)
+    if job.curvature_batch is not None:
+        _check_batch("the job's curvature batch has", job.curvature_batch, policy, _n_features(dataset), role)
+    if role is Role.HOST and job.holdout > 0:
+        if not policy.share_holdout_scores:
+            raise _refusal(
+                role,
+                "policy.share_holdout_scores",
+                "scores of hold-out rows are not shared: set `holdout: 0` in the job",
+            )
+        if job.holdout > policy.max_holdout:
+            raise _most(role, "max_holdout", policy.max_holdout, "the job has", job.holdout)
+
+
+def check_sizes(job: JobConfig, policy: Policy, n_train: int, n_features: int, role: Role) -> None:
+    """Check what the table's size tells.
+
+    Args:
+        job: what is asked for.
+        policy: of this party.
+        n_train: training rows, at least a batch of them.
+        n_features: this party's features.
+        role: of this party.
+
+    Raises:
+        PolicyError: the line of the policy that the job breaks.
+    """
+    batches = Batches.of(job, n_train)
+    _check_batch("a batch has", n_train if job.batch == "all" else job.batch, policy, n_features, role)
+    if job.curvature_batch is not None:
+        _check_batch("a curvature batch has", job.curvature_batch, policy, n_features, role)
+    _check_rounds(job, policy, batches.count, role)
+
+
+def _n_features(dataset: DatasetConfig) -> int:
+    """As far as the configuration tells: those that it lists."""
+    return len(dataset.features or [])
+
+
+def _check_batch(has: str, size: int, policy: Policy, n_features: int, role: Role) -> None:
+    if size < policy.min_batch:
+        raise _least(role, "min_batch", policy.min_batch, has, size)
+    needed = policy.min_rows_per_feature * n_features
+    if size < needed:
+        raise _refusal(
+            role,
+            "policy.min_rows_per_feature",
+            f"{policy.min_rows_per_feature} rows for each of {n_features} features, {needed}, is the least,"
+            f" {has} {size}",
+        )
+
+
+def _check_rounds(job: JobConfig, policy: Policy, n_batches: int, role: Role) -> None:
+    rounds = most_rounds(job, n_batches)
+    if rounds > policy.max_rounds:
+        raise _most(
+            role, "max_rounds", policy.max_rounds, f"{job.epochs} epochs of {n_batches} batches come to", rounds
+        )
+
+
+def _least(role: Role, line: str, least: int, has: str, value: int) -> PolicyError:
+    return _refusal(role, f"policy.{line}", f"{least} is the least, {has} {value}")
+
+
+def _most(role: Role, line: str, most: float, has: str, value: float) -> PolicyError:
+    return _refusal(role, f"policy.{line}", f"{most} is the most, {has} {value}")
+
+
+def _refusal(role: Role, line: str, why: str) -> PolicyError:
+    return PolicyError(f"the {role} refuses the job by {line}: {why}")

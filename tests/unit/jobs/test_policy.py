@@ -1,0 +1,148 @@
+"""Each line of a policy allows a job at its boundary and refuses it one beyond, and says which line it was."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.config.dataset import DatasetConfig
+from common.config.job import JobConfig
+from common.config.process import Policy
+from common.errors import PolicyError
+from common.jobs.policy import check_job, check_sizes
+from common.roles import Role
+
+SGD, SQN = {"name": "sgd"}, {"name": "sqn", "curvature_batch": 100}
+LISTED = {"features": ["a", "b"]}
+
+
+def make_job(**settings: Any) -> JobConfig:
+    return JobConfig.model_validate({"name": "credit-7", "dataset": "people", **settings})
+
+
+def offer(role: Role, policy: dict[str, Any], dataset: dict[str, Any], job: dict[str, Any]) -> None:
+    table = DatasetConfig.model_validate({"path": Path("never-read.csv"), **dataset})
+    check_job(make_job(**job), Policy.model_validate(policy), table, role)
+
+
+BY_THE_JOB: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
+    # policy, dataset, the job that is allowed, the one that is not, and what is said of it
+    "key": (
+        {"min_key_bits": 2048},
+        {},
+        {"key_bits": 2048},
+        {"key_bits": 2046},
+        "policy.min_key_bits: 2048 is the least, the job has 2046",
+    ),
+    "epochs": (
+        {"max_epochs": 40},
+        {},
+        {"epochs": 40},
+        {"epochs": 41},
+        "policy.max_epochs: 40 is the most, the job has 41",
+    ),
+    "rounds of a job that takes all rows at once": (
+        {"max_rounds": 42},
+        {},
+        {"epochs": 40},
+        {"epochs": 41},
+        "policy.max_rounds: 42 is the most, 41 epochs of 1 batches come to 43",
+    ),
+    "batch": (
+        {},
+        {},
+        {"algorithm": SGD, "batch": 100},
+        {"algorithm": SGD, "batch": 99},
+        "policy.min_batch: 100 is the least, the job's batch has 99",
+    ),
+    "curvature batch": (
+        {},
+        {},
+        {"algorithm": SQN},
+        {"algorithm": {**SQN, "curvature_batch": 99}},
+        "policy.min_batch: 100 is the least, the job's curvature batch has 99",
+    ),
+    "batch by features that the configuration lists": (
+        {"min_rows_per_feature": 60},
+        LISTED,
+        {"algorithm": SGD, "batch": 120},
+        {"algorithm": SGD, "batch": 119},
+        "policy.min_rows_per_feature: 60 rows for each of 2 features, 120, is the least, the job's batch has 119",
+    ),
+    "the name of the job": (
+        {},
+        {"jobs": ["churn-*", "credit-?"]},
+        {"name": "credit-8"},
+        {"name": "credit-10"},
+        "datasets.people.jobs: does not name a job credit-10",
+    ),
+}
+AT_THE_HOST: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
+    "hold-out": ({}, {"holdout": 0.5}, {"holdout": 0.51}, "policy.max_holdout: 0.5 is the most, the job has 0.51"),
+    "no hold-out": (
+        {"share_holdout_scores": False},
+        {"holdout": 0},
+        {"holdout": 0.2},
+        "policy.share_holdout_scores: scores of hold-out rows are not shared: set `holdout: 0`",
+    ),
+}
+
+
+@pytest.mark.parametrize("role", [Role.HOST, Role.GUEST])
+@pytest.mark.parametrize("line", BY_THE_JOB)
+def test_a_line_that_needs_only_the_job(line: str, role: Role) -> None:
+    policy, dataset, allowed, refused, said = BY_THE_JOB[line]
+    offer(role, policy, dataset, allowed)
+    with pytest.raises(PolicyError) as refusal:
+        offer(role, policy, dataset, refused)
+    assert str(refusal.value).startswith(f"the {role} refuses the job by {said}")
+
+
+@pytest.mark.parametrize("line", AT_THE_HOST)
+def test_a_line_on_the_scores_that_the_host_shares(line: str) -> None:
+    policy, allowed, refused, said = AT_THE_HOST[line]
+    offer(Role.HOST, policy, {}, allowed)
+    with pytest.raises(PolicyError, match=said):
+        offer(Role.HOST, policy, {}, refused)
+    offer(Role.GUEST, policy, {}, refused)  # who gives nothing away by it
+
+
+@pytest.mark.parametrize(
+    ("policy", "job", "allowed", "refused", "said"),
+    [
+        ({}, {}, (100, 3), (99, 3), "policy.min_batch: 100 is the least, a batch has 99"),
+        (
+            {},
+            {},
+            (150, 5),
+            (149, 5),
+            "policy.min_rows_per_feature: 30 rows for each of 5 features, 150, is the least, a batch has 149",
+        ),
+        (
+            {},
+            {"algorithm": SQN, "batch": 120},
+            (1000, 3),
+            (1000, 4),
+            "policy.min_rows_per_feature: 30 rows for each of 4 features, 120, is the least, a curvature batch has 100",
+        ),
+        (
+            {"max_rounds": 82},
+            {"algorithm": SGD, "batch": 100, "epochs": 40},
+            (299, 3),
+            (300, 3),
+            "policy.max_rounds: 82 is the most, 40 epochs of 3 batches come to 122",
+        ),
+    ],
+)
+def test_a_line_that_needs_the_tables_size(
+    policy: dict[str, Any], job: dict[str, Any], allowed: tuple[int, int], refused: tuple[int, int], said: str
+) -> None:
+    check_sizes(make_job(**job), Policy.model_validate(policy), *allowed, Role.GUEST)
+    with pytest.raises(PolicyError, match=said):
+        check_sizes(make_job(**job), Policy.model_validate(policy), *refused, Role.GUEST)
+
+
+def test_the_policy_of_a_party_that_says_nothing_takes_the_jobs_that_come_with_the_project() -> None:
+    for settings in ({}, {"algorithm": SGD, "batch": 450}, {"algorithm": {"name": "sqn"}, "batch": 450}):
+        offer(Role.HOST, {}, {}, settings)
+        check_sizes(make_job(**settings), Policy(), 455, 15, Role.HOST)
