@@ -18,7 +18,8 @@ from rich.table import Table
 from common.cli.client import JobClient
 from common.cli.follow import DetachedError, follow_job, start_job
 from common.cli.program import command_line
-from common.cli.progress import STATE_NAMES, describe, duration
+from common.cli.progress import STATE_NAMES, facts
+from common.cli.wording import decimal, duration
 from common.config.load import load_job, load_process_config
 from common.config.process import ProcessConfig
 from common.errors import ConfigError, TrilateralError
@@ -188,7 +189,7 @@ def _follow(settings: ProcessConfig, job: str, config: Path) -> None:
     except DetachedError:
         typer.echo(f"still training; watch again with: {_watch_command(job, config)}", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    typer.echo(f"finished {job}: loss {final.loss:.6f} after {final.round} rounds in {duration(final.seconds)}")
+    typer.echo(f"finished {job}: loss {decimal(final.loss, 6)} after {final.round} rounds in {duration(final.seconds)}")
     if settings.role is not Role.COORDINATOR:
         # It takes as long to import as the rest of this command line, and most commands do without.
         from common.cli.results import print_model
@@ -203,7 +204,7 @@ def _watch_command(job: str, config: Path) -> str:
 def _print_statuses(statuses: list[JobStatus]) -> None:
     table = Table("job", "state", "progress", "detail")
     for each in statuses:
-        table.add_row(each.job, STATE_NAMES.get(each.state, "unknown"), describe(each), each.detail)
+        table.add_row(each.job, STATE_NAMES.get(each.state, "unknown"), "  ".join(facts(each)), each.detail)
     Console().print(table, markup=False)
 
 

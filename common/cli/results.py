@@ -3,6 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
+from common.cli.wording import decimal
 from common.config.process import ProcessConfig
 from common.data.metrics import HoldoutMetrics
 from common.data.model_file import load_model
@@ -36,4 +37,4 @@ def metrics_table(title: str) -> Table:
 def add_metrics(table: Table, name: str, metrics: HoldoutMetrics) -> None:
     """Add a model's figures; AUC and KS do not exist for rows that all have one label."""
     figures = (metrics.auc, metrics.ks, metrics.accuracy, metrics.log_loss)
-    table.add_row(name, *("-" if figure is None else f"{figure:.4f}" for figure in figures))
+    table.add_row(name, *("-" if figure is None else decimal(figure, 4) for figure in figures))

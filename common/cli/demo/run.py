@@ -13,7 +13,7 @@ from common.cli.demo.files import JOB, DemoFiles, write_files
 from common.cli.demo.report import print_report
 from common.cli.follow import DetachedError, follow_job, start_job
 from common.cli.program import command_line
-from common.cli.progress import duration
+from common.cli.wording import duration
 from common.config.load import load_job, load_process_config
 from common.errors import TrilateralError
 from common.localhost import LocalProcesses, free_addresses

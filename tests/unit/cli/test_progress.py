@@ -1,11 +1,13 @@
 """What an operator sees of a job under way."""
 
 import io
+import re
 
 import pytest
 from rich.console import Console
 
-from common.cli.progress import BarView, LinesView, Pace, describe, duration, progress_view
+from common.cli.progress import BarView, LinesView, Pace, facts, progress_view
+from common.cli.wording import decimal, duration
 from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED, JOB_STATE_STARTING, JOB_STATE_TRAINING, JobStatus
 
 
@@ -83,13 +85,82 @@ def test_the_bar_shows_the_numbers_and_keeps_notes_above_it() -> None:
     assert "epoch 5/10  round 20  loss 0.50000  22 s  at most 20 s left" in text
 
 
-def test_a_bar_keeps_its_size_on_a_narrow_terminal() -> None:
-    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
-    view = BarView(console)
+def terminal_lines(width: int, *statuses: JobStatus, seconds_later: float = 0) -> list[str]:
+    """What stands on a terminal in the end."""
+    console, clock = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None), Clock()
+    view = BarView(console, clock)
     with view:
-        view.show(training(9, 1, 3))
-        view.show(training(10, 4, 22.0))
-    assert "━" * 10 + " epoch 10/10  round 40  loss 0.50000  22 s  at most 0 s left" in written(console)
+        for status in statuses:
+            view.show(status)
+        clock.now += seconds_later
+    *_, last = re.split(r"\x1b\[2K", written(console))
+    return [line.rstrip() for line in last.replace("\x1b[?25h", "").splitlines() if line.strip()]
+
+
+@pytest.mark.parametrize("width", [20, 30, 45, 60, 79, 80, 119])
+def test_a_bar_keeps_its_size_and_loses_whole_facts_on_a_narrow_terminal(width: int) -> None:
+    for n_seconds in (3.0, 4000.0):
+        first, last = training(9, 1, 1), training(10, 2, n_seconds)
+
+        lines = terminal_lines(width, first, last)
+
+        assert len(lines) == 1
+        assert len(lines[0]) <= width
+        name, bar, text = f"{lines[0]} ".split(" ", 2)
+        assert (name, len(bar)) == ("training", 10)
+        shown = text.rstrip().split("  ") if text else []
+        assert shown == facts(last, 2 / 5 * (n_seconds - 1))[: len(shown)]
+
+
+def test_the_bars_line_at_eighty_columns() -> None:
+    assert terminal_lines(80, training(9, 1, 3), training(10, 4, 22.0)) == [
+        "training " + "━" * 10 + " epoch 10/10  round 40  loss 0.50000  22 s  at most 0 s left"
+    ]
+
+
+def waiting(seconds: float = 12.0) -> JobStatus:
+    status = training(3, 2, seconds)
+    status.detail = "waiting for the host at 127.0.0.1:50051, which has not answered for 60 s"
+    return status
+
+
+def test_a_peer_that_is_waited_for_is_named_in_the_place_of_the_time_left() -> None:
+    lines = terminal_lines(80, training(1, 1, 2), training(3, 2, 12), waiting())
+
+    assert len(lines) == 2
+    assert lines[0].endswith("epoch 3/10  round 10  loss 0.50000  12 s")
+    assert lines[1] == "waiting for the host at 127.0.0.1:50051, which has not answered for 60 s"
+
+
+def test_the_bar_says_what_is_done_before_training() -> None:
+    status = JobStatus(state=JOB_STATE_STARTING, detail="making the job's key", seconds=2)
+    assert terminal_lines(80, status)[-1] == "making the job's key"
+
+
+def test_what_a_job_says_at_its_end_is_left_to_the_command() -> None:
+    status = training(3, 2, 12)
+    status.state, status.detail = JOB_STATE_FINISHED, "converged"
+    assert len(terminal_lines(80, training(1, 1, 2), status)) == 1
+
+
+def test_the_seconds_go_on_between_two_statuses_until_the_job_has_ended() -> None:
+    assert terminal_lines(80, waiting(), seconds_later=63)[0].endswith("  1 min 15 s")
+    ended = training(3, 2, 12)
+    ended.state = JOB_STATE_FINISHED
+    assert terminal_lines(80, ended, seconds_later=63)[0].endswith("  12 s")
+
+
+def test_lines_name_a_peer_that_is_waited_for_at_once_and_guess_no_time_then() -> None:
+    console, clock = text_console(), Clock()
+    view = LinesView(console, clock)
+    with view:
+        view.show(training(1, 1, 3))
+        clock.now += 2
+        view.show(training(3, 2, 12))
+        view.show(waiting(75))
+    *_, before, last, _ = written(console).split("\n")
+    assert before == "training  epoch 3/10  round 10  loss 0.50000  12 s  at most 30 s left"
+    assert last.startswith("training  epoch 3/10  round 10  loss 0.50000  1 min 15 s  waiting for the host at")
 
 
 def test_the_bar_is_full_when_training_ends_before_its_last_epoch() -> None:
@@ -112,16 +183,31 @@ def test_the_time_left_is_counted_from_the_first_round_seen() -> None:
     assert pace.seconds_left(training(10, 4, 140)) == 0
 
 
+def test_a_round_in_which_a_party_was_away_tells_nothing_of_the_others() -> None:
+    pace = Pace()
+    pace.seconds_left(training(1, 1, 10))
+    pace.seconds_left(training(3, 2, 19))  # 9 rounds of 1 s
+    assert pace.seconds_left(waiting(1000)) is None
+    back = training(3, 2, 1001)
+    assert pace.seconds_left(back) == pytest.approx(30)
+    assert pace.seconds_left(training(3, 3, 1002)) == pytest.approx(29)
+    again = training(3, 3, 1700)
+    again.attempt = 2
+    pace.seconds_left(again)
+    assert pace.seconds_left(training(3, 4, 1701)) == pytest.approx(28)
+    assert pace.seconds_left(training(4, 1, 1702)) == pytest.approx(27)
+
+
 def test_there_is_no_guess_before_the_first_round() -> None:
     assert Pace().seconds_left(JobStatus(state=JOB_STATE_TRAINING, seconds=5)) is None
 
 
 def test_a_line_leaves_out_what_is_not_known() -> None:
-    assert describe(JobStatus(state=JOB_STATE_STARTING, seconds=0.2)) == "0 s"
+    assert facts(JobStatus(state=JOB_STATE_STARTING, seconds=0.2)) == ["0 s"]
     status = training(2, 3, 10)
     status.attempt = 2
     status.ClearField("loss")
-    assert describe(status) == "epoch 2/10  round 7  attempt 2  10 s"
+    assert facts(status) == ["epoch 2/10", "round 7", "attempt 2", "10 s"]
 
 
 @pytest.mark.parametrize(
@@ -129,3 +215,10 @@ def test_a_line_leaves_out_what_is_not_known() -> None:
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.69315, "0.6932"), (1.0, "1.0000"), (-12345.678, "-12345.6780"), (1.234e200, "1.234e+200")]
+)
+def test_huge_numbers_do_not_fill_the_line(value: float, text: str) -> None:
+    assert decimal(value, 4) == text
