@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -201,7 +202,7 @@ async def test_an_offer_that_is_refused_may_be_made_again(tmp_path: Path) -> Non
 async def test_a_job_that_the_policy_refuses_is_refused_before_its_table_is_read(tmp_path: Path) -> None:
     async with host_jobs(tmp_path) as (jobs, made):
         (tmp_path / "host.csv").unlink()
-        refused = OpenJob(OFFER.job.model_copy(update={"epochs": 100_001}), MODULUS)
+        refused = replace(OFFER, job=OFFER.job.model_copy(update={"epochs": 100_001}))
         with pytest.raises(PolicyError, match="the host refuses the job by policy.max_epochs: 100000 is the most"):
             await jobs.take(Role.COORDINATOR, JobKey.draw("one"), refused, 0)
     assert not made
@@ -212,7 +213,7 @@ async def test_no_more_jobs_run_than_the_limits_say(tmp_path: Path) -> None:
     async with host_jobs(tmp_path) as (jobs, _):
         jobs.config = jobs.config.model_copy(update={"limits": Limits(max_jobs=2)})
         keys = [JobKey.draw(name) for name in ("one", "two", "three")]
-        offers = [OpenJob(OFFER.job.model_copy(update={"name": key.name}), MODULUS) for key in keys]
+        offers = [replace(OFFER, job=OFFER.job.model_copy(update={"name": key.name})) for key in keys]
         for key, each in zip(keys[:2], offers, strict=False):
             await jobs.take(Role.COORDINATOR, key, each, 0)
         with pytest.raises(PolicyError, match="the host runs 2 jobs, limits.max_jobs"):
