@@ -52,7 +52,7 @@ class CoordinatorMachine:
     def start(self) -> Iterator[Envelope]:
         """Offer the job to the host first: the guest, once it knows of the job, calls the host."""
         for party in PARTIES:
-            yield Envelope(party, OpenJob(self._job, self._private_key.public_key.n))
+            yield Envelope(party, OpenJob(self._job, self._private_key.public_key.n, party))
 
     def prepare(self) -> bool:
         """Nothing: the coordinator encrypts nothing."""

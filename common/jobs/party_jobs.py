@@ -10,7 +10,7 @@ from common.config.job import JobConfig
 from common.config.process import ProcessConfig
 from common.data.block import PartyData, load_party_data
 from common.data.model_file import PartyModel, save_model
-from common.errors import BadKeyError, ConfigError, DataError, PolicyError
+from common.errors import BadKeyError, ConfigError, DataError, PolicyError, ProtocolError
 from common.jobs.folder import JobFolder
 from common.jobs.history import History
 from common.jobs.policy import check_job, check_sizes
@@ -55,6 +55,11 @@ class PartyJobs(ProcessJobs):
         if not isinstance(message, OpenJob):
             await super().take(sender, key, message, n_bytes)
             return
+        if message.party is not self.role:
+            raise ProtocolError(
+                f"the coordinator called the {self.role} as {message.party}: correct `peers.{message.party}` in the "
+                "coordinator's configuration"
+            )
         async with self._opening:
             if key in self._ended:
                 await super().take(sender, key, message, n_bytes)

@@ -57,6 +57,8 @@ class OpenJob:
 
     job: JobConfig
     modulus: mpz
+    party: Role
+    """Whom the coordinator takes the receiver for: with swapped addresses each party would get the other's steps."""
 
 
 @dataclass(frozen=True)

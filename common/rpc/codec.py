@@ -37,7 +37,7 @@ from common.protocol.messages import (
     RoundKey,
     VectorPiece,
 )
-from common.roles import Role
+from common.roles import PARTIES, Role
 
 PACKAGE = "common.pb.v1"
 RUN_ID_BYTES = 16
@@ -152,6 +152,8 @@ def parse_job(job_json: str) -> JobConfig:
 
 _KIND_NUMBERS = {kind: rounds_pb2.VectorKind.Value(f"VECTOR_KIND_{kind.name}") for kind in Kind}
 _KINDS: dict[int, Kind] = {number: kind for kind, number in _KIND_NUMBERS.items()}
+_PARTY_NUMBERS = {party: party_pb2.Party.Value(f"PARTY_{party.name}") for party in PARTIES}
+_PARTIES: dict[int, Role] = {number: party for party, number in _PARTY_NUMBERS.items()}
 
 
 def _refuse(what: str) -> Any:
@@ -187,7 +189,7 @@ def _short(data: bytes, what: str) -> bytes:
 
 def _pack_open(message: OpenJob) -> dict[str, Any]:
     modulus = message.modulus.to_bytes(-(-message.modulus.bit_length() // 8), "big")
-    return {"job_json": message.job.model_dump_json(), "modulus": modulus}
+    return {"job_json": message.job.model_dump_json(), "modulus": modulus, "party": _PARTY_NUMBERS[message.party]}
 
 
 def _unpack_open(request: party_pb2.OpenJobRequest) -> OpenJob:
@@ -198,7 +200,8 @@ def _unpack_open(request: party_pb2.OpenJobRequest) -> OpenJob:
         _refuse(f"a run ID of {len(request.run_id)} bytes")
     if len(request.modulus) > MOST_KEY_BITS // 8:
         _refuse(f"a public key of more than {MOST_KEY_BITS} bits")
-    return OpenJob(job, mpz.from_bytes(request.modulus, "big"))
+    party = _PARTIES.get(request.party) or _refuse(f"an offer to no known party ({request.party})")
+    return OpenJob(job, mpz.from_bytes(request.modulus, "big"), party)
 
 
 def _pack_begin(message: BeginRound) -> dict[str, Any]:

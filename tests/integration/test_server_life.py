@@ -120,6 +120,20 @@ async def test_a_job_that_is_refused_says_why_and_hinders_no_other(configs: Conf
             await client.status("none")
 
 
+async def test_a_coordinator_that_takes_one_party_for_the_other_is_refused(tmp_path: Path) -> None:
+    write_tables(tmp_path, n_host=3, n_guest=2)  # with the intercept as many columns, so no vector's length betrays it
+    configs = make_configs(tmp_path)
+    peers = configs[Role.COORDINATOR].peers
+    swapped = {Role.HOST: peers[Role.GUEST], Role.GUEST: peers[Role.HOST]}
+    configs[Role.COORDINATOR] = configs[Role.COORDINATOR].model_copy(update={"peers": swapped})
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, QUICK)
+    assert status.state == JOB_STATE_FAILED
+    assert status.detail == (
+        "the coordinator called the guest as host: correct `peers.host` in the coordinator's configuration"
+    )
+
+
 async def test_the_oldest_of_many_ended_jobs_is_forgotten_and_none_that_runs(
     configs: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

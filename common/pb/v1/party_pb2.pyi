@@ -8,6 +8,7 @@ from common.pb.v1 import rounds_pb2 as _rounds_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -19,6 +20,23 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _Party:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PartyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Party.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PARTY_UNSPECIFIED: _Party.ValueType  # 0
+    PARTY_HOST: _Party.ValueType  # 1
+    PARTY_GUEST: _Party.ValueType  # 2
+
+class Party(_Party, metaclass=_PartyEnumTypeWrapper): ...
+
+PARTY_UNSPECIFIED: Party.ValueType  # 0
+PARTY_HOST: Party.ValueType  # 1
+PARTY_GUEST: Party.ValueType  # 2
+Global___Party: _TypeAlias = Party  # noqa: Y015
+
 @_typing.final
 class OpenJobRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -27,6 +45,7 @@ class OpenJobRequest(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     JOB_JSON_FIELD_NUMBER: _builtins.int
     MODULUS_FIELD_NUMBER: _builtins.int
+    PARTY_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     run_id: _builtins.bytes
     """16 bytes"""
@@ -34,6 +53,8 @@ class OpenJobRequest(_message.Message):
     """the job's settings, the same for all three"""
     modulus: _builtins.bytes
     """n of the job's Paillier key, big-endian"""
+    party: Global___Party.ValueType
+    """whom the coordinator takes the receiver for; it refuses if it is the other"""
     def __init__(
         self,
         *,
@@ -41,10 +62,11 @@ class OpenJobRequest(_message.Message):
         run_id: _builtins.bytes = ...,
         job_json: _builtins.str = ...,
         modulus: _builtins.bytes = ...,
+        party: Global___Party.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "job_json", b"job_json", "modulus", b"modulus", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "job_json", b"job_json", "modulus", b"modulus", "party", b"party", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -13,7 +13,7 @@ from common.protocol.messages import BeginRound, FinishJob, OpenJob, RoundKey
 from common.roles import PARTIES, Role
 
 LIMITS = Limits(peer_timeout=10, round_timeout=100)
-OFFER = OpenJob(JobConfig(name="credit", dataset="credit"), mpz(15))
+OFFER = OpenJob(JobConfig(name="credit", dataset="credit"), mpz(15), Role.HOST)
 FINISH = FinishJob(3, np.zeros(2), 0.5, 1, "converged", 0.5)
 
 

@@ -154,7 +154,7 @@ async def host_jobs(tmp_path: Path) -> AsyncIterator[tuple[PartyJobs, list[JobCo
 
 
 MODULUS: mpz = generate_private_key(256).public_key.n
-OFFER = OpenJob(JobConfig(name="one", dataset=DATASET, key_bits=256), MODULUS)
+OFFER = OpenJob(JobConfig(name="one", dataset=DATASET, key_bits=256), MODULUS, Role.HOST)
 
 
 async def offer(jobs: PartyJobs, key: JobKey) -> None:
@@ -193,7 +193,7 @@ async def test_an_offer_that_comes_again_after_its_job_has_ended_opens_none(tmp_
 async def test_an_offer_that_is_refused_may_be_made_again(tmp_path: Path) -> None:
     async with host_jobs(tmp_path) as (jobs, _):
         key = JobKey.draw("one")
-        wrong = OpenJob(OFFER.job.model_copy(update={"dataset": "other"}), MODULUS)
+        wrong = OpenJob(OFFER.job.model_copy(update={"dataset": "other"}), MODULUS, Role.HOST)
         with pytest.raises(PolicyError, match="no dataset named other"):
             await jobs.take(Role.COORDINATOR, key, wrong, 0)
         await offer(jobs, key)

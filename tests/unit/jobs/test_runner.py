@@ -454,7 +454,7 @@ async def test_the_guest_is_offered_the_job_after_the_host_has_taken_it(leader: 
         seen.append(len(host.messages))
 
     guest.react = look
-    offer = OpenJob(JOB, mpz(15))
+    offer = OpenJob(JOB, mpz(15), Role.HOST)
     await leader.start(FakeMachine(start=(Envelope(Role.HOST, offer), Envelope(Role.GUEST, offer))))
     await guest.until(lambda: bool(guest.messages))
     while len(leader.observed) < 2:

@@ -32,7 +32,7 @@ from common.protocol.messages import (
     RoundKey,
     VectorPiece,
 )
-from common.roles import Role
+from common.roles import PARTIES, Role
 from common.rpc import codec
 from common.rpc.codec import ROUTES, JobKey, decode, encode, encode_piece, job_key, parse_job, route_for
 
@@ -65,7 +65,7 @@ def pieces(draw: st.DrawFn, width: int = 64) -> VectorPiece:
 
 
 MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
-    OpenJob: st.builds(OpenJob, st.just(JOB), st.integers(1, 2**8192 - 1).map(mpz)),
+    OpenJob: st.builds(OpenJob, st.just(JOB), st.integers(1, 2**8192 - 1).map(mpz), st.sampled_from(PARTIES)),
     IdChallenge: st.builds(IdChallenge, short, uint32),
     IdProof: st.builds(IdProof, short, short),
     IdConfirmation: st.builds(IdConfirmation, short),
@@ -208,10 +208,18 @@ def test_more_numbers_than_a_model_may_have_are_refused() -> None:
         ({"run_id": b""}, "run ID of 0 bytes"),
         ({"run_id": bytes(17)}, "run ID of 17 bytes"),
         ({"modulus": bytes(1025)}, "8192"),
+        ({"party": party_pb2.PARTY_UNSPECIFIED}, "no known party"),
+        ({"party": 3}, "no known party"),
     ],
 )
 def test_an_offer_must_be_of_the_job_it_names_and_of_a_bearable_key(fields: dict[str, Any], problem: str) -> None:
-    good: dict[str, Any] = {"job": "credit", "run_id": bytes(16), "job_json": JOB.model_dump_json(), "modulus": b"\x05"}
+    good: dict[str, Any] = {
+        "job": "credit",
+        "run_id": bytes(16),
+        "job_json": JOB.model_dump_json(),
+        "modulus": b"\x05",
+        "party": party_pb2.PARTY_GUEST,
+    }
     assert decode(party_pb2.OpenJobRequest(**good))
     with pytest.raises(ProtocolError, match=problem):
         decode(party_pb2.OpenJobRequest(**good | fields))
