@@ -16,8 +16,11 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from common.config.load import ENVIRONMENT_PREFIX, NOT_SETTINGS, load_process_config
+from common.development import DevelopmentFiles, development_name
 from common.errors import PeerError
 from common.roles import Role
+from common.rpc.certificates import load_certificates
+from common.rpc.channel import open_channel
 
 START_SECONDS = 60.0
 """Three interpreters that import numpy at once on a busy machine take their time."""
@@ -35,18 +38,29 @@ def free_addresses() -> dict[Role, str]:
             each.close()
 
 
-def process_settings(role: Role, addresses: Mapping[Role, str], states: Path = Path("state")) -> dict[str, Any]:
+def process_settings(
+    role: Role, addresses: Mapping[Role, str], states: Path = Path("state"), *, certificates: Path | None = None
+) -> dict[str, Any]:
     """Return what every process's configuration says, fit for YAML; tables and policy are the caller's to add.
 
     Args:
         role: of the process.
         addresses: where all three listen.
         states: folder of the three state folders; a relative one is relative to the configuration file's folder.
+        certificates: what `trilateral certs development` has made; None for plaintext.
     """
+    others = {str(other): address for other, address in addresses.items() if other is not role}
+    if certificates is None:
+        security: dict[str, Any] = {"plaintext": True}
+        peers: dict[str, Any] = others
+    else:
+        security = {"tls": DevelopmentFiles(certificates).settings(role)}
+        peers = {other: {"address": address, "name": development_name(other)} for other, address in others.items()}
     return {
         "role": str(role),
+        **security,
         "listen": addresses[role],
-        "peers": {str(other): address for other, address in addresses.items() if other is not role},
+        "peers": peers,
         "state": str(states / role),
     }
 
@@ -125,8 +139,11 @@ class LocalProcesses:
 
     async def _wait_for(self, role: Role) -> None:
         deadline = time.monotonic() + START_SECONDS
-        address = load_process_config(self._configs[role], {}).listen
-        async with grpc.aio.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        config = load_process_config(self._configs[role], {})
+        address = config.listen
+        certificates = load_certificates(config)
+        identity = certificates.current() if certificates else None
+        async with open_channel(address, identity, identity.names[0] if identity else "") as channel:
             health = health_pb2_grpc.HealthStub(channel)
             while time.monotonic() < deadline:
                 exit_code = self._processes[role].poll()

@@ -8,6 +8,7 @@ import grpc
 from common.config.process import ProcessConfig
 from common.pb.v1.coordinator_pb2_grpc import add_CoordinatorServiceServicer_to_server
 from common.pb.v1.jobs_pb2_grpc import add_JobServiceServicer_to_server
+from common.rpc.certificates import load_certificates
 from common.rpc.channel import open_peers
 from common.rpc.server import run_server
 from coordinator.jobs import CoordinatorJobs
@@ -20,9 +21,10 @@ async def serve(
     """Serve the coordinator until SIGTERM, SIGINT or `stop`; `on_ready` gets the address.
 
     Raises:
-        ConfigError: the address or the state folder cannot be used.
+        ConfigError: the address, the certificate or the state folder cannot be used.
     """
-    async with open_peers(config) as peers:
+    certificates = load_certificates(config)
+    async with open_peers(config, certificates) as peers:
         jobs = CoordinatorJobs(config, peers)
 
         def add_services(server: grpc.aio.Server) -> None:
@@ -30,4 +32,4 @@ async def serve(
             add_JobServiceServicer_to_server(JobServicer(jobs), server)
 
         services = ("CoordinatorService", "JobService")
-        await run_server(config, services, add_services, jobs.close, stop=stop, on_ready=on_ready)
+        await run_server(config, certificates, services, add_services, jobs.close, stop=stop, on_ready=on_ready)

@@ -10,6 +10,7 @@ from common.jobs.party_jobs import PartyJobs
 from common.jobs.party_servicer import PartyServicer
 from common.pb.v1.guest_pb2_grpc import add_GuestServiceServicer_to_server
 from common.pb.v1.party_pb2_grpc import add_PartyServiceServicer_to_server
+from common.rpc.certificates import load_certificates
 from common.rpc.channel import open_peers
 from common.rpc.server import run_server
 from guest_party.machine import GuestMachine
@@ -22,9 +23,10 @@ async def serve(
     """Serve the guest until SIGTERM, SIGINT or `stop`; `on_ready` gets the address.
 
     Raises:
-        ConfigError: the address or the state folder cannot be used.
+        ConfigError: the address, the certificate or the state folder cannot be used.
     """
-    async with open_peers(config) as peers:
+    certificates = load_certificates(config)
+    async with open_peers(config, certificates) as peers:
         jobs = PartyJobs(config, peers, GuestMachine)
 
         def add_services(server: grpc.aio.Server) -> None:
@@ -32,4 +34,4 @@ async def serve(
             add_PartyServiceServicer_to_server(PartyServicer(jobs), server)
 
         services = ("GuestService", "PartyService")
-        await run_server(config, services, add_services, jobs.close, stop=stop, on_ready=on_ready)
+        await run_server(config, certificates, services, add_services, jobs.close, stop=stop, on_ready=on_ready)

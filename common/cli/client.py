@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, contextmanager
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 import grpc
@@ -13,13 +13,15 @@ from common.errors import ConfigError, PeerError, TrilateralError
 from common.pb.v1 import jobs_pb2, jobs_pb2_grpc
 from common.pb.v1.jobs_pb2 import JobStatus
 from common.roles import Role
-from common.rpc.access import Identity, call_metadata
+from common.rpc.access import call_metadata
+from common.rpc.certificates import load_certificates
 from common.rpc.channel import open_channel
 from common.rpc.errors import from_rpc_error
 
-METADATA = call_metadata(Identity.OPERATOR)
 CALL_SECONDS = 15.0
 """Deadline of a call that the coordinator answers by itself."""
+LOOPBACK_OF = MappingProxyType({"0.0.0.0": "127.0.0.1", "[::]": "[::1]"})  # noqa: S104 (nothing listens here)
+"""Where to call a server of this machine that listens on all its addresses."""
 WATCH_SECONDS = 3600.0
 """Deadline of one call of WatchJob; a watch that lasts longer calls again."""
 
@@ -31,24 +33,34 @@ def coordinator_address(config: ProcessConfig) -> str:
         ConfigError: the coordinator's own configuration leaves its port open.
     """
     if config.role is not Role.COORDINATOR:
-        return config.peers[Role.COORDINATOR]
+        return config.peers[Role.COORDINATOR].address
     if config.listen.endswith(":0"):
         raise ConfigError(f"listen: {config.listen} leaves the port open: give the port the coordinator listens on")
-    return config.listen
+    host, _, port = config.listen.rpartition(":")
+    return f"{LOOPBACK_OF.get(host, host)}:{port}"
 
 
 class JobClient:
     """The coordinator's JobService as plain calls; use it in ``async with``.
 
+    It shows the certificate of `config`, by which the coordinator knows whether it may.
+
     Each method raises PeerError when the coordinator cannot be reached, or the error with which it refuses.
     """
 
     def __init__(self, config: ProcessConfig) -> None:
+        self._config = config
         self._address = coordinator_address(config)
+        self._metadata = call_metadata(config.role)
         self._resources = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        channel = await self._resources.enter_async_context(open_channel(self._address))
+        certificates = load_certificates(self._config)
+        identity = certificates.current() if certificates else None
+        peer = self._config.peers.get(Role.COORDINATOR)
+        # To itself, the coordinator is known by any name of its certificate.
+        name = peer.certificate_name if peer else identity.names[0] if identity else ""
+        channel = await self._resources.enter_async_context(open_channel(self._address, identity, name))
         self._stub = jobs_pb2_grpc.JobServiceStub(channel)
         return self
 
@@ -61,24 +73,28 @@ class JobClient:
         """Start a job; its status tells whether both parties take it."""
         request = jobs_pb2.StartJobRequest(job_json=job.model_dump_json())
         with self._public_errors():
-            await self._stub.StartJob(request, timeout=CALL_SECONDS, metadata=METADATA)
+            await self._stub.StartJob(request, timeout=CALL_SECONDS, metadata=self._metadata)
 
     async def status(self, job: str) -> JobStatus:
         """Return what a job is doing now, with all its notes."""
         with self._public_errors():
-            response = await self._stub.GetJob(jobs_pb2.GetJobRequest(job=job), timeout=CALL_SECONDS, metadata=METADATA)
+            response = await self._stub.GetJob(
+                jobs_pb2.GetJobRequest(job=job), timeout=CALL_SECONDS, metadata=self._metadata
+            )
         return response.status
 
     async def statuses(self) -> list[JobStatus]:
         """Return what each job is doing now."""
         with self._public_errors():
-            response = await self._stub.ListJobs(jobs_pb2.ListJobsRequest(), timeout=CALL_SECONDS, metadata=METADATA)
+            response = await self._stub.ListJobs(
+                jobs_pb2.ListJobsRequest(), timeout=CALL_SECONDS, metadata=self._metadata
+            )
         return list(response.statuses)
 
     async def stop(self, job: str) -> None:
         """End a job without a model."""
         with self._public_errors():
-            await self._stub.StopJob(jobs_pb2.StopJobRequest(job=job), timeout=CALL_SECONDS, metadata=METADATA)
+            await self._stub.StopJob(jobs_pb2.StopJobRequest(job=job), timeout=CALL_SECONDS, metadata=self._metadata)
 
     async def watch(self, job: str) -> AsyncIterator[JobStatus]:
         """Yield a job's status now and at each change, until it ends; each note comes once."""
@@ -88,7 +104,7 @@ class JobClient:
             # A call's first message has all notes: those that the call before it brought are known.
             n_known = n_notes
             try:
-                async for response in self._stub.WatchJob(request, timeout=WATCH_SECONDS, metadata=METADATA):
+                async for response in self._stub.WatchJob(request, timeout=WATCH_SECONDS, metadata=self._metadata):
                     status = response.status
                     del status.notes[:n_known]
                     n_known = 0

@@ -4,9 +4,6 @@ import asyncio
 import logging
 import os
 import sys
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -15,21 +12,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from common.cli import certs
 from common.cli.client import JobClient
+from common.cli.errors import INTERRUPTED, public_errors
 from common.cli.follow import DetachedError, follow_job, start_job
 from common.cli.program import command_line
 from common.cli.progress import STATE_NAMES, facts
 from common.cli.wording import decimal, duration
 from common.config.load import load_job, load_process_config
 from common.config.process import ProcessConfig
-from common.errors import ConfigError, TrilateralError
+from common.errors import ConfigError
 from common.pb.v1.jobs_pb2 import JobStatus
 from common.roles import Role
-
-FAILED = 1
-BAD_CONFIGURATION = 2
-INTERRUPTED = 130
-"""As shells report a command that an interrupt has ended."""
 
 app = typer.Typer(
     help="Two organisations train one logistic regression on joint columns without showing them to each other.",
@@ -42,6 +36,9 @@ ConfigOption = Annotated[
     Path, typer.Option("--config", metavar="FILE", help="Configuration of your own organisation's process.")
 ]
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job.")]
+
+
+app.add_typer(certs.app, name="certs")
 
 
 class LogLevel(StrEnum):
@@ -84,7 +81,7 @@ def serve(
     log_level: Annotated[LogLevel, typer.Option(help="How much to log, on stderr.")] = LogLevel.INFO,
 ) -> None:
     """Serve one role until interrupted."""
-    with _public_errors():
+    with public_errors():
         settings = load_process_config(config)
         if settings.role is not role:
             raise ConfigError(f"{config}: role: is {settings.role}, and you asked to serve {role}: take the other file")
@@ -113,7 +110,7 @@ def train(
     detach: Annotated[bool, typer.Option("--detach", help="Start the job, and do not follow it.")] = False,
 ) -> None:
     """Start a job and follow it to its end; Ctrl-C leaves it running."""
-    with _public_errors():
+    with public_errors():
         settings = load_process_config(config)
         job_settings = load_job(job)
         start_job(settings, job_settings)
@@ -126,7 +123,7 @@ def train(
 @app.command()
 def watch(job: JobArgument, config: ConfigOption) -> None:
     """Follow a job to its end; Ctrl-C leaves it running."""
-    with _public_errors():
+    with public_errors():
         _follow(load_process_config(config), job, config)
 
 
@@ -141,7 +138,7 @@ def status(
         async with JobClient(settings) as client:
             return await client.statuses() if job is None else [await client.status(job)]
 
-    with _public_errors():
+    with public_errors():
         statuses = asyncio.run(ask(load_process_config(config)))
         if not statuses:
             typer.echo("no jobs since the coordinator started")
@@ -160,7 +157,7 @@ def stop(job: JobArgument, config: ConfigOption) -> None:
         async with JobClient(settings) as client:
             await client.stop(job)
 
-    with _public_errors():
+    with public_errors():
         asyncio.run(ask(load_process_config(config)))
         typer.echo(f"stopped {job}")
 
@@ -176,7 +173,7 @@ def demo(
     """Train on this machine: three processes, embedded data, a result to look at."""
     from common.cli.demo.run import run_demo
 
-    with _public_errors():
+    with public_errors():
         run_demo(out, key_bits, algorithm.value)
 
 
@@ -206,28 +203,6 @@ def _print_statuses(statuses: list[JobStatus]) -> None:
     for each in statuses:
         table.add_row(each.job, STATE_NAMES.get(each.state, "unknown"), "  ".join(facts(each)), each.detail)
     Console().print(table, markup=False)
-
-
-@contextmanager
-def _public_errors() -> Iterator[None]:
-    """Turn an error into a line for people and an exit code; with --debug a traceback comes first."""
-    try:
-        yield
-    except (typer.Exit, typer.Abort):
-        raise
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
-    except Exception as error:
-        if os.environ.get("TRILATERAL_DEBUG"):
-            traceback.print_exc()
-        if isinstance(error, TrilateralError):
-            text = str(error)
-        else:
-            text = f"this should not happen: {type(error).__name__}: {error}; more with: trilateral --debug"
-        for line in text.split("\n"):
-            # What is indented belongs to the line above it.
-            typer.echo(line if line.startswith(" ") else f"error: {line}", err=True)
-        raise typer.Exit(BAD_CONFIGURATION if isinstance(error, ConfigError) else FAILED) from None
 
 
 if __name__ == "__main__":

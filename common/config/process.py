@@ -3,9 +3,9 @@
 import ipaddress
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from common.config.dataset import DatasetConfig
 from common.config.settings import JobName, Settings
@@ -21,16 +21,15 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
+def _host_of(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
+
+
 def _check_address(address: str) -> str:
-    """Accept ``host:port`` with a host that never leaves this machine, an IPv6 one in brackets."""
-    parts = re.fullmatch(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^:/\[\]\s]+)):(?P<port>[0-9]{1,5})", address)
+    """Accept ``host:port``, an IPv6 host in brackets."""
+    parts = re.fullmatch(r"(?:\[[0-9A-Fa-f:.]+\]|[^:/\[\]\s]+):(?P<port>[0-9]{1,5})", address)
     if parts is None or int(parts["port"]) > 65535:
         raise ValueError("expected host:port, such as 127.0.0.1:50051 (without https://; an IPv6 host in brackets)")
-    if not _is_loopback(parts["v6"] or parts["host"]):
-        raise ValueError(
-            "is not an address of this machine itself; connections are not encrypted yet, so only localhost, "
-            "127.0.0.1 and [::1] are allowed"
-        )
     return address
 
 
@@ -40,10 +39,82 @@ def _check_peer_port(address: str) -> str:
     return address
 
 
+def _check_stays_here(address: str) -> None:
+    if not _is_loopback(_host_of(address)):
+        raise ValueError(
+            "is not an address of this machine itself, and with `plaintext: true` only localhost, 127.0.0.1 and [::1] "
+            "are allowed: give `tls` in its place"
+        )
+
+
+def _check_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._:-]{1,253}", name):
+        raise ValueError("expected a host's name or address as a certificate has it, such as guest.example.org")
+    return name
+
+
 ListenAddress = Annotated[str, AfterValidator(_check_address)]
 """Port 0 lets the operating system choose one."""
 PeerAddress = Annotated[str, AfterValidator(_check_address), AfterValidator(_check_peer_port)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+class TlsConfig(Settings):
+    """The certificate by which this process shows who it is, and whose certificates it trusts. All files are PEM.
+
+    They are read again when they change: whoever renews them need not restart anything.
+    """
+
+    certificate: Path
+    """The certificate and those between it and the authority. Its subject alternative names say who this process is."""
+    key: Path
+    """The certificate's private key, for this process's user alone (mode 0600 or 0400)."""
+    authorities: Path
+    """Certificates of the authorities that may vouch for the peers, and for no one else: best one of their own."""
+
+
+class PeerConfig(Settings):
+    """Another process: where it listens, and what its certificate calls it. A mere address will do for both."""
+
+    address: PeerAddress
+    name: Annotated[str, AfterValidator(_check_name)] | None = None
+    """The subject alternative name that makes a certificate this peer's. By default the host of the address."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_address(cls, value: Any) -> Any:
+        return {"address": value} if isinstance(value, str) else value
+
+    @property
+    def certificate_name(self) -> str:
+        """The name that a certificate of this peer has, in lower case."""
+        return (self.name or _host_of(self.address)).lower()
+
+
+def _check_operator(entry: str) -> str:
+    """Accept a role, or a name that cannot be a misspelt role."""
+    if entry in set(Role):
+        return entry
+    if "." not in entry and ":" not in entry:
+        raise ValueError(f"{entry:.40} is neither host, guest, coordinator nor a certificate's name with a dot in it")
+    return entry.lower()
+
+
+Operators = Annotated[list[Annotated[str, AfterValidator(_check_operator)]], Field(max_length=100)]
+
+
+class OperatorsConfig(Settings):
+    """Who may start, stop and watch jobs: roles, or names of certificates that are no role's."""
+
+    start: Operators = Field(default=[Role.GUEST.value])
+    stop: Operators = Field(default=[Role.GUEST.value])
+    watch: Operators = Field(default=[role.value for role in Role])
+    """Asking for one job's state, or that of all, is watching too."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Everyone that is no role."""
+        return frozenset({*self.start, *self.stop, *self.watch}) - set(Role)
 
 
 class Policy(Settings):
@@ -94,9 +165,15 @@ class ProcessConfig(Settings):
     """One organisation's server."""
 
     role: Role
+    tls: TlsConfig | None = None
+    plaintext: bool = False
+    """In place of `tls`, for trials: nothing is encrypted and nobody proves who they are, so that anyone on this
+    machine can read and pretend to be anyone. Therefore only addresses of this machine itself are accepted."""
     listen: ListenAddress
-    peers: dict[Role, PeerAddress]
+    peers: dict[Role, PeerConfig]
     """The two other roles."""
+    operators: OperatorsConfig = OperatorsConfig()
+    """At the coordinator alone."""
     state: Path
     """Folder for models and histories, made if it is not there."""
     datasets: dict[JobName, DatasetConfig] = Field(default={})
@@ -105,9 +182,16 @@ class ProcessConfig(Settings):
     """The coordinator has none."""
     limits: Limits = Limits()
 
+    @field_validator("listen")
+    @classmethod
+    def _check_listen(cls, listen: str, info: ValidationInfo) -> str:
+        if info.data.get("plaintext"):
+            _check_stays_here(listen)
+        return listen
+
     @field_validator("peers")
     @classmethod
-    def _check_peers(cls, peers: dict[Role, str], info: ValidationInfo) -> dict[Role, str]:
+    def _check_peers(cls, peers: dict[Role, PeerConfig], info: ValidationInfo) -> dict[Role, PeerConfig]:
         role = info.data.get("role")
         if role is None:  # has an error of its own
             return peers
@@ -117,7 +201,31 @@ class ProcessConfig(Settings):
                 raise ValueError(f"{other} is missing: the {role} needs the addresses of {' and '.join(expected)}")
         if role in peers:
             raise ValueError(f"{role} is this process itself: take it out")
+        if info.data.get("plaintext"):
+            for other in expected:
+                try:
+                    _check_stays_here(peers[other].address)
+                except ValueError as error:
+                    raise ValueError(f"{other} {error}") from None
+        first, second = (peers[other].certificate_name for other in expected)
+        if info.data.get("tls") is not None and first == second:
+            raise ValueError(
+                f"both would be known by the name {first} in a certificate: give each its own, such as "
+                f"{expected[0]}: {{address: {peers[expected[0]].address}, name: {expected[0]}.example.org}}"
+            )
         return peers
+
+    @field_validator("operators")
+    @classmethod
+    def _check_operators(cls, operators: OperatorsConfig, info: ValidationInfo) -> OperatorsConfig:
+        role = info.data.get("role")
+        if role is not None and role is not Role.COORDINATOR:
+            raise ValueError("the coordinator's configuration says who may start and stop jobs: take `operators` out")
+        if operators.names and info.data.get("plaintext"):
+            raise ValueError(
+                "names of certificates mean nothing with `plaintext: true`: name roles alone, or give `tls` instead"
+            )
+        return operators
 
     @field_validator("datasets")
     @classmethod
@@ -137,3 +245,14 @@ class ProcessConfig(Settings):
                 if name in policy.model_fields_set:
                     raise ValueError(f"the scores are the host's to share: take `{name}` out")
         return policy
+
+    @model_validator(mode="after")
+    def _check_security(self) -> "ProcessConfig":
+        if self.tls is None and not self.plaintext:
+            raise ValueError(
+                "`tls` is missing: give certificate, key and authorities (`trilateral certs` makes them); or, for a "
+                "trial on this machine, `plaintext: true`, by which anyone on it can read and pretend to be anyone"
+            )
+        if self.tls is not None and self.plaintext:
+            raise ValueError("`tls` and `plaintext: true` exclude each other: take one out")
+        return self

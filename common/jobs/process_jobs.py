@@ -34,7 +34,7 @@ class ProcessJobs:
 
     async def deliver(self, request: Request, context: Context) -> None:
         """Take the message that a servicer was called with; returns once it may be acknowledged."""
-        await self.take(calling_role(context), job_key(request), decode(request), request.ByteSize())
+        await self.take(calling_role(), job_key(request), decode(request), request.ByteSize())
 
     async def take(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:
         """Give a message to its job.

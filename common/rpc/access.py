@@ -1,61 +1,106 @@
 """Who may call what: one table, and one interceptor that enforces it on every call.
 
-What is not in the table is refused. `caller` is the only place where an identity is
-determined: today it is what the call says of itself, which is enough between processes of one
-machine.
+What is not in the table is refused. `identify` is the only place where an identity is determined: under TLS by
+the names in the caller's certificate, whatever the call says of itself; in plaintext by what it says, since
+there is nothing else.
 """
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
-from enum import StrEnum
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import grpc
 
+from common.config.process import OperatorsConfig, ProcessConfig
 from common.protocol.messages import Kind
 from common.roles import Role
+from common.rpc.certificates import Certificates
 from common.rpc.codec import PACKAGE, decode_kind
 from common.rpc.errors import AccessError, abort
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
-IDENTITY_KEY = "trilateral-role"
+ROLE_KEY = "trilateral-role"
+MOST_NAMES_SHOWN = 3
 
 
-class Identity(StrEnum):
-    """Who calls: one of the three roles, or an operator's command line."""
+@dataclass(frozen=True)
+class Caller:
+    """Who calls.
 
-    HOST = "host"
-    GUEST = "guest"
-    COORDINATOR = "coordinator"
-    OPERATOR = "operator"
+    Attributes:
+        role: one of the three; None for an operator with a certificate of its own, and for a stranger.
+        names: of the certificate, in lower case; none in plaintext.
+    """
+
+    role: Role | None
+    names: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        if self.role is not None:
+            return f"the {self.role}"
+        if self.names:
+            shown = ", ".join(sorted(self.names)[:MOST_NAMES_SHOWN])
+            return f"a caller whose certificate ({shown}) is no one role's"
+        return "a caller without a role"
 
 
-def call_metadata(identity: Identity | Role) -> tuple[tuple[str, str], ...]:
-    """What a caller adds to each call."""
-    return ((IDENTITY_KEY, identity.value),)
+Identify: TypeAlias = Callable[[Context], Caller]
 
 
-def caller(context: Context) -> Identity | None:
-    """Who calls; None if that is not known."""
-    named = [value for key, value in context.invocation_metadata() or () if key == IDENTITY_KEY]
-    return Identity(named[0]) if len(named) == 1 and named[0] in set(Identity) else None
+def call_metadata(role: Role) -> tuple[tuple[str, str], ...]:
+    """What a caller adds to each call; it counts in plaintext alone."""
+    return ((ROLE_KEY, role.value),)
 
 
-def calling_role(context: Context) -> Role:
-    """Which of the three roles calls, for methods that only they may call."""
-    identity = caller(context)
-    if identity is None or identity is Identity.OPERATOR:
+def identify(config: ProcessConfig, certificates: Certificates | None) -> Identify:
+    """Return what tells a process who calls it."""
+    if certificates is None:
+        return by_metadata
+    peer_names = {role: peer.certificate_name for role, peer in config.peers.items()}
+    return lambda context: by_certificate(context, config.role, peer_names, certificates.current().names)
+
+
+def by_metadata(context: Context) -> Caller:
+    """Believe what the call says of itself: in plaintext nobody can do better."""
+    named = [value for key, value in context.invocation_metadata() or () if key == ROLE_KEY]
+    return Caller(Role(named[0])) if len(named) == 1 and named[0] in set(Role) else Caller(None)
+
+
+def by_certificate(
+    context: Context, own_role: Role, peer_names: Mapping[Role, str], own_names: Collection[str]
+) -> Caller:
+    """Go by the certificate, which gRPC has checked to be an authority's, valid, and the caller's own.
+
+    Its role is the peer's whose configured name is among its names, or this process's own if it has the very
+    names of this process's own certificate: an operator's command line uses that. Whoever would be two is nobody.
+    """
+    names = frozenset(
+        name.decode("utf-8", "replace").lower()
+        for name in context.auth_context().get("x509_subject_alternative_name", ())
+    )
+    roles = [role for role, name in peer_names.items() if name in names]
+    if names and names == set(own_names):
+        roles.append(own_role)
+    return Caller(roles[0] if len(roles) == 1 else None, names)
+
+
+_calling: ContextVar[Caller] = ContextVar("calling")
+
+
+def calling_role() -> Role:
+    """Which of the three roles makes the call that is being answered, for methods that only they may call."""
+    caller = _calling.get(Caller(None))
+    if caller.role is None:
         raise AccessError("only the host, the guest and the coordinator send messages of a job")
-    return Role(identity.value)
+    return caller.role
 
 
-_HOST, _GUEST = frozenset({Identity.HOST}), frozenset({Identity.GUEST})
+_HOST, _GUEST, _COORDINATOR = (frozenset({role}) for role in (Role.HOST, Role.GUEST, Role.COORDINATOR))
 _PARTIES = _HOST | _GUEST
-_COORDINATOR = frozenset({Identity.COORDINATOR})
-_OPERATOR = frozenset({Identity.OPERATOR})
-_ANYONE = frozenset({*Identity, None})
 
 METHODS = MappingProxyType(
     {
@@ -74,16 +119,25 @@ METHODS = MappingProxyType(
         f"/{PACKAGE}.CoordinatorService/ReportOutOfRange": _PARTIES,
         f"/{PACKAGE}.CoordinatorService/ReportFinished": _PARTIES,
         f"/{PACKAGE}.CoordinatorService/ReportFailure": _PARTIES,
-        f"/{PACKAGE}.JobService/StartJob": _OPERATOR,
-        f"/{PACKAGE}.JobService/GetJob": _OPERATOR,
-        f"/{PACKAGE}.JobService/ListJobs": _OPERATOR,
-        f"/{PACKAGE}.JobService/WatchJob": _OPERATOR,
-        f"/{PACKAGE}.JobService/StopJob": _OPERATOR,
-        "/grpc.health.v1.Health/Check": _ANYONE,
-        "/grpc.health.v1.Health/Watch": _ANYONE,
     }
 )
-"""Method to the identities that may call it."""
+"""Method to the roles that may call it."""
+
+Permission: TypeAlias = Literal["start", "stop", "watch"]
+
+OPERATIONS: Mapping[str, Permission] = MappingProxyType(
+    {
+        f"/{PACKAGE}.JobService/StartJob": "start",
+        f"/{PACKAGE}.JobService/GetJob": "watch",
+        f"/{PACKAGE}.JobService/ListJobs": "watch",
+        f"/{PACKAGE}.JobService/WatchJob": "watch",
+        f"/{PACKAGE}.JobService/StopJob": "stop",
+    }
+)
+"""Method to the permission that it takes; the coordinator's configuration says who has it."""
+
+OPEN = frozenset({"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"})
+"""Methods for everyone who can connect, under TLS whoever has a certificate of a trusted authority."""
 
 VECTORS = MappingProxyType(
     {
@@ -97,14 +151,22 @@ VECTORS = MappingProxyType(
         (Role.COORDINATOR, Kind.LOSS): _GUEST,
     }
 )
-"""Receiver and kind of a vector to the identities that may send it."""
+"""Receiver and kind of a vector to the roles that may send it."""
 
 
 class Guard(grpc.aio.ServerInterceptor):
-    """Stands before every method of one server: checks the caller, and translates what is raised."""
+    """Stands before every method of one server: checks the caller, and translates what is raised.
 
-    def __init__(self, role: Role) -> None:
+    Args:
+        role: of the server.
+        identify: tells who calls.
+        operators: who may start, stop and watch jobs.
+    """
+
+    def __init__(self, role: Role, identify: Identify, operators: OperatorsConfig) -> None:
         self._role = role
+        self._identify = identify
+        self._operators = operators
 
     async def intercept_service(
         self,
@@ -132,7 +194,7 @@ class Guard(grpc.aio.ServerInterceptor):
             try:
                 self._authorise(method, context)
                 if method.endswith("/SendVector"):
-                    request = self._authorised_vectors(request, context)
+                    request = self._authorised_vectors(request)
                 return await behaviour(request, context)
             except grpc.aio.AbortError:
                 raise
@@ -155,14 +217,26 @@ class Guard(grpc.aio.ServerInterceptor):
         return guarded
 
     def _authorise(self, method: str, context: Context) -> None:
-        identity = caller(context)
-        if identity not in METHODS.get(method, frozenset()):
-            raise AccessError(f"{identity or 'a caller without a role'} may not call {method.rpartition('/')[2]} here")
+        caller = self._identify(context)
+        _calling.set(caller)
+        if method in OPERATIONS:
+            permission = OPERATIONS[method]
+            if not self._may_operate(caller, permission):
+                raise AccessError(
+                    f"{caller} may not {permission} jobs: `operators.{permission}` in the coordinator's configuration "
+                    "says who may"
+                )
+        elif method not in OPEN and caller.role not in METHODS.get(method, frozenset()):
+            raise AccessError(f"{caller} may not call {method.rpartition('/')[2]} here")
 
-    async def _authorised_vectors(self, requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
-        identity = caller(context)
+    def _may_operate(self, caller: Caller, permission: Permission) -> bool:
+        permitted: list[str] = getattr(self._operators, permission)
+        return caller.role in permitted or not caller.names.isdisjoint(permitted)
+
+    async def _authorised_vectors(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        role = calling_role()
         async for request in requests:
             kind = decode_kind(request.kind)
-            if identity not in VECTORS.get((self._role, kind), frozenset()):
-                raise AccessError(f"{identity} may not send {kind} to the {self._role}")
+            if role not in VECTORS.get((self._role, kind), frozenset()):
+                raise AccessError(f"the {role} may not send {kind} to the {self._role}")
             yield request

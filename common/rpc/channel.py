@@ -1,13 +1,15 @@
 """Channels to the other processes: options and credentials, in one place for both ends."""
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import grpc
 
 from common.config.process import ProcessConfig
 from common.roles import Role
+from common.rpc.certificates import Certificates, Identity, channel_credentials
 
 MOST_MESSAGE_BYTES = 4 * 1024 * 1024
 """The codec's chunks of 1 MiB stay far below it; a larger message is refused unread."""
@@ -38,32 +40,82 @@ SERVER_OPTIONS = (
 )
 
 
-@dataclass(frozen=True)
+RENEWAL_SECONDS = 5.0
+"""How often to look for a renewed certificate."""
+
+
+@dataclass(eq=False)
 class Peer:
     """Another process, and the one channel to it that all jobs share."""
 
     role: Role
     address: str
     channel: grpc.aio.Channel
+    """The newest: whoever begins a call asks for it, since a renewed certificate needs a new channel."""
 
     def __str__(self) -> str:
         return f"the {self.role} at {self.address}"
 
 
+def new_channel(address: str, identity: Identity | None, name: str) -> grpc.aio.Channel:
+    """Make a channel to a server. Connecting happens with the first call.
+
+    Args:
+        address: where it listens.
+        identity: by which to show who calls, and to know whom to trust; None for plaintext.
+        name: that the server's certificate must have.
+    """
+    if identity is None:
+        return grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS, compression=grpc.Compression.NoCompression)
+    # The name that is checked is what the configuration expects, whatever address leads there.
+    options = (*CLIENT_OPTIONS, ("grpc.ssl_target_name_override", name))
+    return grpc.aio.secure_channel(
+        address, channel_credentials(identity), options=options, compression=grpc.Compression.NoCompression
+    )
+
+
 @asynccontextmanager
-async def open_channel(address: str) -> AsyncIterator[grpc.aio.Channel]:
-    """Open a channel to a server. Connecting happens with the first call."""
-    async with grpc.aio.insecure_channel(
-        address, options=CLIENT_OPTIONS, compression=grpc.Compression.NoCompression
-    ) as channel:
+async def open_channel(address: str, identity: Identity | None, name: str = "") -> AsyncIterator[grpc.aio.Channel]:
+    """Open a channel for a while; see `new_channel`."""
+    async with new_channel(address, identity, name) as channel:
         yield channel
 
 
 @asynccontextmanager
-async def open_peers(config: ProcessConfig) -> AsyncIterator[dict[Role, Peer]]:
-    """Open a channel to each of the two other processes."""
-    async with AsyncExitStack() as stack:
-        yield {
-            role: Peer(role, address, await stack.enter_async_context(open_channel(address)))
-            for role, address in config.peers.items()
-        }
+async def open_peers(config: ProcessConfig, certificates: Certificates | None) -> AsyncIterator[dict[Role, Peer]]:
+    """Open a channel to each of the two other processes, anew when this process's certificate is renewed."""
+    identity = certificates.current() if certificates else None
+    peers = {
+        role: Peer(role, peer.address, new_channel(peer.address, identity, peer.certificate_name))
+        for role, peer in config.peers.items()
+    }
+    retired: set[asyncio.Task[None]] = set()
+
+    def renew(identity: Identity) -> None:
+        for role, peer in peers.items():
+            # Calls that are under way on the old channel may end there.
+            task = asyncio.create_task(peer.channel.close(config.limits.party_timeout))
+            retired.add(task)
+            task.add_done_callback(retired.discard)
+            peer.channel = new_channel(peer.address, identity, config.peers[role].certificate_name)
+
+    watch = asyncio.create_task(_watch(certificates, renew)) if certificates else None
+    try:
+        yield peers
+    finally:
+        if watch:
+            watch.cancel()
+        for task in retired:
+            task.cancel()
+        for peer in peers.values():
+            await peer.channel.close()
+
+
+async def _watch(certificates: Certificates, renew: Callable[[Identity], None]) -> None:
+    known = certificates.current()
+    while True:
+        await asyncio.sleep(RENEWAL_SECONDS)
+        identity = await asyncio.to_thread(certificates.current)
+        if identity != known:
+            renew(identity)
+            known = identity

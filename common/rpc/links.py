@@ -87,14 +87,14 @@ class Link:
             TrilateralError: the peer does not answer, or refuses it.
         """
         route = route_for(self._sender, self._peer.role, message)
-        method = self._peer.channel.unary_unary(
-            route.path,
-            request_serializer=route.request.SerializeToString,
-            response_deserializer=route.response.FromString,
-        )
         request, seconds = encode(self._job, message, route), self._limits.peer_timeout
 
         async def attempt() -> None:
+            method = self._peer.channel.unary_unary(
+                route.path,
+                request_serializer=route.request.SerializeToString,
+                response_deserializer=route.response.FromString,
+            )
             await method(request, timeout=seconds, metadata=call_metadata(self._sender))
 
         await self._until_answered(message, attempt, seconds)
@@ -135,16 +135,16 @@ class Link:
     async def _send_vector(self, piece: VectorPiece) -> None:
         """The piece and those of the same vector that follow; they are kept until all are acknowledged."""
         route = route_for(self._sender, self._peer.role, piece)
-        method = self._peer.channel.stream_unary(
-            route.path,
-            request_serializer=route.request.SerializeToString,
-            response_deserializer=route.response.FromString,
-        )
         seconds = self._limits.party_timeout
         requests = self._encode(piece)
 
         async def attempt() -> None:
             nonlocal piece
+            method = self._peer.channel.stream_unary(
+                route.path,
+                request_serializer=route.request.SerializeToString,
+                response_deserializer=route.response.FromString,
+            )
             call = method(timeout=seconds, metadata=call_metadata(self._sender))
             try:
                 written = 0

@@ -10,8 +10,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from common.config.process import ProcessConfig
 from common.errors import ConfigError
-from common.roles import Role
-from common.rpc.access import Guard
+from common.rpc.access import Guard, identify
+from common.rpc.certificates import Certificates
 from common.rpc.channel import SERVER_OPTIONS
 from common.rpc.codec import PACKAGE
 
@@ -23,20 +23,23 @@ MOST_CALLS = 256
 """Calls at a time; more are refused."""
 
 
-def new_server(role: Role) -> grpc.aio.Server:
+def new_server(guard: Guard) -> grpc.aio.Server:
     """Make a server whose every call passes the guard."""
     return grpc.aio.server(
-        interceptors=[Guard(role)],
+        interceptors=[guard],
         options=SERVER_OPTIONS,
         maximum_concurrent_rpcs=MOST_CALLS,
         compression=grpc.Compression.NoCompression,
     )
 
 
-def bind(server: grpc.aio.Server, address: str) -> str:
-    """Listen; return the address with the port that was chosen if it was 0."""
+def bind(server: grpc.aio.Server, address: str, certificates: Certificates | None) -> str:
+    """Listen, in plaintext without certificates; return the address with the port that was chosen if it was 0."""
     try:
-        port = server.add_insecure_port(address)
+        if certificates is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, certificates.server_credentials())
     except RuntimeError:
         raise ConfigError(
             f"listen: {address} cannot be used: it is already in use, or is no address of this machine"
@@ -46,6 +49,7 @@ def bind(server: grpc.aio.Server, address: str) -> str:
 
 async def run_server(
     config: ProcessConfig,
+    certificates: Certificates | None,
     services: Sequence[str],
     add_services: Callable[[grpc.aio.Server], None],
     close: Callable[[], Awaitable[None]],
@@ -59,14 +63,14 @@ async def run_server(
         ConfigError: the address or the state folder cannot be used.
     """
     _prepare_state(config)
-    server = new_server(config.role)
+    server = new_server(Guard(config.role, identify(config, certificates), config.operators))
     health_servicer = health.aio.HealthServicer()
     names = ["", *(f"{PACKAGE}.{service}" for service in services)]
     for name in names:
         await health_servicer.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     add_services(server)
-    address = bind(server, config.listen)
+    address = bind(server, config.listen, certificates)
     stop = _until_signal() if stop is None else stop
     await server.start()
     try:

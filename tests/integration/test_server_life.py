@@ -273,7 +273,7 @@ def process(config: ProcessConfig, folder: Path, before: str = "") -> "Iterator[
             started.kill()
 
 
-LONG_LIMITS = {"peer_timeout": 600, "round_timeout": 6000}
+LONG_LIMITS: dict[str, Any] = {"peer_timeout": 600, "round_timeout": 6000}
 """Longer than any test may take: nothing here may wait for their end."""
 
 
@@ -385,7 +385,7 @@ async def test_what_a_party_answers_late_does_no_harm(tmp_path: Path) -> None:
 
 
 async def test_a_larger_message_than_any_is_refused_unread(configs: Configs) -> None:
-    async with serving(configs), open_channel(configs[Role.HOST].listen) as channel:
+    async with serving(configs), open_channel(configs[Role.HOST].listen, None) as channel:
         method: Any = channel.unary_unary("/common.pb.v1.PartyService/OpenJob")
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await method(bytes(5 * 2**20), metadata=(("trilateral-role", "coordinator"),), timeout=5)

@@ -57,14 +57,21 @@ def write_tables(
 
 
 def make_configs(
-    folder: Path, *, min_key_bits: int = 256, peer_timeout: float = 10, round_timeout: float = 60
+    folder: Path,
+    *,
+    min_key_bits: int = 256,
+    peer_timeout: float = 10,
+    round_timeout: float = 60,
+    certificates: Path | None = None,
 ) -> dict[Role, ProcessConfig]:
     addresses = free_addresses()
     configs = {}
     for role in Role:
-        settings: dict[str, Any] = process_settings(role, addresses, folder / "state")
+        settings: dict[str, Any] = process_settings(role, addresses, folder / "state", certificates=certificates)
         settings["limits"] = {"peer_timeout": peer_timeout, "round_timeout": round_timeout}
-        if role is not Role.COORDINATOR:
+        if role is Role.COORDINATOR:
+            settings["operators"] = {"start": list(Role), "stop": list(Role)}
+        else:
             dataset: dict[str, Any] = {"path": folder / f"{role}.csv"}
             if role is Role.GUEST:
                 dataset["label"] = {"positive": "yes", "negative": "no"}

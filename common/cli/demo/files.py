@@ -10,6 +10,7 @@ import pandas as pd
 import yaml
 from sklearn.datasets import load_breast_cancer
 
+from common.development import write_development_files
 from common.errors import ConfigError
 from common.jobs.folder import JobFolder
 from common.localhost import process_settings
@@ -63,6 +64,11 @@ class DemoFiles:
         """Folder of the processes' own folders."""
         return self.folder / "state"
 
+    @property
+    def certificates(self) -> Path:
+        """Folder of the authority, the three certificates and their keys."""
+        return self.folder / "certs"
+
     def config(self, role: Role) -> Path:
         """The configuration of one process."""
         return self.folder / f"{role}.yaml"
@@ -98,6 +104,7 @@ def write_files(folder: Path, addresses: dict[Role, str], key_bits: int, algorit
     try:
         _claim(files)
         _write_tables(files)
+        write_development_files(files.certificates)
     except OSError as error:
         raise ConfigError(f"--out {folder}: cannot be written: {error.strerror}") from error
     for role in Role:
@@ -139,7 +146,7 @@ def _write_shuffled(table: pd.DataFrame, path: Path, seed: int) -> None:
 
 
 def _process_yaml(files: DemoFiles, role: Role, addresses: dict[Role, str], key_bits: int) -> str:
-    config = process_settings(role, addresses)
+    config = process_settings(role, addresses, certificates=Path(files.certificates.name))
     if role is not Role.COORDINATOR:
         dataset: dict[str, Any] = {"path": files.table(role).name, "id": "patient"}
         if role is Role.GUEST:

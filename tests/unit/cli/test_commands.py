@@ -119,6 +119,7 @@ role: guest
 listen: 127.0.0.1:50052
 peers: {{host: "127.0.0.1:50051", coordinator: "{address}"}}
 state: state
+plaintext: true
 datasets: {{credit: {{path: credit.csv, label: {{column: label}}}}}}
 """
     )
@@ -134,6 +135,7 @@ role: coordinator
 listen: {address}
 peers: {{host: "127.0.0.1:50051", guest: "127.0.0.1:50052"}}
 state: state
+plaintext: true
 """
     )
     return path
@@ -208,7 +210,7 @@ def test_calls_say_who_calls_and_have_a_deadline(
     runner.invoke(app, ["status", "--config", str(coordinator_file)])
     runner.invoke(app, ["status", "first", "--config", str(coordinator_file)])
     runner.invoke(app, ["stop", "first", "--config", str(coordinator_file)])
-    assert [each["trilateral-role"] for each in coordinator.metadata] == ["operator"] * 5
+    assert [each["trilateral-role"] for each in coordinator.metadata] == ["coordinator"] * 5
     assert all(deadline is not None and deadline < 4000 for deadline in coordinator.deadlines)
 
 
@@ -339,7 +341,8 @@ def test_what_the_coordinator_refuses_is_told_in_its_words(
 def unreachable(tmp_path: Path) -> Path:
     path = tmp_path / "lonely.yaml"
     path.write_text(
-        "role: coordinator\nlisten: 127.0.0.1:1\npeers: {host: 'localhost:2', guest: 'localhost:3'}\nstate: s\n"
+        "role: coordinator\nlisten: 127.0.0.1:1\npeers: {host: 'localhost:2', guest: 'localhost:3'}\n"
+        "state: s\nplaintext: true\n"
     )
     return path
 

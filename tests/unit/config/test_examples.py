@@ -23,7 +23,8 @@ def test_the_demo_has_a_configuration_for_each_role(role: Role) -> None:
 def test_the_demo_processes_agree_on_their_addresses() -> None:
     configs = {role: load_process_config(CONFIGS / f"demo/{role}.yaml", {}) for role in Role}
     for config in configs.values():
-        assert config.peers == {role: other.listen for role, other in configs.items() if role is not config.role}
+        addresses = {role: peer.address for role, peer in config.peers.items()}
+        assert addresses == {role: other.listen for role, other in configs.items() if role is not config.role}
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("jobs/*.yaml")), ids=lambda path: path.stem)
@@ -51,11 +52,14 @@ def test_jobs_show_every_option(path: Path) -> None:
     assert [name for name in option_names(load_job(path)) if f"{name}:" not in text] == []
 
 
+OPERATORS = ["operators", "start", "stop", "watch"]
+
+
 @pytest.mark.parametrize(
     ("role", "means_nothing_there"),
     [
-        (Role.HOST, ["label"]),
-        (Role.GUEST, ["share_holdout_scores", "max_holdout"]),
+        (Role.HOST, [*OPERATORS, "label"]),
+        (Role.GUEST, [*OPERATORS, "share_holdout_scores", "max_holdout"]),
         (Role.COORDINATOR, ["datasets", "policy", *Policy.model_fields]),
     ],
 )

@@ -17,6 +17,7 @@ peers:
   host: localhost:50051
   guest: 127.0.0.1:50052
 state: state
+plaintext: true
 """
 
 
@@ -24,6 +25,10 @@ def load(tmp_path: Path, text: str, environment: Mapping[str, str] | None = None
     path = tmp_path / "process.yaml"
     path.write_text(text)
     return load_process_config(path, environment or {})
+
+
+def addresses(config: ProcessConfig) -> dict[Role, str]:
+    return {role: peer.address for role, peer in config.peers.items()}
 
 
 def problems(tmp_path: Path, text: str, environment: Mapping[str, str] | None = None) -> list[str]:
@@ -35,7 +40,7 @@ def problems(tmp_path: Path, text: str, environment: Mapping[str, str] | None = 
 def test_the_least_that_a_coordinator_needs(tmp_path: Path) -> None:
     config = load(tmp_path, COORDINATOR)
     assert config.role is Role.COORDINATOR
-    assert config.peers == {Role.HOST: "localhost:50051", Role.GUEST: "127.0.0.1:50052"}
+    assert addresses(config) == {Role.HOST: "localhost:50051", Role.GUEST: "127.0.0.1:50052"}
     assert config.limits.peer_timeout == 60
 
 
@@ -66,12 +71,12 @@ def test_addresses_of_this_machine_are_accepted(tmp_path: Path, address: str) ->
 @pytest.mark.parametrize(
     "address", ["0.0.0.0:50051", '"[::]:50051"', "10.0.0.4:50051", "guest.example.org:50051", "localhost.example.org:1"]
 )
-@pytest.mark.parametrize("key", ["listen", "peers.guest"])
+@pytest.mark.parametrize("key", ["listen:", "peers: guest"])
 def test_an_address_beyond_this_machine_is_refused(tmp_path: Path, key: str, address: str) -> None:
-    old = "127.0.0.1:50050" if key == "listen" else "127.0.0.1:50052"
+    old = "127.0.0.1:50050" if key == "listen:" else "127.0.0.1:50052"
     assert problems(tmp_path, COORDINATOR.replace(old, address)) == [
-        f"{key}: is not an address of this machine itself; connections are not encrypted yet, so only localhost, "
-        "127.0.0.1 and [::1] are allowed"
+        f"{key} is not an address of this machine itself, and with `plaintext: true` only localhost, 127.0.0.1 and "
+        "[::1] are allowed: give `tls` in its place"
     ]
 
 
@@ -131,6 +136,7 @@ role: host
 listen: 127.0.0.1:50051
 peers: {coordinator: 127.0.0.1:50050, guest: 127.0.0.1:50052}
 state: state
+plaintext: true
 datasets:
   credit-A: {path: tables/credit.csv}
 """
@@ -209,7 +215,7 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
     assert config.listen == "[::1]:6000"
     assert config.policy.min_key_bits == 1024
     assert config.policy.share_holdout_scores is False
-    assert config.peers == {Role.COORDINATOR: "127.0.0.1:50050", Role.GUEST: "localhost:7000"}
+    assert addresses(config) == {Role.COORDINATOR: "127.0.0.1:50050", Role.GUEST: "localhost:7000"}
 
 
 def test_a_real_environment_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

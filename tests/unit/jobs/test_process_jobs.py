@@ -78,7 +78,9 @@ class Started(ProcessJobs):
 @pytest.fixture
 async def jobs(tmp_path: Path) -> AsyncIterator[Started]:
     peers = {Role.HOST: "127.0.0.1:1", Role.GUEST: "127.0.0.1:2"}
-    started = Started(ProcessConfig(role=Role.COORDINATOR, listen="127.0.0.1:0", peers=peers, state=tmp_path))
+    started = Started(
+        ProcessConfig(role=Role.COORDINATOR, listen="127.0.0.1:0", peers=peers, state=tmp_path, plaintext=True)
+    )
     yield started
     await started.close()
 

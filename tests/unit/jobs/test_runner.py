@@ -48,7 +48,7 @@ from common.rpc.channel import open_channel
 from common.rpc.codec import JobKey
 from common.rpc.errors import UnknownJobError
 from common.rpc.server import bind, new_server
-from tests.support.rpc import Recorder, connected, served
+from tests.support.rpc import Recorder, connected, plaintext_guard, served
 
 JOB = JobConfig(name="credit", dataset="credit", key_bits=256)
 KEY = JobKey.draw(JOB.name)
@@ -163,11 +163,11 @@ async def test_a_job_runs_to_its_end_and_all_its_messages_are_taken(party: Setup
 
 @asynccontextmanager
 async def health_service() -> AsyncIterator[health_pb2_grpc.HealthStub]:
-    server = new_server(Role.HOST)
+    server = new_server(plaintext_guard(Role.HOST))
     health_pb2_grpc.add_HealthServicer_to_server(health.aio.HealthServicer(), server)
-    address = bind(server, "127.0.0.1:0")
+    address = bind(server, "127.0.0.1:0", None)
     await server.start()
-    async with open_channel(address) as channel:
+    async with open_channel(address, None) as channel:
         yield health_pb2_grpc.HealthStub(channel)
     await server.stop(None)
 

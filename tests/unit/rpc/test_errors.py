@@ -11,10 +11,11 @@ from common import errors as public
 from common.errors import DataError, PeerError, TrilateralError
 from common.roles import Role
 from common.rpc import errors as rpc
-from common.rpc.access import Identity, call_metadata
+from common.rpc.access import call_metadata
 from common.rpc.channel import open_channel
 from common.rpc.errors import REASON_KEY, STATUS, from_rpc_error
 from common.rpc.server import bind, new_server
+from tests.support.rpc import plaintext_guard
 
 ERRORS = [
     kind
@@ -38,11 +39,11 @@ class Raising(grpc.GenericRpcHandler):
 
 @pytest.fixture
 async def raising() -> AsyncIterator[tuple[Raising, grpc.aio.Channel]]:
-    server, handler = new_server(Role.HOST), Raising()
+    server, handler = new_server(plaintext_guard(Role.HOST)), Raising()
     server.add_generic_rpc_handlers([handler])
-    address = bind(server, "127.0.0.1:0")
+    address = bind(server, "127.0.0.1:0", None)
     await server.start()
-    async with open_channel(address) as channel:
+    async with open_channel(address, None) as channel:
         yield handler, channel
     await server.stop(None)
 
@@ -50,7 +51,7 @@ async def raising() -> AsyncIterator[tuple[Raising, grpc.aio.Channel]]:
 async def call(channel: grpc.aio.Channel) -> grpc.aio.AioRpcError:
     method: Any = channel.unary_unary("/common.pb.v1.JobService/GetJob")
     with pytest.raises(grpc.aio.AioRpcError) as raised:
-        await method(b"", metadata=call_metadata(Identity.OPERATOR), timeout=5)
+        await method(b"", metadata=call_metadata(Role.GUEST), timeout=5)
     return raised.value
 
 

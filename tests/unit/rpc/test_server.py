@@ -29,7 +29,7 @@ SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.Health
 
 def config(role: Role, state: Path, listen: str = "127.0.0.1:0") -> ProcessConfig:
     peers = {other: "127.0.0.1:1" for other in Role if other is not role}
-    return ProcessConfig(role=role, listen=listen, peers=peers, state=state)
+    return ProcessConfig(role=role, listen=listen, peers=peers, state=state, plaintext=True)
 
 
 @asynccontextmanager
@@ -49,7 +49,10 @@ async def running(settings: ProcessConfig) -> AsyncIterator[tuple[str, asyncio.E
 
 @pytest.mark.parametrize("role", list(Role))
 async def test_each_service_is_healthy_once_the_server_is_ready(role: Role, tmp_path: Path) -> None:
-    async with running(config(role, tmp_path / "new" / "state")) as (address, _), open_channel(address) as channel:
+    async with (
+        running(config(role, tmp_path / "new" / "state")) as (address, _),
+        open_channel(address, None) as channel,
+    ):
         health = health_pb2_grpc.HealthStub(channel)
         for service in ["", *(f"common.pb.v1.{name}" for name in SERVICES[role])]:
             answer = await health.Check(health_pb2.HealthCheckRequest(service=service), timeout=5)
@@ -60,7 +63,7 @@ async def test_each_service_is_healthy_once_the_server_is_ready(role: Role, tmp_
 
 
 async def test_who_watches_the_health_sees_the_server_leave(tmp_path: Path) -> None:
-    async with running(config(Role.HOST, tmp_path)) as (address, stop), open_channel(address) as channel:
+    async with running(config(Role.HOST, tmp_path)) as (address, stop), open_channel(address, None) as channel:
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=10)
         statuses = []
         async for answer in watch:
@@ -87,8 +90,8 @@ async def test_a_state_folder_that_cannot_be_made_is_named(tmp_path: Path) -> No
 
 
 async def test_a_server_does_not_answer_for_another_role(tmp_path: Path) -> None:
-    async with running(config(Role.HOST, tmp_path)) as (address, _), open_channel(address) as channel:
+    async with running(config(Role.HOST, tmp_path)) as (address, _), open_channel(address, None) as channel:
         method: Any = channel.unary_unary("/common.pb.v1.JobService/ListJobs")
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await method(b"", metadata=(("trilateral-role", "operator"),), timeout=5)
+            await method(b"", metadata=(("trilateral-role", "guest"),), timeout=5)
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -1,0 +1,69 @@
+"""Certificates for three processes of one person, and where they lie."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from common.authority import Authority, key_pem, new_key
+from common.files import write_whole
+from common.roles import Role
+
+VALID = timedelta(days=30)
+LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class DevelopmentFiles:
+    """A folder with an authority's certificate, and a certificate and a key for each role."""
+
+    folder: Path
+
+    @property
+    def authority(self) -> Path:
+        """The certificate of the authority that has issued the others. Its key was never written."""
+        return self.folder / "authority.pem"
+
+    def certificate(self, role: Role) -> Path:
+        """The certificate of one process."""
+        return self.folder / f"{role}.pem"
+
+    def key(self, role: Role) -> Path:
+        """The private key of one process."""
+        return self.folder / f"{role}-key.pem"
+
+    def settings(self, role: Role) -> dict[str, str]:
+        """The `tls` of one process's configuration."""
+        return {
+            "certificate": str(self.certificate(role)),
+            "key": str(self.key(role)),
+            "authorities": str(self.authority),
+        }
+
+    @property
+    def all(self) -> list[Path]:
+        """Every file."""
+        return [self.authority, *(path for role in Role for path in (self.certificate(role), self.key(role)))]
+
+
+def development_name(role: str) -> str:
+    """Return the name by which a development certificate is that role's."""
+    return f"{role}.trilateral.test"
+
+
+def write_development_files(folder: Path, more_names: Sequence[str] = ()) -> DevelopmentFiles:
+    """Make an authority and three identities, in the place of what the folder has.
+
+    Args:
+        folder: for the files, each of which only this user can read.
+        more_names: that all three have beside their own, for tools that check the name they connect to.
+    """
+    files = DevelopmentFiles(folder)
+    authority = Authority("trilateral development authority", VALID)
+    write_whole(files.authority, authority.pem.decode())
+    for role in Role:
+        key = new_key()
+        write_whole(files.key(role), key_pem(key).decode())
+        names = (development_name(role), *LOCAL_NAMES, *more_names)
+        write_whole(files.certificate(role), authority.issue(names, key).decode())
+    return files
