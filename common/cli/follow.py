@@ -41,15 +41,27 @@ def follow_job(config: ProcessConfig, job: str, console: Console) -> JobStatus:
     if status.state == JOB_STATE_FAILED:
         raise TrilateralError(f"job {job} has failed: {status.detail}")
     if status.state == JOB_STATE_STOPPED:
-        raise TrilateralError(f"job {job} was stopped: {status.detail}")
+        # Most often the detail itself says that it was stopped.
+        how = status.detail if status.detail.startswith("stopped") else f"stopped: {status.detail}"
+        raise TrilateralError(f"job {job} was {how}")
     return status
 
 
 async def _watch(config: ProcessConfig, job: str, console: Console) -> JobStatus:
+    seen = False
     async with JobClient(config) as client:
-        with progress_view(console) as view:
-            async for status in client.watch(job):
-                view.show(status)
-                if status.state in ENDED:
-                    return status
+        try:
+            with progress_view(console) as view:
+                async for status in client.watch(job):
+                    seen = True
+                    view.show(status)
+                    if status.state in ENDED:
+                        return status
+        except PeerError as error:
+            if not seen:
+                raise
+            raise PeerError(
+                f"lost sight of {job}, since the coordinator no longer answers: if it runs, watch the job again; if it"
+                " has ended, the job is lost with it: start the coordinator, and the job under another name"
+            ) from error
     raise PeerError(f"the coordinator has ended the watch of {job} while the job goes on: watch it again")

@@ -5,23 +5,23 @@ import logging
 import os
 import sys
 from enum import StrEnum
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from common.cli import certs
 from common.cli.client import JobClient
 from common.cli.errors import INTERRUPTED, public_errors
 from common.cli.follow import DetachedError, follow_job, start_job
+from common.cli.listing import detail_lines, shorten, table_lines
 from common.cli.program import command_line
-from common.cli.progress import STATE_NAMES, facts
 from common.cli.wording import decimal, duration
 from common.config.load import load_job, load_process_config
 from common.config.process import ProcessConfig
-from common.errors import ConfigError
+from common.errors import ConfigError, DataError
 from common.pb.v1.jobs_pb2 import JobStatus
 from common.roles import Role
 
@@ -63,8 +63,17 @@ def main() -> None:
     app(prog_name="trilateral")
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"trilateral {version('trilateral')}")
+        raise typer.Exit
+
+
 @app.callback()
 def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version, and end.")
+    ] = False,
     debug: Annotated[
         bool, typer.Option("--debug", envvar="TRILATERAL_DEBUG", help="Show where in the code an error came from.")
     ] = False,
@@ -88,7 +97,14 @@ def serve(
         logging.basicConfig(
             level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
         )
-        asyncio.run(_serve(settings))
+        if log_level is LogLevel.DEBUG:
+            # Debugging these libraries is another matter, and they would drown what is said here.
+            for library in ("asyncio", "grpc"):
+                logging.getLogger(library).setLevel(logging.WARNING)
+        try:
+            asyncio.run(_serve(settings))
+        except ConfigError as error:
+            raise ConfigError(f"{config}: {error}") from error
 
 
 async def _serve(config: ProcessConfig) -> None:
@@ -130,7 +146,7 @@ def watch(job: JobArgument, config: ConfigOption) -> None:
 @app.command()
 def status(
     config: ConfigOption,
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Only this job, with its notes.")] = None,
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="All about this job, with its notes.")] = None,
 ) -> None:
     """Show what the jobs are doing."""
 
@@ -143,10 +159,11 @@ def status(
         if not statuses:
             typer.echo("no jobs since the coordinator started")
             return
-        _print_statuses(statuses)
-        if job is not None:
-            for note in statuses[0].notes:
-                typer.echo(f"note: {note}")
+        if job is None:
+            _print_table(statuses, config)
+        else:
+            for line in detail_lines(statuses[0]):
+                typer.echo(line)
 
 
 @app.command()
@@ -186,23 +203,34 @@ def _follow(settings: ProcessConfig, job: str, config: Path) -> None:
     except DetachedError:
         typer.echo(f"still training; watch again with: {_watch_command(job, config)}", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    typer.echo(f"finished {job}: loss {decimal(final.loss, 6)} after {final.round} rounds in {duration(final.seconds)}")
+    typer.echo(
+        f"finished {job}: loss {decimal(final.loss, 6)} after {final.round} rounds in {duration(final.seconds)};"
+        f" {final.detail}"
+    )
     if settings.role is not Role.COORDINATOR:
         # It takes as long to import as the rest of this command line, and most commands do without.
         from common.cli.results import print_model
 
-        print_model(settings, job, Console())
+        try:
+            print_model(settings, job, Console())
+        except DataError as error:
+            # The job has finished all the same, maybe for another process than that of --config.
+            typer.echo(f"note: {error}", err=True)
 
 
 def _watch_command(job: str, config: Path) -> str:
     return command_line("watch", job, "--config", config)
 
 
-def _print_statuses(statuses: list[JobStatus]) -> None:
-    table = Table("job", "state", "progress", "detail")
-    for each in statuses:
-        table.add_row(each.job, STATE_NAMES.get(each.state, "unknown"), "  ".join(facts(each)), each.detail)
-    Console().print(table, markup=False)
+def _print_table(statuses: list[JobStatus], config: Path) -> None:
+    lines = table_lines(statuses)
+    console = Console()
+    # What reads a pipe gets whole lines.
+    shown = [shorten(line, console.width) for line in lines] if console.is_terminal else lines
+    for line in shown:
+        typer.echo(line)
+    if shown != lines:
+        typer.echo(f"all about one: {command_line('status', 'JOB', '--config', config)}")
 
 
 if __name__ == "__main__":

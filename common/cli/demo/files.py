@@ -117,7 +117,9 @@ def write_files(folder: Path, addresses: dict[Role, str], key_bits: int, algorit
 def _claim(files: DemoFiles) -> None:
     if not files.marker.exists():
         if files.folder.exists() and any(files.folder.iterdir()):
-            raise ConfigError(f"--out {files.folder}: has something in it that no demo wrote; choose a new folder")
+            raise ConfigError(
+                f"--out {files.folder}: has something in it that no demo wrote; choose a new folder, or delete it"
+            )
         files.folder.mkdir(parents=True, exist_ok=True)
         files.marker.write_text("`trilateral demo` replaces what an earlier demo wrote into this folder.\n")
     for role in Role:

@@ -37,17 +37,19 @@ def print_report(files: DemoFiles, console: Console) -> None:
     add_metrics(table, "scikit-learn, columns joined", _scikit_learn(_join(configs, job, whiten=False), job))
     console.print()
     console.print(table)
+    # A terminal would break a long line within a word; what reads a pipe gets it whole.
+    whole_lines = not console.is_terminal
     console.print(
         "Largest difference between a weight of the federated model and of plain numpy: "
         f"{np.abs(federated - plain).max():.1e} (training units)",
         highlight=False,
-        soft_wrap=True,
+        soft_wrap=whole_lines,
     )
     console.print(
         "scikit-learn minimises the logistic loss itself, and the two others its second-order Taylor form, "
         "since that is what can be computed under encryption.",
         highlight=False,
-        soft_wrap=True,
+        soft_wrap=whole_lines,
     )
 
 

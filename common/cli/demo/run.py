@@ -9,11 +9,13 @@ from types import FrameType
 
 from rich.console import Console
 
-from common.cli.demo.files import JOB, DemoFiles, write_files
+from common.cli.demo.files import DATASET, JOB, DemoFiles, write_files
 from common.cli.demo.report import print_report
 from common.cli.follow import DetachedError, follow_job, start_job
 from common.cli.program import command_line
 from common.cli.wording import duration
+from common.config.check import check_settings
+from common.config.job import JobConfig
 from common.config.load import load_job, load_process_config
 from common.errors import TrilateralError
 from common.localhost import LocalProcesses, free_addresses
@@ -24,8 +26,10 @@ def run_demo(folder: Path, key_bits: int, algorithm: str) -> None:
     """Train in three processes and print what came of it.
 
     Raises:
+        ConfigError: the key's size cannot be used, or the folder.
         TrilateralError: something failed; the text ends with the logs' last lines.
     """
+    check_settings(JobConfig, {"name": JOB, "dataset": DATASET, "key_bits": key_bits}, "demo")
     progress = Console(stderr=True)
     addresses = free_addresses()
     files = write_files(folder, addresses, key_bits, algorithm)
@@ -38,7 +42,7 @@ def run_demo(folder: Path, key_bits: int, algorithm: str) -> None:
             with processes:
                 _train(files, progress)
         except TrilateralError as error:
-            raise TrilateralError(f"{error}\n{processes.log_tails()}") from error
+            raise type(error)(f"{error}\n{processes.log_tails()}") from error
     print_report(files, Console())
     _print_way_on(files, Console())
 
@@ -50,7 +54,7 @@ def _train(files: DemoFiles, progress: Console) -> None:
         final = follow_job(config, JOB, progress)
     except DetachedError:
         raise KeyboardInterrupt from None
-    progress.print(f"trained in {duration(final.seconds)}, {final.round} rounds", highlight=False)
+    progress.print(f"trained in {duration(final.seconds)}, {final.round} rounds; {final.detail}", highlight=False)
 
 
 def _print_way_on(files: DemoFiles, console: Console) -> None:

@@ -1,10 +1,12 @@
 """The commands against a coordinator that plays a script: output, errors, exit codes."""
 
+import logging
 import os
 import shlex
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from threading import Event
 from typing import NoReturn
@@ -16,6 +18,7 @@ from typer.testing import CliRunner
 from common.cli import client, follow
 from common.cli.main import app
 from common.config.job import JobConfig
+from common.errors import ConfigError
 from common.pb.v1 import jobs_pb2, jobs_pb2_grpc
 from common.pb.v1.jobs_pb2 import (
     JOB_STATE_FAILED,
@@ -39,6 +42,8 @@ class FakeCoordinator(jobs_pb2_grpc.JobServiceServicer):
     """End a watch early, after so many messages."""
     holds_after: int | None = None
     """Leave the first watch open after so many messages, until its deadline."""
+    dies: bool = False
+    """End a watch as a call ends whose server is gone."""
     started: list[JobConfig] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     metadata: list[dict[str, str | bytes]] = field(default_factory=list)
@@ -77,6 +82,8 @@ class FakeCoordinator(jobs_pb2_grpc.JobServiceServicer):
         is_held = self.holds_after is not None and len(self.metadata) == 1
         for status in self.script[: self.holds_after if is_held else self.cuts_after]:
             yield jobs_pb2.WatchJobResponse(status=status)
+        if self.dies:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
         if is_held:
             over = Event()
             context.add_callback(over.set)
@@ -193,7 +200,7 @@ def test_train_starts_the_job_and_tells_its_course(
     result = runner.invoke(app, ["train", str(job_file), "--config", str(coordinator_file)])
     assert result.exit_code == 0
     assert [job.name for job in coordinator.started] == ["first"]
-    assert result.stdout == "finished first: loss 0.250000 after 3 rounds in 7 s\n"
+    assert result.stdout == "finished first: loss 0.250000 after 3 rounds in 7 s; converged\n"
     assert result.stderr.split("\n") == [
         "starting  waiting for the parties",
         "training  epoch 1/30  round 1  loss 0.50000  2 s",
@@ -232,19 +239,38 @@ def test_watch_does_not_start_anything(runner: CliRunner, coordinator: FakeCoord
     assert coordinator.started == []
 
 
-@pytest.mark.parametrize(("state", "text"), [(JOB_STATE_FAILED, "has failed"), (JOB_STATE_STOPPED, "was stopped")])
+@pytest.mark.parametrize(
+    ("state", "detail", "text"),
+    [
+        (JOB_STATE_FAILED, "the IDs differ", "has failed: the IDs differ"),
+        (JOB_STATE_STOPPED, "stopped by the operator", "was stopped by the operator"),
+        (JOB_STATE_STOPPED, "the IDs differ", "was stopped: the IDs differ"),
+    ],
+)
 def test_a_job_without_a_model_is_an_error(
     runner: CliRunner,
     coordinator: FakeCoordinator,
     coordinator_file: Path,
     state: JobState.ValueType,
+    detail: str,
     text: str,
 ) -> None:
-    coordinator.script = [training(1), ended(state, "the IDs differ")]
+    coordinator.script = [training(1), ended(state, detail)]
     result = runner.invoke(app, ["watch", "first", "--config", str(coordinator_file)])
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert result.stderr.endswith(f"error: job first {text}: the IDs differ\n")
+    assert result.stderr.endswith(f"error: job first {text}\n")
+
+
+def test_a_finished_job_is_a_success_even_if_its_model_is_elsewhere(
+    runner: CliRunner, coordinator: FakeCoordinator, guest_file: Path
+) -> None:
+    coordinator.script = [training(1), FINISHED]
+    result = runner.invoke(app, ["watch", "first", "--config", str(guest_file)])
+    assert result.exit_code == 0
+    assert result.stdout.startswith("finished first")
+    model = guest_file.parent / "state" / "first" / "model.json"
+    assert result.stderr.endswith(f"note: there is no model file {model}\n")
 
 
 def test_an_interrupt_leaves_the_job_running(
@@ -272,6 +298,17 @@ def test_a_watch_that_breaks_off_is_no_end_of_the_job(
     assert "error: the coordinator has ended the watch of first" in result.stderr
 
 
+def test_a_coordinator_that_dies_in_mid_training_may_have_lost_the_job(
+    runner: CliRunner, coordinator: FakeCoordinator, coordinator_file: Path
+) -> None:
+    coordinator.script = [training(1)]
+    coordinator.dies = True
+    result = runner.invoke(app, ["watch", "first", "--config", str(coordinator_file)])
+    assert result.exit_code == 1
+    assert "error: lost sight of first" in result.stderr
+    assert "under another name" in result.stderr
+
+
 def test_a_watch_that_outlasts_its_deadline_goes_on_and_tells_each_note_once(
     runner: CliRunner, coordinator: FakeCoordinator, coordinator_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,24 +324,43 @@ def test_a_watch_that_outlasts_its_deadline_goes_on_and_tells_each_note_once(
 # --- status and stop
 
 
+LONG = "the host: column 'income' has 7 values that are not numbers: encode it as numbers, or exclude it [red]"
+
+
 def test_status_lists_the_jobs(runner: CliRunner, coordinator: FakeCoordinator, coordinator_file: Path) -> None:
-    coordinator.script = [training(4), JobStatus(job="second", state=JOB_STATE_FAILED, detail="[1, 2] [red]")]
+    coordinator.script = [training(4), JobStatus(job="second", state=JOB_STATE_FAILED, detail=f"{LONG}\nand so on")]
     result = runner.invoke(app, ["status", "--config", str(coordinator_file)])
     assert result.exit_code == 0
-    first, second = (line for line in result.stdout.split("\n") if "first" in line or "second" in line)
-    assert "training" in first
-    assert "epoch 4/30  round 4  loss 0.12500  8 s" in first
-    assert "failed" in second
-    assert "[1, 2] [red]" in second
+    assert [line.split() for line in result.stdout.splitlines()] == [
+        ["job", "state", "epoch", "round", "loss", "time", "detail"],
+        ["first", "training", "4/30", "4", "0.12500", "8", "s"],
+        ["second", "failed", "0", "s", *LONG.split(), "and", "so", "on"],
+    ]
 
 
-def test_status_of_one_job_has_its_notes(
+def test_on_a_terminal_a_job_takes_one_line_and_the_rest_is_elsewhere(
+    runner: CliRunner, coordinator: FakeCoordinator, coordinator_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    coordinator.script = [training(4), JobStatus(job="second", state=JOB_STATE_FAILED, detail=LONG)]
+    result = runner.invoke(app, ["status", "--config", str(coordinator_file)])
+    *table, way_on = result.stdout.splitlines()
+    assert len(table) == 3
+    assert all(len(line) <= 80 for line in table)
+    assert table[-1].endswith("…")
+    assert f"status JOB --config {coordinator_file}" in way_on
+
+
+def test_status_of_one_job_has_all_of_its_error_and_its_notes(
     runner: CliRunner, coordinator: FakeCoordinator, coordinator_file: Path
 ) -> None:
-    coordinator.script = [training(4, "halved the step", "and again")]
+    coordinator.script = [ended(JOB_STATE_FAILED, LONG, "halved the step", "and again")]
     result = runner.invoke(app, ["status", "first", "--config", str(coordinator_file)])
     assert result.exit_code == 0
-    assert result.stdout.endswith("note: halved the step\nnote: and again\n")
+    assert result.stdout == (
+        f"first  failed  epoch 3/0  round 3  loss 0.25000  7 s\n{LONG}\nnote: halved the step\nnote: and again\n"
+    )
 
 
 def test_status_without_jobs(runner: CliRunner, coordinator: FakeCoordinator, coordinator_file: Path) -> None:
@@ -390,6 +446,49 @@ def test_an_open_port_is_no_address_of_a_coordinator(runner: CliRunner, unreacha
     result = runner.invoke(app, ["status", "--config", str(unreachable)])
     assert result.exit_code == 2
     assert result.stderr.startswith("error: listen: 127.0.0.1:0 leaves the port open")
+
+
+def test_what_keeps_a_server_from_starting_is_told_with_its_file(
+    runner: CliRunner, coordinator_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise ConfigError("listen: is in use")
+
+    monkeypatch.setattr("coordinator.server.serve", refuse)
+    result = runner.invoke(app, ["serve", "coordinator", "--config", str(coordinator_file)])
+    assert result.exit_code == 2
+    assert result.stderr == f"error: {coordinator_file}: listen: is in use\n"
+
+
+def test_debugging_a_server_leaves_the_libraries_silent(
+    runner: CliRunner, coordinator_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levels = {}
+
+    async def look(*_: object) -> None:
+        levels.update({name: logging.getLogger(name).getEffectiveLevel() for name in ("asyncio", "grpc._cython")})
+
+    monkeypatch.setattr("coordinator.server.serve", look)
+    runner.invoke(app, ["serve", "coordinator", "--config", str(coordinator_file), "--log-level", "debug"])
+    assert set(levels.values()) == {logging.WARNING}
+
+
+@pytest.mark.parametrize(
+    ("key_bits", "problem"), [("100", "at least 256, not 100"), ("1023", "a multiple of 2, not 1023")]
+)
+def test_a_demo_whose_key_cannot_be_has_written_nothing(
+    runner: CliRunner, tmp_path: Path, key_bits: str, problem: str
+) -> None:
+    result = runner.invoke(app, ["demo", "--out", str(tmp_path / "demo"), "--key-bits", key_bits])
+    assert result.exit_code == 2
+    assert result.stderr == f"error: demo: key_bits: expected {problem}\n"
+    assert not (tmp_path / "demo").exists()
+
+
+def test_the_version_is_that_of_the_package(runner: CliRunner) -> None:
+    result = runner.invoke(app, ["--version"])
+    assert result.exit_code == 0
+    assert result.stdout == f"trilateral {version('trilateral')}\n"
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_a_key_larger_than_the_usual_policy_leaves_the_policy_alone(tmp_path: Pa
 def test_a_folder_that_no_demo_made_is_left_alone(tmp_path: Path, name: str) -> None:
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).touch()
-    with pytest.raises(ConfigError, match="has something in it that no demo wrote"):
+    with pytest.raises(ConfigError, match="has something in it that no demo wrote; choose a new folder, or delete it"):
         write_files(tmp_path, ADDRESSES, 1024, "lbfgs")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / name]
 
@@ -137,3 +137,9 @@ def test_the_report_has_each_partys_part_and_the_same_figures_for_the_same_model
     assert float(federated[0]) > 0.99
     assert abs(float(federated[0]) - float(scikit_learn[0])) < 0.01
     assert "plain numpy: 0.0e+00" in text
+
+    # A terminal's lines are broken between words.
+    terminal = Console(file=io.StringIO(), width=72, force_terminal=True, color_system=None)
+    print_report(files, terminal)
+    assert isinstance(terminal.file, io.StringIO)
+    assert max(map(len, terminal.file.getvalue().split("\n"))) <= 72
