@@ -45,6 +45,7 @@ class CoordinatorMachine:
         self._ready: dict[Role, Ready] = {}
         self._rounds: Rounds | None = None
         self._attempt: Attempt | None = None
+        self._newest = RoundKey(0, 0)
         self._conclusion: Conclusion | None = None
         self._finished: set[Role] = set()
         self._ended = False
@@ -68,6 +69,7 @@ class CoordinatorMachine:
             case VectorPiece() if sender in PARTIES:
                 yield from self._take_piece(sender, message)
             case OutOfRange() if sender in PARTIES:
+                self._check_begun(sender, message.key)
                 if self._attempt is not None and self._attempt.key == message.key:
                     yield from self._observe(self._attempt, None)
             case RoundTimedOut() if sender is Role.COORDINATOR:
@@ -91,6 +93,9 @@ class CoordinatorMachine:
         host, guest = (self._ready[party] for party in PARTIES)
         if host.n_train != guest.n_train:
             raise ProtocolError(f"the host trains on {host.n_train} rows and the guest on {guest.n_train}")
+        least = max(1 if self._job.batch == "all" else self._job.batch, self._job.curvature_batch or 1)
+        if host.n_train < least:
+            raise ProtocolError(f"the parties train on {host.n_train} rows, where the job's batches need {least}")
         self._rounds = Rounds(self._job, host.n_train, {Role.HOST: host.n_columns, Role.GUEST: guest.n_columns})
         yield from self._follow(self._rounds.training.begin())
 
@@ -110,6 +115,7 @@ class CoordinatorMachine:
     def _begin(self, plan: RoundPlan, key: RoundKey) -> Iterator[Envelope]:
         """Ask both parties for an attempt; all that came for another is dropped."""
         self._attempt = self._begun_rounds.attempt(plan, key)
+        self._newest = key
         yield from self._begun_rounds.begin(self._attempt)
 
     def _begin_again(self, attempt: Attempt) -> Iterator[Envelope]:
@@ -123,12 +129,17 @@ class CoordinatorMachine:
         )
 
     def _take_piece(self, sender: Role, piece: VectorPiece) -> Iterator[Envelope]:
+        self._check_begun(sender, piece.key)
         attempt = self._attempt
         if attempt is None or piece.key != attempt.key:
             return  # of an attempt that is over
         attempt.opening.take(sender, piece, self._decrypt)
         if attempt.opening.complete:
             yield from self._observe(attempt, attempt.opening.observation())
+
+    def _check_begun(self, sender: Role, key: RoundKey) -> None:
+        if key > self._newest:
+            raise ProtocolError(f"the {sender} speaks of round {key.round}, attempt {key.attempt}, which is not begun")
 
     def _decrypt(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
         with self._phase("decrypt"):

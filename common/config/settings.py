@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-JobName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+JOB_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+JobName = Annotated[str, Field(pattern=JOB_NAME)]
 """Fit for the name of a file."""
 
 

@@ -16,6 +16,7 @@ from common.errors import DataError, OutOfRangeError, ProtocolError
 from common.paillier.cipher import Product, make_cipher
 from common.paillier.fixed_point import encode, encode_wide
 from common.paillier.keys import PublicKey, check_ciphertexts
+from common.protocol.bounds import MOST_ATTEMPTS, is_beyond, most_rounds
 from common.protocol.messages import (
     BeginRound,
     Envelope,
@@ -73,6 +74,7 @@ class PartyMachine(ABC):
         self._n_train: int = block.columns.shape[0]
         self._n_columns: int = block.columns.shape[1]
         self._batches = Batches.of(job, self._n_train)
+        self._most_rounds = most_rounds(job, self._batches.count)
         self._phase = phase
         self._public_key = public_key
         self._cipher = make_cipher(job.cipher, public_key)
@@ -135,6 +137,7 @@ class PartyMachine(ABC):
     def _begin_round(self, begin: BeginRound) -> Iterator[Envelope]:
         if begin.key <= self._key or self._finished:
             return
+        self._check_begin(begin)
         self._apply(begin.key.round, begin.step)
         self._key = begin.key
         self._incoming = {}
@@ -146,6 +149,34 @@ class PartyMachine(ABC):
                 yield from self._receive(piece)
         except OutOfRangeError:
             yield from self._declare_void()
+
+    def _check_begin(self, begin: BeginRound) -> None:
+        """Hold the coordinator to the job: each round shows it a sum more over this party's rows."""
+        asked = f"the coordinator began round {begin.key.round}, attempt {begin.key.attempt}"
+        if is_beyond(begin.key, self._most_rounds):
+            raise ProtocolError(
+                f"{asked}: this job has at most {self._most_rounds} rounds, and a round {MOST_ATTEMPTS} attempts"
+            )
+        batch, count, epochs = begin.batch, self._batches.count, self._job.epochs
+        if batch != WHOLE_SET and not (1 <= batch.epoch <= epochs and 0 <= batch.index < count):
+            raise ProtocolError(
+                f"{asked}, with batch {batch.index + 1} of epoch {batch.epoch}:"
+                f" this job has {epochs} epochs of {count} batches"
+            )
+        if begin.direction is None:
+            return
+        if self._job.algorithm.name != "sqn":
+            raise ProtocolError(f"{asked}, with curvature, which {self._job.algorithm.name} does not use")
+        if begin.direction.shape != self._coef.shape:
+            raise ProtocolError(
+                f"{asked}, with a direction of {begin.direction.size} numbers:"
+                f" the {self.role} has {self._n_columns} columns"
+            )
+        is_drawn = begin.curvature_draw > 0
+        if is_drawn != (self._job.curvature_batch is not None) or begin.curvature_draw > self._most_rounds:
+            raise ProtocolError(
+                f"{asked}, with draw {begin.curvature_draw} of a curvature batch: this job has none such"
+            )
 
     def _apply(self, round_number: int, step: FloatVector) -> None:
         """w_k = w_{k-1} - g~_{k-1}: once a round, whatever the number of attempts."""
@@ -165,6 +196,13 @@ class PartyMachine(ABC):
     # --- vectors in
 
     def _take_piece(self, piece: VectorPiece) -> Iterator[Envelope]:
+        # Checked of what is kept and of what is ignored too: nobody sends it in good faith.
+        if is_beyond(piece.key, self._most_rounds) or piece.total > self._n_train:
+            raise ProtocolError(
+                f"the {self.peer} sent {piece.total} ciphertexts of {piece.kind} for round {piece.key.round}, attempt"
+                f" {piece.key.attempt}: this job has {self._n_train} rows, at most {self._most_rounds} rounds, and"
+                f" {MOST_ATTEMPTS} attempts at each"
+            )
         if piece.key > self._key:
             self._keep_early(piece)
         elif piece.key == self._key:

@@ -4,7 +4,8 @@
 checked before anything is allocated by them, and numbers before they are used.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from secrets import token_bytes
 from typing import Any, Self
@@ -17,6 +18,7 @@ from pydantic_core import from_json
 from common.arrays import FloatVector
 from common.config.check import check_settings
 from common.config.job import JobConfig
+from common.config.settings import JOB_NAME
 from common.data.split import Batch
 from common.errors import ConfigError, ProtocolError
 from common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, party_pb2, rounds_pb2
@@ -46,10 +48,12 @@ CHUNK_BYTES = 1024 * 1024
 MOST_KEY_BITS = 8192
 MOST_WIDTH = 2 * MOST_KEY_BITS // 8
 MOST_TOTAL = 2**31
+"""Rows, or ciphertexts of a vector."""
 MOST_FLOATS = 2**16
 """Columns of one party, or hold-out scores in one message: 512 KiB."""
 MOST_PROOF_BYTES = 64
 MOST_REASON = 4000
+MOST_JOB_JSON = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,15 @@ def encode_piece(job: JobKey, piece: VectorPiece, width: int) -> Iterator[rounds
 
 
 def job_key(request: Any) -> JobKey:
-    """Whose message is in a request; every request of the protocol says it."""
+    """Whose message is in a request; every request of the protocol says it.
+
+    Raises:
+        ProtocolError: it cannot be the key of a job.
+    """
+    if re.fullmatch(JOB_NAME, request.job) is None:
+        _refuse("a message of a job whose name is none")
+    if len(request.run_id) != RUN_ID_BYTES:
+        _refuse(f"a run ID of {len(request.run_id)} bytes")
     return JobKey(request.job, request.run_id)
 
 
@@ -139,6 +151,8 @@ def decode_kind(number: int) -> Kind:
 
 def parse_job(job_json: str) -> JobConfig:
     """The settings of a job; ConfigError names the keys that cannot be used."""
+    if len(job_json) > MOST_JOB_JSON:
+        raise ConfigError(f"the job: has {len(job_json)} characters, where {MOST_JOB_JSON} are the most")
     try:
         settings = from_json(job_json)
     except ValueError:
@@ -170,10 +184,10 @@ def _unpack_key(key: rounds_pb2.RoundKey) -> RoundKey:
     return RoundKey(key.round, key.attempt)
 
 
-def _floats(values: Iterable[float], what: str) -> FloatVector:
-    vector = np.fromiter(values, np.float64)
-    if len(vector) > MOST_FLOATS:
-        _refuse(f"{len(vector)} numbers as {what}: the most is {MOST_FLOATS}")
+def _floats(values: Collection[float], what: str) -> FloatVector:
+    if len(values) > MOST_FLOATS:
+        _refuse(f"{len(values)} numbers as {what}: the most is {MOST_FLOATS}")
+    vector = np.fromiter(values, np.float64, len(values))
     if not np.isfinite(vector).all():
         _refuse(f"a {what} that is not finite")
     return vector
@@ -181,6 +195,15 @@ def _floats(values: Iterable[float], what: str) -> FloatVector:
 
 def _float(value: float, what: str) -> float:
     return float(_floats([value], what)[0])
+
+
+def _text(text: str) -> str:
+    """A peer's words, which go to logs and terminals: no more than a page, and nothing that steers a terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text[:MOST_REASON])
+
+
+def _count(number: int, most: int, what: str) -> int:
+    return number if 1 <= number <= most else _refuse(f"a count of {number} {what}: 1 to {most} are possible")
 
 
 def _short(data: bytes, what: str) -> bytes:
@@ -196,8 +219,6 @@ def _unpack_open(request: party_pb2.OpenJobRequest) -> OpenJob:
     job = parse_job(request.job_json)
     if request.job != job.name:
         _refuse(f"a job under another name than its own, {job.name}")
-    if len(request.run_id) != RUN_ID_BYTES:
-        _refuse(f"a run ID of {len(request.run_id)} bytes")
     if len(request.modulus) > MOST_KEY_BITS // 8:
         _refuse(f"a public key of more than {MOST_KEY_BITS} bits")
     party = _PARTIES.get(request.party) or _refuse(f"an offer to no known party ({request.party})")
@@ -244,12 +265,12 @@ def _pack_finish(message: FinishJob) -> dict[str, Any]:
 def _unpack_finish(request: party_pb2.FinishJobRequest) -> FinishJob:
     step, loss = _floats(request.step, "step"), _float(request.loss, "loss")
     round_loss = _float(request.round_loss, "round_loss") if request.HasField("round_loss") else None
-    return FinishJob(request.round, step, loss, request.epochs, request.reason[:MOST_REASON], round_loss)
+    return FinishJob(request.round, step, loss, request.epochs, _text(request.reason), round_loss)
 
 
 def _unpack_piece(request: rounds_pb2.SendVectorRequest) -> VectorPiece:
     key, kind, width, data = _unpack_key(request.key), decode_kind(request.kind), request.width, request.ciphertexts
-    if not 1 <= width <= MOST_WIDTH or not data or len(data) % width:
+    if not 1 <= width <= MOST_WIDTH or not 0 < len(data) <= CHUNK_BYTES or len(data) % width:
         _refuse(f"{len(data)} bytes as ciphertexts of {width} bytes each")
     count = len(data) // width
     if request.total > MOST_TOTAL or request.offset + count > request.total:
@@ -260,7 +281,7 @@ def _unpack_piece(request: rounds_pb2.SendVectorRequest) -> VectorPiece:
 
 def _unpack_holdout(request: guest_pb2.SendHoldoutScoresRequest) -> HoldoutScores:
     scores = _floats(request.scores, "hold-out score")
-    if request.total > MOST_TOTAL or request.offset + len(scores) > request.total:
+    if request.total > MOST_TOTAL or not 0 < len(scores) <= request.total - request.offset:
         _refuse(f"hold-out scores {request.offset} to {request.offset + len(scores)} of {request.total}")
     return HoldoutScores(request.offset, request.total, scores)
 
@@ -274,7 +295,7 @@ def _pack_failed(message: Failed) -> dict[str, Any]:
 
 
 def _unpack_failed(request: party_pb2.FailJobRequest | coordinator_pb2.ReportFailureRequest) -> Failed:
-    return Failed(request.reason[:MOST_REASON])
+    return Failed(_text(request.reason))
 
 
 def _pack_piece(piece: VectorPiece) -> dict[str, Any]:
@@ -319,7 +340,7 @@ ROUTES = (
         "ChallengeIds",
         IdChallenge,
         lambda message: {"nonce": message.nonce, "n_rows": message.n_rows},
-        lambda request: IdChallenge(_short(request.nonce, "nonce"), request.n_rows),
+        lambda request: IdChallenge(_short(request.nonce, "nonce"), _count(request.n_rows, MOST_TOTAL, "rows")),
     ),
     _route(
         "HostService",
@@ -343,7 +364,9 @@ ROUTES = (
         "ReportReady",
         Ready,
         lambda message: {"n_train": message.n_train, "n_columns": message.n_columns},
-        lambda request: Ready(request.n_train, request.n_columns),
+        lambda request: Ready(
+            _count(request.n_train, MOST_TOTAL, "rows"), _count(request.n_columns, MOST_FLOATS, "columns")
+        ),
     ),
     _route("CoordinatorService", "SendVector", VectorPiece, _pack_piece, _unpack_piece),
     _route(

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gmpy2 import mpz
 
 from common.config.job import JobConfig, Sgd, Sqn
 from common.data.split import Batch
@@ -21,6 +22,7 @@ from common.protocol.messages import (
     IdProof,
     Kind,
     Message,
+    OutOfRange,
     Ready,
     RoundKey,
     VectorPiece,
@@ -177,7 +179,7 @@ def test_a_vector_of_another_size_or_with_a_gap_ends_the_job(
 
 def early_piece(round_number: int, count: int, key: PrivateKey, offset: int = 0) -> VectorPiece:
     ciphertexts = [key.public_key.n + 1] * count
-    return VectorPiece(RoundKey(round_number, 1), Kind.SCORES, offset, 10**6, ciphertexts)
+    return VectorPiece(RoundKey(round_number, 1), Kind.SCORES, offset, 96, ciphertexts)
 
 
 def test_what_is_kept_for_a_round_to_come_is_bounded(private_key: PrivateKey) -> None:
@@ -190,6 +192,85 @@ def test_what_is_kept_for_a_round_to_come_is_bounded(private_key: PrivateKey) ->
         assert list(guest.handle(Role.HOST, piece)) == []  # sent again
     with pytest.raises(ProtocolError, match="more ciphertexts for round 6 than it has"):
         list(guest.handle(Role.HOST, early_piece(6, 1, private_key, offset=most)))
+
+
+def begin(**changes: Any) -> BeginRound:
+    """A first round that the host takes: it has three columns."""
+    return replace(BeginRound(RoundKey(1, 1), np.zeros(3), Batch(1), gradient=True), **changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"key": RoundKey(9, 1)}, "this job has at most 8 rounds, and a round 5 attempts"),
+        ({"key": RoundKey(2**32 - 1, 1)}, "at most 8 rounds"),
+        ({"key": RoundKey(1, 6)}, "a round 5 attempts"),
+        ({"batch": Batch(3)}, "batch 1 of epoch 3: this job has 2 epochs of 3 batches"),
+        ({"batch": Batch(1, 3)}, "batch 4 of epoch 1"),
+        ({"batch": Batch(0, 1)}, "batch 2 of epoch 0"),
+        ({"direction": np.zeros(2)}, "a direction of 2 numbers: the host has 3 columns"),
+        ({"direction": np.zeros(3), "curvature_draw": 1}, "draw 1 of a curvature batch"),
+    ],
+)
+def test_a_round_that_the_job_has_not_is_refused(change: dict[str, Any], said: str, private_key: PrivateKey) -> None:
+    host = HostMachine(JOB, make_tables(JOB).host, private_key.public_key)
+    with pytest.raises(ProtocolError, match=said):
+        list(host.handle(Role.COORDINATOR, begin(**change)))
+
+
+def test_the_last_attempt_of_a_round_is_taken_and_none_after_it(private_key: PrivateKey) -> None:
+    host = HostMachine(JOB, make_tables(JOB).host, private_key.public_key)
+    for attempt in range(1, 6):
+        assert next(iter(host.handle(Role.COORDINATOR, begin(key=RoundKey(1, attempt)))))
+    with pytest.raises(ProtocolError, match="attempt 6"):
+        list(host.handle(Role.COORDINATOR, begin(key=RoundKey(1, 6))))
+
+
+def test_curvature_is_refused_in_a_job_that_needs_none(private_key: PrivateKey) -> None:
+    job = JOB.model_copy(update={"algorithm": Sgd()})
+    host = HostMachine(job, make_tables(job).host, private_key.public_key)
+    with pytest.raises(ProtocolError, match="with curvature, which sgd does not use"):
+        list(host.handle(Role.COORDINATOR, begin(direction=np.zeros(3))))
+
+
+def test_a_draw_is_due_where_the_job_has_a_curvature_batch(private_key: PrivateKey) -> None:
+    job = JOB.model_copy(update={"algorithm": Sqn(interval=2, curvature_batch=40)})
+    for draw in (0, 9):
+        host = HostMachine(job, make_tables(job).host, private_key.public_key)
+        with pytest.raises(ProtocolError, match=f"draw {draw} of a curvature batch"):
+            list(host.handle(Role.COORDINATOR, begin(direction=np.zeros(3), curvature_draw=draw)))
+
+
+@pytest.mark.parametrize(
+    "change", [{"key": RoundKey(9, 1)}, {"key": RoundKey(2**32 - 1, 1)}, {"key": RoundKey(1, 6)}, {"total": 97}]
+)
+def test_a_vector_that_no_round_of_the_job_has_is_refused(change: dict[str, Any], private_key: PrivateKey) -> None:
+    guest = GuestMachine(JOB, make_tables(JOB).guest, private_key.public_key)
+    piece = early_piece(1, 1, private_key)
+    assert list(guest.handle(Role.HOST, piece)) == []
+    with pytest.raises(ProtocolError, match="this job has 96 rows, at most 8 rounds, and 5 attempts at each"):
+        list(guest.handle(Role.HOST, replace(piece, **change)))
+
+
+@pytest.mark.parametrize("key", [RoundKey(1, 2), RoundKey(2, 1), RoundKey(2**32 - 1, 1)])
+def test_the_coordinator_refuses_word_of_a_round_that_it_has_not_begun(key: RoundKey, private_key: PrivateKey) -> None:
+    for message in (OutOfRange(key), VectorPiece(key, Kind.GRADIENT, 0, 3, [mpz(1)])):
+        machine = make_machines(JOB, make_tables(JOB), private_key)[Role.COORDINATOR]
+        list(machine.handle(Role.HOST, Ready(96, 3)))
+        with pytest.raises(ProtocolError, match=f"the host speaks of round {key.round}.*not begun"):
+            list(machine.handle(Role.HOST, message))
+        machine = make_machines(JOB, make_tables(JOB), private_key)[Role.COORDINATOR]
+        for party in (Role.HOST, Role.GUEST):
+            list(machine.handle(party, Ready(96, 3)))
+        with pytest.raises(ProtocolError, match="not begun"):
+            list(machine.handle(Role.HOST, message))
+
+
+def test_fewer_rows_than_a_batch_are_refused_at_the_coordinator(private_key: PrivateKey) -> None:
+    machine = make_machines(JOB, make_tables(JOB), private_key)[Role.COORDINATOR]
+    list(machine.handle(Role.HOST, Ready(29, 3)))
+    with pytest.raises(ProtocolError, match="29 rows, where the job's batches need 30"):
+        list(machine.handle(Role.GUEST, Ready(29, 3)))
 
 
 def test_slots_that_have_no_room_in_some_round_are_refused_before_the_first(private_key: PrivateKey) -> None:

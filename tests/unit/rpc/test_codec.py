@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from gmpy2 import mpz
 from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as Request
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -14,7 +15,7 @@ from hypothesis.extra.numpy import arrays
 from common.config.job import JobConfig
 from common.data.split import Batch
 from common.errors import ConfigError, ProtocolError, TrilateralError
-from common.pb.v1 import party_pb2, rounds_pb2
+from common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, party_pb2, rounds_pb2
 from common.protocol.messages import (
     BeginRound,
     Failed,
@@ -46,12 +47,13 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 vectors = arrays(np.float64, st.integers(0, 20), elements=finite)
 nonempty = arrays(np.float64, st.integers(1, 20), elements=finite)
 short = st.binary(max_size=64)
-text = st.text(max_size=200)
+text = st.text(st.characters(categories=("L", "N", "P", "S")) | st.sampled_from(" \n"), max_size=200)
+counts = st.integers(1, 2**16)
 
 
 @st.composite
 def holdout_scores(draw: st.DrawFn) -> HoldoutScores:
-    scores = draw(vectors)
+    scores = draw(nonempty)
     offset = draw(st.integers(0, 2**20))
     return HoldoutScores(offset, offset + len(scores) + draw(st.integers(0, 100)), scores)
 
@@ -66,10 +68,10 @@ def pieces(draw: st.DrawFn, width: int = 64) -> VectorPiece:
 
 MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
     OpenJob: st.builds(OpenJob, st.just(JOB), st.integers(1, 2**8192 - 1).map(mpz), st.sampled_from(PARTIES)),
-    IdChallenge: st.builds(IdChallenge, short, uint32),
+    IdChallenge: st.builds(IdChallenge, short, counts),
     IdProof: st.builds(IdProof, short, short),
     IdConfirmation: st.builds(IdConfirmation, short),
-    Ready: st.builds(Ready, uint32, uint32),
+    Ready: st.builds(Ready, counts, counts),
     BeginRound: st.builds(
         BeginRound,
         keys,
@@ -165,6 +167,7 @@ def chunk(**fields: Any) -> rounds_pb2.SendVectorRequest:
         {"width": 3},
         {"width": 2049, "ciphertexts": bytes(2049)},
         {"ciphertexts": b""},
+        {"ciphertexts": bytes(2**20 + 4), "total": 2**19},
         {"ciphertexts": bytes(12)},
         {"offset": 1},
         {"offset": 2**32 - 1},
@@ -205,8 +208,6 @@ def test_more_numbers_than_a_model_may_have_are_refused() -> None:
     ("fields", "problem"),
     [
         ({"job": "other"}, "name"),
-        ({"run_id": b""}, "run ID of 0 bytes"),
-        ({"run_id": bytes(17)}, "run ID of 17 bytes"),
         ({"modulus": bytes(1025)}, "8192"),
         ({"party": party_pb2.PARTY_UNSPECIFIED}, "no known party"),
         ({"party": 3}, "no known party"),
@@ -223,6 +224,47 @@ def test_an_offer_must_be_of_the_job_it_names_and_of_a_bearable_key(fields: dict
     assert decode(party_pb2.OpenJobRequest(**good))
     with pytest.raises(ProtocolError, match=problem):
         decode(party_pb2.OpenJobRequest(**good | fields))
+
+
+@pytest.mark.parametrize(
+    ("job", "run_id", "problem"),
+    [
+        ("", bytes(16), "whose name is none"),
+        ("../credit", bytes(16), "whose name is none"),
+        ("credit\n", bytes(16), "whose name is none"),
+        ("c" * 65, bytes(16), "whose name is none"),
+        ("credit", b"", "run ID of 0 bytes"),
+        ("credit", bytes(17), "run ID of 17 bytes"),
+    ],
+)
+def test_what_cannot_be_a_jobs_key_is_refused(job: str, run_id: bytes, problem: str) -> None:
+    with pytest.raises(ProtocolError, match=problem):
+        job_key(coordinator_pb2.ReportFinishedRequest(job=job, run_id=run_id))
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        coordinator_pb2.ReportReadyRequest(n_train=0, n_columns=3),
+        coordinator_pb2.ReportReadyRequest(n_train=2**31 + 1, n_columns=3),
+        coordinator_pb2.ReportReadyRequest(n_train=100, n_columns=0),
+        coordinator_pb2.ReportReadyRequest(n_train=100, n_columns=2**16 + 1),
+        host_pb2.ChallengeIdsRequest(nonce=bytes(32), n_rows=0),
+        guest_pb2.SendHoldoutScoresRequest(offset=0, total=3),
+        guest_pb2.SendHoldoutScoresRequest(offset=2, total=3, scores=[0.0, 0.0]),
+    ],
+    ids=lambda request: " ".join(str(request).split()),
+)
+def test_counts_that_cannot_be_are_refused_before_anything_is_sized_by_them(request_: Request) -> None:
+    with pytest.raises(ProtocolError):
+        decode(request_)
+
+
+def test_a_peers_words_cannot_steer_a_terminal_or_fill_a_log() -> None:
+    failed = decode(party_pb2.FailJobRequest(reason="no \x1b[2J disk\r\n" + "x" * 10_000))
+    assert isinstance(failed, Failed)
+    assert failed.reason.startswith("no ?[2J disk?\nxxx")
+    assert len(failed.reason) == 4000
 
 
 def test_settings_that_cannot_be_used_are_named() -> None:
