@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -66,7 +66,7 @@ def process_settings(
 
 
 class LocalProcesses:
-    """Starts the three servers on entry and ends them on exit, whatever happens in between.
+    """Starts the three servers on entry and ends them on exit, whatever happens in between, SIGKILL included.
 
     Args:
         configs: each process's configuration file.
@@ -77,6 +77,7 @@ class LocalProcesses:
         self._configs = configs
         self._logs = logs
         self._processes: dict[Role, subprocess.Popen[bytes]] = {}
+        self._guard: subprocess.Popen[bytes] | None = None
 
     @property
     def pids(self) -> dict[Role, int]:
@@ -87,6 +88,7 @@ class LocalProcesses:
         try:
             for role in Role:
                 self._processes[role] = self._start(role)
+            self._guard = _end_with_this_program(self.pids.values())
             asyncio.run(self._wait_until_serving())
         except BaseException:
             self._stop()
@@ -160,6 +162,10 @@ class LocalProcesses:
         raise PeerError(f"the {role} does not serve at {address} after {START_SECONDS:.0f} s")
 
     def _stop(self) -> None:
+        if self._guard is not None:
+            # First, while the IDs that it knows are still those of the servers.
+            self._guard.kill()
+            self._guard.communicate()
         for process in self._processes.values():
             process.terminate()
         for process in self._processes.values():
@@ -168,3 +174,15 @@ class LocalProcesses:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _end_with_this_program(pids: Iterable[int]) -> subprocess.Popen[bytes]:
+    """Start a shell that ends the processes once this program is gone, however it went.
+
+    The shell waits for the end of its input, a pipe whose other end this program alone holds: the
+    operating system closes it, even after a SIGKILL, in which nothing here can run.
+    """
+    command = ["/bin/sh", "-c", 'read -r _; kill "$@"', "sh", *map(str, pids)]
+    return subprocess.Popen(  # noqa: S603 (our own command, and numbers)
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )

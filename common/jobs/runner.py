@@ -189,6 +189,7 @@ class MachineRunner:
         await self._play(machine.start())
         while not self._done:
             sender, message = await self._take(machine)
+            log.debug("job %s: %s from the %s", self.key.name, _described(message), sender)
             match message:
                 case BeginRound():
                     self._current = max(self._current, message.key)
@@ -277,3 +278,10 @@ class MachineRunner:
 
     async def _close_links(self, grace: float) -> None:
         await asyncio.gather(*(link.close(grace) for link in self._links.values()))
+
+
+def _described(message: Message) -> str:
+    """What a message is, without what is in it."""
+    key = getattr(message, "key", None)
+    at = f" of round {key.round}, attempt {key.attempt}" if isinstance(key, RoundKey) else ""
+    return f"{type(message).__name__}{at}"

@@ -42,7 +42,8 @@ def bind(server: grpc.aio.Server, address: str, certificates: Certificates | Non
             port = server.add_secure_port(address, certificates.server_credentials())
     except RuntimeError:
         raise ConfigError(
-            f"listen: {address} cannot be used: it is already in use, or is no address of this machine"
+            f"listen: {address} cannot be used: it is already in use, or is no address of this machine;"
+            " choose another port in `listen`, or stop what listens there"
         ) from None
     return f"{address.rpartition(':')[0]}:{port}"
 

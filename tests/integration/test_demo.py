@@ -96,6 +96,24 @@ def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path, number: sign
     assert not anyone_listens(folder)
 
 
+def test_a_killed_demo_leaves_nothing_running(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    demo = subprocess.Popen(demo_command(folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert demo.stderr is not None
+    for line in demo.stderr:
+        if line.startswith("training"):
+            break
+    assert anyone_listens(folder)
+
+    demo.kill()
+    demo.communicate()
+
+    deadline = time.monotonic() + 60
+    while anyone_listens(folder) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not anyone_listens(folder)
+
+
 def test_a_demo_whose_training_fails_shows_the_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "demo"
 

@@ -161,6 +161,21 @@ async def test_a_job_runs_to_its_end_and_all_its_messages_are_taken(party: Setup
     assert machine.threads == {"host-credit_0"}
 
 
+async def test_debugging_tells_of_each_message_without_what_is_in_it(
+    party: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = await party.start(FakeMachine(finish))
+    with caplog.at_level(logging.DEBUG, "common.jobs.runner"):
+        await party.runner.deliver(Role.COORDINATOR, begin(1))
+        await party.runner.deliver(Role.COORDINATOR, LAST)
+        await asyncio.wait_for(running, 10)
+    told = [record.getMessage() for record in caplog.records if record.name == "common.jobs.runner"]
+    assert told == [
+        f"job {JOB.name}: BeginRound of round 1, attempt 1 from the coordinator",
+        f"job {JOB.name}: FinishJob from the coordinator",
+    ]
+
+
 @asynccontextmanager
 async def health_service() -> AsyncIterator[health_pb2_grpc.HealthStub]:
     server = new_server(plaintext_guard(Role.HOST))
