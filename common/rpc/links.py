@@ -10,7 +10,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import grpc
 
@@ -22,11 +23,13 @@ from common.roles import Role
 from common.rpc.access import call_metadata
 from common.rpc.channel import Peer
 from common.rpc.codec import JobKey, encode, encode_piece, route_for
-from common.rpc.errors import TRY_AGAIN, UNANSWERED, UnknownJobError, from_rpc_error, raised_by_peer
+from common.rpc.errors import TRY_AGAIN, UNANSWERED, UnknownJobError, from_rpc_error, raised_by_peer, way_out
 
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+NOTICE_SECONDS = 1.0
+"""How often to tell of a peer that does not answer."""
 UNKNOWN_JOB_PATIENCE = 5.0
 """Seconds for a party to hear of a job that the other has heard of already."""
 
@@ -47,7 +50,7 @@ class Link:
         limits: how long to wait.
         count_sent: is told of the vectors.
         on_failure: takes what ends the link, and so the job; nothing is sent after it.
-        on_wait: is told of a peer that does not answer.
+        on_wait: is told of a peer that does not answer a call, but not during the last words after `clear`.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class Link:
         """
         route = route_for(self._sender, self._peer.role, message)
         request, seconds = encode(self._job, message, route), self._limits.peer_timeout
+        deadline = time.monotonic() + seconds
 
         async def attempt() -> None:
             method = self._peer.channel.unary_unary(
@@ -95,9 +99,11 @@ class Link:
                 request_serializer=route.request.SerializeToString,
                 response_deserializer=route.response.FromString,
             )
-            await method(request, timeout=seconds, metadata=call_metadata(self._sender))
+            seconds_left = max(deadline - time.monotonic(), FIRST_PAUSE)
+            await method(request, timeout=seconds_left, metadata=call_metadata(self._sender))
 
-        await self._until_answered(message, attempt, seconds)
+        async with self._tell_silence():
+            await self._until_answered(message, attempt, seconds)
 
     def overtake(self, key: RoundKey) -> None:
         """Nothing of a round before `key` matters any more: drop what is queued of it."""
@@ -108,6 +114,7 @@ class Link:
 
     def clear(self) -> None:
         """Drop what is queued and under way, to make room for a last word."""
+        self._on_wait = None
         self._task.cancel()
         self._queue, self._held = asyncio.Queue(), []
         self._task = asyncio.create_task(self._run())
@@ -159,7 +166,7 @@ class Link:
                     requests.extend(self._encode(piece))
                 await call.done_writing()
                 await call
-            except asyncio.InvalidStateError:  # The call is over before all was written.
+            except (asyncio.InvalidStateError, grpc.aio.InternalError):  # The call is over before all was written.
                 await call
                 raise PeerError(f"{self._peer} took only a part of a vector") from None
             finally:
@@ -188,30 +195,55 @@ class Link:
     # --- until it is answered
 
     async def _until_answered(self, message: Message, attempt: Callable[[], Awaitable[None]], seconds: float) -> None:
-        first_failure = None
+        # A call is without an answer since it began; a vector, whose pieces may take long, since it first failed.
+        unanswered_since = None if isinstance(message, VectorPiece) else time.monotonic()
         pause = FIRST_PAUSE
         while not self._is_overtaken(message):
             try:
                 await attempt()
             except grpc.aio.AioRpcError as error:
                 now = time.monotonic()
-                first_failure = now if first_failure is None else first_failure
-                waited = now - first_failure
+                unanswered_since = now if unanswered_since is None else unanswered_since
                 problem, patience = self._judge(error, seconds)
-                if waited >= patience and not self._is_overtaken(message):
+                if now - unanswered_since >= patience and not self._is_overtaken(message):
                     raise problem from error
                 log.info("job %s: waiting for %s (%s)", self._job.name, self._peer, error.code().name)
-                if self._on_wait is not None:
-                    self._on_wait(self._peer, waited)
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 (jitter is no secret)
                 pause = min(2 * pause, LONGEST_PAUSE)
             else:
-                if first_failure is not None and self._on_wait is not None:
-                    self._on_wait(self._peer, None)
                 return
+
+    @asynccontextmanager
+    async def _tell_silence(self) -> AsyncIterator[None]:
+        """Tell meanwhile for how long the peer has not answered, and at the end that it is over."""
+        on_wait, begun, told = self._on_wait, time.monotonic(), False
+        if on_wait is None:
+            yield
+            return
+
+        async def tell() -> None:
+            nonlocal told
+            while True:
+                await asyncio.sleep(NOTICE_SECONDS)
+                told = True
+                on_wait(self._peer, time.monotonic() - begun)
+
+        telling = asyncio.create_task(tell())
+        try:
+            yield
+        finally:
+            telling.cancel()
+            if told:
+                on_wait(self._peer, None)
 
     def _judge(self, error: grpc.aio.AioRpcError, seconds: float) -> tuple[TrilateralError, float]:
         """What a failed call means if it goes on failing, and how long to go on trying."""
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED and not raised_by_peer(error):
+            role = self._peer.role
+            return PeerError(
+                f"what listens at {self._peer.address} is not the {role}, or is another version of it: correct "
+                f"`peers.{role}` in the {self._sender}'s configuration"
+            ), 0.0
         problem = from_rpc_error(error, str(self._peer))
         if isinstance(problem, UnknownJobError):
             lost = PeerError(f"{self._peer} has lost the job (was it restarted?)")
@@ -221,9 +253,7 @@ class Link:
             return problem, 0.0
         patience = self._limits.peer_timeout if error.code() in TRY_AGAIN else 0.0
         silence = patience or seconds
-        return PeerError(
-            f"{self._peer} has not answered for {silence:g} s: check that it runs and can be reached"
-        ), patience
+        return PeerError(f"{self._peer} has not answered for {silence:g} s: {way_out(error)}"), patience
 
 
 def _is_last(piece: VectorPiece) -> bool:

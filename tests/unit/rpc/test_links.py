@@ -1,6 +1,7 @@
 """A link delivers in order, tries again while there is hope, and says whom it waits for."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -19,7 +20,8 @@ from common.rpc.channel import Peer
 from common.rpc.codec import JobKey
 from common.rpc.errors import InternalError, UnknownJobError
 from common.rpc.links import Link
-from tests.support.rpc import Recorder, connected, served
+from common.rpc.server import bind, new_server
+from tests.support.rpc import Recorder, connected, plaintext_guard, served
 
 JOB = JobKey.draw("credit")
 KEY = RoundKey(1, 1)
@@ -138,9 +140,59 @@ async def test_a_peer_that_comes_up_late_gets_everything(
         async with served(Role.COORDINATOR, recorder, address):
             await link.close(10)
     assert ciphertexts(recorder) == [1, 2, 3, 4, 5, 6]
-    assert waits[0] == 0.0
     assert waits[-1] is None
     assert not failures
+
+
+async def test_a_peer_that_is_silent_is_named_during_the_call(
+    recorder: Recorder, make_link: MakeLink, waits: Waits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "NOTICE_SECONDS", 0.01)
+    held = asyncio.Event()
+
+    async def hold(message: Message, context: Any) -> None:
+        await held.wait()
+
+    recorder.react = hold
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        link.send(Finished())
+        async with asyncio.timeout(10):
+            while len(waits) < 3:
+                await asyncio.sleep(0.001)
+        held.set()
+        await link.close(5)
+    assert waits[-1] is None
+    seconds = [each for each in waits if each is not None]
+    assert 0 < seconds[0] < seconds[1] < seconds[2]
+
+
+async def test_nobody_is_told_of_a_wait_for_the_last_word(
+    recorder: Recorder, make_link: MakeLink, waits: Waits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "NOTICE_SECONDS", 0.01)
+    async with connected(Role.COORDINATOR, free_address()) as peer:
+        link = make_link(peer)
+        link.clear()
+        link.send(Failed("stopped"))
+        await link.close(0.2)
+    assert waits == []
+
+
+async def test_an_address_where_another_role_listens_is_named_by_its_setting(
+    make_link: MakeLink, failures: Failures
+) -> None:
+    server = new_server(plaintext_guard(Role.COORDINATOR))
+    address = bind(server, "127.0.0.1:0", None)
+    await server.start()
+    async with connected(Role.HOST, address) as peer:
+        make_link(peer, Role.GUEST).send(IdChallenge(b"nonce", 3))
+        error = await failures.first()
+    await server.stop(None)
+    assert str(error) == (
+        f"what listens at {address} is not the host, or is another version of it: correct `peers.host` in the guest's "
+        "configuration"
+    )
 
 
 async def test_a_vector_cut_off_is_sent_again_from_its_first_piece(recorder: Recorder, make_link: MakeLink) -> None:
@@ -286,14 +338,17 @@ async def test_what_a_newer_attempt_overtakes_is_dropped(recorder: Recorder, mak
 
 
 async def test_a_vector_for_a_peer_that_is_away_is_dropped_when_overtaken(
-    recorder: Recorder, make_link: MakeLink, failures: Failures, waits: Waits
+    recorder: Recorder, make_link: MakeLink, failures: Failures, caplog: pytest.LogCaptureFixture
 ) -> None:
     address = free_address()
     async with connected(Role.COORDINATOR, address) as peer:
         link = make_link(peer)
-        link.send(piece(0, 6))
-        link.send(Finished())
-        await waits.begun.wait()
+        with caplog.at_level(logging.INFO):
+            link.send(piece(0, 6))
+            link.send(Finished())
+            async with asyncio.timeout(10):
+                while "waiting for the coordinator" not in caplog.text:
+                    await asyncio.sleep(0.001)
         link.overtake(RoundKey(2, 1))
         async with served(Role.COORDINATOR, recorder, address):
             await link.close(10)
