@@ -43,6 +43,12 @@ class CoordinatorServicer(coordinator_pb2_grpc.CoordinatorServiceServicer):
         await self._jobs.deliver(request, context)
         return coordinator_pb2.ReportFinishedResponse()
 
+    async def ReportWaiting(
+        self, request: coordinator_pb2.ReportWaitingRequest, context: Context
+    ) -> coordinator_pb2.ReportWaitingResponse:
+        await self._jobs.deliver(request, context)
+        return coordinator_pb2.ReportWaitingResponse()
+
     async def ReportFailure(
         self, request: coordinator_pb2.ReportFailureRequest, context: Context
     ) -> coordinator_pb2.ReportFailureResponse:

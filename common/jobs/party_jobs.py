@@ -10,7 +10,7 @@ from common.config.job import JobConfig
 from common.config.process import ProcessConfig
 from common.data.block import PartyData, load_party_data
 from common.data.model_file import PartyModel, save_model
-from common.errors import BadKeyError, ConfigError, DataError, PolicyError, ProtocolError
+from common.errors import BadKeyError, ConfigError, DataError, PeerError, PolicyError, ProtocolError
 from common.jobs.folder import JobFolder
 from common.jobs.history import History
 from common.jobs.policy import check_job, check_sizes
@@ -72,6 +72,7 @@ class PartyJobs(ProcessJobs):
         job = offer.job
         dataset = self._check_policy(job)
         public_key = await asyncio.to_thread(without_lock, self._check_key, offer)
+        await self._replace(job.name)
         folder = self._folder(job)
         history = History(folder)
         data: PartyData | None = None
@@ -94,8 +95,15 @@ class PartyJobs(ProcessJobs):
         log.info("job %s: opened on dataset %s, %d-bit key", job.name, job.dataset, public_key.bits)
         self._launch(runner, begin)
 
+    async def _replace(self, name: str) -> None:
+        """End the run of that name which goes on here: the coordinator has one at a time, so it has lost that one."""
+        runner = self._running.get(name)
+        if runner is not None:
+            runner.fail(PeerError("the coordinator has lost the job and started it anew"), told_by=Role.COORDINATOR)
+            await asyncio.wait({self._tasks[runner.key]})
+
     def _check_policy(self, job: JobConfig) -> DatasetConfig:
-        if job.name in self._running or self._folder(job).model.exists():
+        if self._folder(job).model.exists():
             raise NameTakenError(f"the {self.role} already has a job named {job.name}: choose another name")
         dataset = self.config.datasets.get(job.dataset)
         if dataset is None:
@@ -103,7 +111,8 @@ class PartyJobs(ProcessJobs):
                 f"the {self.role} has no dataset named {job.dataset}: name one of its configuration in the job,"
                 " or add it there"
             )
-        self._check_room()
+        if job.name not in self._running:
+            self._check_room()
         check_job(job, self.config.policy, dataset, self.role)
         return dataset
 

@@ -26,6 +26,10 @@ class PartyServicer(party_pb2_grpc.PartyServiceServicer):
         await self._jobs.deliver(request, context)
         return party_pb2.FinishJobResponse()
 
+    async def CheckJob(self, request: party_pb2.CheckJobRequest, context: Context) -> party_pb2.CheckJobResponse:
+        await self._jobs.deliver(request, context)
+        return party_pb2.CheckJobResponse()
+
     async def FailJob(self, request: party_pb2.FailJobRequest, context: Context) -> party_pb2.FailJobResponse:
         await self._jobs.deliver(request, context)
         return party_pb2.FailJobResponse()

@@ -1,7 +1,6 @@
 """How long one process waits for the next message of a job, and what follows when none comes."""
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 
 from common.config.process import Limits
 from common.errors import PeerError
@@ -10,6 +9,8 @@ from common.roles import Role
 
 Question = OpenJob | BeginRound | FinishJob
 """What the coordinator says to a party in order to get an answer."""
+CHECKS = 10
+"""How often in a peer timeout, though at most once a second, a process that waits asks whether the others are there."""
 
 
 class Patience:
@@ -28,20 +29,14 @@ class Patience:
         self._role = role
         self._limits = limits
         self._clock = clock
-        self._questions: dict[Role, Question] = {}
         self._newest: Question | None = None
         self._restart()
 
-    @property
-    def questions(self) -> Mapping[Role, Question]:
-        """What each party was asked last. Asked again it changes nothing, but shows whether the party is there."""
-        return MappingProxyType(self._questions)
-
-    def ask(self, party: Role, question: Question) -> None:
+    def ask(self, question: Question) -> None:
         """As the coordinator, wait for the answer to a question."""
         if self._newest is None or _subject(question) != _subject(self._newest):
             self._restart()
-        self._questions[party] = self._newest = question
+        self._newest = question
 
     def wait(self) -> None:
         """Begin to wait for a message."""
@@ -49,8 +44,8 @@ class Patience:
             self._restart()
 
     def alarm(self) -> float:
-        """The clock's time at which the questions are to be put again, or `is_over` says that it is enough."""
-        return min(self._clock() + self._limits.peer_timeout, self._deadline)
+        """The clock's time at which to see whether the others are there, or `is_over` says that it is enough."""
+        return min(self._clock() + max(1.0, self._limits.peer_timeout / CHECKS), self._deadline)
 
     def is_over(self, alarm: float) -> bool:
         """Whether there is no use in waiting longer than to this alarm."""

@@ -30,7 +30,7 @@ class ProcessJobs:
         self._running: dict[str, MachineRunner] = {}
         """By name: two runs of a name never go on at the same time."""
         self._ended: dict[JobKey, TrilateralError | None] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[JobKey, asyncio.Task[None]] = {}
 
     async def deliver(self, request: Request, context: Context) -> None:
         """Take the message that a servicer was called with; returns once it may be acknowledged."""
@@ -56,7 +56,7 @@ class ProcessJobs:
         for runner in self._running.values():
             runner.fail(PeerError(f"the {self.role} was stopped"))
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait(self._tasks.values())
 
     def _check_room(self) -> None:
         most = self.config.limits.max_jobs
@@ -94,8 +94,8 @@ class ProcessJobs:
 
         self._running[key.name] = runner
         task = asyncio.create_task(live(), name=f"job {key.name}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[key] = task
+        task.add_done_callback(lambda _: self._tasks.pop(key))
 
     def _remember(self, key: JobKey, ended: TrilateralError | None) -> None:
         self._ended[key] = ended

@@ -31,8 +31,9 @@ from common.protocol.messages import (
     RoundKey,
     RoundReport,
     VectorPiece,
+    Waiting,
 )
-from common.roles import Role
+from common.roles import PARTIES, Role
 from common.rpc.channel import Peer
 from common.rpc.codec import JobKey, width_of
 from common.rpc.errors import public_error
@@ -102,6 +103,8 @@ class MachineRunner:
             )
             for peer in peers.values()
         }
+        # Who is asked whether they are there, and told of a failure: the parties leave each other to the coordinator.
+        self._counterparts = frozenset(PARTIES if role is Role.COORDINATOR else [Role.COORDINATOR])
         self._inbox: asyncio.Queue[tuple[Role, Message]] = asyncio.Queue(INBOX)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"{role}-{job.name}")
         self._over = asyncio.Event()
@@ -160,6 +163,8 @@ class MachineRunner:
             case Failed():
                 self.fail(PeerError(message.reason), told_by=sender)
                 return
+            case Waiting():
+                return
             case BeginRound():
                 self._overtake(message.key)
             case FinishJob():
@@ -214,8 +219,9 @@ class MachineRunner:
                     timed_out = self._patience.give_up()
                     log.warning("job %s: round %d timed out", self.key.name, timed_out.key.round)
                     return self._role, timed_out
-                for party, question in self._patience.questions.items():
-                    self._links[party].send(question)
+                for role, link in self._links.items():
+                    if role in self._counterparts:
+                        link.send(Waiting())
 
     async def _play(self, envelopes: Iterator[Envelope]) -> None:
         """Send what the machine yields, unless a newer round overtakes it.
@@ -240,11 +246,11 @@ class MachineRunner:
             case OpenJob():
                 # The guest calls the host as soon as it has the job, so the host must have it before.
                 await self._links[to].call(message)
-                self._patience.ask(to, message)
+                self._patience.ask(message)
                 await self._observe(message)
             case BeginRound() | FinishJob():
                 self._links[to].send(message)
-                self._patience.ask(to, message)
+                self._patience.ask(message)
                 await self._observe(message)
             case RoundReport():
                 self._history.report(message)
@@ -267,11 +273,9 @@ class MachineRunner:
         if not isinstance(error, TrilateralError):
             log.error("job %s: an unexpected error", self.key.name, exc_info=error)
         public = public_error(error, self._role)
-        parties = {Role.HOST, Role.GUEST}
-        tell = (parties if self._role is Role.COORDINATOR else {Role.COORDINATOR}) - {self._told_by}
         for role, link in self._links.items():
             link.clear()
-            if role in tell:
+            if role in self._counterparts and role is not self._told_by:
                 link.send(Failed(str(public)))
         await self._close_links(FAREWELL)
         raise public from (None if public is error else error)

@@ -132,6 +132,14 @@ class OutOfRange:
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """A party to the coordinator, or the coordinator to a party: do you still have the job?
+
+    It goes from process to process; no state machine sees it.
+    """
+
+
+@dataclass(frozen=True)
 class RoundTimedOut:
     """The coordinator's clock to its state machine: begin again with the next attempt."""
 
@@ -227,6 +235,7 @@ Message = (
     | BeginRound
     | VectorPiece
     | OutOfRange
+    | Waiting
     | RoundTimedOut
     | FinishJob
     | HoldoutScores

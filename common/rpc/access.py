@@ -113,11 +113,13 @@ METHODS = MappingProxyType(
         f"/{PACKAGE}.PartyService/OpenJob": _COORDINATOR,
         f"/{PACKAGE}.PartyService/BeginRound": _COORDINATOR,
         f"/{PACKAGE}.PartyService/FinishJob": _COORDINATOR,
+        f"/{PACKAGE}.PartyService/CheckJob": _COORDINATOR,
         f"/{PACKAGE}.PartyService/FailJob": _COORDINATOR,
         f"/{PACKAGE}.CoordinatorService/ReportReady": _PARTIES,
         f"/{PACKAGE}.CoordinatorService/SendVector": _PARTIES,
         f"/{PACKAGE}.CoordinatorService/ReportOutOfRange": _PARTIES,
         f"/{PACKAGE}.CoordinatorService/ReportFinished": _PARTIES,
+        f"/{PACKAGE}.CoordinatorService/ReportWaiting": _PARTIES,
         f"/{PACKAGE}.CoordinatorService/ReportFailure": _PARTIES,
     }
 )

@@ -38,6 +38,7 @@ from common.protocol.messages import (
     Ready,
     RoundKey,
     VectorPiece,
+    Waiting,
 )
 from common.roles import PARTIES, Role
 
@@ -334,6 +335,7 @@ ROUTES = (
     _route("PartyService", "OpenJob", OpenJob, _pack_open, _unpack_open),
     _route("PartyService", "BeginRound", BeginRound, _pack_begin, _unpack_begin),
     _route("PartyService", "FinishJob", FinishJob, _pack_finish, _unpack_finish),
+    _route("PartyService", "CheckJob", Waiting, lambda message: {}, lambda request: Waiting()),
     _route("PartyService", "FailJob", Failed, _pack_failed, _unpack_failed),
     _route(
         "HostService",
@@ -377,6 +379,7 @@ ROUTES = (
         lambda request: OutOfRange(_unpack_key(request.key)),
     ),
     _route("CoordinatorService", "ReportFinished", Finished, lambda message: {}, lambda request: Finished()),
+    _route("CoordinatorService", "ReportWaiting", Waiting, lambda message: {}, lambda request: Waiting()),
     _route("CoordinatorService", "ReportFailure", Failed, _pack_failed, _unpack_failed),
 )
 _BY_MESSAGE = {(route.service, route.message): route for route in ROUTES}

@@ -311,6 +311,40 @@ async def test_a_coordinator_that_is_stopped_ends_its_jobs_at_both_parties(tmp_p
             assert again.state == JOB_STATE_FINISHED
 
 
+async def test_a_job_can_be_started_anew_after_the_coordinator_was_killed(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    configs = make_configs(tmp_path, **LONG_LIMITS)
+    leader = {Role.COORDINATOR: configs[Role.COORDINATOR]}
+    async with serving({role: configs[role] for role in PARTIES}):
+        with process(configs[Role.COORDINATOR], tmp_path) as killed:
+            async with JobClient(configs[Role.COORDINATOR]) as client:
+                await client.start(ENDLESS)
+                await until(client, "endless", is_training)
+            killed.kill()
+            killed.wait()
+        async with serving(leader) as client:
+            again = await train_over_localhost(client, QUICK.model_copy(update={"name": "endless"}))
+            assert again.state == JOB_STATE_FINISHED
+
+
+async def test_the_parties_end_a_job_that_a_killed_coordinator_does_not_know_any_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_tables(tmp_path)
+    configs = make_configs(tmp_path, peer_timeout=10, round_timeout=6000)
+    async with serving({role: configs[role] for role in PARTIES}):
+        with process(configs[Role.COORDINATOR], tmp_path) as killed:
+            async with JobClient(configs[Role.COORDINATOR]) as client:
+                await client.start(ENDLESS)
+                await until(client, "endless", is_training)
+            killed.kill()
+            killed.wait()
+        async with serving({Role.COORDINATOR: configs[Role.COORDINATOR]}), asyncio.timeout(60):
+            while caplog.text.count("job endless: failed: the") < len(PARTIES):
+                await asyncio.sleep(0.01)
+    assert "has lost the job (was it restarted?)" in caplog.text
+
+
 async def test_a_party_that_is_killed_and_comes_back_has_lost_the_job(
     configs: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

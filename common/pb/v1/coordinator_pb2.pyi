@@ -139,6 +139,43 @@ class ReportFinishedResponse(_message.Message):
 Global___ReportFinishedResponse: _TypeAlias = ReportFinishedResponse  # noqa: Y015
 
 @_typing.final
+class ReportWaitingRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    run_id: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        run_id: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportWaitingRequest: _TypeAlias = ReportWaitingRequest  # noqa: Y015
+
+@_typing.final
+class ReportWaitingResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportWaitingResponse: _TypeAlias = ReportWaitingResponse  # noqa: Y015
+
+@_typing.final
 class ReportFailureRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -56,6 +56,11 @@ class CoordinatorServiceStub:
                 request_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFinishedRequest.SerializeToString,
                 response_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFinishedResponse.FromString,
                 _registered_method=True)
+        self.ReportWaiting = channel.unary_unary(
+                '/common.pb.v1.CoordinatorService/ReportWaiting',
+                request_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportWaitingRequest.SerializeToString,
+                response_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportWaitingResponse.FromString,
+                _registered_method=True)
         self.ReportFailure = channel.unary_unary(
                 '/common.pb.v1.CoordinatorService/ReportFailure',
                 request_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFailureRequest.SerializeToString,
@@ -95,6 +100,13 @@ class CoordinatorServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportWaiting(self, request, context):
+        """The party waits for a word of the job, and asks whether the coordinator still has it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReportFailure(self, request, context):
         """The party cannot go on.
         """
@@ -124,6 +136,11 @@ def add_CoordinatorServiceServicer_to_server(servicer, server):
                     servicer.ReportFinished,
                     request_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFinishedRequest.FromString,
                     response_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFinishedResponse.SerializeToString,
+            ),
+            'ReportWaiting': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportWaiting,
+                    request_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportWaitingRequest.FromString,
+                    response_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportWaitingResponse.SerializeToString,
             ),
             'ReportFailure': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportFailure,
@@ -240,6 +257,33 @@ class CoordinatorService:
             '/common.pb.v1.CoordinatorService/ReportFinished',
             common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFinishedRequest.SerializeToString,
             common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFinishedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportWaiting(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/common.pb.v1.CoordinatorService/ReportWaiting',
+            common_dot_pb_dot_v1_dot_coordinator__pb2.ReportWaitingRequest.SerializeToString,
+            common_dot_pb_dot_v1_dot_coordinator__pb2.ReportWaitingResponse.FromString,
             options,
             channel_credentials,
             insecure,

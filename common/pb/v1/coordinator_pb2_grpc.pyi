@@ -42,6 +42,8 @@ class CoordinatorServiceStub:
     """A value of the round does not fit the fixed-point range: the round is void."""
     ReportFinished: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.ReportFinishedRequest, _coordinator_pb2.ReportFinishedResponse]
     """The party's part of the model is made."""
+    ReportWaiting: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.ReportWaitingRequest, _coordinator_pb2.ReportWaitingResponse]
+    """The party waits for a word of the job, and asks whether the coordinator still has it."""
     ReportFailure: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.ReportFailureRequest, _coordinator_pb2.ReportFailureResponse]
     """The party cannot go on."""
 
@@ -58,6 +60,8 @@ class CoordinatorServiceAsyncStub(CoordinatorServiceStub):
     """A value of the round does not fit the fixed-point range: the round is void."""
     ReportFinished: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.ReportFinishedRequest, _coordinator_pb2.ReportFinishedResponse]  # type: ignore[assignment]
     """The party's part of the model is made."""
+    ReportWaiting: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.ReportWaitingRequest, _coordinator_pb2.ReportWaitingResponse]  # type: ignore[assignment]
+    """The party waits for a word of the job, and asks whether the coordinator still has it."""
     ReportFailure: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.ReportFailureRequest, _coordinator_pb2.ReportFailureResponse]  # type: ignore[assignment]
     """The party cannot go on."""
 
@@ -95,6 +99,14 @@ class CoordinatorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_coordinator_pb2.ReportFinishedResponse, _abc.Awaitable[_coordinator_pb2.ReportFinishedResponse]]:
         """The party's part of the model is made."""
+
+    @_abc_1.abstractmethod
+    def ReportWaiting(
+        self,
+        request: _coordinator_pb2.ReportWaitingRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_coordinator_pb2.ReportWaitingResponse, _abc.Awaitable[_coordinator_pb2.ReportWaitingResponse]]:
+        """The party waits for a word of the job, and asks whether the coordinator still has it."""
 
     @_abc_1.abstractmethod
     def ReportFailure(

@@ -54,6 +54,11 @@ class PartyServiceStub:
                 request_serializer=common_dot_pb_dot_v1_dot_party__pb2.FinishJobRequest.SerializeToString,
                 response_deserializer=common_dot_pb_dot_v1_dot_party__pb2.FinishJobResponse.FromString,
                 _registered_method=True)
+        self.CheckJob = channel.unary_unary(
+                '/common.pb.v1.PartyService/CheckJob',
+                request_serializer=common_dot_pb_dot_v1_dot_party__pb2.CheckJobRequest.SerializeToString,
+                response_deserializer=common_dot_pb_dot_v1_dot_party__pb2.CheckJobResponse.FromString,
+                _registered_method=True)
         self.FailJob = channel.unary_unary(
                 '/common.pb.v1.PartyService/FailJob',
                 request_serializer=common_dot_pb_dot_v1_dot_party__pb2.FailJobRequest.SerializeToString,
@@ -90,6 +95,13 @@ class PartyServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CheckJob(self, request, context):
+        """Asks whether the party still has the job; nothing follows from the answer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def FailJob(self, request, context):
         """Ends the job without a model.
         """
@@ -114,6 +126,11 @@ def add_PartyServiceServicer_to_server(servicer, server):
                     servicer.FinishJob,
                     request_deserializer=common_dot_pb_dot_v1_dot_party__pb2.FinishJobRequest.FromString,
                     response_serializer=common_dot_pb_dot_v1_dot_party__pb2.FinishJobResponse.SerializeToString,
+            ),
+            'CheckJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckJob,
+                    request_deserializer=common_dot_pb_dot_v1_dot_party__pb2.CheckJobRequest.FromString,
+                    response_serializer=common_dot_pb_dot_v1_dot_party__pb2.CheckJobResponse.SerializeToString,
             ),
             'FailJob': grpc.unary_unary_rpc_method_handler(
                     servicer.FailJob,
@@ -207,6 +224,33 @@ class PartyService:
             '/common.pb.v1.PartyService/FinishJob',
             common_dot_pb_dot_v1_dot_party__pb2.FinishJobRequest.SerializeToString,
             common_dot_pb_dot_v1_dot_party__pb2.FinishJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/common.pb.v1.PartyService/CheckJob',
+            common_dot_pb_dot_v1_dot_party__pb2.CheckJobRequest.SerializeToString,
+            common_dot_pb_dot_v1_dot_party__pb2.CheckJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

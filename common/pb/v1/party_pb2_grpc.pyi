@@ -44,6 +44,8 @@ class PartyServiceStub:
     """Pushes the step of the round before, and begins the next."""
     FinishJob: _grpc.UnaryUnaryMultiCallable[_party_pb2.FinishJobRequest, _party_pb2.FinishJobResponse]
     """Pushes the last step: the party's model is made."""
+    CheckJob: _grpc.UnaryUnaryMultiCallable[_party_pb2.CheckJobRequest, _party_pb2.CheckJobResponse]
+    """Asks whether the party still has the job; nothing follows from the answer."""
     FailJob: _grpc.UnaryUnaryMultiCallable[_party_pb2.FailJobRequest, _party_pb2.FailJobResponse]
     """Ends the job without a model."""
 
@@ -63,6 +65,8 @@ class PartyServiceAsyncStub(PartyServiceStub):
     """Pushes the step of the round before, and begins the next."""
     FinishJob: _aio.UnaryUnaryMultiCallable[_party_pb2.FinishJobRequest, _party_pb2.FinishJobResponse]  # type: ignore[assignment]
     """Pushes the last step: the party's model is made."""
+    CheckJob: _aio.UnaryUnaryMultiCallable[_party_pb2.CheckJobRequest, _party_pb2.CheckJobResponse]  # type: ignore[assignment]
+    """Asks whether the party still has the job; nothing follows from the answer."""
     FailJob: _aio.UnaryUnaryMultiCallable[_party_pb2.FailJobRequest, _party_pb2.FailJobResponse]  # type: ignore[assignment]
     """Ends the job without a model."""
 
@@ -97,6 +101,14 @@ class PartyServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_party_pb2.FinishJobResponse, _abc.Awaitable[_party_pb2.FinishJobResponse]]:
         """Pushes the last step: the party's model is made."""
+
+    @_abc_1.abstractmethod
+    def CheckJob(
+        self,
+        request: _party_pb2.CheckJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_party_pb2.CheckJobResponse, _abc.Awaitable[_party_pb2.CheckJobResponse]]:
+        """Asks whether the party still has the job; nothing follows from the answer."""
 
     @_abc_1.abstractmethod
     def FailJob(

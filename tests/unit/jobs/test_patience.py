@@ -40,11 +40,6 @@ def leader(clock: Clock) -> Patience:
     return Patience(Role.COORDINATOR, LIMITS, clock)
 
 
-def ask_both(patience: Patience, question: Question) -> None:
-    for party in PARTIES:
-        patience.ask(party, question)
-
-
 def seconds_to_the_end(patience: Patience, clock: Clock) -> float:
     """How long a process waits that only looks at alarms, as the runner does."""
     start = clock.now
@@ -53,10 +48,16 @@ def seconds_to_the_end(patience: Patience, clock: Clock) -> float:
     return alarm - start
 
 
-def test_the_alarm_goes_off_once_a_peer_timeout_and_at_the_end(leader: Patience, clock: Clock) -> None:
-    ask_both(leader, begin(1))
-    assert leader.alarm() == 10
-    clock.now = 95.0
+@pytest.mark.parametrize(("peer_timeout", "seconds"), [(60, 6), (10, 1), (0.5, 1)])
+def test_the_alarm_goes_off_ten_times_in_a_peer_timeout_and_at_most_once_a_second(
+    peer_timeout: float, seconds: float, clock: Clock
+) -> None:
+    assert Patience(Role.HOST, Limits(peer_timeout=peer_timeout), clock).alarm() == seconds
+
+
+def test_the_last_alarm_is_at_the_end(leader: Patience, clock: Clock) -> None:
+    leader.ask(begin(1))
+    clock.now = 99.5
     assert leader.alarm() == 100
     assert leader.is_over(100)
     assert not leader.is_over(99)
@@ -65,23 +66,16 @@ def test_the_alarm_goes_off_once_a_peer_timeout_and_at_the_end(leader: Patience,
 def test_the_coordinators_time_begins_with_each_new_question(leader: Patience, clock: Clock) -> None:
     for question in (OFFER, begin(1), begin(1, attempt=2), begin(2), FINISH):
         clock.now += 60
-        leader.ask(Role.HOST, question)
+        leader.ask(question)
         clock.now += 10  # asking the other party is no new question
-        leader.ask(Role.GUEST, question)
+        leader.ask(question)
         leader.wait()
         assert leader.is_over(clock.now + 90)
         assert not leader.is_over(clock.now + 89)
 
 
-def test_each_party_is_asked_again_what_it_was_asked_last(leader: Patience) -> None:
-    ask_both(leader, OFFER)
-    first_round = begin(1)
-    leader.ask(Role.HOST, first_round)
-    assert leader.questions == {Role.HOST: first_round, Role.GUEST: OFFER}
-
-
 def test_a_round_is_given_up_for_the_time_being(leader: Patience, clock: Clock) -> None:
-    ask_both(leader, begin(4, attempt=2))
+    leader.ask(begin(4, attempt=2))
     assert seconds_to_the_end(leader, clock) == 100
     clock.now = 100
     assert leader.give_up().key == RoundKey(4, 2)
@@ -91,7 +85,7 @@ def test_a_round_is_given_up_for_the_time_being(leader: Patience, clock: Clock) 
 @pytest.mark.parametrize(("question", "awaited"), [(None, "ready"), (OFFER, "ready"), (FINISH, "finished")])
 def test_what_is_no_round_ends_the_job(leader: Patience, question: Question | None, awaited: str) -> None:
     if question is not None:
-        ask_both(leader, question)
+        leader.ask(question)
     with pytest.raises(PeerError, match=f"the parties were not {awaited} within 100 s"):
         leader.give_up()
 

@@ -20,11 +20,22 @@ from common.jobs.party_jobs import PartyJobs
 from common.jobs.process_jobs import ProcessJobs
 from common.jobs.runner import MachineRunner
 from common.paillier.keys import PublicKey, generate_private_key
-from common.protocol.messages import Envelope, Failed, JobEnded, Machine, Message, OpenJob, OutOfRange, Ready, RoundKey
+from common.protocol.messages import (
+    Envelope,
+    Failed,
+    JobEnded,
+    Machine,
+    Message,
+    OpenJob,
+    OutOfRange,
+    Ready,
+    RoundKey,
+    Waiting,
+)
 from common.protocol.phases import Phase
 from common.roles import Role
 from common.rpc.codec import JobKey
-from common.rpc.errors import NameTakenError, UnknownJobError
+from common.rpc.errors import UnknownJobError
 from tests.support.three_servers import DATASET, make_configs, write_tables
 
 READY = Ready(10, 2)
@@ -171,9 +182,27 @@ async def test_an_offer_made_again_is_one_job(tmp_path: Path) -> None:
             while not made:
                 await asyncio.sleep(0.001)
         await offer(jobs, key)
-        with pytest.raises(NameTakenError, match="the host already has a job named one"):
-            await offer(jobs, JobKey.draw("one"))
     assert made == [OFFER.job]
+
+
+async def test_an_offer_of_another_run_replaces_the_one_that_the_coordinator_has_lost(tmp_path: Path) -> None:
+    async with host_jobs(tmp_path) as (jobs, _):
+        lost, anew = JobKey.draw("one"), JobKey.draw("one")
+        await offer(jobs, lost)
+        await offer(jobs, anew)
+        await jobs.take(Role.COORDINATOR, anew, Waiting(), 0)
+        with pytest.raises(PeerError, match="the coordinator has lost the job and started it anew"):
+            await jobs.take(Role.GUEST, lost, READY, 0)
+
+
+async def test_an_offer_that_is_refused_replaces_nothing(tmp_path: Path) -> None:
+    async with host_jobs(tmp_path) as (jobs, _):
+        key = JobKey.draw("one")
+        await offer(jobs, key)
+        refused = replace(OFFER, job=OFFER.job.model_copy(update={"dataset": "other"}))
+        with pytest.raises(PolicyError):
+            await jobs.take(Role.COORDINATOR, JobKey.draw("one"), refused, 0)
+        await jobs.take(Role.COORDINATOR, key, Waiting(), 0)
 
 
 async def test_an_offer_that_comes_again_after_its_job_has_ended_opens_none(tmp_path: Path) -> None:

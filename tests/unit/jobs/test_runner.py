@@ -42,8 +42,9 @@ from common.protocol.messages import (
     RoundReport,
     RoundTimedOut,
     VectorPiece,
+    Waiting,
 )
-from common.roles import Role
+from common.roles import PARTIES, Role
 from common.rpc.channel import open_channel
 from common.rpc.codec import JobKey
 from common.rpc.errors import UnknownJobError
@@ -497,27 +498,55 @@ async def test_a_round_without_an_answer_is_begun_again(leader: Setup) -> None:
     assert [message.key.attempt for message in host if isinstance(message, BeginRound)] == [1, 2, 3]
 
 
-async def test_a_silent_party_is_asked_the_same_again_which_shows_that_it_has_lost_the_job(
-    leader: Setup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
-        yield Envelope(Role.GUEST, begin(1))
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """See at once whether the others are there, though each call has time enough."""
+    monkeypatch.setattr(Patience, "alarm", lambda self: asyncio.get_running_loop().time() + 0.01)
 
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("peer", PARTIES)
+async def test_a_coordinator_that_waits_notices_that_a_party_has_lost_the_job(leader: Setup, peer: Role) -> None:
     async def lose_the_job(message: Message, context: Any) -> None:
-        if len(guest.messages) == 2:
+        if len(leader.peers[peer].messages) == 2:
             raise UnknownJobError("which job?")
 
-    guest = leader.peers[Role.GUEST]
-    guest.react = lose_the_job
-    # Limits.peer_timeout is also the deadline of each call, and must not pass here.
-    monkeypatch.setattr(Patience, "alarm", lambda self: asyncio.get_running_loop().time() + 0.01)
-    machine = FakeMachine(handle)
+    leader.peers[peer].react = lose_the_job
+    machine = FakeMachine()
     running = await leader.start(machine)
-    await leader.runner.deliver(Role.HOST, Ready(10, 2))
-    with pytest.raises(PeerError, match=r"the guest at .* has lost the job"):
+    with pytest.raises(PeerError, match=f"the {peer} at .* has lost the job"):
         await asyncio.wait_for(running, 10)
-    assert [message.key for message in guest.messages[:2] if isinstance(message, BeginRound)] == [RoundKey(1, 1)] * 2
-    assert len(machine.given) == 1
+    assert leader.peers[peer].messages[:2] == [Waiting(), Waiting()]
+    assert machine.given == []
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_party_that_waits_notices_that_the_coordinator_has_lost_the_job(party: Setup) -> None:
+    async def lose_the_job(message: Message, context: Any) -> None:
+        raise UnknownJobError("which job?")
+
+    party.peers[Role.COORDINATOR].react = lose_the_job
+    running = await party.start(FakeMachine())
+    with pytest.raises(PeerError, match=r"the coordinator at .* has lost the job"):
+        await asyncio.wait_for(running, 10)
+    assert party.peers[Role.COORDINATOR].messages[0] == Waiting()
+    assert party.peers[Role.GUEST].messages == []
+
+
+async def test_who_asks_whether_the_job_is_there_does_not_wait_for_the_machine(party: Setup) -> None:
+    go_on = threading.Event()
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        go_on.wait(10)
+        yield from ()
+
+    machine = FakeMachine(handle)
+    await party.start(machine)
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    for _ in range(2 * runner_module.INBOX):
+        await asyncio.wait_for(party.runner.deliver(Role.COORDINATOR, Waiting()), 10)
+    go_on.set()
+    assert Waiting() not in machine.given
 
 
 async def test_parties_that_are_never_ready_end_the_job(leader: Setup) -> None:

@@ -32,6 +32,7 @@ from common.protocol.messages import (
     Ready,
     RoundKey,
     VectorPiece,
+    Waiting,
 )
 from common.roles import PARTIES, Role
 from common.rpc import codec
@@ -86,6 +87,7 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
     FinishJob: st.builds(FinishJob, positive, vectors, finite, uint32, text, st.none() | finite),
     HoldoutScores: holdout_scores(),
     Finished: st.builds(Finished),
+    Waiting: st.builds(Waiting),
     Failed: st.builds(Failed, text),
 }
 
