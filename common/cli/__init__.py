@@ -2,6 +2,7 @@
 
 import os
 
-# gRPC writes about lost connections on stderr by itself. We say it in our own words, so only its errors
-# are let through; it reads this when it is imported, which every module here does later.
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+# gRPC writes about lost connections on stderr by itself, and about every caller whose certificate it refuses, as
+# often as it likes to call. We say it in our own words. It reads this when it is imported, which every module
+# here does later.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -16,7 +16,7 @@ from common.roles import Role
 from common.rpc.access import call_metadata
 from common.rpc.certificates import load_certificates
 from common.rpc.channel import open_channel
-from common.rpc.errors import from_rpc_error
+from common.rpc.errors import RUN_IT, from_rpc_error, way_out
 
 CALL_SECONDS = 15.0
 """Deadline of a call that the coordinator answers by itself."""
@@ -124,6 +124,8 @@ class JobClient:
 
     def _public_error(self, error: grpc.aio.AioRpcError) -> TrilateralError:
         match error.code():
+            case grpc.StatusCode.UNAVAILABLE if way_out(error) != RUN_IT:
+                return PeerError(f"the coordinator at {self._address} cannot be called: {way_out(error)}")
             case grpc.StatusCode.UNAVAILABLE:
                 return PeerError(
                     f"the coordinator at {self._address} cannot be reached: start it with `trilateral serve "

@@ -61,7 +61,7 @@ def identify(config: ProcessConfig, certificates: Certificates | None) -> Identi
     if certificates is None:
         return by_metadata
     peer_names = {role: peer.certificate_name for role, peer in config.peers.items()}
-    return lambda context: by_certificate(context, config.role, peer_names, certificates.current().names)
+    return lambda context: by_certificate(context, config.role, peer_names, certificates.names)
 
 
 def by_metadata(context: Context) -> Caller:

@@ -90,6 +90,11 @@ class Certificates:
                     log.info("certificate renewed, valid until %s", self._identity.expires)
             return self._identity
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that this process has shown last."""
+        return self._identity.names
+
     def server_credentials(self) -> grpc.ServerCredentials:
         """Return credentials by which a server shows its newest certificate, and asks each caller for its own."""
         return grpc.dynamic_ssl_server_credentials(
@@ -154,9 +159,6 @@ def load_certificates(config: ProcessConfig) -> Certificates | None:
         ConfigError: a file cannot be used.
     """
     if config.tls is None:
-        log.warning(
-            "`plaintext: true`: nothing is encrypted, and anyone on this machine can read and pretend to be anyone"
-        )
         return None
     return Certificates(config.tls, frozenset(peer.certificate_name for peer in config.peers.values()))
 

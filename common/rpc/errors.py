@@ -102,11 +102,32 @@ def raised_by_peer(error: grpc.aio.AioRpcError) -> type[TrilateralError] | None:
     return _BY_REASON.get(str(dict(error.trailing_metadata() or ()).get(REASON_KEY)))
 
 
+RUN_IT = "check that it runs and can be reached"
+
+
+def way_out(error: grpc.aio.AioRpcError) -> str:
+    """Return what to do about a server that could not be called; gRPC tells only in words why a handshake failed."""
+    details = error.details() or ""
+    if "Hostname Verification" in details:
+        return "its certificate has another name than the one expected: correct `name` in `peers`, or its address"
+    if "handshake failed" in details:
+        return (
+            "it shows no certificate, an expired one, or one that `tls.authorities` did not issue: compare both "
+            "processes' `tls`"
+        )
+    if "Socket closed" in details or "Connection reset" in details:
+        return (
+            "it hangs up, as it does when it does not accept this process's certificate: compare both processes' "
+            "`tls`, and see that the certificates have not expired"
+        )
+    return RUN_IT
+
+
 def from_rpc_error(error: grpc.aio.AioRpcError, peer: str) -> TrilateralError:
     """The error that the peer raised, or a PeerError if the call itself failed."""
     kind = raised_by_peer(error)
     if kind is not None:
         return kind(error.details() or "")
     if error.code() in UNANSWERED:
-        return PeerError(f"{peer} does not answer: check that it runs and can be reached")
+        return PeerError(f"{peer} does not answer: {way_out(error)}")
     return PeerError(f"{peer} refused the call: {error.code().name}")

@@ -64,6 +64,8 @@ async def run_server(
         ConfigError: the address or the state folder cannot be used.
     """
     _prepare_state(config)
+    if certificates is None:
+        log.warning("plaintext: nothing is encrypted, and anyone on this machine can read and pretend to be anyone")
     server = new_server(Guard(config.role, identify(config, certificates), config.operators))
     health_servicer = health.aio.HealthServicer()
     names = ["", *(f"{PACKAGE}.{service}" for service in services)]

@@ -240,3 +240,112 @@ def test_a_path_is_shown_as_what_it_is(tmp_path: Path) -> None:
     config = load(tmp_path, COORDINATOR.replace("state: state", "state: ../state"))
     assert config.state == (tmp_path.parent / "state").resolve()
     assert ".." not in config.state.parts
+
+
+# --- TLS, or plaintext by an explicit word
+
+
+TLS = "tls: {certificate: certs/own.pem, key: certs/key.pem, authorities: certs/authorities.pem}"
+SECURE = f"""
+role: coordinator
+{TLS}
+listen: 0.0.0.0:50050
+peers:
+  host: {{address: "10.0.0.4:50051", name: host.example.org}}
+  guest: guest.example.org:50051
+state: state
+"""
+
+
+def test_with_tls_any_address_is_allowed_and_each_peer_has_a_name(tmp_path: Path) -> None:
+    config = load(tmp_path, SECURE)
+    assert config.listen == "0.0.0.0:50050"
+    assert addresses(config) == {Role.HOST: "10.0.0.4:50051", Role.GUEST: "guest.example.org:50051"}
+    names = {role: peer.certificate_name for role, peer in config.peers.items()}
+    assert names == {Role.HOST: "host.example.org", Role.GUEST: "guest.example.org"}
+    assert config.tls is not None
+    assert config.tls.key == (tmp_path / "certs/key.pem").resolve()
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ('"[2001:DB8::1]:50051"', "2001:db8::1"),
+        ("10.0.0.5:50051", "10.0.0.5"),
+        ("Guest.Example.ORG:1", "guest.example.org"),
+    ],
+)
+def test_without_a_name_the_host_of_the_address_is_the_name(tmp_path: Path, address: str, name: str) -> None:
+    config = load(tmp_path, SECURE.replace("guest.example.org:50051", address))
+    assert config.peers[Role.GUEST].certificate_name == name
+
+
+def test_neither_tls_nor_plaintext_names_both_ways_out(tmp_path: Path) -> None:
+    (line,) = problems(tmp_path, SECURE.replace(TLS, ""))
+    assert line.startswith("`tls` is missing: give certificate, key and authorities (`trilateral certs` makes them)")
+    assert "`plaintext: true`, by which anyone on it can read and pretend to be anyone" in line
+
+
+def test_tls_and_plaintext_exclude_each_other(tmp_path: Path) -> None:
+    assert problems(tmp_path, COORDINATOR + TLS) == ["`tls` and `plaintext: true` exclude each other: take one out"]
+
+
+def test_every_file_of_tls_is_needed(tmp_path: Path) -> None:
+    text = SECURE.replace(TLS, "tls: {certificate: own.pem, keys: key.pem}")
+    assert problems(tmp_path, text) == [
+        "tls.key: is missing",
+        "tls.authorities: is missing",
+        "tls.keys: unknown key; did you mean key?",
+    ]
+
+
+def test_two_peers_of_one_name_are_refused(tmp_path: Path) -> None:
+    text = SECURE.replace("name: host.example.org", "name: Guest.example.org")
+    (line,) = problems(tmp_path, text)
+    assert line.startswith(
+        "peers: both would be known by the name guest.example.org in a certificate: give each its own"
+    )
+
+
+@pytest.mark.parametrize("name", ['"*.example.org"', "https://host.example.org", '""', "host example"])
+def test_a_peers_name_is_that_of_a_host(tmp_path: Path, name: str) -> None:
+    (line,) = problems(tmp_path, SECURE.replace("name: host.example.org", f"name: {name}"))
+    assert line.startswith("peers.host.name: expected a host's name or address as a certificate has it")
+
+
+def test_a_peers_address_can_be_overridden_without_its_name(tmp_path: Path) -> None:
+    config = load(tmp_path, SECURE, {"TRILATERAL_PEERS__HOST__ADDRESS": "10.9.9.9:1"})
+    assert config.peers[Role.HOST].address == "10.9.9.9:1"
+    assert config.peers[Role.HOST].certificate_name == "host.example.org"
+
+
+# --- operators
+
+
+def test_operators_are_the_guest_unless_it_says_otherwise(tmp_path: Path) -> None:
+    config = load(tmp_path, SECURE)
+    assert config.operators.start == config.operators.stop == ["guest"]
+    assert config.operators.watch == ["host", "guest", "coordinator"]
+
+
+def test_operators_are_roles_or_names_of_certificates(tmp_path: Path) -> None:
+    config = load(tmp_path, SECURE + "operators: {start: [host, Ann.bank.example.org], watch: []}\n")
+    assert config.operators.start == ["host", "ann.bank.example.org"]
+    assert config.operators.stop == ["guest"]
+    assert config.operators.watch == []
+
+
+def test_a_misspelt_role_is_no_operator(tmp_path: Path) -> None:
+    assert problems(tmp_path, SECURE + "operators: {start: [gest]}\n") == [
+        "operators.start.0: gest is neither host, guest, coordinator nor a certificate's name with a dot in it"
+    ]
+
+
+def test_only_the_coordinator_has_operators(tmp_path: Path) -> None:
+    (line,) = problems(tmp_path, HOST.partition("datasets")[0] + "operators: {start: [host]}\n")
+    assert line.startswith("operators: the coordinator's configuration says who may start and stop jobs")
+
+
+def test_a_certificates_name_is_no_operator_in_plaintext(tmp_path: Path) -> None:
+    (line,) = problems(tmp_path, COORDINATOR + "operators: {start: [ann.bank.example.org]}\n")
+    assert line.startswith("operators: names of certificates mean nothing with `plaintext: true`")

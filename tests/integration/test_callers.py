@@ -1,0 +1,236 @@
+"""Every method of every service, tried by everyone: under TLS only a certificate opens it."""
+
+import asyncio
+import importlib
+import pkgutil
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.descriptor import MethodDescriptor
+from grpc_health.v1 import health_pb2
+
+import common.pb.v1
+from common.authority import Authority
+from common.config.process import ProcessConfig
+from common.localhost import free_addresses
+from common.roles import Role
+from common.rpc.access import call_metadata
+from common.rpc.certificates import Identity
+from common.rpc.channel import new_channel
+from common.rpc.errors import REASON_KEY
+from tests.support.certificates import make_identity, new_authority, write_identity
+from tests.support.three_servers import serving
+
+NAMES = {role: f"{role}.example.org" for role in Role}
+ANALYST, WATCHER, STRANGER = "analyst.example.org", "watcher.example.org", "stranger.example.org"
+
+# A row for each method: who may call it, of those with a certificate of the right authority.
+PARTIES = {"host", "guest"}
+ROLES = {"host", "guest", "coordinator"}
+MAY_CALL: dict[str, set[str]] = {
+    "common.pb.v1.HostService/ChallengeIds": {"guest"},
+    "common.pb.v1.HostService/ConfirmIds": {"guest"},
+    "common.pb.v1.HostService/SendVector": {"guest"},
+    "common.pb.v1.GuestService/ProveIds": {"host"},
+    "common.pb.v1.GuestService/SendVector": {"host"},
+    "common.pb.v1.GuestService/SendHoldoutScores": {"host"},
+    "common.pb.v1.PartyService/OpenJob": {"coordinator"},
+    "common.pb.v1.PartyService/BeginRound": {"coordinator"},
+    "common.pb.v1.PartyService/FinishJob": {"coordinator"},
+    "common.pb.v1.PartyService/FailJob": {"coordinator"},
+    "common.pb.v1.PartyService/CheckJob": {"coordinator"},
+    "common.pb.v1.CoordinatorService/ReportReady": PARTIES,
+    "common.pb.v1.CoordinatorService/SendVector": PARTIES,
+    "common.pb.v1.CoordinatorService/ReportOutOfRange": PARTIES,
+    "common.pb.v1.CoordinatorService/ReportFinished": PARTIES,
+    "common.pb.v1.CoordinatorService/ReportFailure": PARTIES,
+    "common.pb.v1.CoordinatorService/ReportWaiting": PARTIES,
+    "common.pb.v1.JobService/StartJob": {"guest", ANALYST},
+    "common.pb.v1.JobService/StopJob": {"coordinator", ANALYST},
+    "common.pb.v1.JobService/GetJob": {"guest", "coordinator", WATCHER},
+    "common.pb.v1.JobService/ListJobs": {"guest", "coordinator", WATCHER},
+    "common.pb.v1.JobService/WatchJob": {"guest", "coordinator", WATCHER},
+    "grpc.health.v1.Health/Check": {*ROLES, ANALYST, WATCHER, STRANGER, "two roles"},
+    "grpc.health.v1.Health/Watch": {*ROLES, ANALYST, WATCHER, STRANGER, "two roles"},
+    "grpc.health.v1.Health/List": set(),
+}
+OPERATORS = {"start": ["guest", ANALYST], "stop": ["coordinator", ANALYST], "watch": ["guest", "coordinator", WATCHER]}
+SERVED_BY = {
+    "HostService": [Role.HOST],
+    "GuestService": [Role.GUEST],
+    "PartyService": [Role.HOST, Role.GUEST],
+    "CoordinatorService": [Role.COORDINATOR],
+    "JobService": [Role.COORDINATOR],
+    "Health": list(Role),
+}
+
+
+def contract() -> dict[str, MethodDescriptor]:
+    """Every method that a server could have, from the generated code."""
+    modules = [
+        importlib.import_module(f"common.pb.v1.{found.name}") for found in pkgutil.iter_modules(common.pb.v1.__path__)
+    ]
+    files = [module.DESCRIPTOR for module in modules if hasattr(module, "DESCRIPTOR")]
+    return {
+        f"{service.full_name}/{method.name}": method
+        for file in [*files, health_pb2.DESCRIPTOR]
+        for service in file.services_by_name.values()
+        for method in service.methods
+    }
+
+
+CONTRACT = contract()
+
+
+def test_every_method_has_a_row() -> None:
+    assert MAY_CALL.keys() == CONTRACT.keys()
+
+
+@dataclass
+class Net:
+    """Three servers, an authority that they trust, and one that they do not."""
+
+    configs: dict[Role, ProcessConfig]
+    authority: Authority
+    foreign: Authority
+    own: dict[Role, Identity]
+    resources: AsyncExitStack
+    channels: dict[tuple[Role, str], grpc.aio.Channel] = field(default_factory=dict)
+    identities: dict[str, Identity] = field(default_factory=dict)
+
+    def known_callers(self) -> dict[str, Identity]:
+        """Whoever has a valid certificate of the right authority."""
+        if not self.identities:
+            self.identities = {str(role): identity for role, identity in self.own.items()}
+            for name in (ANALYST, WATCHER, STRANGER):
+                self.identities[name] = make_identity(self.authority, name)
+            self.identities["two roles"] = make_identity(self.authority, *NAMES.values())
+        return self.identities
+
+    def channel(self, role: Role, caller: str, identity: Identity | None) -> grpc.aio.Channel:
+        """The channel by which `caller` calls the server of `role`; None for plaintext."""
+        if (role, caller) not in self.channels:
+            channel = new_channel(self.configs[role].listen, identity, NAMES[role])
+            self.channels[role, caller] = channel
+            self.resources.push_async_callback(channel.close)
+        return self.channels[role, caller]
+
+    def unauthenticated(self, role: Role) -> grpc.aio.Channel:
+        """A channel that knows the right authority, and shows nothing itself."""
+        if (role, "nobody") not in self.channels:
+            channel = grpc.aio.secure_channel(
+                self.configs[role].listen,
+                grpc.ssl_channel_credentials(self.authority.pem),
+                options=[("grpc.ssl_target_name_override", NAMES[role]), ("grpc.enable_http_proxy", 0)],
+            )
+            self.channels[role, "nobody"] = channel
+            self.resources.push_async_callback(channel.close)
+        return self.channels[role, "nobody"]
+
+
+@pytest.fixture
+async def net(tmp_path: Path) -> AsyncIterator[Net]:
+    authority, foreign = new_authority(), new_authority()
+    addresses = free_addresses()
+    own = {role: make_identity(authority, NAMES[role], "localhost", "::1") for role in Role}
+    configs = {}
+    for role in Role:
+        folder = tmp_path / role
+        settings: dict[str, Any] = {
+            "role": role,
+            "tls": write_identity(folder, own[role]),
+            "listen": addresses[role],
+            "peers": {other: {"address": addresses[other], "name": NAMES[other]} for other in Role if other != role},
+            "state": folder / "state",
+        }
+        if role is Role.COORDINATOR:
+            settings["operators"] = OPERATORS
+        configs[role] = ProcessConfig.model_validate(settings)
+    async with serving(configs), AsyncExitStack() as resources:
+        yield Net(configs, authority, foreign, own, resources)
+
+
+async def outcome(channel: grpc.aio.Channel, path: str, claims: str) -> str:
+    """Call a method with an empty request, claiming to be a role: taken, refused by the guard, or cut off before it."""
+    method = CONTRACT[path]
+    metadata = call_metadata(Role(claims)) if claims in ROLES else ()
+    call: Any
+    try:
+        if method.client_streaming:
+            call = channel.stream_unary(f"/{path}")(metadata=metadata, timeout=10)
+            with suppress(
+                asyncio.InvalidStateError, grpc.aio.InternalError
+            ):  # It is over already, and says why when it is awaited.
+                await call.done_writing()
+            await call
+        elif method.server_streaming:
+            stream: Any = channel.unary_stream(f"/{path}")
+            call = stream(b"", metadata=metadata, timeout=10)
+            await call.read()
+            call.cancel()
+        else:
+            call = channel.unary_unary(f"/{path}")
+            await call(b"", metadata=metadata, timeout=10)
+    except grpc.aio.AioRpcError as error:
+        if error.code() is grpc.StatusCode.UNAVAILABLE:
+            return "cut off"
+        reason = dict(error.trailing_metadata() or ()).get(REASON_KEY)
+        if reason == "access":
+            return "refused"
+        return "not served" if error.code() is grpc.StatusCode.UNIMPLEMENTED else "taken"
+    return "taken"
+
+
+def servers(path: str) -> list[Role]:
+    return SERVED_BY[path.partition("/")[0].rpartition(".")[2]]
+
+
+async def test_a_certificate_of_the_right_authority_opens_what_is_its_roles_and_nothing_else(net: Net) -> None:
+    for path, may_call in MAY_CALL.items():
+        for server in servers(path):
+            for caller, identity in net.known_callers().items():
+                # Whatever it says of itself.
+                claims = min(may_call & ROLES, default="guest")
+                got = await outcome(net.channel(server, caller, identity), path, claims)
+                assert got == ("taken" if caller in may_call else "refused"), (path, server, caller)
+
+
+async def test_who_has_no_valid_certificate_of_the_right_authority_reaches_no_method(net: Net) -> None:
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    for path, may_call in MAY_CALL.items():
+        for role in may_call & ROLES or ROLES:
+            name = NAMES[Role(role)]
+            foreign = make_identity(net.foreign, name, trusts=net.authority)
+            expired = make_identity(net.authority, name, expires=yesterday)
+            for server in servers(path):
+                channels = {
+                    "foreign": net.channel(server, f"foreign {role}", foreign),
+                    "expired": net.channel(server, f"expired {role}", expired),
+                    "no certificate": net.unauthenticated(server),
+                    "plaintext": net.channel(server, "plaintext", None),
+                }
+                for caller, channel in channels.items():
+                    assert await outcome(channel, path, role) == "cut off", (path, server, caller, role)
+
+
+async def test_a_server_is_called_only_if_its_certificate_has_the_expected_name(net: Net) -> None:
+    guest = net.own[Role.GUEST]
+    for expected, got in (
+        (NAMES[Role.HOST], "taken"),
+        (NAMES[Role.COORDINATOR], "cut off"),
+        ("example.org", "cut off"),
+    ):
+        async with new_channel(net.configs[Role.HOST].listen, guest, expected) as channel:
+            assert await outcome(channel, "grpc.health.v1.Health/Check", "guest") == got
+
+
+async def test_a_server_of_a_foreign_authority_is_not_called(net: Net) -> None:
+    guest = make_identity(net.authority, NAMES[Role.GUEST], trusts=net.foreign)
+    async with new_channel(net.configs[Role.HOST].listen, guest, NAMES[Role.HOST]) as channel:
+        assert await outcome(channel, "grpc.health.v1.Health/Check", "guest") == "cut off"

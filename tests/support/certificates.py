@@ -1,0 +1,31 @@
+"""Certificates for tests, good and bad."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from common.authority import Authority, key_pem, new_key
+from common.config.process import TlsConfig
+from common.files import write_whole
+from common.rpc.certificates import Identity
+
+
+def new_authority() -> Authority:
+    return Authority("tests", timedelta(days=1))
+
+
+def make_identity(
+    authority: Authority, *names: str, trusts: Authority | None = None, expires: datetime | None = None
+) -> Identity:
+    """A certificate of `authority`, whose holder trusts another one if that is given."""
+    key = new_key()
+    certificate = authority.issue(names, key, expires=expires)
+    return Identity(certificate, key_pem(key), (trusts or authority).pem, names, expires or datetime.max)
+
+
+def write_identity(folder: Path, identity: Identity) -> TlsConfig:
+    """The three files; each replaces one that is there."""
+    files = TlsConfig(certificate=folder / "own.pem", key=folder / "key.pem", authorities=folder / "authorities.pem")
+    write_whole(files.key, identity.key.decode())
+    write_whole(files.certificate, identity.certificate.decode())
+    write_whole(files.authorities, identity.authorities.decode())
+    return files

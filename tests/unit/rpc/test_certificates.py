@@ -1,0 +1,224 @@
+"""A process's certificate: what is refused at the start, and that a renewed one is taken while a server runs."""
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+from cryptography.x509 import load_pem_x509_certificate
+
+from common.config.process import OperatorsConfig, ProcessConfig, TlsConfig
+from common.errors import ConfigError
+from common.roles import Role
+from common.rpc import channel as channel_module
+from common.rpc.access import Guard, by_metadata
+from common.rpc.certificates import Certificates, Identity, is_name, load_certificates
+from common.rpc.channel import new_channel, open_peers
+from common.rpc.server import bind, new_server
+from tests.support.certificates import make_identity, new_authority, write_identity
+
+AUTHORITY = new_authority()
+CLIENT = make_identity(AUTHORITY, "guest.example.org")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TlsConfig:
+    return write_identity(tmp_path, make_identity(AUTHORITY, "Host.example.org", "10.0.0.4"))
+
+
+def test_the_names_are_those_of_hosts_and_addresses_in_lower_case(files: TlsConfig) -> None:
+    assert Certificates(files).names == ("host.example.org", "10.0.0.4")
+
+
+def test_a_key_shows_in_no_text(files: TlsConfig) -> None:
+    text = repr(Certificates(files).current())
+    assert "PRIVATE" not in text
+    assert "host.example.org" in text
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o666, 0o610])
+def test_a_key_that_others_can_read_is_refused_with_the_command_that_helps(files: TlsConfig, mode: int) -> None:
+    files.key.chmod(mode)
+    with pytest.raises(ConfigError, match=f"tls.key: {files.key} can be read by others.*run `chmod 600 {files.key}`"):
+        Certificates(files)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400])
+def test_a_key_for_its_owner_alone_is_taken(files: TlsConfig, mode: int) -> None:
+    files.key.chmod(mode)
+    Certificates(files)
+
+
+@pytest.mark.parametrize("setting", ["certificate", "key", "authorities"])
+def test_a_file_that_is_not_there_is_named(files: TlsConfig, setting: str) -> None:
+    path: Path = getattr(files, setting)
+    path.unlink()
+    with pytest.raises(ConfigError, match=f"tls.{setting}: {path} cannot be read: No such file"):
+        Certificates(files)
+
+
+@pytest.mark.parametrize("setting", ["certificate", "authorities"])
+@pytest.mark.parametrize("content", [b"", b"words", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
+def test_what_is_no_certificate_is_named(files: TlsConfig, setting: str, content: bytes) -> None:
+    path: Path = getattr(files, setting)
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=f"tls.{setting}: {path} is not a certificate in PEM"):
+        Certificates(files)
+
+
+def encrypted_key() -> bytes:
+    key = ec.generate_private_key(ec.SECP256R1())
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"word"))
+
+
+@pytest.mark.parametrize("make_key", [lambda: CLIENT.key, lambda: b"words", lambda: b"", encrypted_key])
+def test_a_key_that_is_not_the_certificates_is_refused(files: TlsConfig, make_key: Callable[[], bytes]) -> None:
+    files.key.write_bytes(make_key())
+    with pytest.raises(ConfigError, match="tls.key: .* is not the PEM key, without a passphrase, of"):
+        Certificates(files)
+
+
+def test_a_certificate_without_a_subject_alternative_name_is_refused(tmp_path: Path) -> None:
+    files = write_identity(tmp_path, make_identity(AUTHORITY))
+    with pytest.raises(ConfigError, match="tls.certificate: .* has no subject alternative name"):
+        Certificates(files)
+
+
+def test_a_certificate_that_has_a_peers_name_is_refused(files: TlsConfig) -> None:
+    with pytest.raises(ConfigError, match="has a peer's name, host.example.org"):
+        Certificates(files, frozenset({"host.example.org", "guest.example.org"}))
+
+
+def test_the_validity_counts(files: TlsConfig) -> None:
+    now = datetime.now(UTC)
+    with pytest.raises(ConfigError, match="tls.certificate: .* has expired on .*: renew it"):
+        Certificates(files, now=lambda: now + timedelta(days=2))
+    with pytest.raises(ConfigError, match="is not valid before .*set this machine's clock"):
+        Certificates(files, now=lambda: now - timedelta(days=1))
+
+
+@pytest.mark.parametrize("name", ["", "a b", "*.example.org", "a/b", "x" * 254, "ä.example.org"])
+def test_what_cannot_be_a_name(name: str) -> None:
+    assert not is_name(name)
+
+
+# --- renewal
+
+
+@pytest.fixture
+async def server(files: TlsConfig) -> AsyncIterator[str]:
+    async def answer(request: bytes, context: Any) -> bytes:
+        (certificate,) = context.auth_context()["x509_pem_cert"]
+        return bytes(certificate)
+
+    class Answers(grpc.GenericRpcHandler):
+        def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+            return grpc.unary_unary_rpc_method_handler(answer)
+
+    server = new_server(Guard(Role.HOST, by_metadata, OperatorsConfig()))
+    server.add_generic_rpc_handlers([Answers()])
+    address = bind(server, "127.0.0.1:0", Certificates(files))
+    await server.start()
+    yield address
+    await server.stop(None)
+
+
+async def shown(channel: grpc.aio.Channel) -> int:
+    """The serial number of the certificate that the caller of this channel shows, according to the server."""
+    method: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
+    return load_pem_x509_certificate(await method(b"", timeout=5)).serial_number
+
+
+async def answers(address: str, name: str, client: Identity = CLIENT) -> bool:
+    """Whether a server at that address shows a certificate of that name, on a new connection."""
+    async with new_channel(address, client, name) as channel:
+        try:
+            await shown(channel)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                return False
+            raise
+        return True
+
+
+async def test_the_next_connection_sees_the_renewed_certificate_and_the_old_connection_lives(
+    files: TlsConfig, server: str, tmp_path: Path
+) -> None:
+    async with new_channel(server, CLIENT, "host.example.org") as old:
+        await shown(old)
+        write_identity(tmp_path, make_identity(AUTHORITY, "new.example.org"))
+        assert await answers(server, "new.example.org")
+        assert not await answers(server, "host.example.org")
+        await shown(old)
+
+
+async def test_a_new_authority_counts_from_the_next_connection_on(server: str, tmp_path: Path) -> None:
+    authority = new_authority()
+    newcomer = make_identity(authority, "guest.example.org", trusts=AUTHORITY)
+    assert not await answers(server, "host.example.org", newcomer)
+    write_identity(tmp_path, make_identity(AUTHORITY, "host.example.org", trusts=authority))
+    assert await answers(server, "host.example.org", newcomer)
+    assert not await answers(server, "host.example.org", CLIENT)
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
+
+
+@pytest.mark.parametrize("setting", ["certificate", "key", "authorities"])
+async def test_a_half_written_file_leaves_the_old_in_use_until_it_is_whole(
+    files: TlsConfig, server: str, tmp_path: Path, setting: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    cut_short(getattr(files, setting))
+    for _ in range(3):
+        assert await answers(server, "host.example.org")
+    (error,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert error.getMessage().startswith(f"the changed certificate is not used, and the one before is: tls.{setting}")
+    assert "BEGIN" not in caplog.text
+
+    write_identity(tmp_path, make_identity(AUTHORITY, "new.example.org"))
+    assert await answers(server, "new.example.org")
+    assert "certificate renewed, valid until" in caplog.text
+
+
+async def test_a_file_that_vanishes_leaves_the_old_in_use(files: TlsConfig, server: str) -> None:
+    files.key.unlink()
+    assert await answers(server, "host.example.org")
+
+
+async def test_a_peer_is_shown_the_renewed_certificate_and_calls_under_way_go_on(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_module, "RENEWAL_SECONDS", 0.02)
+    own = make_identity(AUTHORITY, "guest.example.org")
+    config = ProcessConfig.model_validate(
+        {
+            "role": "guest",
+            "tls": write_identity(tmp_path / "guest", own),
+            "listen": "127.0.0.1:0",
+            "peers": {
+                "host": {"address": server, "name": "host.example.org"},
+                "coordinator": {"address": "127.0.0.1:1", "name": "coordinator.example.org"},
+            },
+            "state": tmp_path / "state",
+        }
+    )
+    async with open_peers(config, load_certificates(config)) as peers:
+        host = peers[Role.HOST]
+        before, old = await shown(host.channel), host.channel
+        health: Any = old.unary_unary("/grpc.health.v1.Health/Check")
+        write_identity(tmp_path / "guest", make_identity(AUTHORITY, "guest.example.org"))
+        while host.channel is old:
+            under_way = health(b"", timeout=5)
+            await under_way
+        after = await shown(host.channel)
+    assert after != before
