@@ -1,0 +1,59 @@
+"""Numbers that are no ciphertexts, in the place of any vector: refused before they are used."""
+
+import pytest
+from gmpy2 import mpz
+
+from common.config.job import JobConfig, Sqn
+from common.errors import BadCiphertextError
+from common.paillier.keys import PrivateKey
+from common.protocol.messages import Envelope, Kind, VectorPiece
+from common.roles import Role
+from tests.support.three_machines import make_tables, train
+
+JOB = JobConfig(
+    name="attacked", dataset="made", algorithm=Sqn(interval=2), batch=60, epochs=3, key_bits=512, holdout=0.0, seed=2
+)
+
+
+@pytest.mark.parametrize("protected", [True, False])
+@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("bad", ["zero", "too large", "a multiple of p"])
+def test_a_bad_ciphertext_ends_the_job(
+    kind: Kind, bad: str, protected: bool, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not protected:
+        for module in ("common.protocol.party", "coordinator.machine"):
+            monkeypatch.setattr(f"{module}.check_ciphertexts", lambda public_key, ciphertexts: None)
+    n = private_key.public_key.n
+    value = {"zero": mpz(0), "too large": n * n, "a multiple of p": private_key.p}[bad]
+
+    def tamper(sender: Role, envelope: Envelope) -> list[Envelope]:
+        message = envelope.message
+        if isinstance(message, VectorPiece) and message.kind is kind:
+            ciphertexts = [value, *message.ciphertexts[1:]]
+            message = VectorPiece(message.key, message.kind, message.offset, message.total, ciphertexts)
+        return [Envelope(envelope.to, message)]
+
+    job = JOB.model_copy(update={"algorithm": Sqn(interval=1), "epochs": 2})
+    refused = False
+    try:
+        outcome = train(job, make_tables(job), private_key, tamper=tamper)
+        refused = "ciphertext" in outcome.ended.reason
+    except BadCiphertextError:
+        refused = True  # at the coordinator
+    except (ZeroDivisionError, ValueError):
+        pass  # arithmetic on nonsense: the job dies, but nobody had refused it
+    assert refused is protected
+
+
+def test_a_count_other_than_announced_ends_the_job(private_key: PrivateKey) -> None:
+    def tamper(sender: Role, envelope: Envelope) -> list[Envelope]:
+        message = envelope.message
+        if isinstance(message, VectorPiece) and message.kind is Kind.SCORES:
+            more = [*message.ciphertexts, message.ciphertexts[0]]
+            message = VectorPiece(message.key, message.kind, message.offset, message.total, more)
+        return [Envelope(envelope.to, message)]
+
+    outcome = train(JOB, make_tables(JOB), private_key, tamper=tamper)
+    assert outcome.ended.loss is None
+    assert "more ciphertexts of scores than announced" in outcome.ended.reason

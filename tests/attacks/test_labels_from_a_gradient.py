@@ -1,0 +1,69 @@
+"""The host knows its features and, from its first step, their product with the labels: as many equations as columns."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.arrays import FloatMatrix, FloatVector
+from common.config.job import JobConfig, Sgd
+from common.config.process import Policy, ProcessConfig
+from common.paillier.keys import PrivateKey
+from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
+from common.protocol.messages import BeginRound, RoundKey
+from common.roles import Role
+from tests.attacks.wire import Recording, record_training
+from tests.support.three_servers import DATASET
+
+N_ROWS, N_HOST = 16, 8
+RATE = 0.125
+JOB = JobConfig(
+    name="attacked", dataset=DATASET, algorithm=Sgd(learning_rate=RATE), epochs=2, key_bits=512, holdout=0.0
+)
+
+
+def sums_of_labels(recorded: Recording) -> FloatVector:
+    """X_A'y: the first step is eta X_A'd / m, and d = -y/2 where w = 0."""
+    (step,) = [
+        message.step
+        for message in recorded.messages("/BeginRound")
+        if isinstance(message, BeginRound) and message.key == RoundKey(2, 1) and len(message.step) == N_HOST
+    ]
+    return -2 * N_ROWS * step / RATE
+
+
+def labels_that_fit(X: FloatMatrix, sums: FloatVector) -> list[FloatVector]:
+    """All y of +-1 with X'y = `sums`, to the precision of the fixed-point numbers: each of 2^16 is tried."""
+    bits = np.arange(2**N_ROWS)[:, np.newaxis] >> np.arange(N_ROWS) & 1
+    candidates = 2.0 * bits - 1
+    distance = np.abs(candidates @ X - sums).max(axis=1)
+    return list(candidates[distance < 1e-4])
+
+
+async def record(folder: Path, patch: pytest.MonkeyPatch, key: PrivateKey, policy: Policy | None) -> Recording:
+    def change(config: ProcessConfig) -> ProcessConfig:
+        of_party = policy if policy is not None and config.role is not Role.COORDINATOR else config.policy
+        return config.model_copy(update={"policy": of_party})
+
+    return await record_training(JOB, folder, patch, key, n_rows=N_ROWS, n_host=N_HOST, n_guest=1, change=change)
+
+
+async def test_a_batch_of_few_rows_a_feature_gives_the_labels_away(
+    private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    recorded = await record(tmp_path, monkeypatch, private_key, None)
+    assert recorded.status.state == JOB_STATE_FINISHED
+    (found,) = labels_that_fit(recorded.truth.host.block.columns, sums_of_labels(recorded))
+    np.testing.assert_array_equal(found, recorded.truth.joined.labels)
+
+
+@pytest.mark.parametrize("line", ["min_rows_per_feature", "min_batch"])
+async def test_either_of_two_lines_of_the_default_policy_refuses_such_a_batch(
+    line: str, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    default = {line: getattr(Policy(), line)}
+    policy = Policy.model_validate({"min_key_bits": 256, "min_rows_per_feature": 2, "min_batch": 2} | default)
+    recorded = await record(tmp_path, monkeypatch, private_key, policy)
+    assert recorded.status.state == JOB_STATE_FAILED
+    assert line in recorded.status.detail
+    assert list(recorded.messages("/BeginRound")) == []
