@@ -145,7 +145,7 @@ class CoordinatorJobs(ProcessJobs):
         if config.name in self._running or folder.history.exists():
             raise NameTakenError(f"the coordinator already has a job named {config.name}: choose another name")
         self._check_room()
-        history = History(folder)
+        history = History(folder, self.role)
         self._jobs.pop(config.name, None)  # The new one comes last.
         job = self._jobs[config.name] = Job(config)
         self._forget_oldest()

@@ -1,7 +1,15 @@
 """Where one process keeps what it has of a job."""
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from common.errors import ConfigError
+from common.roles import Role
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -30,3 +38,17 @@ class JobFolder:
     def unfinished_history(self) -> Path:
         """The history until then."""
         return self.path / "history.jsonl.partial"
+
+
+@contextmanager
+def writing(role: Role, path: Path) -> Iterator[None]:
+    """Say in public words what goes wrong with a file of the state folder; the path is for this process's log alone.
+
+    Raises:
+        ConfigError: in the place of an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        log.error("%s cannot be written: %s", path, error.strerror)
+        raise ConfigError(f"the state folder of the {role} cannot be written: {error.strerror}") from error

@@ -1,18 +1,15 @@
 """What one process writes down of a job: a line of JSON for each round."""
 
 import json
-import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from common.errors import ConfigError
-from common.jobs.folder import JobFolder
+from common.jobs.folder import JobFolder, writing
 from common.protocol.messages import BeginRound, FinishJob, Kind, RoundKey, RoundReport
-
-log = logging.getLogger(__name__)
+from common.roles import Role
 
 
 class Stopwatch:
@@ -64,23 +61,22 @@ class History:
     """The history file in a job's folder, which has another name until the job has finished.
 
     A party learns the loss of a round with the next one, so that is when it writes the round's line.
+    Each method raises ConfigError if the file cannot be written.
     """
 
-    def __init__(self, folder: JobFolder) -> None:
-        """Begin the file; ConfigError if it cannot be written."""
+    def __init__(self, folder: JobFolder, role: Role) -> None:
+        """Begin the file."""
+        self._role = role
         self.stopwatch = Stopwatch()
         self.sent = Traffic()
         self.received = Traffic()
         self._path = folder.history
         self._partial = folder.unfinished_history
         self._round: BeginRound | None = None
-        try:
+        with writing(role, self._partial):
             folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._partial.unlink(missing_ok=True)
             self._partial.touch(mode=0o600)
-        except OSError as error:
-            log.error("the job's folder %s cannot be written", folder.path)
-            raise ConfigError(f"state: a job's folder there cannot be written: {error.strerror}") from error
 
     def begin_round(self, begin: BeginRound) -> None:
         """At a party: a round begins, so the one before is over, void or overtaken."""
@@ -102,7 +98,8 @@ class History:
 
     def complete(self) -> None:
         """The job has finished: give the file its name."""
-        self._partial.replace(self._path)
+        with writing(self._role, self._path):
+            self._partial.replace(self._path)
 
     def _write_begun(self, begun: BeginRound, loss: float | None) -> None:
         self._write(begun.key, begun.batch.epoch, begun.batch.index + 1, loss)
@@ -118,5 +115,5 @@ class History:
             "sent": self.sent.take(key),
             "received": self.received.take(key),
         }
-        with self._partial.open("a", encoding="utf-8") as file:
+        with writing(self._role, self._partial), self._partial.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

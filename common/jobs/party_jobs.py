@@ -10,8 +10,8 @@ from common.config.job import JobConfig
 from common.config.process import ProcessConfig
 from common.data.block import PartyData, load_party_data
 from common.data.model_file import PartyModel, save_model
-from common.errors import BadKeyError, ConfigError, DataError, PeerError, PolicyError, ProtocolError
-from common.jobs.folder import JobFolder
+from common.errors import BadKeyError, ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
+from common.jobs.folder import JobFolder, writing
 from common.jobs.history import History
 from common.jobs.policy import check_job, check_sizes
 from common.jobs.process_jobs import ProcessJobs
@@ -74,7 +74,7 @@ class PartyJobs(ProcessJobs):
         public_key = await asyncio.to_thread(without_lock, self._check_key, offer)
         await self._replace(job.name)
         folder = self._folder(job)
-        history = History(folder)
+        history = History(folder, self.role)
         data: PartyData | None = None
 
         async def begin() -> Machine:
@@ -86,7 +86,8 @@ class PartyJobs(ProcessJobs):
         async def observe(message: Message) -> None:
             if isinstance(message, Result) and data is not None:
                 model = await runner.in_thread(PartyModel.of, self.role, job, data, dataset, message)
-                await runner.in_thread(save_model, folder.model, model)
+                with writing(self.role, folder.model):
+                    await runner.in_thread(save_model, folder.model, model)
                 log.info("job %s: model written after %d rounds, loss %.6f", job.name, message.rounds, message.loss)
 
         runner = MachineRunner(

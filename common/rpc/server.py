@@ -14,6 +14,7 @@ from common.rpc.access import Guard, identify
 from common.rpc.certificates import Certificates
 from common.rpc.channel import SERVER_OPTIONS
 from common.rpc.codec import PACKAGE
+from common.state import held_state
 
 log = logging.getLogger(__name__)
 
@@ -63,38 +64,30 @@ async def run_server(
     Raises:
         ConfigError: the address or the state folder cannot be used.
     """
-    _prepare_state(config)
-    if certificates is None:
-        log.warning("plaintext: nothing is encrypted, and anyone on this machine can read and pretend to be anyone")
-    server = new_server(Guard(config.role, identify(config, certificates), config.operators))
-    health_servicer = health.aio.HealthServicer()
-    names = ["", *(f"{PACKAGE}.{service}" for service in services)]
-    for name in names:
-        await health_servicer.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
-    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
-    add_services(server)
-    address = bind(server, config.listen, certificates)
-    stop = _until_signal() if stop is None else stop
-    await server.start()
-    try:
+    with held_state(config.state, config.role):
+        if certificates is None:
+            log.warning("plaintext: nothing is encrypted, and anyone on this machine can read and pretend to be anyone")
+        server = new_server(Guard(config.role, identify(config, certificates), config.operators))
+        health_servicer = health.aio.HealthServicer()
+        names = ["", *(f"{PACKAGE}.{service}" for service in services)]
         for name in names:
-            await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-        log.info("%s listens on %s", config.role, address)
-        on_ready(address)
-        await stop.wait()
-        log.info("%s stops", config.role)
-        await health_servicer.enter_graceful_shutdown()
-        await close()
-    finally:
-        await server.stop(GRACE)
-
-
-def _prepare_state(config: ProcessConfig) -> None:
-    """Make the state folder, for this user alone."""
-    try:
-        config.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"state: the folder {config.state} cannot be made: {error.strerror}") from error
+            await health_servicer.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
+        health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+        add_services(server)
+        address = bind(server, config.listen, certificates)
+        stop = _until_signal() if stop is None else stop
+        await server.start()
+        try:
+            for name in names:
+                await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+            log.info("%s listens on %s", config.role, address)
+            on_ready(address)
+            await stop.wait()
+            log.info("%s stops", config.role)
+            await health_servicer.enter_graceful_shutdown()
+            await close()
+        finally:
+            await server.stop(GRACE)
 
 
 def _until_signal() -> asyncio.Event:

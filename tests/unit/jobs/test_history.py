@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from common.data.split import Batch
+from common.errors import ConfigError
 from common.jobs.folder import JobFolder
 from common.jobs.history import History, Stopwatch, Traffic
 from common.protocol.messages import BeginRound, FinishJob, Kind, RoundKey, RoundReport
+from common.roles import Role
 
 STEP = np.zeros(2)
 
@@ -29,7 +31,7 @@ def begin(round_number: int, attempt: int = 1, loss: float | None = None, index:
 
 
 def test_a_party_learns_the_loss_of_a_round_with_the_next(folder: JobFolder) -> None:
-    history = History(folder)
+    history = History(folder, Role.HOST)
     history.sent.count(RoundKey(1, 1), Kind.SCORES, 1040, 2)
     history.sent.count(RoundKey(1, 1), Kind.SCORES, 1040, 2)
     history.received.count(RoundKey(2, 1), Kind.RESIDUAL, 520, 1)  # early: it belongs to the next round
@@ -58,7 +60,7 @@ def test_a_party_learns_the_loss_of_a_round_with_the_next(folder: JobFolder) -> 
 
 
 def test_an_overtaken_attempt_has_a_line_without_a_loss(folder: JobFolder) -> None:
-    history = History(folder)
+    history = History(folder, Role.HOST)
     history.begin_round(begin(1))
     history.begin_round(begin(1, attempt=2, loss=0.7))
     history.begin_round(begin(2, loss=0.6))
@@ -67,7 +69,7 @@ def test_an_overtaken_attempt_has_a_line_without_a_loss(folder: JobFolder) -> No
 
 
 def test_the_coordinator_writes_what_its_reports_say(folder: JobFolder) -> None:
-    history = History(folder)
+    history = History(folder, Role.HOST)
     history.report(RoundReport(RoundKey(3, 2), 2, 4, 5, 0.25, evaluation=False, note=None))
     history.complete()
     (line,) = lines(folder.history)
@@ -75,14 +77,33 @@ def test_the_coordinator_writes_what_its_reports_say(folder: JobFolder) -> None:
 
 
 def test_the_file_is_for_its_owner_and_has_its_name_at_the_end(folder: JobFolder) -> None:
-    History(folder).begin_round(begin(1))
-    history = History(folder)  # a second job of the name, after the first has failed
+    History(folder, Role.HOST).begin_round(begin(1))
+    history = History(folder, Role.HOST)  # a second job of the name, after the first has failed
     assert [path.name for path in folder.path.iterdir()] == ["history.jsonl.partial"]
     history.complete()
     (path,) = folder.path.iterdir()
     assert path.name == "history.jsonl"
     assert path.stat().st_mode & 0o777 == 0o600
     assert folder.path.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_full_disk_is_told_in_public_words_and_the_path_to_the_own_log_alone(
+    folder: JobFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    history = History(folder, Role.GUEST)
+    folder.unfinished_history.unlink()
+    folder.unfinished_history.symlink_to("/dev/full")
+    with pytest.raises(ConfigError) as failed:
+        history.report(RoundReport(RoundKey(1, 1), 1, 1, 1, 0.5, evaluation=False, note=None))
+    assert str(failed.value) == "the state folder of the guest cannot be written: No space left on device"
+    assert str(folder.unfinished_history) in caplog.text
+
+
+def test_a_history_that_is_gone_cannot_be_completed(folder: JobFolder) -> None:
+    history = History(folder, Role.HOST)
+    folder.unfinished_history.unlink()
+    with pytest.raises(ConfigError, match="^the state folder of the host cannot be written: No such file"):
+        history.complete()
 
 
 def test_old_rounds_are_forgotten_and_later_ones_kept() -> None:

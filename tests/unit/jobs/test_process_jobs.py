@@ -64,7 +64,7 @@ class Started(ProcessJobs):
 
     def start(self, name: str) -> tuple[JobKey, Listener]:
         job, key, machine = JobConfig(name=name, dataset="made"), JobKey.draw(name), Listener()
-        history = History(JobFolder(self.config.state, name))
+        history = History(JobFolder(self.config.state, name), self.role)
 
         async def observe(message: Message) -> None:
             pass

@@ -107,7 +107,7 @@ class Setup:
         async def begin() -> Machine:
             return machines.pop()
 
-        self.history = History(JobFolder(self._folder, JOB.name))
+        self.history = History(JobFolder(self._folder, JOB.name), self.role)
         self.runner = MachineRunner(
             self.role, JOB, KEY, peers, limits=Limits(**limits), history=self.history, observe=observe
         )

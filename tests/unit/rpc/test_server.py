@@ -78,7 +78,7 @@ async def test_who_watches_the_health_sees_the_server_leave(tmp_path: Path) -> N
 async def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     async with running(config(Role.HOST, tmp_path)) as (address, _):
         with pytest.raises(ConfigError, match=f"{address} cannot be used: it is already in use.*choose another port"):
-            async with running(config(Role.GUEST, tmp_path, address)):
+            async with running(config(Role.GUEST, tmp_path / "guest", address)):
                 pass
 
 
