@@ -11,7 +11,7 @@ from common.config.process import ProcessConfig
 from common.errors import PeerError, ProtocolError, TrilateralError
 from common.jobs.folder import JobFolder
 from common.jobs.history import History
-from common.jobs.process_jobs import MOST_ENDED, ProcessJobs
+from common.jobs.process_jobs import MOST_ENDED, STOPPED, ProcessJobs
 from common.jobs.runner import MachineRunner
 from common.jobs.states import ENDED
 from common.paillier.keys import generate_private_key
@@ -23,7 +23,7 @@ from common.pb.v1.jobs_pb2 import (
     JOB_STATE_TRAINING,
     JobStatus,
 )
-from common.protocol.messages import BeginRound, JobEnded, Machine, Message, OpenJob, RoundReport
+from common.protocol.messages import BeginRound, FinishJob, JobEnded, Machine, Message, OpenJob, RoundReport
 from common.roles import PARTIES, Role
 from common.rpc.channel import Peer
 from common.rpc.codec import JobKey
@@ -40,6 +40,8 @@ class Job:
         self.ended = asyncio.Event()
         self.error: TrilateralError | None = None
         self.stopped = False
+        self.finishing = False
+        """The parties may have their models already, so there is no way back."""
         self._status = JobStatus(
             job=config.name, state=JOB_STATE_STARTING, detail="making the job's key", n_epochs=config.epochs
         )
@@ -106,6 +108,9 @@ class Job:
                 if not message.evaluation:  # which is of the whole training set, not of a batch
                     self._status.batch = message.batch
                 self.show(epoch=message.epoch, n_batches=message.n_batches)
+            case FinishJob():
+                self.finishing = True
+                self.show(detail="the parties keep their parts of the model")
             case JobEnded(loss=float(loss)):  # `end` shows it.
                 self._status.detail, self._status.epoch, self._status.loss = message.reason, message.epochs, loss
 
@@ -183,8 +188,10 @@ class CoordinatorJobs(ProcessJobs):
         job = self.find(name)
         if job.ended.is_set():
             raise ProtocolError(f"the job {name} has ended already")
+        if job.finishing:
+            raise ProtocolError(f"the job {name} is finishing: it is too late to stop it")
         job.stopped = True
-        self._running[name].fail(PeerError("stopped by the operator"))
+        self._running[name].fail(PeerError(STOPPED))
         await job.ended.wait()
 
     def _forget_oldest(self) -> None:

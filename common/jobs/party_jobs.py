@@ -64,7 +64,11 @@ class PartyJobs(ProcessJobs):
             if key in self._ended:
                 await super().take(sender, key, message, n_bytes)
             elif self._find_running(key) is None:
-                await self._open(key, message)
+                try:
+                    await self._open(key, message)
+                except TrilateralError as error:
+                    log.warning("job %s: refused: %s", key.name, error)
+                    raise
 
     # --- the start
 

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 MOST_ENDED = 500
 """Jobs whose end is remembered."""
+STOPPED = "stopped by the operator"
+"""Why a job ended that nothing was wrong with; the parties know it by these words."""
 
 
 class ProcessJobs:
@@ -27,6 +29,7 @@ class ProcessJobs:
     def __init__(self, config: ProcessConfig) -> None:
         self.config = config
         self.role = config.role
+        self._stopped = f"the {self.role} was stopped"
         self._running: dict[str, MachineRunner] = {}
         """By name: two runs of a name never go on at the same time."""
         self._ended: dict[JobKey, TrilateralError | None] = {}
@@ -54,7 +57,7 @@ class ProcessJobs:
     async def close(self) -> None:
         """End every job, since the process stops."""
         for runner in self._running.values():
-            runner.fail(PeerError(f"the {self.role} was stopped"))
+            runner.fail(PeerError(self._stopped))
         if self._tasks:
             await asyncio.wait(self._tasks.values())
 
@@ -84,8 +87,11 @@ class ProcessJobs:
                 public = public_error(error, self.role)
                 # A copy has no traceback, which would keep the state machine alive, and the key with it.
                 ended = type(public)(str(public))
-                is_bug = not isinstance(error, TrilateralError)
-                log.error("job %s: failed: %s", key.name, " ".join(str(ended).split()), exc_info=is_bug)
+                if str(ended) in (STOPPED, self._stopped):
+                    log.info("job %s: %s", key.name, ended)
+                else:
+                    is_bug = not isinstance(error, TrilateralError)
+                    log.error("job %s: failed: %s", key.name, " ".join(str(ended).split()), exc_info=is_bug)
             finally:
                 del self._running[key.name]
                 self._remember(key, ended)

@@ -2,9 +2,12 @@
 
 import asyncio
 import gc
+import logging
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
@@ -18,8 +21,10 @@ import coordinator.jobs
 from common.cli.client import JobClient
 from common.config.job import JobConfig, Sgd
 from common.config.process import Policy, ProcessConfig
+from common.data.model_file import PartyModel, save_model
 from common.errors import ConfigError, ProtocolError
-from common.jobs import runner
+from common.jobs import party_jobs, runner
+from common.jobs.folder import JobFolder
 from common.paillier.keys import PrivateKey
 from common.pb.v1.jobs_pb2 import (
     JOB_STATE_FAILED,
@@ -81,7 +86,10 @@ async def test_two_jobs_at_once_come_to_what_each_comes_to_alone(configs: Config
     np.testing.assert_allclose(two, alone, atol=1e-6)
 
 
-async def test_a_stopped_job_leaves_no_model_and_its_name_is_free(configs: Configs) -> None:
+async def test_a_stopped_job_leaves_no_model_and_its_name_is_free(
+    configs: Configs, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     async with serving(configs) as client:
         await client.start(ENDLESS)
         await until(client, "endless", is_training)
@@ -95,6 +103,39 @@ async def test_a_stopped_job_leaves_no_model_and_its_name_is_free(configs: Confi
         assert again.state == JOB_STATE_FINISHED
     for config in configs.values():
         assert not list(config.state.rglob("*.partial"))
+    assert caplog.text.count("job endless: stopped by the operator") == len(Role)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_a_stop_that_comes_too_late_is_refused_and_every_party_has_its_model(
+    configs: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = threading.Event()
+
+    def save_late(path: Path, model: PartyModel) -> None:
+        keep.wait(20)
+        save_model(path, model)
+
+    monkeypatch.setattr(party_jobs, "save_model", save_late)
+    async with serving(configs) as client:
+        await client.start(QUICK)
+        await until(client, "quick", lambda status: status.detail == "the parties keep their parts of the model")
+        with pytest.raises(ProtocolError, match="the job quick is finishing: it is too late to stop it"):
+            await client.stop("quick")
+        keep.set()
+        await until(client, "quick", lambda status: status.state == JOB_STATE_FINISHED)
+    for role in PARTIES:
+        assert JobFolder(configs[role].state, "quick").model.exists()
+
+
+@pytest.mark.parametrize("role", list(Role))
+async def test_a_job_whose_folder_vanishes_fails_with_the_name_of_its_owner(role: Role, configs: Configs) -> None:
+    async with serving(configs) as client:
+        await client.start(ENDLESS)
+        await until(client, "endless", is_training)
+        shutil.rmtree(configs[role].state / "endless")
+        status = await until(client, "endless", lambda status: status.state == JOB_STATE_FAILED)
+    assert status.detail == f"the state folder of the {role} cannot be written: No such file or directory"
 
 
 async def test_a_job_that_is_refused_says_why_and_hinders_no_other(configs: Configs) -> None:

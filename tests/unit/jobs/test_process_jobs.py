@@ -221,12 +221,15 @@ async def test_an_offer_that_comes_again_after_its_job_has_ended_opens_none(tmp_
         await offer(jobs, JobKey.draw("one"))  # the coordinator tries again
 
 
-async def test_an_offer_that_is_refused_may_be_made_again(tmp_path: Path) -> None:
+async def test_an_offer_that_is_refused_is_logged_and_may_be_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with host_jobs(tmp_path) as (jobs, _):
         key = JobKey.draw("one")
         wrong = OpenJob(OFFER.job.model_copy(update={"dataset": "other"}), MODULUS, Role.HOST)
         with pytest.raises(PolicyError, match="no dataset named other"):
             await jobs.take(Role.COORDINATOR, key, wrong, 0)
+        assert "job one: refused: the host has no dataset named other" in caplog.text
         await offer(jobs, key)
 
 
