@@ -122,7 +122,7 @@ class LinesView:
         self._clock = clock
         self._pace = Pace()
         self._state: JobState.ValueType | None = None
-        self._doing = ""
+        self._waits = False
         self._last_line = -LINE_SECONDS
 
     def __enter__(self) -> Self:
@@ -141,10 +141,10 @@ class LinesView:
         if status.state in ENDED:  # whoever follows the job says how it ended
             return
         doing = _doing(status)
-        is_new = (status.state, doing) != (self._state, self._doing)
+        is_new = (status.state, bool(doing)) != (self._state, self._waits)
         if not is_new and self._clock() - self._last_line < LINE_SECONDS:
             return
-        self._state, self._doing = status.state, doing
+        self._state, self._waits = status.state, bool(doing)
         self._last_line = self._clock()
         name = STATE_NAMES.get(status.state, "")
         numbers = facts(status, seconds_left) if status.state == JOB_STATE_TRAINING else []

@@ -158,6 +158,8 @@ def test_lines_name_a_peer_that_is_waited_for_at_once_and_guess_no_time_then() -
         clock.now += 2
         view.show(training(3, 2, 12))
         view.show(waiting(75))
+        clock.now += 0.5
+        view.show(waiting(75.5))
     *_, before, last, _ = written(console).split("\n")
     assert before == "training  epoch 3/10  round 10  loss 0.50000  12 s  at most 30 s left"
     assert last.startswith("training  epoch 3/10  round 10  loss 0.50000  1 min 15 s  waiting for the host at")
