@@ -145,7 +145,7 @@ class LocalProcesses:
         address = config.listen
         certificates = load_certificates(config)
         identity = certificates.current() if certificates else None
-        async with open_channel(address, identity, identity.names[0] if identity else "") as channel:
+        async with open_channel(address, identity, identity.host_name if identity else "") as channel:
             health = health_pb2_grpc.HealthStub(channel)
             while time.monotonic() < deadline:
                 exit_code = self._processes[role].poll()

@@ -59,7 +59,7 @@ class JobClient:
         identity = certificates.current() if certificates else None
         peer = self._config.peers.get(Role.COORDINATOR)
         # To itself, the coordinator is known by any name of its certificate.
-        name = peer.certificate_name if peer else identity.names[0] if identity else ""
+        name = peer.certificate_name if peer else identity.host_name if identity else ""
         channel = await self._resources.enter_async_context(open_channel(self._address, identity, name))
         self._stub = jobs_pb2_grpc.JobServiceStub(channel)
         return self

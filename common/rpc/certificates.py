@@ -6,12 +6,13 @@ be used (half written, a key that is another certificate's) leaves the old in us
 
 import ipaddress
 import logging
+import os
 import re
 import stat
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import grpc
@@ -26,6 +27,9 @@ log = logging.getLogger(__name__)
 MOST_BYTES = 1024 * 1024
 """Of one file; a chain has a few thousand."""
 
+SOON = 0.1
+"""Share of a certificate's life that is left when a person is told; programs that renew them do so earlier."""
+
 Now = Callable[[], datetime]
 
 
@@ -38,14 +42,20 @@ class Identity:
         key: its private key, PEM.
         authorities: the trusted authorities, PEM.
         names: the certificate's subject alternative names, in lower case, in its order.
-        expires: when the certificate does.
+        begins, expires: the time for which the certificate is valid.
     """
 
     certificate: bytes
     key: bytes
     authorities: bytes
     names: tuple[str, ...]
+    begins: datetime
     expires: datetime
+
+    @property
+    def host_name(self) -> str:
+        """The first of the names by which a client can ask for this certificate."""
+        return next(filter(is_name, self.names))
 
     def __repr__(self) -> str:
         return f"Identity(names={self.names}, expires={self.expires})"  # without the key
@@ -71,6 +81,7 @@ class Certificates:
         self._now = now
         # gRPC asks for the server's identity in threads of its own.
         self._lock = threading.Lock()
+        self._warned: datetime | None = None
         self._stamp = self._stamp_now()
         self._identity = self._read()
         log.info("certificate for %s, valid until %s", ", ".join(self._identity.names), self._identity.expires)
@@ -103,6 +114,14 @@ class Certificates:
             require_client_authentication=True,
         )
 
+    def warn_of_expiry(self) -> None:
+        """Log that the certificate expires soon, once a day: peers only see that this process does not answer."""
+        now, identity = self._now(), self._identity
+        is_due = self._warned is None or now - self._warned >= timedelta(days=1)
+        if is_due and identity.expires - now < SOON * (identity.expires - identity.begins):
+            self._warned = now
+            log.warning("the certificate expires on %s: renew it", identity.expires)
+
     # --- reading
 
     def _stamp_now(self) -> tuple[object, ...]:
@@ -129,27 +148,27 @@ class Certificates:
                 f"tls.key: {self._config.key} is not the PEM key, without a passphrase, of {self._config.certificate}"
             )
         names = subject_names(leaf)
-        if not names:
+        if not any(map(is_name, names)):
             raise ConfigError(
-                f"tls.certificate: {self._config.certificate} has no subject alternative name: have one issued with "
-                "this organisation's name as a DNS name"
+                f"tls.certificate: {self._config.certificate} has no host's name among its subject alternative "
+                "names: have one issued with this organisation's name as a DNS name"
             )
         if self._peer_names & set(names):
             raise ConfigError(
                 f"tls.certificate: {self._config.certificate} has a peer's name, {min(self._peer_names & set(names))}: "
                 "use this process's own certificate, or correct `name` in `peers`"
             )
-        now, expires = self._now(), leaf.not_valid_after_utc
+        now, begins, expires = self._now(), leaf.not_valid_before_utc, leaf.not_valid_after_utc
         if now > expires:
             raise ConfigError(
                 f"tls.certificate: {self._config.certificate} has expired on {expires:%Y-%m-%d}: renew it"
             )
-        if now < leaf.not_valid_before_utc:
+        if now < begins:
             raise ConfigError(
-                f"tls.certificate: {self._config.certificate} is not valid before {leaf.not_valid_before_utc}: "
+                f"tls.certificate: {self._config.certificate} is not valid before {begins}: "
                 "wait, or set this machine's clock"
             )
-        return Identity(certificate, key, authorities, names, expires)
+        return Identity(certificate, key, authorities, names, begins, expires)
 
 
 def load_certificates(config: ProcessConfig) -> Certificates | None:
@@ -169,12 +188,13 @@ def channel_credentials(identity: Identity) -> grpc.ChannelCredentials:
 
 
 def subject_names(certificate: x509.Certificate) -> tuple[str, ...]:
-    """Return the hosts' names and addresses among the subject alternative names, in lower case."""
+    """Return the subject alternative names of the kinds that gRPC tells of a caller, in lower case."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return ()
-    return tuple(str(name.value).lower() for name in names if isinstance(name, x509.DNSName | x509.IPAddress))
+    kinds = x509.DNSName | x509.IPAddress | x509.UniformResourceIdentifier | x509.RFC822Name
+    return tuple(str(name.value).lower() for name in names if isinstance(name, kinds))
 
 
 def is_name(text: str) -> bool:
@@ -197,7 +217,7 @@ def _server_configuration(identity: Identity) -> grpc.ServerCertificateConfigura
 def _read_file(setting: str, path: Path, *, private: bool = False) -> bytes:
     try:
         with path.open("rb") as file:
-            mode = stat.S_IMODE(path.stat().st_mode)
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             if private and mode & 0o077:
                 raise ConfigError(f"{setting}: {path} can be read by others than its owner: run `chmod 600 {path}`")
             return file.read(MOST_BYTES)

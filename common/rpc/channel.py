@@ -35,6 +35,8 @@ SERVER_OPTIONS = (
     ("grpc.so_reuseport", 0),  # by default a second server would silently share the port
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    # Whoever stays connected shows a certificate that is still good, every hour; calls under way may end.
+    ("grpc.max_connection_age_ms", 3_600_000),
     # Less than the clients' keepalive, or the server would end their calls with "too many pings".
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 )
@@ -116,6 +118,7 @@ async def _watch(certificates: Certificates, renew: Callable[[Identity], None]) 
     while True:
         await asyncio.sleep(RENEWAL_SECONDS)
         identity = await asyncio.to_thread(certificates.current)
+        certificates.warn_of_expiry()
         if identity != known:
             renew(identity)
             known = identity

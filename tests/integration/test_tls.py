@@ -15,7 +15,7 @@ from common.development import write_development_files
 from common.errors import PeerError, TrilateralError
 from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from common.roles import Role
-from common.rpc import channel
+from common.rpc import channel, server
 from common.rpc.errors import AccessError
 from coordinator.plain import train_plain
 from tests.support.certificates import make_identity, new_authority, write_identity
@@ -69,6 +69,22 @@ async def test_a_job_survives_that_all_certificates_and_even_the_authority_are_r
     assert renewals == 3
     assert status.state == JOB_STATE_FINISHED, status.detail
     assert_model_of_plain_numpy(configs, LONG)
+
+
+async def test_a_job_survives_that_connections_are_made_anew_all_the_time(
+    configs: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "SERVER_OPTIONS", with_connection_age(100))
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, LONG)
+    assert status.state == JOB_STATE_FINISHED, status.detail
+    assert_model_of_plain_numpy(configs, LONG)
+
+
+def with_connection_age(milliseconds: int) -> tuple[tuple[str, int], ...]:
+    key = "grpc.max_connection_age_ms"
+    assert key in dict(channel.SERVER_OPTIONS)
+    return tuple((dict(channel.SERVER_OPTIONS) | {key: milliseconds}).items())
 
 
 # --- operators

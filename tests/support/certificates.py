@@ -3,6 +3,8 @@
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from cryptography.x509 import load_pem_x509_certificate
+
 from common.authority import Authority, key_pem, new_key
 from common.config.process import TlsConfig
 from common.files import write_whole
@@ -18,8 +20,16 @@ def make_identity(
 ) -> Identity:
     """A certificate of `authority`, whose holder trusts another one if that is given."""
     key = new_key()
-    certificate = authority.issue(names, key, expires=expires)
-    return Identity(certificate, key_pem(key), (trusts or authority).pem, names, expires or datetime.max)
+    pem = authority.issue(names, key, expires=expires)
+    certificate = load_pem_x509_certificate(pem)
+    return Identity(
+        pem,
+        key_pem(key),
+        (trusts or authority).pem,
+        names,
+        certificate.not_valid_before_utc,
+        certificate.not_valid_after_utc,
+    )
 
 
 def write_identity(folder: Path, identity: Identity) -> TlsConfig:

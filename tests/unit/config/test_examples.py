@@ -1,5 +1,6 @@
 """The files in configs/ are what a new user copies: they must load, and must show every option."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +9,9 @@ from pydantic import BaseModel
 
 from common.config.load import load_job, load_process_config
 from common.config.process import Policy
+from common.config.process import TlsConfig
 from common.config.settings import Settings
+from common.development import DevelopmentFiles, development_name
 from common.roles import Role
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -68,3 +71,23 @@ def test_processes_show_every_option_that_means_something_there(role: Role, mean
     text = path.read_text()
     names = option_names(load_process_config(path, {}))
     assert [name for name in names if f"{name}:" not in text] == means_nothing_there
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_the_demo_takes_the_certificates_that_one_command_makes(role: Role) -> None:
+    command = "trilateral certs development --out configs/demo/certs"
+    assert command in (CONFIGS.parent / "README.md").read_text()
+    config = load_process_config(CONFIGS / f"demo/{role}.yaml", {})
+    made = DevelopmentFiles(CONFIGS / "demo/certs").settings(role)
+    assert config.tls == TlsConfig.model_validate(made)
+    assert {peer.certificate_name for peer in config.peers.values()} == {
+        development_name(other) for other in Role if other is not role
+    }
+
+
+def test_the_readmes_certificates_are_a_configuration(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```yaml\n(tls:.*?)```", (CONFIGS.parent / "README.md").read_text(), re.DOTALL)
+    path = tmp_path / "guest.yaml"
+    path.write_text(f"role: guest\nlisten: 0.0.0.0:50052\nstate: state\n{block}")
+    names = {role: peer.certificate_name for role, peer in load_process_config(path, {}).peers.items()}
+    assert names == {Role.HOST: "host.insurer.example.org", Role.COORDINATOR: "coordinator.example.net"}

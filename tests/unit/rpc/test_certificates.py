@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from common.config.process import OperatorsConfig, ProcessConfig, TlsConfig
 from common.errors import ConfigError
 from common.roles import Role
 from common.rpc import channel as channel_module
+from common.rpc import server as server_module
 from common.rpc.access import Guard, by_metadata
 from common.rpc.certificates import Certificates, Identity, is_name, load_certificates
 from common.rpc.channel import new_channel, open_peers
@@ -88,7 +90,7 @@ def test_a_key_that_is_not_the_certificates_is_refused(files: TlsConfig, make_ke
 
 def test_a_certificate_without_a_subject_alternative_name_is_refused(tmp_path: Path) -> None:
     files = write_identity(tmp_path, make_identity(AUTHORITY))
-    with pytest.raises(ConfigError, match="tls.certificate: .* has no subject alternative name"):
+    with pytest.raises(ConfigError, match="tls.certificate: .* has no host's name among its subject alternative names"):
         Certificates(files)
 
 
@@ -110,11 +112,27 @@ def test_what_cannot_be_a_name(name: str) -> None:
     assert not is_name(name)
 
 
+def test_who_must_renew_is_told_once_a_day(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    now = datetime.now(UTC)
+    identity = make_identity(AUTHORITY, "host.example.org", expires=now + timedelta(days=40))
+    certificates = Certificates(write_identity(tmp_path, identity), now=lambda: now)
+    told = []
+    for days_left, n_calls in ((4.1, 3), (3.9, 3), (3, 1), (2.8, 3), (1.7, 2)):
+        now = identity.expires - timedelta(days=days_left)
+        for _ in range(n_calls):
+            certificates.warn_of_expiry()
+        told.append(len(caplog.records))
+    assert told == [0, 1, 1, 2, 3]
+    assert "expires on" in caplog.text
+
+
 # --- renewal
 
 
-@pytest.fixture
-async def server(files: TlsConfig) -> AsyncIterator[str]:
+@asynccontextmanager
+async def serving(files: TlsConfig) -> AsyncIterator[str]:
+    """A server that answers every call with the certificate that the caller has shown."""
+
     async def answer(request: bytes, context: Any) -> bytes:
         (certificate,) = context.auth_context()["x509_pem_cert"]
         return bytes(certificate)
@@ -129,6 +147,12 @@ async def server(files: TlsConfig) -> AsyncIterator[str]:
     await server.start()
     yield address
     await server.stop(None)
+
+
+@pytest.fixture
+async def server(files: TlsConfig) -> AsyncIterator[str]:
+    async with serving(files) as address:
+        yield address
 
 
 async def shown(channel: grpc.aio.Channel) -> int:
@@ -167,6 +191,24 @@ async def test_a_new_authority_counts_from_the_next_connection_on(server: str, t
     write_identity(tmp_path, make_identity(AUTHORITY, "host.example.org", trusts=authority))
     assert await answers(server, "host.example.org", newcomer)
     assert not await answers(server, "host.example.org", CLIENT)
+
+
+async def until_cut_off(channel: grpc.aio.Channel) -> None:
+    while True:
+        await shown(channel)
+
+
+async def test_who_is_not_trusted_any_more_is_cut_off_when_its_connection_is_old(
+    files: TlsConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "SERVER_OPTIONS", (("grpc.max_connection_age_ms", 100),))
+    async with serving(files) as address, new_channel(address, CLIENT, "host.example.org") as old:
+        await shown(old)
+        other = new_authority()
+        write_identity(tmp_path, make_identity(AUTHORITY, "host.example.org", trusts=other))
+        with pytest.raises(grpc.aio.AioRpcError) as cut_off:
+            await until_cut_off(old)
+        assert cut_off.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 def cut_short(path: Path) -> None:
