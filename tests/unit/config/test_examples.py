@@ -8,8 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from common.config.load import load_job, load_process_config
-from common.config.process import Policy
-from common.config.process import TlsConfig
+from common.config.process import Policy, TlsConfig
 from common.config.settings import Settings
 from common.development import DevelopmentFiles, development_name
 from common.roles import Role
