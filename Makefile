@@ -13,7 +13,7 @@ PROTOS := $(wildcard protos/common/pb/v1/*.proto)
 PROTOC = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iprotos
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format protos bench clean
+.PHONY: help demo test lint format protos fuzz bench clean
 
 help: ## Show these lines
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -41,6 +41,11 @@ format: $(SET_UP) ## Put the code into the project's format
 
 protos: $(SET_UP) ## Generate common/pb from protos/
 	$(PROTOC) --python_out=. --grpc_python_out=. --mypy_out=quiet:. --mypy_grpc_out=quiet:. $(PROTOS)
+
+fuzz: $(SET_UP) ## Feed the decoders for ten minutes with what a coverage-guided fuzzer makes up
+	$(BIN)/python -m pip install -q --disable-pip-version-check 'atheris>=3'
+	$(BIN)/python tests/fuzz/fuzz_decoders.py -max_total_time=600 -rss_limit_mb=1024 -timeout=5 \
+		-artifact_prefix=build/fuzz/ build/fuzz/corpus
 
 bench: $(SET_UP) ## Run the benchmark that needs no data from elsewhere
 	$(BIN)/python benchmarks/round.py

@@ -52,7 +52,9 @@ class _StrictLoader(yaml.SafeLoader):
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable) and key in seen:
+            if not isinstance(key, Hashable):
+                raise yaml.MarkedYAMLError(problem="a key must be a word", problem_mark=key_node.start_mark)
+            if key in seen:
                 raise yaml.MarkedYAMLError(problem=f"the key `{key}` is given twice", problem_mark=key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
@@ -75,6 +77,8 @@ def _read_mapping(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: {where}not valid YAML: {error.problem}") from error
     except yaml.reader.ReaderError as error:
         raise ConfigError(f"{path}: character {error.position + 1}: not valid YAML: {error.reason}") from error
+    except (ValueError, RecursionError):  # 2020-13-45 looks like a date, 0x_ like a number, and neither is one
+        raise ConfigError(f"{path}: not valid YAML: a date or number that is none, or nested too deeply") from None
     if content is None:
         raise ConfigError(f"{path}: is empty; see configs/ for examples")
     if not isinstance(content, dict):

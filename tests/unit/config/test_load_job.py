@@ -154,3 +154,10 @@ def test_yaml_cannot_make_python_objects(job_file: Path) -> None:
     job_file.write_text("name: !!python/object/apply:os.getcwd []\n")
     (line,) = error_of(job_file)
     assert "not valid YAML: could not determine a constructor" in line
+
+
+@pytest.mark.parametrize("text", ["? {a: b}\n: c\n", "? [a]\n: c\n", "name: 2020-13-45\n", "l2: 0x_\n", "[" * 5000])
+def test_what_yaml_cannot_make_a_value_of_is_refused(job_file: Path, text: str) -> None:
+    job_file.write_text(text)
+    (line,) = error_of(job_file)
+    assert "not valid YAML: " in line

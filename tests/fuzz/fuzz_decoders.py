@@ -1,0 +1,124 @@
+"""The coverage-guided fuzzer behind `make fuzz`: anything but a value or a public error is a find.
+
+    python tests/fuzz/fuzz_decoders.py -max_total_time=600 CORPUS
+
+The first byte of an input chooses the decoder, the rest is what it gets. The corpus is a folder that
+is begun with one real request of each kind; libFuzzer's other options work too. Needs atheris, which
+`make fuzz` installs: it is no dependency, since it has no wheels for every Python that this project supports.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import atheris  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+with atheris.instrument_imports(include=["common"]):
+    from common.config.job import JobConfig
+    from common.config.load import load_job
+    from common.data.model_file import load_model
+    from common.errors import TrilateralError
+    from common.rpc.codec import ROUTES, JobKey, Route, decode, encode, encode_piece, parse_job
+
+import numpy as np
+from gmpy2 import mpz
+from google.protobuf.message import DecodeError
+
+from common.data.split import Batch
+from common.protocol.messages import (
+    BeginRound,
+    Failed,
+    Finished,
+    FinishJob,
+    HoldoutScores,
+    IdChallenge,
+    IdConfirmation,
+    IdProof,
+    Kind,
+    Message,
+    OpenJob,
+    OutOfRange,
+    Ready,
+    RoundKey,
+    VectorPiece,
+)
+from common.roles import Role
+
+JOB = JobConfig(name="fuzzed", dataset="made")
+RUN = JobKey("fuzzed", bytes(range(16)))
+KEY = RoundKey(3, 1)
+STEP = np.array([0.5, -0.25])
+SEEDS: list[Message] = [
+    OpenJob(JOB, mpz(2**255 + 95), Role.HOST),
+    BeginRound(KEY, STEP, Batch(1, 2), gradient=True, direction=STEP, curvature_draw=1, loss=0.5),
+    FinishJob(4, STEP, 0.4, 3, "the loss no longer changes", 0.45),
+    IdChallenge(bytes(32), 120),
+    IdProof(bytes(32), bytes(32)),
+    IdConfirmation(bytes(32)),
+    HoldoutScores(0, 2, STEP),
+    Ready(120, 4),
+    OutOfRange(KEY),
+    Finished(),
+    Failed("stopped by the operator"),
+]
+PIECE = VectorPiece(KEY, Kind.SCORES, 0, 2, [mpz(2**500 + 1), mpz(3)])
+
+
+def decoder(route: Route) -> Callable[[bytes], object]:
+    return lambda body: decode(route.request.FromString(body))
+
+
+def from_file(load: Callable[[Path], object]) -> Callable[[bytes], object]:
+    def read(content: bytes) -> object:
+        path = Path("/tmp/fuzzed")
+        path.write_bytes(content)
+        return load(path)
+
+    return read
+
+
+DECODERS: list[Callable[[bytes], object]] = [
+    *(decoder(route) for route in ROUTES),
+    lambda text: parse_job(text.decode("utf-8", "replace")),
+    from_file(load_job),
+    from_file(load_model),
+]
+
+
+def write_seeds(corpus: Path) -> None:
+    corpus.mkdir(parents=True, exist_ok=True)
+    seeds = {route.message: message for route in ROUTES for message in SEEDS if type(message) is route.message}
+    for number, route in enumerate(ROUTES):
+        if route.message is VectorPiece:
+            (request,) = encode_piece(RUN, PIECE, 64)
+            body = request.SerializeToString()
+        elif route.message in seeds:
+            body = encode(RUN, seeds[route.message], route).SerializeToString()
+        else:
+            body = b""
+        (corpus / f"seed-{number}").write_bytes(bytes([number]) + body)
+    (corpus / "seed-job").write_bytes(bytes([len(ROUTES)]) + JOB.model_dump_json().encode())
+    (corpus / "seed-file").write_bytes(
+        bytes([len(ROUTES) + 1]) + b"name: fuzzed\ndataset: made\nalgorithm: {name: sqn}\n"
+    )
+
+
+def fuzz_one(data: bytes) -> None:
+    if not data:
+        return
+    try:
+        DECODERS[data[0] % len(DECODERS)](data[1:])
+    except (TrilateralError, DecodeError):
+        return
+
+
+def main() -> None:
+    write_seeds(Path(sys.argv[-1]))
+    atheris.Setup(sys.argv, fuzz_one)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""Every method of three real servers takes anything from those who may call it, in any order, and lives on."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import grpc
+import pytest
+from gmpy2 import mpz
+from google.protobuf.message import Message as Request
+from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.cli.client import JobClient
+from common.config.job import JobConfig
+from common.config.process import ProcessConfig
+from common.paillier.keys import PrivateKey, generate_private_key
+from common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2
+from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from common.protocol.messages import OpenJob
+from common.roles import PARTIES, Role
+from common.rpc.access import METHODS, call_metadata
+from common.rpc.codec import ROUTES, JobKey, encode
+from common.rpc.errors import REASON_KEY
+from tests.fuzz.requests import requests
+from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
+
+T = TypeVar("T")
+JOB = JobConfig(name="a", dataset=DATASET, key_bits=512, holdout=0.0, epochs=3)
+RUN = JobKey("a", bytes(16))
+SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method of the contract, as its descriptor has it."""
+
+    path: str
+    server: Role
+    request: type[Request]
+    response: type[Request]
+    streams_in: bool
+    streams_out: bool
+
+
+def methods() -> Iterator[Method]:
+    at: dict[Any, tuple[Role, ...]] = {
+        host_pb2: (Role.HOST,),
+        guest_pb2: (Role.GUEST,),
+        party_pb2: PARTIES,
+        coordinator_pb2: (Role.COORDINATOR,),
+        jobs_pb2: (Role.COORDINATOR,),
+    }
+    for module, roles in at.items():
+        for service in module.DESCRIPTOR.services_by_name.values():
+            for method in service.methods:
+                kinds = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+                streams = method.client_streaming, method.server_streaming
+                for role in roles:
+                    yield Method(f"/{service.full_name}/{method.name}", role, *kinds, *streams)
+
+
+ALL_METHODS = list(methods())
+
+
+def test_no_method_is_left_out() -> None:
+    assert {route.path for route in ROUTES} <= {method.path for method in ALL_METHODS}
+    assert {path for path in METHODS if "grpc.health" not in path} <= {method.path for method in ALL_METHODS}
+
+
+@dataclass
+class Servers:
+    """Three servers in a thread of their own, which Hypothesis' plain functions call into."""
+
+    configs: dict[Role, ProcessConfig]
+    key: PrivateKey
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
+    channels: dict[Role, grpc.aio.Channel] = field(default_factory=dict)
+    bugs: list[logging.LogRecord] = field(default_factory=list)
+
+    def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)
+
+    async def live(self, ready: threading.Event, stop: asyncio.Event) -> None:
+        async with serving(self.configs):
+            for role, config in self.configs.items():
+                options = [("grpc.enable_http_proxy", 0)]
+                self.channels[role] = grpc.aio.insecure_channel(config.listen, options=options)
+            ready.set()
+            await stop.wait()
+            for channel in self.channels.values():
+                await channel.close()
+
+    async def call(self, method: Method, sender: Role, bodies: list[bytes]) -> grpc.aio.AioRpcError | None:
+        """Call a method with ready-made bodies, and take at most one answer."""
+        name = {False: "unary", True: "stream"}
+        make = getattr(self.channels[method.server], f"{name[method.streams_in]}_{name[method.streams_out]}")
+        callable_ = make(method.path, response_deserializer=method.response.FromString)
+        content = each(bodies) if method.streams_in else bodies[0]
+        call = callable_(content, metadata=call_metadata(sender), timeout=SECONDS)
+        try:
+            if method.streams_out:
+                await call.read()
+                call.cancel()
+            else:
+                await call
+        except grpc.aio.AioRpcError as error:
+            return error
+        return None
+
+
+async def each(bodies: list[bytes]) -> AsyncIterator[bytes]:
+    for body in bodies:
+        yield body
+
+
+class _Bugs(logging.Handler):
+    """Keeps what was logged with a traceback: what is no error of the project's own."""
+
+    def __init__(self, records: list[logging.LogRecord]) -> None:
+        super().__init__(logging.ERROR)
+        self._records = records
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self._records.append(record)
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    folder = tmp_path_factory.mktemp("fuzzed")
+    write_tables(folder)
+    running = Servers(make_configs(folder, peer_timeout=2), generate_private_key(512))
+    handler = _Bugs(running.bugs)
+    logging.getLogger().addHandler(handler)
+    thread = threading.Thread(target=running.loop.run_forever)
+    thread.start()
+    ready, stop = threading.Event(), asyncio.Event()
+    life = asyncio.run_coroutine_threadsafe(running.live(ready, stop), running.loop)
+    assert ready.wait(20)
+    try:
+        yield running
+    finally:
+        running.loop.call_soon_threadsafe(stop.set)
+        life.result(30)
+        running.loop.call_soon_threadsafe(running.loop.stop)
+        thread.join(10)
+        running.loop.close()
+        logging.getLogger().removeHandler(handler)
+
+
+def offer(servers: Servers, party: Role) -> bytes:
+    route = next(route for route in ROUTES if route.message is OpenJob)
+    return encode(RUN, OpenJob(JOB, mpz(servers.key.public_key.n), party), route).SerializeToString()
+
+
+OPEN_JOB = {method.server: method for method in ALL_METHODS if method.path.endswith("/OpenJob")}
+
+
+@settings(max_examples=40)
+@pytest.mark.parametrize("method", ALL_METHODS, ids=lambda method: f"{method.server}{method.path}")
+@given(data=st.data())
+def test_any_request_is_answered_or_refused_in_the_projects_own_words(
+    method: Method, servers: Servers, data: st.DataObject
+) -> None:
+    """At a party, a job is open meanwhile, which half of the requests are of."""
+    if method.server in PARTIES:
+        servers.wait(servers.call(OPEN_JOB[method.server], Role.COORDINATOR, [offer(servers, method.server)]))
+    count = st.lists(requests(method.request), min_size=1, max_size=6 if method.streams_in else 1)
+    drawn: list[Any] = data.draw(count)
+    if data.draw(st.booleans()):
+        for request in drawn:
+            for name in {"job", "run_id"} & {each.name for each in request.DESCRIPTOR.fields}:
+                setattr(request, name, {"job": RUN.name, "run_id": RUN.run_id}[name])
+    sender = data.draw(st.sampled_from(sorted(METHODS.get(method.path, Role))))
+    error = servers.wait(servers.call(method, sender, [request.SerializeToString() for request in drawn]))
+    if error is not None:
+        reason = dict(error.trailing_metadata() or ()).get(REASON_KEY)
+        assert reason not in (None, "internal"), (error.code(), error.details())
+    assert not servers.bugs, servers.bugs[0].exc_info
+
+
+@settings(max_examples=10)
+@pytest.mark.parametrize("method", ALL_METHODS, ids=lambda method: f"{method.server}{method.path}")
+@given(bodies=st.lists(st.binary(max_size=200), min_size=1, max_size=3))
+def test_bytes_that_are_no_request_get_an_answer(method: Method, servers: Servers, bodies: list[bytes]) -> None:
+    """What cannot be parsed is gRPC's to refuse; that it answers before the deadline is what counts."""
+    error = servers.wait(servers.call(method, Role.COORDINATOR, bodies))
+    assert error is None or error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def is_serving(channel: grpc.aio.Channel) -> bool:
+    answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=SECONDS)
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+def test_after_all_that_the_servers_train(servers: Servers) -> None:
+    async def train() -> int:
+        assert all([await is_serving(channel) for channel in servers.channels.values()])
+        async with JobClient(servers.configs[Role.GUEST]) as client:
+            for status in await client.statuses():
+                with suppress(Exception):  # most have ended
+                    await client.stop(status.job)
+            return (await train_over_localhost(client, JOB.model_copy(update={"name": "after"}))).state
+
+    assert servers.wait(train()) == JOB_STATE_FINISHED
