@@ -1,0 +1,111 @@
+"""No log and no record of a training, at debug level, has what is another's or nobody's to read."""
+
+import asyncio
+import base64
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from common.cli.client import JobClient
+from common.config.job import JobConfig, Sqn
+from common.config.process import ProcessConfig
+from common.data.model_file import PartyModel, load_model
+from common.development import write_development_files
+from common.jobs.folder import JobFolder
+from common.paillier.keys import PrivateKey, generate_private_key
+from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
+from common.roles import PARTIES, Role
+from tests.support.three_processes import KnownProcesses
+from tests.support.three_servers import DATASET, make_configs, train_over_localhost, write_tables
+
+JOB = JobConfig(name="watched", dataset=DATASET, algorithm=Sqn(interval=2), batch=60, epochs=4, key_bits=512)
+POSITIVE, NEGATIVE = "labelled-zqpositive", "labelled-zqnegative"
+LEAST_DIGITS = 6
+"""Of a number that is looked for: shorter ones turn up by chance."""
+
+
+def write_recognisable_tables(folder: Path) -> dict[Role, pd.DataFrame]:
+    tables = write_tables(folder)
+    for role, table in tables.items():
+        table["id"] = "person-zq" + table["id"]
+        if role is Role.GUEST:
+            table["label"] = table["label"].map({"yes": POSITIVE, "no": NEGATIVE})
+        table.to_csv(folder / f"{role}.csv", index=False)
+    return tables
+
+
+def spellings_of(values: Iterable[float]) -> Iterator[str]:
+    """Each number with all its digits, and with six of them."""
+    for value in values:
+        for text in (repr(float(value)), f"{value:.6g}", f"{value:.6e}", f"{value:.6f}"):
+            if len(text.split("e")[0].lstrip("-0.").replace(".", "")) >= LEAST_DIGITS:
+                yield text.lstrip("-")
+
+
+def spellings_of_key(key: PrivateKey) -> Iterator[str]:
+    """Each number's first twenty digits, decimal and hexadecimal, and its bytes in base64 and as Python shows them."""
+    for number in (key.p, key.q, key.public_key.n):
+        data = number.to_bytes((number.bit_length() + 7) // 8, "big")
+        yield from (str(number)[:20], f"{number:x}"[:20], f"{number:X}"[:20])
+        yield from (base64.b64encode(data).decode()[:20], repr(data)[2:40])
+
+
+def weights_of(model: PartyModel) -> list[float]:
+    return [*model.weights.values(), *model.standardised_weights.values(), *model.training_weights, model.intercept]
+
+
+def found(needles: Iterable[str], files: Iterable[Path]) -> set[tuple[str, str]]:
+    sought = set(needles)
+    assert sought
+    texts = {path: path.read_text(errors="replace") for path in files}
+    return {(needle, path.name) for needle in sought for path, text in texts.items() if needle in text}
+
+
+async def train(configs: dict[Role, ProcessConfig], job: JobConfig) -> int:
+    async with JobClient(configs[Role.GUEST]) as client:
+        return (await train_over_localhost(client, job)).state
+
+
+@pytest.fixture(scope="module")
+def key() -> PrivateKey:
+    return generate_private_key(512)
+
+
+def test_nothing_private_is_in_any_log_or_record_of_a_training(tmp_path: Path, key: PrivateKey) -> None:
+    tables = write_recognisable_tables(tmp_path)
+    write_development_files(tmp_path / "certificates")
+    configs = make_configs(tmp_path, certificates=tmp_path / "certificates")
+    guest = configs[Role.GUEST]
+    label = guest.datasets[DATASET].label
+    assert label is not None
+    label = label.model_copy(update={"positive": POSITIVE, "negative": NEGATIVE})
+    dataset = guest.datasets[DATASET].model_copy(update={"label": label})
+    configs[Role.GUEST] = guest.model_copy(update={"datasets": {DATASET: dataset}})
+
+    with KnownProcesses(configs, tmp_path, key, log_level="debug") as processes:
+        assert asyncio.run(train(configs, JOB)) == JOB_STATE_FINISHED
+        # A job that fails at a party's table, whose rows an error might quote.
+        tables[Role.HOST].iloc[:-1].to_csv(tmp_path / "host.csv", index=False)
+        assert asyncio.run(train(configs, JOB.model_copy(update={"name": "failing"}))) == JOB_STATE_FAILED
+
+    logs = list(processes.logs.values())
+    records = [path for config in configs.values() for path in config.state.rglob("*") if path.is_file()]
+    models = {role: load_model(JobFolder(configs[role].state, JOB.name).model) for role in PARTIES}
+    written = {role: JobFolder(configs[role].state, JOB.name).model for role in PARTIES}
+    assert {path.name for path in records} >= {"model.json", "history.jsonl"}
+    for log in logs:
+        assert "DEBUG" in log.read_text()
+
+    ids = [*tables[Role.HOST]["id"], "person-zq", POSITIVE, NEGATIVE]
+    assert not found(ids, [*logs, *records])
+    assert not found(spellings_of_key(key), [*logs, *records])
+    for role in PARTIES:
+        # A party's own model file has its weights and its features' medians; nothing else has either.
+        elsewhere = [path for path in [*logs, *records] if path != written[role]]
+        features = tables[role].select_dtypes(np.number).to_numpy()
+        assert not found(spellings_of(features[np.isfinite(features)]), elsewhere)
+        assert not found(spellings_of(weights_of(models[role])), elsewhere)
+        assert found(spellings_of(weights_of(models[role])), [written[role]])

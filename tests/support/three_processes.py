@@ -1,0 +1,51 @@
+"""The three servers as processes of their own, with a key and a log level that a test chooses."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from common.config.process import ProcessConfig
+from common.localhost import LocalProcesses
+from common.paillier.keys import PrivateKey
+from common.roles import Role
+
+# As `trilateral serve`, but that the coordinator is handed its key and does not draw one.
+PROGRAM = """
+import sys
+import coordinator.jobs
+from common.cli.main import main
+from common.paillier.keys import PrivateKey
+p, q = int(sys.argv.pop()), int(sys.argv.pop())
+coordinator.jobs.generate_private_key = lambda bits: PrivateKey(p, q)
+main()
+"""
+
+
+def write_configs(configs: Mapping[Role, ProcessConfig], folder: Path) -> dict[Role, Path]:
+    """Each process's configuration as a file."""
+    paths = {role: folder / f"{role}.yaml" for role in configs}
+    for role, config in configs.items():
+        paths[role].write_text(yaml.safe_dump(config.model_dump(mode="json", exclude_unset=True)))
+    return paths
+
+
+class KnownProcesses(LocalProcesses):
+    """Three servers whose job's key the test knows; `logs` has each one's output in `folder`."""
+
+    def __init__(
+        self, configs: Mapping[Role, ProcessConfig], folder: Path, key: PrivateKey, log_level: str = "info"
+    ) -> None:
+        self.logs = {role: folder / f"{role}.log" for role in configs}
+        self._paths = write_configs(configs, folder)
+        self._key = key
+        self._log_level = log_level
+        super().__init__(self._paths, self.logs)
+
+    def _start(self, role: Role) -> subprocess.Popen[bytes]:
+        words = ["serve", role, "--config", str(self._paths[role]), "--log-level", self._log_level]
+        command = [sys.executable, "-c", PROGRAM, *words, str(self._key.q), str(self._key.p)]
+        with self.logs[role].open("wb") as log:
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
