@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
+from common.audit import Audit
 from common.config.job import JobConfig
 from common.config.process import ProcessConfig
 from common.errors import PeerError, ProtocolError, TrilateralError
@@ -25,6 +26,7 @@ from common.pb.v1.jobs_pb2 import (
 )
 from common.protocol.messages import BeginRound, FinishJob, JobEnded, Machine, Message, OpenJob, RoundReport
 from common.roles import PARTIES, Role
+from common.rpc.access import calling
 from common.rpc.channel import Peer
 from common.rpc.codec import JobKey
 from common.rpc.errors import NameTakenError, UnknownJobError
@@ -130,11 +132,12 @@ class CoordinatorJobs(ProcessJobs):
 
     Args:
         config: of this process.
+        audit: takes down each decision.
         peers: the two parties.
     """
 
-    def __init__(self, config: ProcessConfig, peers: Mapping[Role, Peer]) -> None:
-        super().__init__(config)
+    def __init__(self, config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer]) -> None:
+        super().__init__(config, audit)
         self._peers = peers
         self._jobs: dict[str, Job] = {}
 
@@ -144,12 +147,14 @@ class CoordinatorJobs(ProcessJobs):
         Raises:
             NameTakenError: the job's name is in use.
             PolicyError: too many jobs run.
-            ConfigError: the state folder cannot be written.
+            ConfigError: the state folder or the audit log cannot be written.
         """
         folder = JobFolder(self.config.state, config.name)
         if config.name in self._running or folder.history.exists():
             raise NameTakenError(f"the coordinator already has a job named {config.name}: choose another name")
         self._check_room()
+        key = JobKey.draw(config.name)
+        self.audit.allowed(calling(), "StartJob", job=config.name, run=key.run_id.hex(), dataset=config.dataset)
         history = History(folder, self.role)
         self._jobs.pop(config.name, None)  # The new one comes last.
         job = self._jobs[config.name] = Job(config)
@@ -157,7 +162,7 @@ class CoordinatorJobs(ProcessJobs):
         runner = MachineRunner(
             self.role,
             config,
-            JobKey.draw(config.name),
+            key,
             self._peers,
             limits=self.config.limits,
             history=history,
@@ -190,6 +195,7 @@ class CoordinatorJobs(ProcessJobs):
             raise ProtocolError(f"the job {name} has ended already")
         if job.finishing:
             raise ProtocolError(f"the job {name} is finishing: it is too late to stop it")
+        self.audit.allowed(calling(), "StopJob", job=name, run=self._running[name].key.run_id.hex())
         job.stopped = True
         self._running[name].fail(PeerError(STOPPED))
         await job.ended.wait()

@@ -10,7 +10,7 @@ from common.pb.v1.coordinator_pb2_grpc import add_CoordinatorServiceServicer_to_
 from common.pb.v1.jobs_pb2_grpc import add_JobServiceServicer_to_server
 from common.rpc.certificates import load_certificates
 from common.rpc.channel import open_peers
-from common.rpc.server import run_server
+from common.rpc.server import make_audit, run_server
 from coordinator.jobs import CoordinatorJobs
 from coordinator.servicer import CoordinatorServicer, JobServicer
 
@@ -23,13 +23,15 @@ async def serve(
     Raises:
         ConfigError: the address, the certificate or the state folder cannot be used.
     """
-    certificates = load_certificates(config)
+    certificates, audit = load_certificates(config), make_audit(config)
     async with open_peers(config, certificates) as peers:
-        jobs = CoordinatorJobs(config, peers)
+        jobs = CoordinatorJobs(config, audit, peers)
 
         def add_services(server: grpc.aio.Server) -> None:
             add_CoordinatorServiceServicer_to_server(CoordinatorServicer(jobs), server)
             add_JobServiceServicer_to_server(JobServicer(jobs), server)
 
         services = ("CoordinatorService", "JobService")
-        await run_server(config, certificates, services, add_services, jobs.close, stop=stop, on_ready=on_ready)
+        await run_server(
+            config, certificates, services, add_services, jobs.close, audit=audit, stop=stop, on_ready=on_ready
+        )

@@ -21,38 +21,37 @@ class CoordinatorServicer(coordinator_pb2_grpc.CoordinatorServiceServicer):
     async def ReportReady(
         self, request: coordinator_pb2.ReportReadyRequest, context: Context
     ) -> coordinator_pb2.ReportReadyResponse:
-        await self._jobs.deliver(request, context)
+        await self._jobs.deliver(request)
         return coordinator_pb2.ReportReadyResponse()
 
     async def SendVector(
         self, request_iterator: AsyncIterator[rounds_pb2.SendVectorRequest], context: Context
     ) -> rounds_pb2.SendVectorResponse:
-        async for request in request_iterator:
-            await self._jobs.deliver(request, context)
+        await self._jobs.deliver_vector(request_iterator)
         return rounds_pb2.SendVectorResponse()
 
     async def ReportOutOfRange(
         self, request: coordinator_pb2.ReportOutOfRangeRequest, context: Context
     ) -> coordinator_pb2.ReportOutOfRangeResponse:
-        await self._jobs.deliver(request, context)
+        await self._jobs.deliver(request)
         return coordinator_pb2.ReportOutOfRangeResponse()
 
     async def ReportFinished(
         self, request: coordinator_pb2.ReportFinishedRequest, context: Context
     ) -> coordinator_pb2.ReportFinishedResponse:
-        await self._jobs.deliver(request, context)
+        await self._jobs.deliver(request)
         return coordinator_pb2.ReportFinishedResponse()
 
     async def ReportWaiting(
         self, request: coordinator_pb2.ReportWaitingRequest, context: Context
     ) -> coordinator_pb2.ReportWaitingResponse:
-        await self._jobs.deliver(request, context)
+        await self._jobs.deliver(request)
         return coordinator_pb2.ReportWaitingResponse()
 
     async def ReportFailure(
         self, request: coordinator_pb2.ReportFailureRequest, context: Context
     ) -> coordinator_pb2.ReportFailureResponse:
-        await self._jobs.deliver(request, context)
+        await self._jobs.deliver(request)
         return coordinator_pb2.ReportFailureResponse()
 
 

@@ -12,7 +12,7 @@ from common.pb.v1.guest_pb2_grpc import add_GuestServiceServicer_to_server
 from common.pb.v1.party_pb2_grpc import add_PartyServiceServicer_to_server
 from common.rpc.certificates import load_certificates
 from common.rpc.channel import open_peers
-from common.rpc.server import run_server
+from common.rpc.server import make_audit, run_server
 from guest_party.machine import GuestMachine
 from guest_party.servicer import GuestServicer
 
@@ -25,13 +25,15 @@ async def serve(
     Raises:
         ConfigError: the address, the certificate or the state folder cannot be used.
     """
-    certificates = load_certificates(config)
+    certificates, audit = load_certificates(config), make_audit(config)
     async with open_peers(config, certificates) as peers:
-        jobs = PartyJobs(config, peers, GuestMachine)
+        jobs = PartyJobs(config, audit, peers, GuestMachine)
 
         def add_services(server: grpc.aio.Server) -> None:
             add_GuestServiceServicer_to_server(GuestServicer(jobs), server)
             add_PartyServiceServicer_to_server(PartyServicer(jobs), server)
 
         services = ("GuestService", "PartyService")
-        await run_server(config, certificates, services, add_services, jobs.close, stop=stop, on_ready=on_ready)
+        await run_server(
+            config, certificates, services, add_services, jobs.close, audit=audit, stop=stop, on_ready=on_ready
+        )

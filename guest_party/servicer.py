@@ -17,18 +17,17 @@ class GuestServicer(guest_pb2_grpc.GuestServiceServicer):
         self._jobs = jobs
 
     async def ProveIds(self, request: guest_pb2.ProveIdsRequest, context: Context) -> guest_pb2.ProveIdsResponse:
-        await self._jobs.deliver(request, context)
+        await self._jobs.deliver(request)
         return guest_pb2.ProveIdsResponse()
 
     async def SendVector(
         self, request_iterator: AsyncIterator[rounds_pb2.SendVectorRequest], context: Context
     ) -> rounds_pb2.SendVectorResponse:
-        async for request in request_iterator:
-            await self._jobs.deliver(request, context)
+        await self._jobs.deliver_vector(request_iterator)
         return rounds_pb2.SendVectorResponse()
 
     async def SendHoldoutScores(
         self, request: guest_pb2.SendHoldoutScoresRequest, context: Context
     ) -> guest_pb2.SendHoldoutScoresResponse:
-        await self._jobs.deliver(request, context)
+        await self._jobs.deliver(request)
         return guest_pb2.SendHoldoutScoresResponse()

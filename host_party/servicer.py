@@ -19,16 +19,15 @@ class HostServicer(host_pb2_grpc.HostServiceServicer):
     async def ChallengeIds(
         self, request: host_pb2.ChallengeIdsRequest, context: Context
     ) -> host_pb2.ChallengeIdsResponse:
-        await self._jobs.deliver(request, context)
+        await self._jobs.deliver(request)
         return host_pb2.ChallengeIdsResponse()
 
     async def ConfirmIds(self, request: host_pb2.ConfirmIdsRequest, context: Context) -> host_pb2.ConfirmIdsResponse:
-        await self._jobs.deliver(request, context)
+        await self._jobs.deliver(request)
         return host_pb2.ConfirmIdsResponse()
 
     async def SendVector(
         self, request_iterator: AsyncIterator[rounds_pb2.SendVectorRequest], context: Context
     ) -> rounds_pb2.SendVectorResponse:
-        async for request in request_iterator:
-            await self._jobs.deliver(request, context)
+        await self._jobs.deliver_vector(request_iterator)
         return rounds_pb2.SendVectorResponse()

@@ -37,18 +37,34 @@ class Stopwatch:
 
 
 class Traffic:
-    """Bytes and ciphertexts in one direction, by round and kind.
+    """Bytes and ciphertexts in one direction, by round and kind, and of the whole job by peer and kind.
 
     By round, since a peer may already send for the next one.
     """
 
     def __init__(self) -> None:
         self._rounds: dict[RoundKey, dict[Kind, Counter[str]]] = {}
+        self._totals: dict[Role, dict[str, Counter[str]]] = {}
 
-    def count(self, key: RoundKey, kind: Kind, n_bytes: int, n_ciphertexts: int) -> None:
-        """Add one chunk of a vector; bytes as it travels."""
-        counter = self._rounds.setdefault(key, {}).setdefault(kind, Counter())
-        counter.update(bytes=n_bytes, ciphertexts=n_ciphertexts)
+    @property
+    def totals(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Of the whole job so far, by peer and kind; scores in clear are a kind of their own."""
+        return {
+            peer.value: {kind: dict(counter) for kind, counter in kinds.items()} for peer, kinds in self._totals.items()
+        }
+
+    def count(self, peer: Role, key: RoundKey, kind: Kind, n_bytes: int, n_ciphertexts: int) -> None:
+        """Add one chunk of a vector to or from a peer; bytes as it travels."""
+        amounts = {"bytes": n_bytes, "ciphertexts": n_ciphertexts}
+        self._rounds.setdefault(key, {}).setdefault(kind, Counter()).update(amounts)
+        self._total(peer, kind.value).update(amounts)
+
+    def count_scores(self, peer: Role, n_scores: int) -> None:
+        """Add scores of hold-out rows, which travel in clear."""
+        self._total(peer, "holdout_scores").update(values=n_scores)
+
+    def _total(self, peer: Role, kind: str) -> Counter[str]:
+        return self._totals.setdefault(peer, {}).setdefault(kind, Counter())
 
     def take(self, key: RoundKey) -> dict[str, dict[str, int]]:
         """What was counted for a round; forgets it and whatever is older."""
@@ -70,6 +86,8 @@ class History:
         self.stopwatch = Stopwatch()
         self.sent = Traffic()
         self.received = Traffic()
+        self.rounds = 0
+        """How many have been written down."""
         self._path = folder.history
         self._partial = folder.unfinished_history
         self._round: BeginRound | None = None
@@ -105,6 +123,7 @@ class History:
         self._write(begun.key, begun.batch.epoch, begun.batch.index + 1, loss)
 
     def _write(self, key: RoundKey, epoch: int, batch: int, loss: float | None) -> None:
+        self.rounds = key.round
         line: dict[str, Any] = {
             "round": key.round,
             "attempt": key.attempt,

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Mapping
 from typing import Protocol
 
+from common.audit import Audit
 from common.config.dataset import DatasetConfig
 from common.config.job import JobConfig
 from common.config.process import ProcessConfig
@@ -20,6 +21,7 @@ from common.paillier.keys import PublicKey, check_public_key
 from common.protocol.messages import Machine, Message, OpenJob, Result
 from common.protocol.phases import Phase
 from common.roles import Role
+from common.rpc.access import calling
 from common.rpc.channel import Peer
 from common.rpc.codec import JobKey
 from common.rpc.errors import NameTakenError
@@ -40,12 +42,15 @@ class PartyJobs(ProcessJobs):
 
     Args:
         config: of this process.
+        audit: takes down each decision.
         peers: the two other processes.
         make_machine: this role's state machine.
     """
 
-    def __init__(self, config: ProcessConfig, peers: Mapping[Role, Peer], make_machine: MakeMachine) -> None:
-        super().__init__(config)
+    def __init__(
+        self, config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer], make_machine: MakeMachine
+    ) -> None:
+        super().__init__(config, audit)
         self._peers = peers
         self._make_machine = make_machine
         self._opening = asyncio.Lock()
@@ -76,6 +81,18 @@ class PartyJobs(ProcessJobs):
         job = offer.job
         dataset = self._check_policy(job)
         public_key = await asyncio.to_thread(without_lock, self._check_key, offer)
+        caller, what = calling(), {"job": job.name, "run": key.run_id.hex()}
+        self.audit.allowed(
+            caller,
+            "OpenJob",
+            **what,
+            dataset=job.dataset,
+            algorithm=job.algorithm.name,
+            batch=job.batch,
+            epochs=job.epochs,
+            holdout=job.holdout,
+            key_bits=public_key.bits,
+        )
         await self._replace(job.name)
         folder = self._folder(job)
         history = History(folder, self.role)
@@ -83,7 +100,11 @@ class PartyJobs(ProcessJobs):
 
         async def begin() -> Machine:
             nonlocal data
-            data = await runner.in_thread(self._load, dataset, job)
+            try:
+                data = await runner.in_thread(self._load, dataset, job)
+            except PolicyError as error:
+                self.audit.refused(caller, "OpenJob", str(error), **what)
+                raise
             log.info("job %s: %d rows loaded", job.name, len(data.ids))
             return await runner.in_thread(self._make_machine, job, data, public_key, phase=history.stopwatch.phase)
 

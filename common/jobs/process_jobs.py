@@ -2,16 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 from google.protobuf.message import Message as Request
 
+from common.audit import Audit
 from common.config.process import ProcessConfig
-from common.errors import PeerError, PolicyError, TrilateralError
+from common.errors import ConfigError, PeerError, PolicyError, ProtocolError, TrilateralError
 from common.jobs.runner import MachineRunner
+from common.jobs.vector_stream import VectorStream
+from common.pb.v1.rounds_pb2 import SendVectorRequest
 from common.protocol.messages import Failed, Machine, Message
 from common.roles import Role
-from common.rpc.access import Context, calling_role
+from common.rpc.access import calling_role
 from common.rpc.codec import JobKey, decode, job_key
 from common.rpc.errors import UnknownJobError, public_error
 
@@ -26,8 +30,9 @@ STOPPED = "stopped by the operator"
 class ProcessJobs:
     """What runs, and what became of what has ended since the process started."""
 
-    def __init__(self, config: ProcessConfig) -> None:
+    def __init__(self, config: ProcessConfig, audit: Audit) -> None:
         self.config = config
+        self.audit = audit
         self.role = config.role
         self._stopped = f"the {self.role} was stopped"
         self._running: dict[str, MachineRunner] = {}
@@ -35,9 +40,28 @@ class ProcessJobs:
         self._ended: dict[JobKey, TrilateralError | None] = {}
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
 
-    async def deliver(self, request: Request, context: Context) -> None:
-        """Take the message that a servicer was called with; returns once it may be acknowledged."""
-        await self.take(calling_role(), job_key(request), decode(request), request.ByteSize())
+    async def deliver(self, request: Request) -> None:
+        """Take the message that a servicer was called with; returns once it may be acknowledged.
+
+        Raises:
+            TrilateralError: it is none that the protocol has. The job that it was for has failed by it.
+        """
+        sender, key = calling_role(), job_key(request)
+        with self._blaming(sender, key):
+            message = decode(request)
+        await self.take(sender, key, message, request.ByteSize())
+
+    async def deliver_vector(self, chunks: AsyncIterator[SendVectorRequest]) -> None:
+        """Take the chunks of a vector, each as it comes; as `deliver`."""
+        stream = VectorStream()
+        async for chunk in chunks:
+            key = job_key(chunk)
+            with self._blaming(calling_role(), key):
+                stream.check(chunk)
+                runner = self._find_running(key)
+                if runner is not None and chunk.width != runner.width:
+                    raise ProtocolError(f"ciphertexts of {chunk.width} bytes came where {runner.width} are due")
+            await self.deliver(chunk)
 
     async def take(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:
         """Give a message to its job.
@@ -60,6 +84,18 @@ class ProcessJobs:
             runner.fail(PeerError(self._stopped))
         if self._tasks:
             await asyncio.wait(self._tasks.values())
+
+    @contextmanager
+    def _blaming(self, sender: Role, key: JobKey) -> Iterator[None]:
+        """Whoever speaks to a job against the protocol ends it, and both sides hear the same of it."""
+        try:
+            yield
+        except (ProtocolError, ConfigError) as error:
+            problem = type(error)(f"the {self.role}, of a message from the {sender}: {error}")
+            runner = self._find_running(key)
+            if runner is not None:
+                runner.fail(problem)
+            raise problem from None
 
     def _check_room(self) -> None:
         most = self.config.limits.max_jobs
@@ -95,6 +131,8 @@ class ProcessJobs:
             finally:
                 del self._running[key.name]
                 self._remember(key, ended)
+                result = {"result": "finished"} if ended is None else {"result": "failed", "reason": str(ended)}
+                self.audit.ended(job=key.name, run=key.run_id.hex(), **result, **runner.record())
                 if on_end:
                     on_end(ended)
 

@@ -9,7 +9,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 import gmpy2
 
@@ -23,6 +24,7 @@ from common.protocol.messages import (
     Envelope,
     Failed,
     FinishJob,
+    HoldoutScores,
     JobEnded,
     Machine,
     Message,
@@ -86,6 +88,8 @@ class MachineRunner:
         on_wait: OnWait | None = None,
     ) -> None:
         self.key = key
+        self.width = width_of(job)
+        """Bytes of a ciphertext."""
         self._role = role
         self._limits = limits
         self._history = history
@@ -95,9 +99,9 @@ class MachineRunner:
                 key,
                 role,
                 peer,
-                width=width_of(job),
+                width=self.width,
                 limits=limits,
-                count_sent=history.sent.count,
+                count_sent=partial(history.sent.count, peer.role),
                 on_failure=self.fail,
                 on_wait=on_wait,
             )
@@ -170,7 +174,9 @@ class MachineRunner:
             case FinishJob():
                 self._overtake(RoundKey(message.round, 0))
             case VectorPiece():
-                self._history.received.count(message.key, message.kind, n_bytes, len(message.ciphertexts))
+                self._history.received.count(sender, message.key, message.kind, n_bytes, len(message.ciphertexts))
+            case HoldoutScores():
+                self._history.received.count_scores(sender, len(message.scores))
         if not self._inbox.full():
             self._inbox.put_nowait((sender, message))
             return
@@ -181,6 +187,14 @@ class MachineRunner:
         finally:
             put.cancel()
             over.cancel()
+
+    def record(self) -> dict[str, Any]:
+        """What the audit log says of the job when it has ended."""
+        return {
+            "rounds": self._history.rounds,
+            "sent": self._history.sent.totals,
+            "received": self._history.received.totals,
+        }
 
     async def in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `function` in the job's own thread."""
@@ -252,6 +266,9 @@ class MachineRunner:
                 self._links[to].send(message)
                 self._patience.ask(message)
                 await self._observe(message)
+            case HoldoutScores():
+                self._links[to].send(message)
+                self._history.sent.count_scores(to, len(message.scores))
             case RoundReport():
                 self._history.report(message)
                 await self._observe(message)

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 import grpc
 
 from common.config.process import OperatorsConfig, ProcessConfig
+from common.errors import PeerError, TrilateralError
 from common.protocol.messages import Kind
 from common.roles import Role
 from common.rpc.certificates import Certificates
@@ -91,9 +92,14 @@ def by_certificate(
 _calling: ContextVar[Caller] = ContextVar("calling")
 
 
+def calling() -> Caller:
+    """Who makes the call that is being answered."""
+    return _calling.get(Caller(None))
+
+
 def calling_role() -> Role:
     """Which of the three roles makes the call that is being answered, for methods that only they may call."""
-    caller = _calling.get(Caller(None))
+    caller = calling()
     if caller.role is None:
         raise AccessError("only the host, the guest and the coordinator send messages of a job")
     return caller.role
@@ -156,6 +162,10 @@ VECTORS = MappingProxyType(
 """Receiver and kind of a vector to the roles that may send it."""
 
 
+OnRefusal: TypeAlias = Callable[[Caller, str, TrilateralError, Any], None]
+"""Is told who was refused which method, why, and the request, if there is one."""
+
+
 class Guard(grpc.aio.ServerInterceptor):
     """Stands before every method of one server: checks the caller, and translates what is raised.
 
@@ -163,12 +173,16 @@ class Guard(grpc.aio.ServerInterceptor):
         role: of the server.
         identify: tells who calls.
         operators: who may start, stop and watch jobs.
+        on_refusal: is told of each call that ends with an error of the caller's making.
     """
 
-    def __init__(self, role: Role, identify: Identify, operators: OperatorsConfig) -> None:
+    def __init__(
+        self, role: Role, identify: Identify, operators: OperatorsConfig, on_refusal: OnRefusal | None = None
+    ) -> None:
         self._role = role
         self._identify = identify
         self._operators = operators
+        self._on_refusal = on_refusal
 
     async def intercept_service(
         self,
@@ -201,6 +215,7 @@ class Guard(grpc.aio.ServerInterceptor):
             except grpc.aio.AbortError:
                 raise
             except Exception as error:
+                self._tell(method, error, request)
                 await abort(context, error, self._role)
 
         return guarded
@@ -214,9 +229,15 @@ class Guard(grpc.aio.ServerInterceptor):
             except grpc.aio.AbortError:
                 raise
             except Exception as error:
+                self._tell(method, error, request)
                 await abort(context, error, self._role)
 
         return guarded
+
+    def _tell(self, method: str, error: Exception, request: Any) -> None:
+        # A PeerError says that something is gone or late, which refuses nobody.
+        if self._on_refusal and isinstance(error, TrilateralError) and not isinstance(error, PeerError):
+            self._on_refusal(calling(), method, error, request)
 
     def _authorise(self, method: str, context: Context) -> None:
         caller = self._identify(context)

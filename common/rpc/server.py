@@ -4,22 +4,27 @@ import asyncio
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from common.audit import Audit
 from common.config.process import ProcessConfig
-from common.errors import ConfigError
-from common.rpc.access import Guard, identify
+from common.errors import ConfigError, TrilateralError
+from common.rpc.access import Caller, Guard, identify
 from common.rpc.certificates import Certificates
 from common.rpc.channel import SERVER_OPTIONS
-from common.rpc.codec import PACKAGE
+from common.rpc.codec import PACKAGE, RUN_ID_BYTES
 from common.state import held_state
 
 log = logging.getLogger(__name__)
 
 GRACE = 3.0
 """Seconds for calls under way when the server stops."""
+MOST_NAME = 64
+"""Characters of a job's name, which a stranger may have written, that the audit log takes down."""
 MOST_CALLS = 256
 """Calls at a time; more are refused."""
 
@@ -32,6 +37,20 @@ def new_server(guard: Guard) -> grpc.aio.Server:
         maximum_concurrent_rpcs=MOST_CALLS,
         compression=grpc.Compression.NoCompression,
     )
+
+
+def make_audit(config: ProcessConfig) -> Audit:
+    """The audit log of a process, in its state folder."""
+    return Audit(config.state / "audit.jsonl")
+
+
+def _tell_refusal(audit: Audit, caller: Caller, method: str, error: TrilateralError, request: Any) -> None:
+    what: dict[str, str] = {}
+    if isinstance(job := getattr(request, "job", None), str):
+        what["job"] = job[:MOST_NAME]
+    if isinstance(run_id := getattr(request, "run_id", None), bytes):
+        what["run"] = run_id[:RUN_ID_BYTES].hex()
+    audit.refused(caller, method.rpartition("/")[2], str(error), **what)
 
 
 def bind(server: grpc.aio.Server, address: str, certificates: Certificates | None) -> str:
@@ -56,6 +75,7 @@ async def run_server(
     add_services: Callable[[grpc.aio.Server], None],
     close: Callable[[], Awaitable[None]],
     *,
+    audit: Audit,
     stop: asyncio.Event | None,
     on_ready: Callable[[str], None],
 ) -> None:
@@ -67,7 +87,9 @@ async def run_server(
     with held_state(config.state, config.role):
         if certificates is None:
             log.warning("plaintext: nothing is encrypted, and anyone on this machine can read and pretend to be anyone")
-        server = new_server(Guard(config.role, identify(config, certificates), config.operators))
+        server = new_server(
+            Guard(config.role, identify(config, certificates), config.operators, partial(_tell_refusal, audit))
+        )
         health_servicer = health.aio.HealthServicer()
         names = ["", *(f"{PACKAGE}.{service}" for service in services)]
         for name in names:

@@ -32,9 +32,9 @@ def begin(round_number: int, attempt: int = 1, loss: float | None = None, index:
 
 def test_a_party_learns_the_loss_of_a_round_with_the_next(folder: JobFolder) -> None:
     history = History(folder, Role.HOST)
-    history.sent.count(RoundKey(1, 1), Kind.SCORES, 1040, 2)
-    history.sent.count(RoundKey(1, 1), Kind.SCORES, 1040, 2)
-    history.received.count(RoundKey(2, 1), Kind.RESIDUAL, 520, 1)  # early: it belongs to the next round
+    history.sent.count(Role.GUEST, RoundKey(1, 1), Kind.SCORES, 1040, 2)
+    history.sent.count(Role.GUEST, RoundKey(1, 1), Kind.SCORES, 1040, 2)
+    history.received.count(Role.GUEST, RoundKey(2, 1), Kind.RESIDUAL, 520, 1)  # early: it belongs to the next round
     with history.stopwatch.phase("encrypt"):
         pass
     history.begin_round(begin(1))
@@ -109,7 +109,7 @@ def test_a_history_that_is_gone_cannot_be_completed(folder: JobFolder) -> None:
 def test_old_rounds_are_forgotten_and_later_ones_kept() -> None:
     traffic = Traffic()
     for number in (1, 2, 3):
-        traffic.count(RoundKey(number, 1), Kind.LOSS, 100, 1)
+        traffic.count(Role.GUEST, RoundKey(number, 1), Kind.LOSS, 100, 1)
     assert traffic.take(RoundKey(2, 1)) == {"loss": {"bytes": 100, "ciphertexts": 1}}
     assert traffic.take(RoundKey(1, 1)) == {}
     assert traffic.take(RoundKey(3, 1)) != {}
@@ -125,3 +125,16 @@ def test_a_stopwatch_adds_up_by_name_and_starts_anew(monkeypatch: pytest.MonkeyP
         raise ZeroDivisionError
     assert stopwatch.take() == {"all": 10.0, "encrypt": 7.0}
     assert stopwatch.take() == {"all": 1.0}
+
+
+def test_a_whole_job_is_counted_by_peer_and_kind() -> None:
+    traffic = Traffic()
+    for number in (1, 2):
+        traffic.count(Role.GUEST, RoundKey(number, 1), Kind.GRADIENT, 100, 2)
+        traffic.count(Role.HOST, RoundKey(number, 1), Kind.GRADIENT, 50, 1)
+        traffic.take(RoundKey(number, 1))
+    traffic.count_scores(Role.GUEST, 7)
+    assert traffic.totals == {
+        "guest": {"gradient": {"bytes": 200, "ciphertexts": 4}, "holdout_scores": {"values": 7}},
+        "host": {"gradient": {"bytes": 100, "ciphertexts": 2}},
+    }

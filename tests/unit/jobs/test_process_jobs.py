@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from gmpy2 import mpz
 
+from common.audit import Audit
 from common.config.job import JobConfig
 from common.config.process import Limits, ProcessConfig
 from common.data.block import PartyData
@@ -90,7 +91,8 @@ class Started(ProcessJobs):
 async def jobs(tmp_path: Path) -> AsyncIterator[Started]:
     peers = {Role.HOST: "127.0.0.1:1", Role.GUEST: "127.0.0.1:2"}
     started = Started(
-        ProcessConfig(role=Role.COORDINATOR, listen="127.0.0.1:0", peers=peers, state=tmp_path, plaintext=True)
+        ProcessConfig(role=Role.COORDINATOR, listen="127.0.0.1:0", peers=peers, state=tmp_path, plaintext=True),
+        Audit(tmp_path / "audit.jsonl"),
     )
     yield started
     await started.close()
@@ -161,7 +163,7 @@ async def host_jobs(tmp_path: Path) -> AsyncIterator[tuple[PartyJobs, list[JobCo
         return Listener()
 
     write_tables(tmp_path, n_rows=30)
-    jobs = PartyJobs(make_configs(tmp_path)[Role.HOST], {}, make)
+    jobs = PartyJobs(make_configs(tmp_path)[Role.HOST], Audit(tmp_path / "audit.jsonl"), {}, make)
     yield jobs, made
     await jobs.close()
 

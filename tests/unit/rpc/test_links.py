@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import grpc
@@ -398,7 +399,8 @@ async def test_traffic_counts_each_ciphertext_once(recorder: Recorder, failures:
 
     recorder.react, sent = die_once, Traffic()
     async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
-        link = Link(JOB, Role.HOST, peer, width=64, limits=Limits(), count_sent=sent.count, on_failure=failures.append)
+        count_sent = partial(sent.count, peer.role)
+        link = Link(JOB, Role.HOST, peer, width=64, limits=Limits(), count_sent=count_sent, on_failure=failures.append)
         link.send(piece(0, 6))
         await link.close(5)
     counted = sent.take(KEY)["gradient"]

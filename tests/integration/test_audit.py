@@ -1,0 +1,131 @@
+"""The audit logs of a whole training and of what was refused, over real servers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.config.job import JobConfig
+from common.config.process import Policy, ProcessConfig
+from common.errors import ConfigError, ProtocolError
+from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
+from common.roles import Role
+from tests.support.three_servers import (
+    DATASET,
+    LENIENT,
+    make_configs,
+    serving,
+    train_over_localhost,
+    write_tables,
+)
+
+KEY_REASON = "the guest refuses the job by policy.min_key_bits: 512 is the least, the job has 256"
+Configs = dict[Role, ProcessConfig]
+JOB = JobConfig(name="audited", dataset=DATASET, key_bits=512)
+
+
+@pytest.fixture
+def configs(tmp_path: Path) -> Configs:
+    write_tables(tmp_path)
+    return make_configs(tmp_path)
+
+
+def audit_lines(configs: Configs, role: Role) -> list[dict[str, Any]]:
+    path = configs[role].state / "audit.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def decisions(configs: Configs, role: Role) -> list[tuple[str, str | None]]:
+    return [(line["decision"], line.get("method")) for line in audit_lines(configs, role)]
+
+
+async def test_a_whole_training(configs: Configs) -> None:
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, JOB)
+    assert status.state == JOB_STATE_FINISHED
+    ends = {}
+    for role, method in ((Role.COORDINATOR, "StartJob"), (Role.HOST, "OpenJob"), (Role.GUEST, "OpenJob")):
+        assert decisions(configs, role) == [("allowed", method), ("ended", None)]
+        allowed, ends[role] = audit_lines(configs, role)
+        assert (allowed["job"], allowed["dataset"], allowed["run"]) == ("audited", DATASET, ends[role]["run"])
+        assert ends[role]["result"] == "finished"
+    assert audit_lines(configs, Role.HOST)[0]["role"] == "coordinator"
+    assert audit_lines(configs, Role.GUEST)[0]["key_bits"] == 512
+    host, guest, coordinator = (ends[role] for role in (Role.HOST, Role.GUEST, Role.COORDINATOR))
+    history = configs[Role.HOST].state / "audited" / "history.jsonl"
+    n_rounds = len(history.read_text().splitlines())
+    assert {end["rounds"] for end in ends.values()} == {n_rounds}
+    assert host["sent"]["guest"]["holdout_scores"] == {"values": 24}
+    for sender, receiver, kinds in (
+        (host, guest, {"scores", "squares", "holdout_scores"}),
+        (guest, host, {"residual"}),
+        (host, coordinator, {"gradient"}),
+        (guest, coordinator, {"gradient", "loss"}),
+    ):
+        (to,) = (role for role, end in ends.items() if end is receiver)
+        (by,) = (role for role, end in ends.items() if end is sender)
+        assert sender["sent"][to] == receiver["received"][by]
+        assert set(sender["sent"][to]) == kinds
+    assert host["sent"]["coordinator"]["gradient"]["ciphertexts"] == 3 * n_rounds
+    assert coordinator["sent"] == {}
+
+
+async def test_what_a_party_refuses_is_in_its_log_and_in_the_coordinators_status(configs: Configs) -> None:
+    policy = Policy(min_key_bits=512, **LENIENT | {"min_batch": 97})
+    configs[Role.GUEST] = configs[Role.GUEST].model_copy(update={"policy": policy})
+    refusals: dict[str, tuple[dict[str, Any], str]] = {
+        "key": (
+            {"key_bits": 256},
+            "the guest refuses the job by policy.min_key_bits: 512 is the least, the job has 256",
+        ),
+        "rows": ({"holdout": 0.2}, "the guest refuses the job by policy.min_batch: 97 is the least, a batch has 96"),
+    }
+    async with serving(configs) as client:
+        for name, (settings, reason) in refusals.items():
+            status = await train_over_localhost(client, JOB.model_copy(update={"name": name, **settings}))
+            assert (status.state, status.detail) == (JOB_STATE_FAILED, reason)
+    lines = audit_lines(configs, Role.GUEST)
+    assert [line["reason"] for line in lines if line["decision"] == "refused"] == [
+        reason for _, reason in refusals.values()
+    ]
+    # The key is refused before the job is opened, the rows only once they are counted.
+    assert decisions(configs, Role.GUEST) == [
+        ("refused", "OpenJob"),
+        ("allowed", "OpenJob"),
+        ("refused", "OpenJob"),
+        ("ended", None),
+    ]
+    assert lines[-1]["reason"] == refusals["rows"][1]
+    for role in (Role.HOST, Role.COORDINATOR):
+        ends = [line for line in audit_lines(configs, role) if line["decision"] == "ended"]
+        assert [end["reason"] for end in ends] == [reason for _, reason in refusals.values()]
+
+
+async def test_operators_are_named_when_they_are_refused_and_when_not(configs: Configs) -> None:
+    coordinator = configs[Role.COORDINATOR]
+    operators = coordinator.operators.model_copy(update={"stop": ["guest"]})
+    configs[Role.COORDINATOR] = coordinator.model_copy(update={"operators": operators})
+    async with serving(configs) as client:
+        await train_over_localhost(client, JOB)
+        with pytest.raises(ProtocolError, match="may not stop jobs"):
+            await client.stop("audited")
+    (refused,) = (line for line in audit_lines(configs, Role.COORDINATOR) if line["decision"] == "refused")
+    assert (refused["role"], refused["method"], refused["job"]) == ("host", "StopJob", "audited")
+
+
+async def test_without_an_audit_log_no_job_is_opened(configs: Configs) -> None:
+    blocked = configs[Role.GUEST].state / "audit.jsonl"
+    blocked.mkdir(parents=True)
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, JOB)
+        assert status.state == JOB_STATE_FAILED
+        assert "the audit log there cannot be written" in status.detail
+        assert not (configs[Role.GUEST].state / "audited").exists()
+        (configs[Role.COORDINATOR].state / "audit.jsonl").unlink()
+        (configs[Role.COORDINATOR].state / "audit.jsonl").mkdir()
+        with pytest.raises(ConfigError, match="the audit log there cannot be written"):
+            await client.start(JOB.model_copy(update={"name": "other"}))
+        blocked.rmdir()
+        (configs[Role.COORDINATOR].state / "audit.jsonl").rmdir()
+        assert (await train_over_localhost(client, JOB)).state == JOB_STATE_FINISHED
