@@ -35,6 +35,8 @@ SERVER_OPTIONS = (
     ("grpc.so_reuseport", 0),  # by default a second server would silently share the port
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    # Nobody has shown a certificate before the handshake ends: a caller that stalls there is let go soon.
+    ("grpc.server_handshake_timeout_ms", 10_000),
     # Whoever stays connected shows a certificate that is still good, every hour; calls under way may end.
     ("grpc.max_connection_age_ms", 3_600_000),
     # Less than the clients' keepalive, or the server would end their calls with "too many pings".
@@ -69,7 +71,9 @@ def new_channel(address: str, identity: Identity | None, name: str) -> grpc.aio.
     """
     if identity is None:
         return grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS, compression=grpc.Compression.NoCompression)
-    # The name that is checked is what the configuration expects, whatever address leads there.
+    # The name that is checked is what the configuration expects, whatever address leads there. gRPC takes a
+    # wildcard for it, and a common name where there are no alternative names, which servers here do not: a trusted
+    # authority must issue neither for a peer's name.
     options = (*CLIENT_OPTIONS, ("grpc.ssl_target_name_override", name))
     return grpc.aio.secure_channel(
         address, channel_credentials(identity), options=options, compression=grpc.Compression.NoCompression

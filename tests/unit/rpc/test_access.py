@@ -10,7 +10,7 @@ from google.protobuf import descriptor_pool
 from common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, rounds_pb2
 from common.protocol.messages import Kind
 from common.roles import Role
-from common.rpc.access import call_metadata
+from common.rpc.access import by_certificate, call_metadata
 from common.rpc.channel import open_channel
 from common.rpc.server import bind, new_server
 from tests.support.rpc import plaintext_guard
@@ -166,3 +166,59 @@ async def test_each_kind_of_vector_is_taken_only_from_the_role_that_makes_it(
             sent = await status(channel, path, sender, rounds_pb2.SendVectorRequest(kind=number))
             permitted = receiver in MAY_SEND.get((str(sender), kind), set())
             assert sent is (grpc.StatusCode.OK if permitted else grpc.StatusCode.PERMISSION_DENIED), (kind, sender)
+
+
+# --- who has which certificate
+
+PEER_NAMES = {Role.HOST: "host.example.org", Role.GUEST: "10.0.0.4"}
+OWN_NAMES = ("coordinator.example.org", "localhost", "::1")
+
+
+class Shown:
+    """A call whose caller has shown a certificate with these names, and says it is the coordinator."""
+
+    def __init__(self, *names: bytes) -> None:
+        self._names = names
+
+    def auth_context(self) -> dict[str, tuple[bytes, ...]]:
+        return {"transport_security_type": (b"ssl",)} | (
+            {"x509_subject_alternative_name": self._names} if self._names else {}
+        )
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return call_metadata(Role.COORDINATOR)
+
+
+@pytest.mark.parametrize(
+    ("names", "role"),
+    [
+        ([b"host.example.org"], Role.HOST),
+        ([b"localhost", b"HOST.example.org"], Role.HOST),
+        ([b"10.0.0.4", b"guest.example.org"], Role.GUEST),
+        ([b"::1", b"coordinator.example.org", b"localhost"], Role.COORDINATOR),
+        ([], None),
+        ([b"stranger.example.org"], None),
+        ([b"*.example.org"], None),
+        ([b"host.example.org.evil.example"], None),
+        ([b"https://host.example.org"], None),
+        ([b"root@host.example.org"], None),
+        ([b"host.example.org\x00.evil.example"], None),
+        ([b"\xff\xfe"], None),
+        # A part of this process's own names, or more than them, is not its certificate.
+        ([b"localhost"], None),
+        ([b"coordinator.example.org"], None),
+        ([b"coordinator.example.org", b"localhost", b"::1", b"x.example.org"], None),
+        # Who would be two is nobody.
+        ([b"host.example.org", b"10.0.0.4"], None),
+    ],
+)
+def test_a_certificates_names_say_whose_it_is(names: list[bytes], role: Role | None) -> None:
+    context: Any = Shown(*names)
+    caller = by_certificate(context, Role.COORDINATOR, PEER_NAMES, OWN_NAMES)
+    assert caller.role is role
+    assert len(caller.names) == len(names)
+
+
+def test_a_process_without_names_of_its_own_takes_nobody_for_itself() -> None:
+    context: Any = Shown()
+    assert by_certificate(context, Role.COORDINATOR, {}, ()).role is None

@@ -1,5 +1,6 @@
 """A process's certificate: what is refused at the start, and that a renewed one is taken while a server runs."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -209,6 +210,20 @@ async def test_who_is_not_trusted_any_more_is_cut_off_when_its_connection_is_old
         with pytest.raises(grpc.aio.AioRpcError) as cut_off:
             await until_cut_off(old)
         assert cut_off.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_caller_that_stalls_in_the_handshake_is_let_go(
+    files: TlsConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "grpc.server_handshake_timeout_ms"
+    assert key in dict(channel_module.SERVER_OPTIONS)
+    monkeypatch.setattr(server_module, "SERVER_OPTIONS", ((key, 100),))
+    async with serving(files) as address:
+        host, port = address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        assert await reader.read() == b""  # the end of the connection
+        writer.close()
+        assert await answers(address, "host.example.org")
 
 
 def cut_short(path: Path) -> None:
