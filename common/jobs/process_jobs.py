@@ -18,6 +18,7 @@ from common.roles import Role
 from common.rpc.access import calling_role
 from common.rpc.codec import JobKey, decode, job_key
 from common.rpc.errors import UnknownJobError, public_error
+from common.tracebacks import where
 
 log = logging.getLogger(__name__)
 
@@ -126,8 +127,9 @@ class ProcessJobs:
                 if str(ended) in (STOPPED, self._stopped):
                     log.info("job %s: %s", key.name, ended)
                 else:
-                    is_bug = not isinstance(error, TrilateralError)
-                    log.error("job %s: failed: %s", key.name, " ".join(str(ended).split()), exc_info=is_bug)
+                    log.error("job %s: failed: %s", key.name, " ".join(str(ended).split()))
+                    if not isinstance(error, TrilateralError):
+                        log.error("job %s: by %s", key.name, where(error))
             finally:
                 del self._running[key.name]
                 self._remember(key, ended)

@@ -40,6 +40,7 @@ from common.rpc.channel import Peer
 from common.rpc.codec import JobKey, width_of
 from common.rpc.errors import public_error
 from common.rpc.links import Link, OnWait
+from common.tracebacks import where
 
 log = logging.getLogger(__name__)
 
@@ -288,7 +289,7 @@ class MachineRunner:
 
     async def _end_failed(self, error: Exception) -> None:
         if not isinstance(error, TrilateralError):
-            log.error("job %s: an unexpected error", self.key.name, exc_info=error)
+            log.error("job %s: an unexpected error: %s", self.key.name, where(error))
         public = public_error(error, self._role)
         for role, link in self._links.items():
             link.clear()

@@ -24,6 +24,7 @@ from common.errors import (
     TrilateralError,
 )
 from common.roles import Role
+from common.tracebacks import where
 
 log = logging.getLogger(__name__)
 
@@ -89,9 +90,9 @@ def public_error(error: BaseException, role: Role) -> TrilateralError:
 
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception, role: Role) -> NoReturn:
-    """End a call with what the caller may know of the error; log the rest."""
+    """End a call with what the caller may know of the error; log where the rest came from."""
     if not isinstance(error, TrilateralError):
-        log.error("a call failed with an unexpected error", exc_info=error)
+        log.error("a call failed with an unexpected error: %s", where(error))
     public = public_error(error, role)
     code, reason = next(status for kind, status in reversed([*STATUS.items()]) if isinstance(public, kind))
     await context.abort(code, str(public)[:MOST_TEXT], ((REASON_KEY, reason),))

@@ -175,9 +175,16 @@ class Link:
         await self._until_answered(piece, attempt, seconds)
 
     async def _next_of(self, piece: VectorPiece) -> VectorPiece | None:
-        """The next piece of the same vector, as soon as there is one; None if something else comes first."""
+        """The next piece of the same vector, as soon as there is one; None if something else comes first.
+
+        Or if nothing comes for long: the receiver ends a call in which it hears nothing for its `peer_timeout`.
+        """
         if not self._held:
-            message = await self._queue.get()
+            try:
+                async with asyncio.timeout(self._limits.peer_timeout / 2):
+                    message = await self._queue.get()
+            except TimeoutError:
+                return None
             if isinstance(message, VectorPiece) and (message.key, message.kind) == (piece.key, piece.kind):
                 return message
             self._held.append(message)

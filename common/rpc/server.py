@@ -17,7 +17,9 @@ from common.rpc.access import Caller, Guard, identify
 from common.rpc.certificates import Certificates
 from common.rpc.channel import SERVER_OPTIONS
 from common.rpc.codec import PACKAGE, RUN_ID_BYTES
+from common.rpc.intake import MOST_CALLS_EACH, Intake
 from common.state import held_state
+from common.tracebacks import where
 
 log = logging.getLogger(__name__)
 
@@ -25,14 +27,14 @@ GRACE = 3.0
 """Seconds for calls under way when the server stops."""
 MOST_NAME = 64
 """Characters of a job's name, which a stranger may have written, that the audit log takes down."""
-MOST_CALLS = 256
-"""Calls at a time; more are refused."""
+MOST_CALLS = 4 * MOST_CALLS_EACH + 64
+"""Calls of all at a time, so that the most of each of four callers leave room; more are refused."""
 
 
-def new_server(guard: Guard) -> grpc.aio.Server:
-    """Make a server whose every call passes the guard."""
+def new_server(intake: Intake, guard: Guard) -> grpc.aio.Server:
+    """Make a server whose every call is bounded by the intake, then passes the guard."""
     return grpc.aio.server(
-        interceptors=[guard],
+        interceptors=[intake, guard],
         options=SERVER_OPTIONS,
         maximum_concurrent_rpcs=MOST_CALLS,
         compression=grpc.Compression.NoCompression,
@@ -51,6 +53,12 @@ def _tell_refusal(audit: Audit, caller: Caller, method: str, error: TrilateralEr
     if isinstance(run_id := getattr(request, "run_id", None), bytes):
         what["run"] = run_id[:RUN_ID_BYTES].hex()
     audit.refused(caller, method.rpartition("/")[2], str(error), **what)
+
+
+def log_without_text(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what a task or a callback left behind: the loop's own way quotes the error, and so perhaps a row."""
+    error = context.get("exception")
+    log.error("%s%s", context.get("message", "an error in the event loop"), f": {where(error)}" if error else "")
 
 
 def bind(server: grpc.aio.Server, address: str, certificates: Certificates | None) -> str:
@@ -87,8 +95,9 @@ async def run_server(
     with held_state(config.state, config.role):
         if certificates is None:
             log.warning("plaintext: nothing is encrypted, and anyone on this machine can read and pretend to be anyone")
+        who, on_refusal = identify(config, certificates), partial(_tell_refusal, audit)
         server = new_server(
-            Guard(config.role, identify(config, certificates), config.operators, partial(_tell_refusal, audit))
+            Intake(config.role, who, config.limits, on_refusal), Guard(config.role, who, config.operators, on_refusal)
         )
         health_servicer = health.aio.HealthServicer()
         names = ["", *(f"{PACKAGE}.{service}" for service in services)]
@@ -98,6 +107,7 @@ async def run_server(
         add_services(server)
         address = bind(server, config.listen, certificates)
         stop = _until_signal() if stop is None else stop
+        asyncio.get_running_loop().set_exception_handler(log_without_text)
         await server.start()
         try:
             for name in names:

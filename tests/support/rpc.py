@@ -8,12 +8,13 @@ from typing import Any
 
 import grpc
 
-from common.config.process import OperatorsConfig
+from common.config.process import Limits, OperatorsConfig
 from common.protocol.messages import Message
 from common.roles import Role
 from common.rpc.access import Guard, by_metadata
 from common.rpc.channel import Peer, open_channel
 from common.rpc.codec import PACKAGE, ROUTES, JobKey, decode, job_key
+from common.rpc.intake import Intake
 from common.rpc.server import bind, new_server
 
 Reaction = Callable[[Message, Any], Awaitable[None]]
@@ -72,10 +73,15 @@ def plaintext_guard(role: Role) -> Guard:
     return Guard(role, by_metadata, OperatorsConfig())
 
 
+def plaintext_server(role: Role, limits: Limits | None = None) -> grpc.aio.Server:
+    """A server of that role, with everything that stands before its methods."""
+    return new_server(Intake(role, by_metadata, limits or Limits()), plaintext_guard(role))
+
+
 @asynccontextmanager
 async def served(role: Role, recorder: Recorder, address: str = "127.0.0.1:0") -> AsyncIterator[str]:
     """A server of that role, behind the real guard; gives its address."""
-    server = new_server(plaintext_guard(role))
+    server = plaintext_server(role)
     server.add_generic_rpc_handlers(recorder.handlers())
     bound = bind(server, address, None)
     await server.start()

@@ -12,8 +12,8 @@ from common.protocol.messages import Kind
 from common.roles import Role
 from common.rpc.access import by_certificate, call_metadata
 from common.rpc.channel import open_channel
-from common.rpc.server import bind, new_server
-from tests.support.rpc import plaintext_guard
+from common.rpc.server import bind
+from tests.support.rpc import plaintext_server
 
 FILES = (coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2)
 CONTRACT = {
@@ -93,7 +93,7 @@ class Everything(grpc.GenericRpcHandler):
 
 @pytest.fixture(params=list(Role))
 async def channel(request: pytest.FixtureRequest) -> AsyncIterator[grpc.aio.Channel]:
-    server = new_server(plaintext_guard(request.param))
+    server = plaintext_server(request.param)
     server.add_generic_rpc_handlers([Everything()])
     address = bind(server, "127.0.0.1:0", None)
     await server.start()

@@ -14,16 +14,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 from cryptography.x509 import load_pem_x509_certificate
 
-from common.config.process import OperatorsConfig, ProcessConfig, TlsConfig
+from common.config.process import ProcessConfig, TlsConfig
 from common.errors import ConfigError
 from common.roles import Role
 from common.rpc import channel as channel_module
 from common.rpc import server as server_module
-from common.rpc.access import Guard, by_metadata
 from common.rpc.certificates import Certificates, Identity, is_name, load_certificates
 from common.rpc.channel import new_channel, open_peers
-from common.rpc.server import bind, new_server
+from common.rpc.server import bind
 from tests.support.certificates import make_identity, new_authority, write_identity
+from tests.support.rpc import plaintext_server
 
 AUTHORITY = new_authority()
 CLIENT = make_identity(AUTHORITY, "guest.example.org")
@@ -142,7 +142,7 @@ async def serving(files: TlsConfig) -> AsyncIterator[str]:
         def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
             return grpc.unary_unary_rpc_method_handler(answer)
 
-    server = new_server(Guard(Role.HOST, by_metadata, OperatorsConfig()))
+    server = plaintext_server(Role.HOST)
     server.add_generic_rpc_handlers([Answers()])
     address = bind(server, "127.0.0.1:0", Certificates(files))
     await server.start()

@@ -21,8 +21,8 @@ from common.rpc.channel import Peer
 from common.rpc.codec import JobKey
 from common.rpc.errors import InternalError, UnknownJobError
 from common.rpc.links import Link
-from common.rpc.server import bind, new_server
-from tests.support.rpc import Recorder, connected, plaintext_guard, served
+from common.rpc.server import bind
+from tests.support.rpc import Recorder, connected, plaintext_server, served
 
 JOB = JobKey.draw("credit")
 KEY = RoundKey(1, 1)
@@ -183,7 +183,7 @@ async def test_nobody_is_told_of_a_wait_for_the_last_word(
 async def test_an_address_where_another_role_listens_is_named_by_its_setting(
     make_link: MakeLink, failures: Failures
 ) -> None:
-    server = new_server(plaintext_guard(Role.COORDINATOR))
+    server = plaintext_server(Role.COORDINATOR)
     address = bind(server, "127.0.0.1:0", None)
     await server.start()
     async with connected(Role.HOST, address) as peer:
