@@ -5,6 +5,13 @@ Paillier, "Public-key cryptosystems based on composite degree residuosity classe
     Enc(m; r) = (1 + n)^m r^n = (1 + m n) r^n   mod n^2
 
 A plaintext is signed, in (-n/2, n/2]. Any implementation with this g reads these ciphertexts.
+
+What time tells of the private key: the two powers of a decryption are gmpy2's `powmod_sec`, whose time and memory
+accesses do not depend on the exponent's bits. Everything else is ordinary arithmetic, whose time may depend on its
+values: the reductions modulo p^2 and q^2, the divisions by p and q, the recombination, and the search for the primes.
+Their sizes are fixed, and nobody outside sees the time of one of them alone. The `reference` cipher decrypts by the
+phe library, whose powers are not of constant time. Python keeps copies of numbers until their memory is used again,
+so a key that is dropped is not overwritten.
 """
 
 import secrets
