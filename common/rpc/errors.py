@@ -7,6 +7,7 @@ and gRPC would send it to the peer word for word.
 
 import logging
 from collections.abc import Mapping
+from traceback import clear_frames
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -95,6 +96,10 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception, r
         log.error("a call failed with an unexpected error: %s", where(error))
     public = public_error(error, role)
     code, reason = next(status for kind, status in reversed([*STATUS.items()]) if isinstance(public, kind))
+    # An error and its traceback hold each other, and with them what was refused, until the collector comes round: a
+    # flood of refused messages would fill the memory faster than that.
+    clear_frames(error.__traceback__)
+    error.__traceback__ = None
     await context.abort(code, str(public)[:MOST_TEXT], ((REASON_KEY, reason),))
 
 

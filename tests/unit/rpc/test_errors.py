@@ -1,6 +1,8 @@
 """Errors reach the caller as what they are, and bugs as nothing but the fact."""
 
+import gc
 import logging
+import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -119,3 +121,28 @@ def test_a_status_without_a_known_reason_does_not_quote_its_text() -> None:
     for trailing in ((), ((REASON_KEY, "no such reason"),)):
         error = from_rpc_error(failed(grpc.StatusCode.UNKNOWN, *trailing), "the guest")
         assert str(error) == "the guest refused the call: UNKNOWN"
+
+
+class Held:
+    """In the place of a request, for a frame to hold."""
+
+
+async def test_what_was_refused_is_freed_at_once(raising: tuple[Raising, grpc.aio.Channel]) -> None:
+    """And not when the collector comes round: requests are large, and whoever floods sends many."""
+
+    def refuse() -> weakref.ref[Held]:
+        held = Held()
+        handler.error = DataError("refused")
+        try:
+            raise handler.error
+        except DataError:
+            return weakref.ref(held)
+
+    handler, channel = raising
+    gc.disable()
+    try:
+        reference = refuse()
+        await call(channel)
+        assert reference() is None
+    finally:
+        gc.enable()
