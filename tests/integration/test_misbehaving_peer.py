@@ -1,0 +1,160 @@
+"""A party that breaks the protocol ends its own job, in one sentence at both sides, and hinders no other job."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from common.cli.client import JobClient
+from common.config.job import JobConfig, Sgd
+from common.config.process import ProcessConfig
+from common.pb.v1 import coordinator_pb2, rounds_pb2
+from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING, JobStatus
+from common.roles import Role
+from common.rpc.access import call_metadata
+from common.rpc.channel import open_channel
+from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
+
+ENDLESS = JobConfig(
+    name="endless", dataset=DATASET, key_bits=512, algorithm=Sgd(), batch=30, epochs=100_000, tolerance=0.0
+)
+QUICK = JobConfig(name="quick", dataset=DATASET, key_bits=512)
+WIDTH = 128
+Configs = dict[Role, ProcessConfig]
+
+
+@pytest.fixture
+def configs(tmp_path: Path) -> Configs:
+    write_tables(tmp_path)
+    return make_configs(tmp_path)
+
+
+def run_id_of(configs: Configs, job: str) -> bytes:
+    """A party knows it; here the audit log tells it."""
+    for line in (configs[Role.COORDINATOR].state / "audit.jsonl").read_text().splitlines():
+        entry = json.loads(line)
+        if entry["decision"] == "allowed" and entry["job"] == job:
+            return bytes.fromhex(entry["run"])
+    raise AssertionError("no such job")
+
+
+def chunk(run_id: bytes, **changes: Any) -> rounds_pb2.SendVectorRequest:
+    fields: dict[str, Any] = {
+        "job": "endless",
+        "run_id": run_id,
+        "key": rounds_pb2.RoundKey(round=1, attempt=1),
+        "kind": rounds_pb2.VECTOR_KIND_SCORES,
+        "offset": 0,
+        "total": 2,
+        "width": WIDTH,
+        "ciphertexts": (b"\1" * WIDTH),
+    }
+    return rounds_pb2.SendVectorRequest(**fields | changes)
+
+
+def far(round_number: int, attempt: int = 1) -> dict[str, Any]:
+    return {"key": rounds_pb2.RoundKey(round=round_number, attempt=attempt)}
+
+
+Chunks = Callable[[bytes], list[rounds_pb2.SendVectorRequest]]
+MISDEEDS: dict[str, tuple[Chunks, str]] = {
+    "more ciphertexts than announced": (
+        lambda run: [chunk(run), chunk(run, offset=1), chunk(run, offset=2)],
+        "ciphertexts 2 to 3 of 2|more ciphertexts came than the 2",
+    ),
+    "two vectors in one call": (
+        lambda run: [chunk(run), chunk(run, offset=1, total=3)],
+        "two vectors came in one call",
+    ),
+    "a gap": (lambda run: [chunk(run, total=9), chunk(run, total=9, offset=2)], "where those from 1 were due"),
+    "ciphertexts of another width": (
+        lambda run: [chunk(run, width=64, ciphertexts=bytes(64))],
+        "ciphertexts of 64 bytes came where 128 are due",
+    ),
+    "more ciphertexts than there are rows": (lambda run: [chunk(run, total=10**6)], "this job has 96 rows"),
+    "a round far off": (lambda run: [chunk(run, **far(2**32 - 1))], "at most 300002 rounds"),
+    "an attempt far off": (lambda run: [chunk(run, **far(1, 6))], "5 attempts at each"),
+}
+
+
+async def send(configs: Configs, chunks: list[rounds_pb2.SendVectorRequest]) -> str:
+    """As the host to the guest; what the guest answers."""
+    async with open_channel(configs[Role.GUEST].listen, None) as channel:
+        method: Any = channel.stream_unary(
+            "/common.pb.v1.GuestService/SendVector", request_serializer=rounds_pb2.SendVectorRequest.SerializeToString
+        )
+        try:
+            await method(iter(chunks), metadata=call_metadata(Role.HOST), timeout=10)
+        except grpc.aio.AioRpcError as error:
+            return str(error.details())
+    return ""
+
+
+async def end_of(client: JobClient, job: str) -> JobStatus:
+    status = JobStatus()
+    async with asyncio.timeout(20):
+        async for changed in client.watch(job):
+            status = changed
+    return status
+
+
+async def until_training(client: JobClient, job: str) -> None:
+    async with asyncio.timeout(20):
+        async for status in client.watch(job):
+            if status.state == JOB_STATE_TRAINING and status.round >= 2:
+                return
+
+
+@pytest.mark.parametrize("misdeed", MISDEEDS)
+async def test_a_vector_against_the_protocol_ends_its_job_alone(misdeed: str, configs: Configs) -> None:
+    make_chunks, said = MISDEEDS[misdeed]
+    async with serving(configs) as client:
+        await client.start(ENDLESS)
+        await until_training(client, "endless")
+        quick = asyncio.create_task(train_over_localhost(client, QUICK))
+        answer = await send(configs, make_chunks(run_id_of(configs, "endless")))
+        status = await end_of(client, "endless")
+        assert status.state == JOB_STATE_FAILED
+        assert any(part in status.detail for part in said.split("|")), status.detail
+        # What its state machine finds is found once the call is over: then the sender hears of it from its own job.
+        assert answer == "" or any(part in answer for part in said.split("|"))
+        assert (await quick).state == JOB_STATE_FINISHED
+    ends = {
+        role: [json.loads(line) for line in (config.state / "audit.jsonl").read_text().splitlines()]
+        for role, config in configs.items()
+    }
+    for lines in ends.values():
+        (end,) = (line for line in lines if line["decision"] == "ended" and line["job"] == "endless")
+        assert any(part in end["reason"] for part in said.split("|"))
+
+
+async def test_a_count_that_cannot_be_ends_the_job_at_the_coordinator(configs: Configs) -> None:
+    async with serving(configs) as client:
+        await client.start(ENDLESS)
+        await until_training(client, "endless")
+        ready = coordinator_pb2.ReportReadyRequest(
+            job="endless", run_id=run_id_of(configs, "endless"), n_train=96, n_columns=2**32 - 1
+        )
+        async with open_channel(configs[Role.COORDINATOR].listen, None) as channel:
+            method: Any = channel.unary_unary("/common.pb.v1.CoordinatorService/ReportReady")
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await method(ready.SerializeToString(), metadata=call_metadata(Role.HOST), timeout=10)
+        assert "a count of 4294967295 columns: 1 to 65536 are possible" in str(refused.value.details())
+        status = await end_of(client, "endless")
+        assert status.detail == refused.value.details()
+        assert status.detail.startswith("the coordinator, of a message from the host: received")
+        assert (await train_over_localhost(client, QUICK)).state == JOB_STATE_FINISHED
+
+
+async def test_a_stranger_to_the_run_cannot_end_a_job(configs: Configs) -> None:
+    async with serving(configs) as client:
+        await client.start(ENDLESS)
+        await until_training(client, "endless")
+        answer = await send(configs, [chunk(bytes(16), width=64, ciphertexts=bytes(64))])
+        assert answer == "the guest does not know this run of the job endless"
+        assert (await client.status("endless")).state == JOB_STATE_TRAINING
+        await client.stop("endless")
