@@ -1,0 +1,83 @@
+"""A thousand connections, streams that stall and streams of zeros, while a training goes on."""
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.cli.client import JobClient
+from common.config.job import JobConfig, Sgd
+from common.config.process import ProcessConfig
+from common.paillier.keys import generate_private_key
+from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from common.roles import Role
+from coordinator.plain import train_plain
+from tests.support.three_processes import KnownProcesses
+from tests.support.three_servers import (
+    DATASET,
+    load_tables,
+    make_configs,
+    train_over_localhost,
+    trained_coef,
+    write_tables,
+)
+
+JOB = JobConfig(
+    name="flooded",
+    dataset=DATASET,
+    algorithm=Sgd(),
+    batch=60,
+    epochs=40,
+    tolerance=0.0,
+    key_bits=512,
+    holdout=0.0,
+)
+MOST_MEBIBYTES = 512
+"""A server's peak, from its start to the end of the training. Without a flood it is some 150."""
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def flooding(configs: Mapping[Role, ProcessConfig]) -> Iterator[subprocess.Popen[str]]:
+    addresses = [configs[role].listen for role in (Role.HOST, Role.GUEST, Role.COORDINATOR)]
+    command = [sys.executable, "-m", "tests.support.flood", JOB.name, *addresses]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as flood:
+        try:
+            yield flood
+        finally:
+            flood.kill()
+
+
+def peak_mebibytes(pid: int) -> int:
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found
+    return int(found[1]) // 1024
+
+
+async def train(configs: Mapping[Role, ProcessConfig]) -> int:
+    async with JobClient(configs[Role.GUEST]) as client:
+        return (await train_over_localhost(client, JOB)).state
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="peaks of memory are read from /proc")
+def test_a_training_ends_with_the_right_model_in_the_midst_of_a_flood(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    configs = make_configs(tmp_path, peer_timeout=30)
+    with KnownProcesses(configs, tmp_path, generate_private_key(512)) as processes, flooding(configs) as flood:
+        assert flood.stdout is not None
+        assert flood.stdout.readline() == "1000 connections\n"
+        assert asyncio.run(train(configs)) == JOB_STATE_FINISHED
+        assert flood.poll() is None
+        peaks = {role: peak_mebibytes(pid) for role, pid in processes.pids.items()}
+    assert max(peaks.values()) < MOST_MEBIBYTES, peaks
+    tables = load_tables(configs, JOB)
+    plain = train_plain(JOB, tables.joined.columns, tables.joined.labels, tables.joined.penalty)
+    np.testing.assert_allclose(trained_coef(configs, JOB), plain.coef, rtol=0, atol=1e-6)
+    for log in processes.logs.values():
+        assert "Traceback" not in log.read_text()

@@ -1,0 +1,128 @@
+"""A program that floods three servers of this machine until its input closes; see tests/integration/test_flood.py.
+
+    python -m tests.support.flood JOB ADDRESS ADDRESS ADDRESS
+
+The addresses are the host's, the guest's and the coordinator's. It writes a line once everything is under way.
+"""
+
+import asyncio
+import itertools
+import os
+import resource
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+import grpc
+
+from common.pb.v1.rounds_pb2 import VECTOR_KIND_GRADIENT, VECTOR_KIND_RESIDUAL, VECTOR_KIND_SCORES, RoundKey
+from common.pb.v1.rounds_pb2 import SendVectorRequest as Chunk
+from common.roles import Role
+from common.rpc.access import call_metadata
+
+CONNECTIONS = 1000
+STALLED, ZEROS = 20, 4
+"""Streams to each server that say one thing and then nothing, and that send zeros without an end."""
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+PAUSE = 0.05
+VECTORS = {
+    Role.HOST: ("HostService", Role.GUEST, VECTOR_KIND_RESIDUAL),
+    Role.GUEST: ("GuestService", Role.HOST, VECTOR_KIND_SCORES),
+    Role.COORDINATOR: ("CoordinatorService", Role.HOST, VECTOR_KIND_GRADIENT),
+}
+
+
+async def idle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+
+
+async def garbage(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """HTTP/2 as far as its first words, and then noise."""
+    writer.write(PREFACE)
+    for _ in range(50):
+        writer.write(os.urandom(1024))
+        await writer.drain()
+        await asyncio.sleep(PAUSE)
+
+
+async def zeros(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Frames without an end: an HTTP/2 frame of nine zeros is empty, and of type DATA."""
+    writer.write(PREFACE)
+    while True:
+        writer.write(bytes(16 * 1024))
+        await writer.drain()
+        await asyncio.sleep(PAUSE)
+
+
+Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], "asyncio.Future[None]"]
+
+
+async def connection(address: str, behave: Behaviour, opened: list[None]) -> None:
+    """One connection after the other: whoever is thrown out comes back."""
+    host, _, port = address.rpartition(":")
+    is_first = True
+    while True:
+        with suppress(OSError):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            if is_first:
+                opened.append(None)
+                is_first = False
+            try:
+                await behave(reader, writer)
+            finally:
+                writer.close()
+        await asyncio.sleep(1)
+
+
+async def stream(address: str, role: Role, job: str, *, stalls: bool) -> None:
+    """A stream of chunks that are no ciphertexts, of a job that the servers have or not."""
+    service, sender, kind = VECTORS[role]
+
+    async def chunks() -> AsyncIterator[Chunk]:
+        for offset in itertools.count(step=4096):
+            yield Chunk(
+                job=job,
+                run_id=bytes(16),
+                key=RoundKey(round=1, attempt=1),
+                kind=kind,
+                offset=offset,
+                total=2**31,
+                width=128,
+                ciphertexts=bytes(128 * 4096),
+            )
+            if stalls:
+                await asyncio.sleep(3600)
+
+    async with grpc.aio.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        send: Any = channel.stream_unary(f"/common.pb.v1.{service}/SendVector", request_serializer=Chunk.SerializeToString)
+        while True:
+            with suppress(grpc.aio.AioRpcError):
+                await send(chunks(), metadata=call_metadata(sender))
+            await asyncio.sleep(PAUSE)
+
+
+async def main(job: str, addresses: dict[Role, str]) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4 * CONNECTIONS), hard))
+    opened: list[None] = []
+    behaviours = itertools.cycle([idle, garbage, zeros, idle])
+    cycled = itertools.cycle(addresses.values())
+    tasks = [
+        asyncio.create_task(connection(next(cycled), next(behaviours), opened))  # type: ignore[arg-type]
+        for _ in range(CONNECTIONS)
+    ]
+    for role, address in addresses.items():
+        for number in range(STALLED + ZEROS):
+            tasks.append(asyncio.create_task(stream(address, role, job, stalls=number < STALLED)))
+    while len(opened) < CONNECTIONS:
+        await asyncio.sleep(0.1)
+    print(f"{len(opened)} connections", flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], dict(zip((Role.HOST, Role.GUEST, Role.COORDINATOR), sys.argv[2:], strict=True))))
