@@ -38,8 +38,8 @@ JOB = JobConfig(
     key_bits=512,
     holdout=0.0,
 )
-MOST_MEBIBYTES = 512
-"""A server's peak, from its start to the end of the training. Without a flood it is some 150."""
+MOST_MEBIBYTES = 768
+"""A server's peak, from its start to the end of the training: some 150 without a flood, and 250 to 520 in one."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -80,4 +80,6 @@ def test_a_training_ends_with_the_right_model_in_the_midst_of_a_flood(tmp_path: 
     plain = train_plain(JOB, tables.joined.columns, tables.joined.labels, tables.joined.penalty)
     np.testing.assert_allclose(trained_coef(configs, JOB), plain.coef, rtol=0, atol=1e-6)
     for log in processes.logs.values():
-        assert "Traceback" not in log.read_text()
+        text = log.read_text()
+        assert "Traceback" not in text
+        assert "unexpected error" not in text

@@ -95,7 +95,8 @@ async def stream(address: str, role: Role, job: str, *, stalls: bool) -> None:
                 await asyncio.sleep(3600)
 
     async with grpc.aio.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
-        send: Any = channel.stream_unary(f"/common.pb.v1.{service}/SendVector", request_serializer=Chunk.SerializeToString)
+        path = f"/common.pb.v1.{service}/SendVector"
+        send: Any = channel.stream_unary(path, request_serializer=Chunk.SerializeToString)
         while True:
             with suppress(grpc.aio.AioRpcError):
                 await send(chunks(), metadata=call_metadata(sender))
