@@ -19,8 +19,9 @@ class _Purpose(IntEnum):
     """Keeps the orders for different purposes apart under one seed."""
 
     HOLDOUT = 1
-    EPOCH = 2
+    BATCHES = 2
     CURVATURE = 3
+    EPOCH = 4
 
 
 def _order(n_rows: int, seed: int, purpose: _Purpose, number: int) -> Rows:
@@ -49,7 +50,11 @@ WHOLE_SET = Batch(0)
 
 @dataclass(frozen=True)
 class Batches:
-    """The batches S of every epoch: the training rows 0 .. n_train - 1 in a new order, cut into equal parts.
+    """The batches S: the training rows 0 .. n_train - 1 in one drawn order, cut into equal parts.
+
+    Every epoch has the same batches, in a new order. New ones each time would be new sums over the same labels
+    each time: with a small learning rate, whoever knows the features would have enough of them after some
+    epochs to solve for the labels by least squares, however large the batches.
 
     There are n_train // batch of them, so that none is smaller than `batch`: the rest of a
     division by `batch` could be a batch of a few rows, whose gradient would show too much of
@@ -83,17 +88,21 @@ class Batches:
         """S: the rows of a batch, sorted."""
         if self.size(batch) == self.n_train:
             return np.arange(self.n_train, dtype=np.int64)
-        order = _order(self.n_train, self.seed, _Purpose.EPOCH, batch.epoch)
-        return np.sort(np.array_split(order, self.count)[batch.index])
+        order = _order(self.n_train, self.seed, _Purpose.BATCHES, 0)
+        return np.sort(np.array_split(order, self.count)[self._part(batch)])
 
     def size(self, batch: Batch) -> int:
         """|S|, without drawing it."""
         if batch == WHOLE_SET:
             return self.n_train
+        # As np.array_split cuts: the first ones are larger by one.
+        return self.n_train // self.count + (self._part(batch) < self.n_train % self.count)
+
+    def _part(self, batch: Batch) -> int:
+        """Which part of the rows is batch `index` of its epoch."""
         if batch.epoch < 1 or not 0 <= batch.index < self.count:
             raise ValueError(f"there is no batch {batch.index} of epoch {batch.epoch}: an epoch has {self.count}")
-        # As np.array_split cuts: the first ones are larger by one.
-        return self.n_train // self.count + (batch.index < self.n_train % self.count)
+        return int(_order(self.count, self.seed, _Purpose.EPOCH, batch.epoch)[batch.index])
 
     def curvature_rows(self, batch: Batch, draw: int) -> Rows:
         """S_H: the round's own batch if `draw` is 0, else draw number `draw`; sorted."""

@@ -83,6 +83,7 @@ class PartyMachine(ABC):
         self._incoming: dict[Kind, Incoming] = {}
         self._early: list[VectorPiece] = []
         self._finished = False
+        self._begun: BeginRound | None = None
         self._residues_per_round = self._count_residues()
         # The sizes of all rounds to come: what has no room in a slot must show before anything is trained.
         for batch in (Batch(1), Batch(1, self._batches.count - 1), WHOLE_SET):
@@ -140,6 +141,7 @@ class PartyMachine(ABC):
         self._check_begin(begin)
         self._apply(begin.key.round, begin.step)
         self._key = begin.key
+        self._begun = begin
         self._incoming = {}
         early = [piece for piece in self._early if piece.key == begin.key]
         self._early = [piece for piece in self._early if piece.key > begin.key]
@@ -153,6 +155,9 @@ class PartyMachine(ABC):
     def _check_begin(self, begin: BeginRound) -> None:
         """Hold the coordinator to the job: each round shows it a sum more over this party's rows."""
         asked = f"the coordinator began round {begin.key.round}, attempt {begin.key.attempt}"
+        before = self._begun
+        if before is not None and before.key.round == begin.key.round and not _ask_alike(before, begin):
+            raise ProtocolError(f"{asked}, and asks for something else than in the attempt before")
         if is_beyond(begin.key, self._most_rounds):
             raise ProtocolError(
                 f"{asked}: this job has at most {self._most_rounds} rounds, and a round {MOST_ATTEMPTS} attempts"
@@ -313,3 +318,12 @@ class PartyMachine(ABC):
         if self._job.algorithm.name == "sqn":
             sizes.append(self._batches.curvature_size(first, draw=1))
         return 1 + sum(self._scale(size).layout.n_groups(size) + self._n_columns for size in sizes)
+
+
+def _ask_alike(one: BeginRound, other: BeginRound) -> bool:
+    """Whether two attempts at a round ask for the same sums: else each attempt would show another."""
+    same_direction = np.array_equal(
+        one.direction if one.direction is not None else [], other.direction if other.direction is not None else []
+    )
+    asked = [(begin.batch, begin.gradient, begin.curvature_draw) for begin in (one, other)]
+    return same_direction and asked[0] == asked[1]

@@ -323,3 +323,21 @@ def test_columns_that_are_not_scaled_are_refused(private_key: PrivateKey) -> Non
 def test_a_guest_without_labels_is_refused(private_key: PrivateKey) -> None:
     with pytest.raises(DataError, match="no label"):
         GuestMachine(JOB, make_tables(JOB).host, private_key.public_key)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"batch": Batch(1, 1)},
+        {"gradient": False},
+        {"direction": np.full(3, 0.1)},
+    ],
+)
+def test_another_attempt_at_a_round_must_ask_for_the_same(change: dict[str, Any], private_key: PrivateKey) -> None:
+    """Or each attempt would show the coordinator one more sum."""
+    host = HostMachine(JOB, make_tables(JOB).host, private_key.public_key)
+    begin = BeginRound(RoundKey(1, 1), np.zeros(3), Batch(1, 0), gradient=True)
+    list(host.handle(Role.COORDINATOR, begin))
+    list(host.handle(Role.COORDINATOR, replace(begin, key=RoundKey(1, 2))))
+    with pytest.raises(ProtocolError, match="asks for something else"):
+        list(host.handle(Role.COORDINATOR, replace(begin, key=RoundKey(1, 3), **change)))
