@@ -97,7 +97,7 @@ def _check_operator(entry: str) -> str:
         return entry
     if "." not in entry and ":" not in entry:
         raise ValueError(f"{entry:.40} is neither host, guest, coordinator nor a certificate's name with a dot in it")
-    return entry.lower()
+    return _check_name(entry).lower()
 
 
 Operators = Annotated[list[Annotated[str, AfterValidator(_check_operator)]], Field(max_length=100)]

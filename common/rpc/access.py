@@ -13,12 +13,13 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import grpc
+from cryptography import x509
 
 from common.config.process import OperatorsConfig, ProcessConfig
 from common.errors import PeerError, TrilateralError
 from common.protocol.messages import Kind
 from common.roles import Role
-from common.rpc.certificates import Certificates
+from common.rpc.certificates import Certificates, subject_names
 from common.rpc.codec import PACKAGE, decode_kind
 from common.rpc.errors import AccessError, abort
 
@@ -34,7 +35,7 @@ class Caller:
 
     Attributes:
         role: one of the three; None for an operator with a certificate of its own, and for a stranger.
-        names: of the certificate, in lower case; none in plaintext.
+        names: of hosts and addresses in the certificate, in lower case, 253 characters at the most; none in plaintext.
     """
 
     role: Role | None
@@ -79,14 +80,22 @@ def by_certificate(
     Its role is the peer's whose configured name is among its names, or this process's own if it has the very
     names of this process's own certificate: an operator's command line uses that. Whoever would be two is nobody.
     """
-    names = frozenset(
-        name.decode("utf-8", "replace").lower()
-        for name in context.auth_context().get("x509_subject_alternative_name", ())
-    )
+    names = frozenset(_shown_names(context))
     roles = [role for role, name in peer_names.items() if name in names]
     if names and names == set(own_names):
         roles.append(own_role)
     return Caller(roles[0] if len(roles) == 1 else None, names)
+
+
+def _shown_names(context: Context) -> tuple[str, ...]:
+    # gRPC's own list of names mixes hosts with e-mail addresses and URIs, and cuts each at its first NUL.
+    certificates = list(context.auth_context().get("x509_pem_cert", ()))
+    if len(certificates) != 1:
+        return ()
+    try:
+        return subject_names(x509.load_pem_x509_certificate(certificates[0]))
+    except ValueError:
+        return ()
 
 
 _calling: ContextVar[Caller] = ContextVar("calling")

@@ -41,7 +41,7 @@ class Identity:
         certificate: the chain, PEM.
         key: its private key, PEM.
         authorities: the trusted authorities, PEM.
-        names: the certificate's subject alternative names, in lower case, in its order.
+        names: of hosts and addresses among the certificate's subject alternative names, in lower case, in its order.
         begins, expires: the time for which the certificate is valid.
     """
 
@@ -54,8 +54,8 @@ class Identity:
 
     @property
     def host_name(self) -> str:
-        """The first of the names by which a client can ask for this certificate."""
-        return next(filter(is_name, self.names))
+        """A name by which a client can ask for this certificate."""
+        return self.names[0]
 
     def __repr__(self) -> str:
         return f"Identity(names={self.names}, expires={self.expires})"  # without the key
@@ -82,6 +82,7 @@ class Certificates:
         # gRPC asks for the server's identity in threads of its own.
         self._lock = threading.Lock()
         self._warned: datetime | None = None
+        self._complaint: tuple[object, ...] = ()
         self._stamp = self._stamp_now()
         self._identity = self._read()
         log.info("certificate for %s, valid until %s", ", ".join(self._identity.names), self._identity.expires)
@@ -92,12 +93,16 @@ class Certificates:
             # The stamp is taken before the files are read: what changes in between is read again the next time.
             stamp = self._stamp_now()
             if stamp != self._stamp:
-                self._stamp = stamp
                 try:
                     self._identity = self._read()
                 except ConfigError as error:
-                    log.error("the changed certificate is not used, and the one before is: %s", error)
+                    # It is tried again each time: what ails it, such as the clock, may pass without a new file.
+                    complaint = (stamp, str(error))
+                    if complaint != self._complaint:
+                        self._complaint = complaint
+                        log.error("the changed certificate is not used, and the one before is: %s", error)
                 else:
+                    self._stamp = stamp
                     log.info("certificate renewed, valid until %s", self._identity.expires)
             return self._identity
 
@@ -148,7 +153,7 @@ class Certificates:
                 f"tls.key: {self._config.key} is not the PEM key, without a passphrase, of {self._config.certificate}"
             )
         names = subject_names(leaf)
-        if not any(map(is_name, names)):
+        if not names:
             raise ConfigError(
                 f"tls.certificate: {self._config.certificate} has no host's name among its subject alternative "
                 "names: have one issued with this organisation's name as a DNS name"
@@ -188,13 +193,17 @@ def channel_credentials(identity: Identity) -> grpc.ChannelCredentials:
 
 
 def subject_names(certificate: x509.Certificate) -> tuple[str, ...]:
-    """Return the subject alternative names of the kinds that gRPC tells of a caller, in lower case."""
+    """Return the names of hosts and addresses among the subject alternative names, in lower case.
+
+    Nothing else names a process: no e-mail address or URI, and nothing that is no name to `is_name`, such as a
+    wildcard or a name with a NUL in it. A certificate whose names cannot be read has none.
+    """
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
+    except (x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType, ValueError):
         return ()
-    kinds = x509.DNSName | x509.IPAddress | x509.UniformResourceIdentifier | x509.RFC822Name
-    return tuple(str(name.value).lower() for name in names if isinstance(name, kinds))
+    texts = (str(name.value) for name in names if isinstance(name, x509.DNSName | x509.IPAddress))
+    return tuple(text.lower() for text in texts if is_name(text))
 
 
 def is_name(text: str) -> bool:

@@ -12,9 +12,11 @@ from typing import Any
 
 import grpc
 import pytest
+from cryptography import x509
 from google.protobuf.descriptor import MethodDescriptor
 from grpc_health.v1 import health_pb2
 
+import common.authority
 import common.pb.v1
 from common.authority import Authority
 from common.config.process import ProcessConfig
@@ -199,6 +201,23 @@ async def test_a_certificate_of_the_right_authority_opens_what_is_its_roles_and_
                 claims = min(may_call & ROLES, default="guest")
                 got = await outcome(net.channel(server, caller, identity), path, claims)
                 assert got == ("taken" if caller in may_call else "refused"), (path, server, caller)
+
+
+async def test_a_name_that_only_resembles_a_peers_opens_nothing(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    guest = NAMES[Role.GUEST]
+    names: dict[str, x509.GeneralName] = {
+        "cut by a NUL": x509.DNSName(f"{guest}\0.evil.test"),
+        "URI": x509.UniformResourceIdentifier(guest),
+        "e-mail address": x509.RFC822Name(guest),
+    }
+    for caller, name in names.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(common.authority, "subject_name", lambda _, name=name: name)
+            identity = make_identity(net.authority, guest)  # the common name is the guest's too
+        for path in ("common.pb.v1.HostService/SendVector", "common.pb.v1.JobService/StartJob"):
+            for server in servers(path):
+                got = await outcome(net.channel(server, caller, identity), path, "guest")
+                assert got == "refused", (path, caller)
 
 
 async def test_who_has_no_valid_certificate_of_the_right_authority_reaches_no_method(net: Net) -> None:

@@ -341,6 +341,12 @@ def test_a_misspelt_role_is_no_operator(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["'*.example.org'", "ann@bank.example.org", "https://ann.example.org", "a. b"])
+def test_an_operator_has_a_name_that_a_certificate_can_have(tmp_path: Path, name: str) -> None:
+    (line,) = problems(tmp_path, SECURE + f"operators: {{start: [{name}]}}\n")
+    assert line.startswith("operators.start.0: expected a host's name or address as a certificate has it")
+
+
 def test_only_the_coordinator_has_operators(tmp_path: Path) -> None:
     (line,) = problems(tmp_path, HOST.partition("datasets")[0] + "operators: {start: [host]}\n")
     assert line.startswith("operators: the coordinator's configuration says who may start and stop jobs")

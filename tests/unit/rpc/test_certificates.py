@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 from cryptography.x509 import load_pem_x509_certificate
 
+from common.cli import client as client_module
 from common.config.process import ProcessConfig, TlsConfig
 from common.errors import ConfigError
 from common.roles import Role
@@ -130,13 +131,16 @@ def test_who_must_renew_is_told_once_a_day(tmp_path: Path, caplog: pytest.LogCap
 # --- renewal
 
 
-@asynccontextmanager
-async def serving(files: TlsConfig) -> AsyncIterator[str]:
-    """A server that answers every call with the certificate that the caller has shown."""
+async def answer_certificate(request: bytes, context: Any) -> bytes:
+    (certificate,) = context.auth_context()["x509_pem_cert"]
+    return bytes(certificate)
 
-    async def answer(request: bytes, context: Any) -> bytes:
-        (certificate,) = context.auth_context()["x509_pem_cert"]
-        return bytes(certificate)
+
+@asynccontextmanager
+async def serving(
+    files: TlsConfig, answer: Callable[[bytes, Any], Awaitable[bytes]] = answer_certificate
+) -> AsyncIterator[str]:
+    """A server that answers every call alike: with the certificate that the caller has shown."""
 
     class Answers(grpc.GenericRpcHandler):
         def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
@@ -212,6 +216,32 @@ async def test_who_is_not_trusted_any_more_is_cut_off_when_its_connection_is_old
         assert cut_off.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
+async def test_a_call_under_way_of_who_is_not_trusted_any_more_is_ended_after_a_while(
+    files: TlsConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = (("grpc.max_connection_age_ms", 100), ("grpc.max_connection_age_grace_ms", 100))
+    monkeypatch.setattr(server_module, "SERVER_OPTIONS", short)
+
+    async def stay(request: bytes, context: Any) -> bytes:
+        await asyncio.sleep(60)
+        return b""
+
+    async with serving(files, stay) as address, new_channel(address, CLIENT, "host.example.org") as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await shown(channel)
+        assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_watch_begins_anew_before_its_old_connection_is_ended() -> None:
+    grace = dict(channel_module.SERVER_OPTIONS)["grpc.max_connection_age_grace_ms"]
+    assert grace > 1000 * client_module.WATCH_SECONDS
+
+
+@pytest.mark.parametrize("options", [channel_module.SERVER_OPTIONS, channel_module.CLIENT_OPTIONS])
+def test_each_option_of_a_connection_is_given_once(options: tuple[tuple[str, int], ...]) -> None:
+    assert len(dict(options)) == len(options)
+
+
 async def test_a_caller_that_stalls_in_the_handshake_is_let_go(
     files: TlsConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +275,25 @@ async def test_a_half_written_file_leaves_the_old_in_use_until_it_is_whole(
     write_identity(tmp_path, make_identity(AUTHORITY, "new.example.org"))
     assert await answers(server, "new.example.org")
     assert "certificate renewed, valid until" in caplog.text
+
+
+def test_a_renewed_certificate_that_is_refused_is_tried_again_without_a_new_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = datetime.now(UTC)
+    now = start - timedelta(minutes=75)
+    old = make_identity(AUTHORITY, "host.example.org", expires=start - timedelta(minutes=30))
+    certificates = Certificates(write_identity(tmp_path, old), now=lambda: now)
+    # It is valid from an hour ago, in a quarter of an hour by this process's clock.
+    write_identity(tmp_path, make_identity(AUTHORITY, "new.example.org"))
+    for _ in range(3):
+        assert certificates.current().names == ("host.example.org",)
+    (error,) = caplog.records
+    assert "is not valid before" in error.getMessage()
+
+    now = start
+    assert certificates.current().names == certificates.names == ("new.example.org",)
+    assert len(caplog.records) == 1
 
 
 async def test_a_file_that_vanishes_leaves_the_old_in_use(files: TlsConfig, server: str) -> None:
