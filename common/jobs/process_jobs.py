@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 from google.protobuf.message import Message as Request
@@ -38,6 +39,7 @@ class ProcessJobs:
         self._stopped = f"the {self.role} was stopped"
         self._running: dict[str, MachineRunner] = {}
         """By name: two runs of a name never go on at the same time."""
+        self._lingering: list[Future[None]] = []
         self._ended: dict[JobKey, TrilateralError | None] = {}
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
 
@@ -53,14 +55,21 @@ class ProcessJobs:
         await self.take(sender, key, message, request.ByteSize())
 
     async def deliver_vector(self, chunks: AsyncIterator[SendVectorRequest]) -> None:
-        """Take the chunks of a vector, each as it comes; as `deliver`."""
+        """Take the chunks of a vector, each as it comes; as `deliver`.
+
+        Numbers are made of a chunk only for a run that goes on, and of its width. Of one that has ended, the
+        first chunk answers for the whole vector: nobody reads the others.
+        """
         stream = VectorStream()
         async for chunk in chunks:
             key = job_key(chunk)
+            runner = self._find_running(key)
+            if runner is None:
+                self._check_ended_well(key)
+                return
             with self._blaming(calling_role(), key):
                 stream.check(chunk)
-                runner = self._find_running(key)
-                if runner is not None and chunk.width != runner.width:
+                if chunk.width != runner.width:
                     raise ProtocolError(f"ciphertexts of {chunk.width} bytes came where {runner.width} are due")
             await self.deliver(chunk)
 
@@ -74,10 +83,8 @@ class ProcessJobs:
         runner = self._find_running(key)
         if runner is not None:
             await runner.deliver(sender, message, n_bytes)
-        elif key not in self._ended:
-            raise UnknownJobError(f"the {self.role} does not know this run of the job {key.name}")
-        elif (error := self._ended[key]) is not None and not isinstance(message, Failed):
-            raise PeerError(f"the {self.role} has ended the job: {error}")
+        elif key not in self._ended or not isinstance(message, Failed):
+            self._check_ended_well(key)
 
     async def close(self) -> None:
         """End every job, since the process stops."""
@@ -100,8 +107,17 @@ class ProcessJobs:
 
     def _check_room(self) -> None:
         most = self.config.limits.max_jobs
-        if len(self._running) >= most:
+        self._lingering = [step for step in self._lingering if not step.done()]
+        if len(self._running) + len(self._lingering) >= most:
             raise PolicyError(f"the {self.role} runs {most} jobs, limits.max_jobs: wait until one has ended")
+
+    def _check_ended_well(self, key: JobKey) -> None:
+        """Raise what a message to a run that does not go on is answered with, unless it is acknowledged; see `take`."""
+        if key not in self._ended:
+            raise UnknownJobError(f"the {self.role} does not know this run of the job {key.name}")
+        error = self._ended[key]
+        if error is not None:
+            raise PeerError(f"the {self.role} has ended the job: {error}")
 
     def _find_running(self, key: JobKey) -> MachineRunner | None:
         runner = self._running.get(key.name)
@@ -132,6 +148,10 @@ class ProcessJobs:
                         log.error("job %s: by %s", key.name, where(error))
             finally:
                 del self._running[key.name]
+                # A long step, such as making a large key, outlives its job: jobs that start and stop must not pile up.
+                # Only the step is kept: what the job knew goes with the runner.
+                if runner.last_step is not None:
+                    self._lingering.append(runner.last_step)
                 self._remember(key, ended)
                 result = {"result": "finished"} if ended is None else {"result": "failed", "reason": str(ended)}
                 self.audit.ended(job=key.name, run=key.run_id.hex(), **result, **runner.record())

@@ -8,7 +8,7 @@ round may overtake the work in hand, and a failure ends it.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -60,6 +60,10 @@ def without_lock(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) ->
     """Call `function` so that its big products leave the interpreter's lock to other threads."""
     with gmpy2.context(gmpy2.get_context(), allow_release_gil=True):
         return function(*args, **kwargs)
+
+
+def _do_nothing() -> None:
+    """The last step of a thread: when it is done, so are all others."""
 
 
 class MachineRunner:
@@ -120,6 +124,8 @@ class MachineRunner:
         self._patience = Patience(role, limits, asyncio.get_running_loop().time)
         self._done = False
         self._hurry = asyncio.Event()
+        self.last_step: Future[None] | None = None
+        """Once the job has ended: done when the step that was under way then has come to its end."""
 
     async def run(self, begin: Callable[[], Awaitable[Machine]]) -> None:
         """Make the machine, run it to its end, tell the others if it fails.
@@ -136,6 +142,7 @@ class MachineRunner:
             work.cancel()
         (outcome,) = await asyncio.gather(work, return_exceptions=True)
         # A step under way goes on to its end in the thread, which nobody waits for; no other follows.
+        self.last_step = self._thread.submit(_do_nothing)
         self._thread.shutdown(wait=False)
         if self._error is None and isinstance(outcome, Exception):
             self._error = outcome

@@ -8,7 +8,7 @@ n_train / (features x batches) epochs least squares finds every label. The same 
 import numpy as np
 import pytest
 
-from common.data import split
+from common.arrays import Rows
 from common.data.split import Batch, Batches
 
 N_TRAIN, N_FEATURES, BATCH, EPOCHS = 300, 3, 90, 60
@@ -37,7 +37,7 @@ def test_labels_cannot_be_solved_for_from_all_gradients_of_a_training(
 ) -> None:
     if not protected:
 
-        def drawn_anew(self: Batches, batch: Batch) -> split.Rows:
+        def drawn_anew(self: Batches, batch: Batch) -> Rows:
             order = np.random.default_rng([self.seed, batch.epoch]).permutation(self.n_train)
             return np.sort(np.array_split(order, self.count)[batch.index])
 

@@ -1,8 +1,9 @@
 """Every message finds the run of the job that it belongs to, and no other."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from common.audit import Audit
 from common.config.job import JobConfig
 from common.config.process import Limits, ProcessConfig
 from common.data.block import PartyData
-from common.errors import PeerError, PolicyError
+from common.errors import PeerError, PolicyError, ProtocolError
 from common.jobs import process_jobs
 from common.jobs.folder import JobFolder
 from common.jobs.history import History
@@ -21,6 +22,8 @@ from common.jobs.party_jobs import PartyJobs
 from common.jobs.process_jobs import ProcessJobs
 from common.jobs.runner import MachineRunner
 from common.paillier.keys import PublicKey, generate_private_key
+from common.pb.v1 import rounds_pb2
+from common.pb.v1.rounds_pb2 import SendVectorRequest
 from common.protocol.messages import (
     Envelope,
     Failed,
@@ -63,8 +66,9 @@ class Listener:
 class Started(ProcessJobs):
     """Jobs that a test starts by itself."""
 
-    def start(self, name: str) -> tuple[JobKey, Listener]:
-        job, key, machine = JobConfig(name=name, dataset="made"), JobKey.draw(name), Listener()
+    def start(self, name: str, machine: Listener | None = None) -> tuple[JobKey, Listener]:
+        self._check_room()
+        job, key, machine = JobConfig(name=name, dataset="made"), JobKey.draw(name), machine or Listener()
         history = History(JobFolder(self.config.state, name), self.role)
 
         async def observe(message: Message) -> None:
@@ -112,6 +116,32 @@ async def test_a_message_reaches_its_job(jobs: Started) -> None:
     assert second.given == []
 
 
+async def test_a_step_that_outlives_its_job_keeps_the_jobs_place(jobs: Started) -> None:
+    """Or jobs that start and stop would pile up threads that make keys or read tables."""
+    jobs.config = jobs.config.model_copy(update={"limits": Limits(max_jobs=1)})
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(Listener):
+        def handle(self, sender: Role, message: Message) -> Iterator[Envelope]:
+            begun.set()
+            go_on.wait(10)
+            yield from ()
+
+    key, _ = jobs.start("one", Slow())
+    await jobs.send(key, READY)
+    await asyncio.to_thread(begun.wait, 10)
+    await jobs.end(key, Failed("stopped"))
+    with pytest.raises(PolicyError, match="limits.max_jobs"):
+        jobs.start("two")
+    go_on.set()
+    async with asyncio.timeout(10):
+        while True:
+            with suppress(PolicyError):
+                jobs.start("two")
+                return
+            await asyncio.sleep(0.001)
+
+
 async def test_a_message_of_an_earlier_run_does_not_reach_the_next(jobs: Started) -> None:
     earlier, _ = jobs.start("one")
     await jobs.end(earlier, Failed("no disk"))
@@ -134,6 +164,63 @@ async def test_a_job_that_has_finished_takes_what_is_said_again_in_silence(jobs:
     key, _ = jobs.start("one")
     await jobs.end(key, OutOfRange(RoundKey(1, 1)))
     await jobs.send(key, READY)
+
+
+class Chunks:
+    """A vector that never ends, of a run; `read` chunks of it were taken."""
+
+    def __init__(self, key: JobKey, width: int) -> None:
+        self.key, self.width, self.read = key, width, 0
+
+    async def __aiter__(self) -> AsyncIterator[SendVectorRequest]:
+        while True:
+            yield SendVectorRequest(
+                job=self.key.name,
+                run_id=self.key.run_id,
+                key=rounds_pb2.RoundKey(round=1, attempt=1),
+                kind=rounds_pb2.VECTOR_KIND_GRADIENT,
+                offset=self.read,
+                total=2**31,
+                width=self.width,
+                ciphertexts=bytes(self.width),
+            )
+            self.read += 1
+
+
+@pytest.fixture
+def undecoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def decode(request: object) -> Message:
+        raise AssertionError("a chunk was decoded")
+
+    monkeypatch.setattr(process_jobs, "decode", decode)
+    monkeypatch.setattr(process_jobs, "calling_role", lambda: Role.HOST)
+
+
+@pytest.mark.usefixtures("undecoded")
+async def test_a_vector_of_a_run_that_never_was_is_refused_undecoded(jobs: Started) -> None:
+    jobs.start("one")
+    chunks = Chunks(JobKey.draw("one"), width=1)
+    with pytest.raises(UnknownJobError):
+        await jobs.deliver_vector(aiter(chunks))
+    assert chunks.read == 0
+
+
+@pytest.mark.usefixtures("undecoded")
+@pytest.mark.parametrize("last", [OutOfRange(RoundKey(1, 1)), Failed("no disk")], ids=["finished", "failed"])
+async def test_a_vector_of_a_run_that_has_ended_is_answered_at_its_first_chunk(jobs: Started, last: Message) -> None:
+    key, _ = jobs.start("one")
+    await jobs.end(key, last)
+    chunks = Chunks(key, width=1)
+    with pytest.raises(PeerError, match="no disk") if isinstance(last, Failed) else nullcontext():
+        await jobs.deliver_vector(aiter(chunks))
+    assert chunks.read == 0
+
+
+@pytest.mark.usefixtures("undecoded")
+async def test_a_vector_of_another_width_than_the_jobs_is_refused_undecoded(jobs: Started) -> None:
+    key, _ = jobs.start("one")
+    with pytest.raises(ProtocolError, match="ciphertexts of 64 bytes came where 512 are due"):
+        await jobs.deliver_vector(aiter(Chunks(key, width=64)))
 
 
 async def test_only_so_many_ends_are_remembered(jobs: Started, monkeypatch: pytest.MonkeyPatch) -> None:
