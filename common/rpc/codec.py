@@ -46,8 +46,9 @@ PACKAGE = "common.pb.v1"
 RUN_ID_BYTES = 16
 CHUNK_BYTES = 1024 * 1024
 """Of ciphertexts in one request, at most."""
-MOST_KEY_BITS = 8192
-MOST_WIDTH = 2 * MOST_KEY_BITS // 8
+LEAST_KEY_BITS, MOST_KEY_BITS = 256, 8192
+LEAST_WIDTH, MOST_WIDTH = 2 * LEAST_KEY_BITS // 8, 2 * MOST_KEY_BITS // 8
+"""Bytes of a ciphertext, an even number. Narrower ones would make a million numbers of one chunk, in a second."""
 MOST_TOTAL = 2**31
 """Rows, or ciphertexts of a vector."""
 MOST_FLOATS = 2**16
@@ -271,7 +272,7 @@ def _unpack_finish(request: party_pb2.FinishJobRequest) -> FinishJob:
 
 def _unpack_piece(request: rounds_pb2.SendVectorRequest) -> VectorPiece:
     key, kind, width, data = _unpack_key(request.key), decode_kind(request.kind), request.width, request.ciphertexts
-    if not 1 <= width <= MOST_WIDTH or not 0 < len(data) <= CHUNK_BYTES or len(data) % width:
+    if not LEAST_WIDTH <= width <= MOST_WIDTH or width % 2 or not 0 < len(data) <= CHUNK_BYTES or len(data) % width:
         _refuse(f"{len(data)} bytes as ciphertexts of {width} bytes each")
     count = len(data) // width
     if request.total > MOST_TOTAL or request.offset + count > request.total:

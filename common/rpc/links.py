@@ -166,9 +166,10 @@ class Link:
                     requests.extend(self._encode(piece))
                 await call.done_writing()
                 await call
-            except (asyncio.InvalidStateError, grpc.aio.InternalError):  # The call is over before all was written.
+            except (asyncio.InvalidStateError, grpc.aio.InternalError):
+                # The call is over before all was written: refused, which raises here, or acknowledged by a peer
+                # whose run has finished and needs no more of it.
                 await call
-                raise PeerError(f"{self._peer} took only a part of a vector") from None
             finally:
                 call.cancel()
 

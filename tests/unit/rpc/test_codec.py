@@ -156,8 +156,8 @@ def chunk(**fields: Any) -> rounds_pb2.SendVectorRequest:
         "kind": rounds_pb2.VECTOR_KIND_SCORES,
         "offset": 0,
         "total": 2,
-        "width": 4,
-        "ciphertexts": bytes(8),
+        "width": 64,
+        "ciphertexts": bytes(128),
     }
     return rounds_pb2.SendVectorRequest(**good | fields)
 
@@ -166,11 +166,15 @@ def chunk(**fields: Any) -> rounds_pb2.SendVectorRequest:
     "fields",
     [
         {"width": 0},
-        {"width": 3},
-        {"width": 2049, "ciphertexts": bytes(2049)},
+        {"width": 1},
+        {"width": 32},
+        {"width": 62, "ciphertexts": bytes(124)},
+        {"width": 65, "ciphertexts": bytes(130)},
+        {"width": 66},
+        {"width": 2050, "ciphertexts": bytes(2050)},
         {"ciphertexts": b""},
-        {"ciphertexts": bytes(2**20 + 4), "total": 2**19},
-        {"ciphertexts": bytes(12)},
+        {"ciphertexts": bytes(2**20 + 64), "total": 2**19},
+        {"ciphertexts": bytes(192)},
         {"offset": 1},
         {"offset": 2**32 - 1},
         {"total": 2**31 + 1},

@@ -14,11 +14,12 @@ from gmpy2 import mpz
 from common.config.process import Limits
 from common.errors import DataError, PeerError
 from common.jobs.history import Traffic
+from common.pb.v1 import coordinator_pb2, rounds_pb2
 from common.protocol.messages import Failed, Finished, IdChallenge, Kind, Message, Ready, RoundKey, VectorPiece
 from common.roles import Role
 from common.rpc import links
 from common.rpc.channel import Peer
-from common.rpc.codec import JobKey
+from common.rpc.codec import PACKAGE, JobKey
 from common.rpc.errors import InternalError, UnknownJobError
 from common.rpc.links import Link
 from common.rpc.server import bind
@@ -127,6 +128,49 @@ async def test_the_receiver_has_the_first_piece_before_the_second_is_made(
         link.send(piece(2))
         await recorder.until(lambda: len(recorder.messages) == 2)
         assert recorder.calls == ["SendVector"]
+
+
+async def test_a_vector_that_is_acknowledged_before_its_end_is_no_failure(
+    make_link: MakeLink, failures: Failures
+) -> None:
+    """A peer whose run has finished needs no more of it."""
+    said: list[str] = []
+
+    async def take(request: Any, context: Any) -> Any:
+        said.append("finished")
+        return coordinator_pb2.ReportFinishedResponse()
+
+    async def take_first(requests: AsyncIterator[Any], context: Any) -> Any:
+        said.append(f"from {(await anext(requests)).offset}")
+        return rounds_pb2.SendVectorResponse()
+
+    server = grpc.aio.server()
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "SendVector": grpc.stream_unary_rpc_method_handler(
+            take_first, rounds_pb2.SendVectorRequest.FromString, rounds_pb2.SendVectorResponse.SerializeToString
+        ),
+        "ReportFinished": grpc.unary_unary_rpc_method_handler(
+            take,
+            coordinator_pb2.ReportFinishedRequest.FromString,
+            coordinator_pb2.ReportFinishedResponse.SerializeToString,
+        ),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(f"{PACKAGE}.CoordinatorService", handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with connected(Role.COORDINATOR, f"127.0.0.1:{port}") as peer:
+        link = make_link(peer)
+        link.send(piece(0))
+        while not said:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.1)  # The answer is on its way while the link waits for the next piece.
+        for message in (piece(2), piece(4), Finished()):
+            link.send(message)
+        await link.close(5)
+    await server.stop(0)
+    assert not failures
+    assert said[0] == "from 0"
+    assert said[-1] == "finished"
 
 
 async def test_a_peer_that_comes_up_late_gets_everything(
