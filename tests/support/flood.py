@@ -22,10 +22,12 @@ from common.roles import Role
 from common.rpc.access import call_metadata
 
 CONNECTIONS = 1000
-STALLED, ZEROS = 20, 4
-"""Streams to each server that say one thing and then nothing, and that send zeros without an end."""
+SILENT, LATE, ZEROS = 10, 10, 2
+"""Streams to each server that say nothing, that say nothing for long and then garbage, and of zeros without an end."""
+LATE_SECONDS = 1.0
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-PAUSE = 0.05
+PAUSE = 0.25
+"""Seconds between what one sender sends: half a mebibyte in a stream, and a few KiB in a connection."""
 VECTORS = {
     Role.HOST: ("HostService", Role.GUEST, VECTOR_KIND_RESIDUAL),
     Role.GUEST: ("GuestService", Role.HOST, VECTOR_KIND_SCORES),
@@ -50,7 +52,7 @@ async def zeros(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     """Frames without an end: an HTTP/2 frame of nine zeros is empty, and of type DATA."""
     writer.write(PREFACE)
     while True:
-        writer.write(bytes(16 * 1024))
+        writer.write(bytes(4 * 1024))
         await writer.drain()
         await asyncio.sleep(PAUSE)
 
@@ -75,31 +77,40 @@ async def connection(address: str, behave: Behaviour, opened: list[None]) -> Non
         await asyncio.sleep(1)
 
 
-async def stream(address: str, role: Role, job: str, *, stalls: bool) -> None:
-    """A stream of chunks that are no ciphertexts, of a job that the servers have or not."""
+Chunks = Callable[[Chunk], AsyncIterator[Chunk]]
+
+
+async def silence(header: Chunk) -> AsyncIterator[Chunk]:
+    await asyncio.sleep(3600)
+    yield header
+
+
+async def late_garbage(header: Chunk) -> AsyncIterator[Chunk]:
+    await asyncio.sleep(LATE_SECONDS)
+    yield Chunk(width=1)
+    await asyncio.sleep(3600)
+
+
+async def zero_chunks(header: Chunk) -> AsyncIterator[Chunk]:
+    """Ciphertexts that are none, of a run that the servers do not have."""
+    for offset in itertools.count(step=4096):
+        chunk = Chunk(offset=offset, ciphertexts=bytes(header.width * 4096))
+        chunk.MergeFrom(header)
+        yield chunk
+        await asyncio.sleep(PAUSE)
+
+
+async def stream(address: str, role: Role, job: str, chunks: Chunks) -> None:
+    """One call of SendVector after the other: whichever is ended is made again."""
     service, sender, kind = VECTORS[role]
-
-    async def chunks() -> AsyncIterator[Chunk]:
-        for offset in itertools.count(step=4096):
-            yield Chunk(
-                job=job,
-                run_id=bytes(16),
-                key=RoundKey(round=1, attempt=1),
-                kind=kind,
-                offset=offset,
-                total=2**31,
-                width=128,
-                ciphertexts=bytes(128 * 4096),
-            )
-            if stalls:
-                await asyncio.sleep(3600)
-
+    key = RoundKey(round=1, attempt=1)
+    header = Chunk(job=job, run_id=bytes(16), key=key, kind=kind, total=2**31, width=128)
     async with grpc.aio.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
         path = f"/common.pb.v1.{service}/SendVector"
         send: Any = channel.stream_unary(path, request_serializer=Chunk.SerializeToString)
         while True:
             with suppress(grpc.aio.AioRpcError):
-                await send(chunks(), metadata=call_metadata(sender))
+                await send(chunks(header), metadata=call_metadata(sender))
             await asyncio.sleep(PAUSE)
 
 
@@ -107,15 +118,15 @@ async def main(job: str, addresses: dict[Role, str]) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4 * CONNECTIONS), hard))
     opened: list[None] = []
-    behaviours = itertools.cycle([idle, garbage, zeros, idle])
+    behaviours = itertools.cycle([garbage, zeros, *[idle] * 6])
     cycled = itertools.cycle(addresses.values())
     tasks = [
         asyncio.create_task(connection(next(cycled), next(behaviours), opened))  # type: ignore[arg-type]
         for _ in range(CONNECTIONS)
     ]
     for role, address in addresses.items():
-        for number in range(STALLED + ZEROS):
-            tasks.append(asyncio.create_task(stream(address, role, job, stalls=number < STALLED)))
+        for chunks in [silence] * SILENT + [late_garbage] * LATE + [zero_chunks] * ZEROS:
+            tasks.append(asyncio.create_task(stream(address, role, job, chunks)))
     while len(opened) < CONNECTIONS:
         await asyncio.sleep(0.1)
     print(f"{len(opened)} connections", flush=True)
