@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 from google.protobuf.message import Message as Request
@@ -38,6 +39,7 @@ class ProcessJobs:
         self._stopped = f"the {self.role} was stopped"
         self._running: dict[str, MachineRunner] = {}
         """By name: two runs of a name never go on at the same time."""
+        self._lingering: list[Future[None]] = []
         self._ended: dict[JobKey, TrilateralError | None] = {}
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
 
@@ -105,7 +107,8 @@ class ProcessJobs:
 
     def _check_room(self) -> None:
         most = self.config.limits.max_jobs
-        if len(self._running) >= most:
+        self._lingering = [step for step in self._lingering if not step.done()]
+        if len(self._running) + len(self._lingering) >= most:
             raise PolicyError(f"the {self.role} runs {most} jobs, limits.max_jobs: wait until one has ended")
 
     def _check_ended_well(self, key: JobKey) -> None:
@@ -145,6 +148,10 @@ class ProcessJobs:
                         log.error("job %s: by %s", key.name, where(error))
             finally:
                 del self._running[key.name]
+                # A long step, such as making a large key, outlives its job: jobs that start and stop must not pile up.
+                # Only the step is kept: what the job knew goes with the runner.
+                if runner.last_step is not None:
+                    self._lingering.append(runner.last_step)
                 self._remember(key, ended)
                 result = {"result": "finished"} if ended is None else {"result": "failed", "reason": str(ended)}
                 self.audit.ended(job=key.name, run=key.run_id.hex(), **result, **runner.record())

@@ -1,8 +1,9 @@
 """Every message finds the run of the job that it belongs to, and no other."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,8 +66,9 @@ class Listener:
 class Started(ProcessJobs):
     """Jobs that a test starts by itself."""
 
-    def start(self, name: str) -> tuple[JobKey, Listener]:
-        job, key, machine = JobConfig(name=name, dataset="made"), JobKey.draw(name), Listener()
+    def start(self, name: str, machine: Listener | None = None) -> tuple[JobKey, Listener]:
+        self._check_room()
+        job, key, machine = JobConfig(name=name, dataset="made"), JobKey.draw(name), machine or Listener()
         history = History(JobFolder(self.config.state, name), self.role)
 
         async def observe(message: Message) -> None:
@@ -112,6 +114,32 @@ async def test_a_message_reaches_its_job(jobs: Started) -> None:
     await jobs.send(one, READY)
     await until_given(first, READY)
     assert second.given == []
+
+
+async def test_a_step_that_outlives_its_job_keeps_the_jobs_place(jobs: Started) -> None:
+    """Or jobs that start and stop would pile up threads that make keys or read tables."""
+    jobs.config = jobs.config.model_copy(update={"limits": Limits(max_jobs=1)})
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(Listener):
+        def handle(self, sender: Role, message: Message) -> Iterator[Envelope]:
+            begun.set()
+            go_on.wait(10)
+            yield from ()
+
+    key, _ = jobs.start("one", Slow())
+    await jobs.send(key, READY)
+    await asyncio.to_thread(begun.wait, 10)
+    await jobs.end(key, Failed("stopped"))
+    with pytest.raises(PolicyError, match="limits.max_jobs"):
+        jobs.start("two")
+    go_on.set()
+    async with asyncio.timeout(10):
+        while True:
+            with suppress(PolicyError):
+                jobs.start("two")
+                return
+            await asyncio.sleep(0.001)
 
 
 async def test_a_message_of_an_earlier_run_does_not_reach_the_next(jobs: Started) -> None:
