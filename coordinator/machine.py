@@ -130,6 +130,7 @@ class CoordinatorMachine:
 
     def _take_piece(self, sender: Role, piece: VectorPiece) -> Iterator[Envelope]:
         self._check_begun(sender, piece.key)
+        self._begun_rounds.allowances[sender].take(len(piece.ciphertexts))
         attempt = self._attempt
         if attempt is None or piece.key != attempt.key:
             return  # of an attempt that is over

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from common.arrays import FloatVector
 from common.config.job import JobConfig
 from common.data.split import Batches
+from common.protocol.bounds import Allowance, most_rounds
 from common.protocol.messages import BeginRound, Envelope, FinishJob, RoundKey, RoundReport
 from common.protocol.scales import round_scale
 from common.roles import Role
@@ -40,6 +41,10 @@ class Rounds:
         self._n_columns = n_columns
         self._batches = Batches.of(job, n_train)
         self._last_loss: float | None = None
+        rounds = most_rounds(job, self._batches.count)
+        # A ciphertext a column in each of two vectors, and the loss.
+        self.allowances = {party: Allowance(party, rounds, 2 * count + 1) for party, count in n_columns.items()}
+        """What each party may still send."""
         self.training = Training(job, sum(n_columns.values()), self._batches.count)
 
     def attempt(self, plan: RoundPlan, key: RoundKey) -> Attempt:

@@ -1,10 +1,15 @@
 """How long a training can be, which a party holds its coordinator and its peer to."""
 
 from common.config.job import JobConfig
+from common.errors import ProtocolError
 from common.protocol.messages import RoundKey
 
 MOST_ATTEMPTS = 5
 """How often one round may be begun before the job fails."""
+
+
+MOST_SENDINGS = 4
+"""How often one vector of an attempt may come: links send it again after a broken connection."""
 
 
 def most_rounds(job: JobConfig, n_batches: int) -> int:
@@ -15,3 +20,25 @@ def most_rounds(job: JobConfig, n_batches: int) -> int:
 def is_beyond(key: RoundKey, rounds: int) -> bool:
     """Whether no training of at most `rounds` rounds gets to this attempt."""
     return key.round > rounds or key.attempt > MOST_ATTEMPTS
+
+
+class Allowance:
+    """How many ciphertexts a sender may still send in a job; what is ignored because it came before counts too.
+
+    Args:
+        sender: for the error.
+        rounds: the most that the job has.
+        in_a_round: the most that one attempt at a round has of them.
+    """
+
+    def __init__(self, sender: str, rounds: int, in_a_round: int) -> None:
+        self._sender = sender
+        self._most = self._left = rounds * MOST_ATTEMPTS * MOST_SENDINGS * in_a_round
+
+    def take(self, n_ciphertexts: int) -> None:
+        """Count what has come; ProtocolError once it is more than the job can have."""
+        self._left -= n_ciphertexts
+        if self._left < 0:
+            raise ProtocolError(
+                f"the {self._sender} sent more than the {self._most} ciphertexts that this job can have"
+            )

@@ -16,7 +16,7 @@ from common.errors import DataError, OutOfRangeError, ProtocolError
 from common.paillier.cipher import Product, make_cipher
 from common.paillier.fixed_point import encode, encode_wide
 from common.paillier.keys import PublicKey, check_ciphertexts
-from common.protocol.bounds import MOST_ATTEMPTS, is_beyond, most_rounds
+from common.protocol.bounds import MOST_ATTEMPTS, Allowance, is_beyond, most_rounds
 from common.protocol.messages import (
     BeginRound,
     Envelope,
@@ -75,6 +75,8 @@ class PartyMachine(ABC):
         self._n_columns: int = block.columns.shape[1]
         self._batches = Batches.of(job, self._n_train)
         self._most_rounds = most_rounds(job, self._batches.count)
+        # At most one ciphertext a sample in each of two vectors, and the sum of squares.
+        self._allowance = Allowance(self.peer, self._most_rounds, 2 * self._n_train + 1)
         self._phase = phase
         self._public_key = public_key
         self._cipher = make_cipher(job.cipher, public_key)
@@ -201,6 +203,7 @@ class PartyMachine(ABC):
     # --- vectors in
 
     def _take_piece(self, piece: VectorPiece) -> Iterator[Envelope]:
+        self._allowance.take(len(piece.ciphertexts))
         # Checked of what is kept and of what is ignored too: nobody sends it in good faith.
         if is_beyond(piece.key, self._most_rounds) or piece.total > self._n_train:
             raise ProtocolError(

@@ -1,5 +1,6 @@
 """What the state machines refuse, and what they say: each rule of the protocol broken once."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -341,3 +342,24 @@ def test_another_attempt_at_a_round_must_ask_for_the_same(change: dict[str, Any]
     list(host.handle(Role.COORDINATOR, replace(begin, key=RoundKey(1, 2))))
     with pytest.raises(ProtocolError, match="asks for something else"):
         list(host.handle(Role.COORDINATOR, replace(begin, key=RoundKey(1, 3), **change)))
+
+
+@pytest.mark.parametrize(("to", "kind"), [(Role.GUEST, Kind.SCORES), (Role.COORDINATOR, Kind.GRADIENT)])
+def test_what_a_sender_may_send_in_a_whole_job_is_bounded(to: Role, kind: Kind, private_key: PrivateKey) -> None:
+    """Also what is ignored because it came before: else it could go on for ever."""
+    sent: list[VectorPiece] = []
+
+    def again_and_again(sender: Role, envelope: Envelope) -> list[Envelope]:
+        message = envelope.message
+        if not isinstance(message, VectorPiece) or message.kind is not kind or sent:
+            return [envelope]
+        sent.append(message)
+        return [envelope] * 20_000
+
+    job = JOB.model_copy(update={"epochs": 1, "algorithm": Sgd()})
+    said = "sent more than the [0-9]+ ciphertexts that this job can have"
+    if to is Role.COORDINATOR:
+        with pytest.raises(ProtocolError, match=said):
+            train(job, make_tables(job), private_key, tamper=again_and_again)
+    else:
+        assert re.search(said, train(job, make_tables(job), private_key, tamper=again_and_again).ended.reason)
