@@ -7,6 +7,7 @@ what the methods of `Generator`, such as `permutation`, make of them.
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Literal, Self
 
 import numpy as np
@@ -88,8 +89,7 @@ class Batches:
         """S: the rows of a batch, sorted."""
         if self.size(batch) == self.n_train:
             return np.arange(self.n_train, dtype=np.int64)
-        order = _order(self.n_train, self.seed, _Purpose.BATCHES, 0)
-        return np.sort(np.array_split(order, self.count)[self._part(batch)])
+        return self._parts[self._part(batch)]
 
     def size(self, batch: Batch) -> int:
         """|S|, without drawing it."""
@@ -97,6 +97,12 @@ class Batches:
             return self.n_train
         # As np.array_split cuts: the first ones are larger by one.
         return self.n_train // self.count + (self._part(batch) < self.n_train % self.count)
+
+    @cached_property
+    def _parts(self) -> list[Rows]:
+        """The batches of every epoch: drawn and sorted once, since every round asks for one of them."""
+        order = _order(self.n_train, self.seed, _Purpose.BATCHES, 0)
+        return [np.sort(part) for part in np.array_split(order, self.count)]
 
     def _part(self, batch: Batch) -> int:
         """Which part of the rows is batch `index` of its epoch."""
