@@ -48,7 +48,12 @@ class PublicKey:
     @property
     def ciphertext_bytes(self) -> int:
         """Bytes of a ciphertext at fixed width, the same for all under this key."""
-        return 2 * -(-self.bits // 8)
+        return ciphertext_width(self.bits)
+
+
+def ciphertext_width(key_bits: int) -> int:
+    """Bytes of a ciphertext, a number modulo n^2, under a key of so many bits."""
+    return 2 * -(-key_bits // 8)
 
 
 class PrivateKey:

@@ -21,6 +21,7 @@ from common.config.job import JobConfig
 from common.config.settings import JOB_NAME
 from common.data.split import Batch
 from common.errors import ConfigError, ProtocolError
+from common.paillier.keys import ciphertext_width
 from common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, party_pb2, rounds_pb2
 from common.protocol.messages import (
     BeginRound,
@@ -47,7 +48,7 @@ RUN_ID_BYTES = 16
 CHUNK_BYTES = 1024 * 1024
 """Of ciphertexts in one request, at most."""
 LEAST_KEY_BITS, MOST_KEY_BITS = 256, 8192
-LEAST_WIDTH, MOST_WIDTH = 2 * LEAST_KEY_BITS // 8, 2 * MOST_KEY_BITS // 8
+LEAST_WIDTH, MOST_WIDTH = ciphertext_width(LEAST_KEY_BITS), ciphertext_width(MOST_KEY_BITS)
 """Bytes of a ciphertext, an even number. Narrower ones would make a million numbers of one chunk, in a second."""
 MOST_TOTAL = 2**31
 """Rows, or ciphertexts of a vector."""
@@ -91,8 +92,8 @@ class Route:
 
 
 def width_of(job: JobConfig) -> int:
-    """Bytes of a ciphertext under the job's key, as `PublicKey.ciphertext_bytes`."""
-    return 2 * -(-job.key_bits // 8)
+    """Bytes of a ciphertext under the job's key, which is not made yet."""
+    return ciphertext_width(job.key_bits)
 
 
 def route_for(sender: Role, receiver: Role, message: Message) -> Route:
