@@ -22,7 +22,7 @@ def values_of(field: Any) -> st.SearchStrategy[Any]:
     if field.message_type is not None:
         return requests(GetMessageClass(field.message_type))
     value = SCALARS[field.type]
-    return st.lists(value, max_size=20) if field.is_repeated else value
+    return st.lists(value, max_size=20) if field.label == FieldDescriptor.LABEL_REPEATED else value
 
 
 def requests(kind: type[Request]) -> st.SearchStrategy[Any]:

@@ -60,7 +60,6 @@ MAY_CALL: dict[str, set[str]] = {
     "common.pb.v1.JobService/WatchJob": {"guest", "coordinator", WATCHER},
     "grpc.health.v1.Health/Check": {*ROLES, ANALYST, WATCHER, STRANGER, "two roles"},
     "grpc.health.v1.Health/Watch": {*ROLES, ANALYST, WATCHER, STRANGER, "two roles"},
-    "grpc.health.v1.Health/List": set(),
 }
 OPERATORS = {"start": ["guest", ANALYST], "stop": ["coordinator", ANALYST], "watch": ["guest", "coordinator", WATCHER]}
 SERVED_BY = {

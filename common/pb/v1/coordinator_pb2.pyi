@@ -3,214 +3,170 @@
 isort:skip_file
 """
 
-from common.pb.v1 import rounds_pb2 as _rounds_pb2
-from google.protobuf import descriptor as _descriptor
-from google.protobuf import message as _message
-import builtins as _builtins
+import builtins
+import common.pb.v1.rounds_pb2
+import google.protobuf.descriptor
+import google.protobuf.message
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    import typing_extensions
 
-DESCRIPTOR: _descriptor.FileDescriptor
+DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
-@_typing.final
-class ReportReadyRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ReportReadyRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    N_TRAIN_FIELD_NUMBER: _builtins.int
-    N_COLUMNS_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    run_id: _builtins.bytes
-    n_train: _builtins.int
-    n_columns: _builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    N_TRAIN_FIELD_NUMBER: builtins.int
+    N_COLUMNS_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
+    n_train: builtins.int
+    n_columns: builtins.int
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        run_id: _builtins.bytes = ...,
-        n_train: _builtins.int = ...,
-        n_columns: _builtins.int = ...,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
+        n_train: builtins.int = ...,
+        n_columns: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "n_columns", b"n_columns", "n_train", b"n_train", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "n_columns", b"n_columns", "n_train", b"n_train", "run_id", b"run_id"]) -> None: ...
 
-Global___ReportReadyRequest: _TypeAlias = ReportReadyRequest  # noqa: Y015
+Global___ReportReadyRequest: typing_extensions.TypeAlias = ReportReadyRequest
 
-@_typing.final
-class ReportReadyResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ReportReadyResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ReportReadyResponse: _TypeAlias = ReportReadyResponse  # noqa: Y015
+Global___ReportReadyResponse: typing_extensions.TypeAlias = ReportReadyResponse
 
-@_typing.final
-class ReportOutOfRangeRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ReportOutOfRangeRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    KEY_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    run_id: _builtins.bytes
-    @_builtins.property
-    def key(self) -> _rounds_pb2.RoundKey: ...
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    KEY_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
+    @property
+    def key(self) -> common.pb.v1.rounds_pb2.RoundKey: ...
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        run_id: _builtins.bytes = ...,
-        key: _rounds_pb2.RoundKey | None = ...,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
+        key: common.pb.v1.rounds_pb2.RoundKey | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "key", b"key", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["key", b"key"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "key", b"key", "run_id", b"run_id"]) -> None: ...
 
-Global___ReportOutOfRangeRequest: _TypeAlias = ReportOutOfRangeRequest  # noqa: Y015
+Global___ReportOutOfRangeRequest: typing_extensions.TypeAlias = ReportOutOfRangeRequest
 
-@_typing.final
-class ReportOutOfRangeResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ReportOutOfRangeResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ReportOutOfRangeResponse: _TypeAlias = ReportOutOfRangeResponse  # noqa: Y015
+Global___ReportOutOfRangeResponse: typing_extensions.TypeAlias = ReportOutOfRangeResponse
 
-@_typing.final
-class ReportFinishedRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ReportFinishedRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    run_id: _builtins.bytes
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        run_id: _builtins.bytes = ...,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "run_id", b"run_id"]) -> None: ...
 
-Global___ReportFinishedRequest: _TypeAlias = ReportFinishedRequest  # noqa: Y015
+Global___ReportFinishedRequest: typing_extensions.TypeAlias = ReportFinishedRequest
 
-@_typing.final
-class ReportFinishedResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ReportFinishedResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ReportFinishedResponse: _TypeAlias = ReportFinishedResponse  # noqa: Y015
+Global___ReportFinishedResponse: typing_extensions.TypeAlias = ReportFinishedResponse
 
-@_typing.final
-class ReportWaitingRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ReportWaitingRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    run_id: _builtins.bytes
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        run_id: _builtins.bytes = ...,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "run_id", b"run_id"]) -> None: ...
 
-Global___ReportWaitingRequest: _TypeAlias = ReportWaitingRequest  # noqa: Y015
+Global___ReportWaitingRequest: typing_extensions.TypeAlias = ReportWaitingRequest
 
-@_typing.final
-class ReportWaitingResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ReportWaitingResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ReportWaitingResponse: _TypeAlias = ReportWaitingResponse  # noqa: Y015
+Global___ReportWaitingResponse: typing_extensions.TypeAlias = ReportWaitingResponse
 
-@_typing.final
-class ReportFailureRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ReportFailureRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    REASON_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    run_id: _builtins.bytes
-    reason: _builtins.str
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
+    reason: builtins.str
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        run_id: _builtins.bytes = ...,
-        reason: _builtins.str = ...,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
+        reason: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "reason", b"reason", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "reason", b"reason", "run_id", b"run_id"]) -> None: ...
 
-Global___ReportFailureRequest: _TypeAlias = ReportFailureRequest  # noqa: Y015
+Global___ReportFailureRequest: typing_extensions.TypeAlias = ReportFailureRequest
 
-@_typing.final
-class ReportFailureResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ReportFailureResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ReportFailureResponse: _TypeAlias = ReportFailureResponse  # noqa: Y015
+Global___ReportFailureResponse: typing_extensions.TypeAlias = ReportFailureResponse

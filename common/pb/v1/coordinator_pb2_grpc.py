@@ -6,7 +6,7 @@ import warnings
 from common.pb.v1 import coordinator_pb2 as common_dot_pb_dot_v1_dot_coordinator__pb2
 from common.pb.v1 import rounds_pb2 as common_dot_pb_dot_v1_dot_rounds__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -19,14 +19,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in common/pb/v1/coordinator_pb2_grpc.py depends on'
+        + f' but the generated code in common/pb/v1/coordinator_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class CoordinatorServiceStub:
+class CoordinatorServiceStub(object):
     """What both parties call at the coordinator.
     """
 
@@ -68,7 +68,7 @@ class CoordinatorServiceStub:
                 _registered_method=True)
 
 
-class CoordinatorServiceServicer:
+class CoordinatorServiceServicer(object):
     """What both parties call at the coordinator.
     """
 
@@ -155,7 +155,7 @@ def add_CoordinatorServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class CoordinatorService:
+class CoordinatorService(object):
     """What both parties call at the coordinator.
     """
 

@@ -3,117 +3,278 @@
 isort:skip_file
 """
 
-from collections import abc as _abc
-from common.pb.v1 import coordinator_pb2 as _coordinator_pb2
-from common.pb.v1 import rounds_pb2 as _rounds_pb2
-from grpc import aio as _aio
-import abc as _abc_1
-import grpc as _grpc
+import abc
+import collections.abc
+import common.pb.v1.coordinator_pb2
+import common.pb.v1.rounds_pb2
+import grpc
+import grpc.aio
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import Self as _Self
+if sys.version_info >= (3, 13):
+    import typing as typing_extensions
 else:
-    from typing_extensions import Self as _Self
+    import typing_extensions
 
-_T = _typing.TypeVar("_T")
+_T = typing.TypeVar("_T")
 
-class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
+class _MaybeAsyncIterator(collections.abc.AsyncIterator[_T], collections.abc.Iterator[_T], metaclass=abc.ABCMeta): ...
 
-class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
+class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type: ignore[misc, type-arg]
     ...
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
+_CoordinatorServiceReportReadyType = typing_extensions.TypeVar(
+    '_CoordinatorServiceReportReadyType',
+    grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportReadyRequest,
+        common.pb.v1.coordinator_pb2.ReportReadyResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportReadyRequest,
+        common.pb.v1.coordinator_pb2.ReportReadyResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportReadyRequest,
+        common.pb.v1.coordinator_pb2.ReportReadyResponse,
+    ],
+)
 
-class CoordinatorServiceStub:
+_CoordinatorServiceSendVectorType = typing_extensions.TypeVar(
+    '_CoordinatorServiceSendVectorType',
+    grpc.StreamUnaryMultiCallable[
+        common.pb.v1.rounds_pb2.SendVectorRequest,
+        common.pb.v1.rounds_pb2.SendVectorResponse,
+    ],
+    grpc.aio.StreamUnaryMultiCallable[
+        common.pb.v1.rounds_pb2.SendVectorRequest,
+        common.pb.v1.rounds_pb2.SendVectorResponse,
+    ],
+    default=grpc.StreamUnaryMultiCallable[
+        common.pb.v1.rounds_pb2.SendVectorRequest,
+        common.pb.v1.rounds_pb2.SendVectorResponse,
+    ],
+)
+
+_CoordinatorServiceReportOutOfRangeType = typing_extensions.TypeVar(
+    '_CoordinatorServiceReportOutOfRangeType',
+    grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
+        common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
+        common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
+        common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse,
+    ],
+)
+
+_CoordinatorServiceReportFinishedType = typing_extensions.TypeVar(
+    '_CoordinatorServiceReportFinishedType',
+    grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportFinishedRequest,
+        common.pb.v1.coordinator_pb2.ReportFinishedResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportFinishedRequest,
+        common.pb.v1.coordinator_pb2.ReportFinishedResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportFinishedRequest,
+        common.pb.v1.coordinator_pb2.ReportFinishedResponse,
+    ],
+)
+
+_CoordinatorServiceReportWaitingType = typing_extensions.TypeVar(
+    '_CoordinatorServiceReportWaitingType',
+    grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportWaitingRequest,
+        common.pb.v1.coordinator_pb2.ReportWaitingResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportWaitingRequest,
+        common.pb.v1.coordinator_pb2.ReportWaitingResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportWaitingRequest,
+        common.pb.v1.coordinator_pb2.ReportWaitingResponse,
+    ],
+)
+
+_CoordinatorServiceReportFailureType = typing_extensions.TypeVar(
+    '_CoordinatorServiceReportFailureType',
+    grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportFailureRequest,
+        common.pb.v1.coordinator_pb2.ReportFailureResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportFailureRequest,
+        common.pb.v1.coordinator_pb2.ReportFailureResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportFailureRequest,
+        common.pb.v1.coordinator_pb2.ReportFailureResponse,
+    ],
+)
+
+class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportReadyType, _CoordinatorServiceSendVectorType, _CoordinatorServiceReportOutOfRangeType, _CoordinatorServiceReportFinishedType, _CoordinatorServiceReportWaitingType, _CoordinatorServiceReportFailureType]):
     """What both parties call at the coordinator."""
 
-    @_typing.overload
-    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
-    @_typing.overload
-    def __new__(cls, channel: _aio.Channel) -> CoordinatorServiceAsyncStub: ...
-    ReportReady: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.ReportReadyRequest, _coordinator_pb2.ReportReadyResponse]
+    @typing.overload
+    def __init__(self: CoordinatorServiceStub[
+        grpc.UnaryUnaryMultiCallable[
+            common.pb.v1.coordinator_pb2.ReportReadyRequest,
+            common.pb.v1.coordinator_pb2.ReportReadyResponse,
+        ],
+        grpc.StreamUnaryMultiCallable[
+            common.pb.v1.rounds_pb2.SendVectorRequest,
+            common.pb.v1.rounds_pb2.SendVectorResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
+            common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            common.pb.v1.coordinator_pb2.ReportFinishedRequest,
+            common.pb.v1.coordinator_pb2.ReportFinishedResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            common.pb.v1.coordinator_pb2.ReportWaitingRequest,
+            common.pb.v1.coordinator_pb2.ReportWaitingResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            common.pb.v1.coordinator_pb2.ReportFailureRequest,
+            common.pb.v1.coordinator_pb2.ReportFailureResponse,
+        ],
+    ], channel: grpc.Channel) -> None: ...
+
+    @typing.overload
+    def __init__(self: CoordinatorServiceStub[
+        grpc.aio.UnaryUnaryMultiCallable[
+            common.pb.v1.coordinator_pb2.ReportReadyRequest,
+            common.pb.v1.coordinator_pb2.ReportReadyResponse,
+        ],
+        grpc.aio.StreamUnaryMultiCallable[
+            common.pb.v1.rounds_pb2.SendVectorRequest,
+            common.pb.v1.rounds_pb2.SendVectorResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
+            common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            common.pb.v1.coordinator_pb2.ReportFinishedRequest,
+            common.pb.v1.coordinator_pb2.ReportFinishedResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            common.pb.v1.coordinator_pb2.ReportWaitingRequest,
+            common.pb.v1.coordinator_pb2.ReportWaitingResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            common.pb.v1.coordinator_pb2.ReportFailureRequest,
+            common.pb.v1.coordinator_pb2.ReportFailureResponse,
+        ],
+    ], channel: grpc.aio.Channel) -> None: ...
+
+    ReportReady: _CoordinatorServiceReportReadyType
     """The party has its data and has seen the other's proof of the IDs."""
-    SendVector: _grpc.StreamUnaryMultiCallable[_rounds_pb2.SendVectorRequest, _rounds_pb2.SendVectorResponse]
+
+    SendVector: _CoordinatorServiceSendVectorType
     """Streams the gradient g, the product v, or (the guest) the loss."""
-    ReportOutOfRange: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.ReportOutOfRangeRequest, _coordinator_pb2.ReportOutOfRangeResponse]
+
+    ReportOutOfRange: _CoordinatorServiceReportOutOfRangeType
     """A value of the round does not fit the fixed-point range: the round is void."""
-    ReportFinished: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.ReportFinishedRequest, _coordinator_pb2.ReportFinishedResponse]
+
+    ReportFinished: _CoordinatorServiceReportFinishedType
     """The party's part of the model is made."""
-    ReportWaiting: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.ReportWaitingRequest, _coordinator_pb2.ReportWaitingResponse]
+
+    ReportWaiting: _CoordinatorServiceReportWaitingType
     """The party waits for a word of the job, and asks whether the coordinator still has it."""
-    ReportFailure: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.ReportFailureRequest, _coordinator_pb2.ReportFailureResponse]
+
+    ReportFailure: _CoordinatorServiceReportFailureType
     """The party cannot go on."""
 
-@_typing.type_check_only
-class CoordinatorServiceAsyncStub(CoordinatorServiceStub):
+CoordinatorServiceAsyncStub: typing_extensions.TypeAlias = CoordinatorServiceStub[
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportReadyRequest,
+        common.pb.v1.coordinator_pb2.ReportReadyResponse,
+    ],
+    grpc.aio.StreamUnaryMultiCallable[
+        common.pb.v1.rounds_pb2.SendVectorRequest,
+        common.pb.v1.rounds_pb2.SendVectorResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
+        common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportFinishedRequest,
+        common.pb.v1.coordinator_pb2.ReportFinishedResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportWaitingRequest,
+        common.pb.v1.coordinator_pb2.ReportWaitingResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportFailureRequest,
+        common.pb.v1.coordinator_pb2.ReportFailureResponse,
+    ],
+]
+
+class CoordinatorServiceServicer(metaclass=abc.ABCMeta):
     """What both parties call at the coordinator."""
 
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    ReportReady: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.ReportReadyRequest, _coordinator_pb2.ReportReadyResponse]  # type: ignore[assignment]
-    """The party has its data and has seen the other's proof of the IDs."""
-    SendVector: _aio.StreamUnaryMultiCallable[_rounds_pb2.SendVectorRequest, _rounds_pb2.SendVectorResponse]  # type: ignore[assignment]
-    """Streams the gradient g, the product v, or (the guest) the loss."""
-    ReportOutOfRange: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.ReportOutOfRangeRequest, _coordinator_pb2.ReportOutOfRangeResponse]  # type: ignore[assignment]
-    """A value of the round does not fit the fixed-point range: the round is void."""
-    ReportFinished: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.ReportFinishedRequest, _coordinator_pb2.ReportFinishedResponse]  # type: ignore[assignment]
-    """The party's part of the model is made."""
-    ReportWaiting: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.ReportWaitingRequest, _coordinator_pb2.ReportWaitingResponse]  # type: ignore[assignment]
-    """The party waits for a word of the job, and asks whether the coordinator still has it."""
-    ReportFailure: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.ReportFailureRequest, _coordinator_pb2.ReportFailureResponse]  # type: ignore[assignment]
-    """The party cannot go on."""
-
-class CoordinatorServiceServicer(metaclass=_abc_1.ABCMeta):
-    """What both parties call at the coordinator."""
-
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ReportReady(
         self,
-        request: _coordinator_pb2.ReportReadyRequest,
+        request: common.pb.v1.coordinator_pb2.ReportReadyRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_coordinator_pb2.ReportReadyResponse, _abc.Awaitable[_coordinator_pb2.ReportReadyResponse]]:
+    ) -> typing.Union[common.pb.v1.coordinator_pb2.ReportReadyResponse, collections.abc.Awaitable[common.pb.v1.coordinator_pb2.ReportReadyResponse]]:
         """The party has its data and has seen the other's proof of the IDs."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def SendVector(
         self,
-        request_iterator: _MaybeAsyncIterator[_rounds_pb2.SendVectorRequest],
+        request_iterator: _MaybeAsyncIterator[common.pb.v1.rounds_pb2.SendVectorRequest],
         context: _ServicerContext,
-    ) -> _typing.Union[_rounds_pb2.SendVectorResponse, _abc.Awaitable[_rounds_pb2.SendVectorResponse]]:
+    ) -> typing.Union[common.pb.v1.rounds_pb2.SendVectorResponse, collections.abc.Awaitable[common.pb.v1.rounds_pb2.SendVectorResponse]]:
         """Streams the gradient g, the product v, or (the guest) the loss."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ReportOutOfRange(
         self,
-        request: _coordinator_pb2.ReportOutOfRangeRequest,
+        request: common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_coordinator_pb2.ReportOutOfRangeResponse, _abc.Awaitable[_coordinator_pb2.ReportOutOfRangeResponse]]:
+    ) -> typing.Union[common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse, collections.abc.Awaitable[common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse]]:
         """A value of the round does not fit the fixed-point range: the round is void."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ReportFinished(
         self,
-        request: _coordinator_pb2.ReportFinishedRequest,
+        request: common.pb.v1.coordinator_pb2.ReportFinishedRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_coordinator_pb2.ReportFinishedResponse, _abc.Awaitable[_coordinator_pb2.ReportFinishedResponse]]:
+    ) -> typing.Union[common.pb.v1.coordinator_pb2.ReportFinishedResponse, collections.abc.Awaitable[common.pb.v1.coordinator_pb2.ReportFinishedResponse]]:
         """The party's part of the model is made."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ReportWaiting(
         self,
-        request: _coordinator_pb2.ReportWaitingRequest,
+        request: common.pb.v1.coordinator_pb2.ReportWaitingRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_coordinator_pb2.ReportWaitingResponse, _abc.Awaitable[_coordinator_pb2.ReportWaitingResponse]]:
+    ) -> typing.Union[common.pb.v1.coordinator_pb2.ReportWaitingResponse, collections.abc.Awaitable[common.pb.v1.coordinator_pb2.ReportWaitingResponse]]:
         """The party waits for a word of the job, and asks whether the coordinator still has it."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ReportFailure(
         self,
-        request: _coordinator_pb2.ReportFailureRequest,
+        request: common.pb.v1.coordinator_pb2.ReportFailureRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_coordinator_pb2.ReportFailureResponse, _abc.Awaitable[_coordinator_pb2.ReportFailureResponse]]:
+    ) -> typing.Union[common.pb.v1.coordinator_pb2.ReportFailureResponse, collections.abc.Awaitable[common.pb.v1.coordinator_pb2.ReportFailureResponse]]:
         """The party cannot go on."""
 
-def add_CoordinatorServiceServicer_to_server(servicer: CoordinatorServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+def add_CoordinatorServiceServicer_to_server(servicer: CoordinatorServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

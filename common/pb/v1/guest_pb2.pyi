@@ -3,107 +3,89 @@
 isort:skip_file
 """
 
-from collections import abc as _abc
-from google.protobuf import descriptor as _descriptor
-from google.protobuf import message as _message
-from google.protobuf.internal import containers as _containers
-import builtins as _builtins
+import builtins
+import collections.abc
+import google.protobuf.descriptor
+import google.protobuf.internal.containers
+import google.protobuf.message
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    import typing_extensions
 
-DESCRIPTOR: _descriptor.FileDescriptor
+DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
-@_typing.final
-class ProveIdsRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ProveIdsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    NONCE_FIELD_NUMBER: _builtins.int
-    DIGEST_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    run_id: _builtins.bytes
-    nonce: _builtins.bytes
-    digest: _builtins.bytes
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    NONCE_FIELD_NUMBER: builtins.int
+    DIGEST_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
+    nonce: builtins.bytes
+    digest: builtins.bytes
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        run_id: _builtins.bytes = ...,
-        nonce: _builtins.bytes = ...,
-        digest: _builtins.bytes = ...,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
+        nonce: builtins.bytes = ...,
+        digest: builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "job", b"job", "nonce", b"nonce", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["digest", b"digest", "job", b"job", "nonce", b"nonce", "run_id", b"run_id"]) -> None: ...
 
-Global___ProveIdsRequest: _TypeAlias = ProveIdsRequest  # noqa: Y015
+Global___ProveIdsRequest: typing_extensions.TypeAlias = ProveIdsRequest
 
-@_typing.final
-class ProveIdsResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ProveIdsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ProveIdsResponse: _TypeAlias = ProveIdsResponse  # noqa: Y015
+Global___ProveIdsResponse: typing_extensions.TypeAlias = ProveIdsResponse
 
-@_typing.final
-class SendHoldoutScoresRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class SendHoldoutScoresRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    OFFSET_FIELD_NUMBER: _builtins.int
-    TOTAL_FIELD_NUMBER: _builtins.int
-    SCORES_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    run_id: _builtins.bytes
-    offset: _builtins.int
-    total: _builtins.int
-    @_builtins.property
-    def scores(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    OFFSET_FIELD_NUMBER: builtins.int
+    TOTAL_FIELD_NUMBER: builtins.int
+    SCORES_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
+    offset: builtins.int
+    total: builtins.int
+    @property
+    def scores(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]: ...
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        run_id: _builtins.bytes = ...,
-        offset: _builtins.int = ...,
-        total: _builtins.int = ...,
-        scores: _abc.Iterable[_builtins.float] | None = ...,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
+        offset: builtins.int = ...,
+        total: builtins.int = ...,
+        scores: collections.abc.Iterable[builtins.float] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "offset", b"offset", "run_id", b"run_id", "scores", b"scores", "total", b"total"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "offset", b"offset", "run_id", b"run_id", "scores", b"scores", "total", b"total"]) -> None: ...
 
-Global___SendHoldoutScoresRequest: _TypeAlias = SendHoldoutScoresRequest  # noqa: Y015
+Global___SendHoldoutScoresRequest: typing_extensions.TypeAlias = SendHoldoutScoresRequest
 
-@_typing.final
-class SendHoldoutScoresResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class SendHoldoutScoresResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SendHoldoutScoresResponse: _TypeAlias = SendHoldoutScoresResponse  # noqa: Y015
+Global___SendHoldoutScoresResponse: typing_extensions.TypeAlias = SendHoldoutScoresResponse

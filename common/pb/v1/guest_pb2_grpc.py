@@ -6,7 +6,7 @@ import warnings
 from common.pb.v1 import guest_pb2 as common_dot_pb_dot_v1_dot_guest__pb2
 from common.pb.v1 import rounds_pb2 as common_dot_pb_dot_v1_dot_rounds__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -19,14 +19,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in common/pb/v1/guest_pb2_grpc.py depends on'
+        + f' but the generated code in common/pb/v1/guest_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class GuestServiceStub:
+class GuestServiceStub(object):
     """What the host calls at the guest.
     """
 
@@ -53,7 +53,7 @@ class GuestServiceStub:
                 _registered_method=True)
 
 
-class GuestServiceServicer:
+class GuestServiceServicer(object):
     """What the host calls at the guest.
     """
 
@@ -104,7 +104,7 @@ def add_GuestServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class GuestService:
+class GuestService(object):
     """What the host calls at the guest.
     """
 

@@ -3,81 +3,161 @@
 isort:skip_file
 """
 
-from collections import abc as _abc
-from common.pb.v1 import guest_pb2 as _guest_pb2
-from common.pb.v1 import rounds_pb2 as _rounds_pb2
-from grpc import aio as _aio
-import abc as _abc_1
-import grpc as _grpc
+import abc
+import collections.abc
+import common.pb.v1.guest_pb2
+import common.pb.v1.rounds_pb2
+import grpc
+import grpc.aio
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import Self as _Self
+if sys.version_info >= (3, 13):
+    import typing as typing_extensions
 else:
-    from typing_extensions import Self as _Self
+    import typing_extensions
 
-_T = _typing.TypeVar("_T")
+_T = typing.TypeVar("_T")
 
-class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
+class _MaybeAsyncIterator(collections.abc.AsyncIterator[_T], collections.abc.Iterator[_T], metaclass=abc.ABCMeta): ...
 
-class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
+class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type: ignore[misc, type-arg]
     ...
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
+_GuestServiceProveIdsType = typing_extensions.TypeVar(
+    '_GuestServiceProveIdsType',
+    grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.guest_pb2.ProveIdsRequest,
+        common.pb.v1.guest_pb2.ProveIdsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.guest_pb2.ProveIdsRequest,
+        common.pb.v1.guest_pb2.ProveIdsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.guest_pb2.ProveIdsRequest,
+        common.pb.v1.guest_pb2.ProveIdsResponse,
+    ],
+)
 
-class GuestServiceStub:
+_GuestServiceSendVectorType = typing_extensions.TypeVar(
+    '_GuestServiceSendVectorType',
+    grpc.StreamUnaryMultiCallable[
+        common.pb.v1.rounds_pb2.SendVectorRequest,
+        common.pb.v1.rounds_pb2.SendVectorResponse,
+    ],
+    grpc.aio.StreamUnaryMultiCallable[
+        common.pb.v1.rounds_pb2.SendVectorRequest,
+        common.pb.v1.rounds_pb2.SendVectorResponse,
+    ],
+    default=grpc.StreamUnaryMultiCallable[
+        common.pb.v1.rounds_pb2.SendVectorRequest,
+        common.pb.v1.rounds_pb2.SendVectorResponse,
+    ],
+)
+
+_GuestServiceSendHoldoutScoresType = typing_extensions.TypeVar(
+    '_GuestServiceSendHoldoutScoresType',
+    grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
+        common.pb.v1.guest_pb2.SendHoldoutScoresResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
+        common.pb.v1.guest_pb2.SendHoldoutScoresResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
+        common.pb.v1.guest_pb2.SendHoldoutScoresResponse,
+    ],
+)
+
+class GuestServiceStub(typing.Generic[_GuestServiceProveIdsType, _GuestServiceSendVectorType, _GuestServiceSendHoldoutScoresType]):
     """What the host calls at the guest."""
 
-    @_typing.overload
-    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
-    @_typing.overload
-    def __new__(cls, channel: _aio.Channel) -> GuestServiceAsyncStub: ...
-    ProveIds: _grpc.UnaryUnaryMultiCallable[_guest_pb2.ProveIdsRequest, _guest_pb2.ProveIdsResponse]
+    @typing.overload
+    def __init__(self: GuestServiceStub[
+        grpc.UnaryUnaryMultiCallable[
+            common.pb.v1.guest_pb2.ProveIdsRequest,
+            common.pb.v1.guest_pb2.ProveIdsResponse,
+        ],
+        grpc.StreamUnaryMultiCallable[
+            common.pb.v1.rounds_pb2.SendVectorRequest,
+            common.pb.v1.rounds_pb2.SendVectorResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
+            common.pb.v1.guest_pb2.SendHoldoutScoresResponse,
+        ],
+    ], channel: grpc.Channel) -> None: ...
+
+    @typing.overload
+    def __init__(self: GuestServiceStub[
+        grpc.aio.UnaryUnaryMultiCallable[
+            common.pb.v1.guest_pb2.ProveIdsRequest,
+            common.pb.v1.guest_pb2.ProveIdsResponse,
+        ],
+        grpc.aio.StreamUnaryMultiCallable[
+            common.pb.v1.rounds_pb2.SendVectorRequest,
+            common.pb.v1.rounds_pb2.SendVectorResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
+            common.pb.v1.guest_pb2.SendHoldoutScoresResponse,
+        ],
+    ], channel: grpc.aio.Channel) -> None: ...
+
+    ProveIds: _GuestServiceProveIdsType
     """Answers the guest's challenge with a digest of the host's IDs."""
-    SendVector: _grpc.StreamUnaryMultiCallable[_rounds_pb2.SendVectorRequest, _rounds_pb2.SendVectorResponse]
+
+    SendVector: _GuestServiceSendVectorType
     """Streams u_A and its sum of squares, or Delta u-bar_A."""
-    SendHoldoutScores: _grpc.UnaryUnaryMultiCallable[_guest_pb2.SendHoldoutScoresRequest, _guest_pb2.SendHoldoutScoresResponse]
+
+    SendHoldoutScores: _GuestServiceSendHoldoutScoresType
     """Takes a chunk of u_A of the hold-out rows in clear, if the host's configuration permits it."""
 
-@_typing.type_check_only
-class GuestServiceAsyncStub(GuestServiceStub):
+GuestServiceAsyncStub: typing_extensions.TypeAlias = GuestServiceStub[
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.guest_pb2.ProveIdsRequest,
+        common.pb.v1.guest_pb2.ProveIdsResponse,
+    ],
+    grpc.aio.StreamUnaryMultiCallable[
+        common.pb.v1.rounds_pb2.SendVectorRequest,
+        common.pb.v1.rounds_pb2.SendVectorResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
+        common.pb.v1.guest_pb2.SendHoldoutScoresResponse,
+    ],
+]
+
+class GuestServiceServicer(metaclass=abc.ABCMeta):
     """What the host calls at the guest."""
 
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    ProveIds: _aio.UnaryUnaryMultiCallable[_guest_pb2.ProveIdsRequest, _guest_pb2.ProveIdsResponse]  # type: ignore[assignment]
-    """Answers the guest's challenge with a digest of the host's IDs."""
-    SendVector: _aio.StreamUnaryMultiCallable[_rounds_pb2.SendVectorRequest, _rounds_pb2.SendVectorResponse]  # type: ignore[assignment]
-    """Streams u_A and its sum of squares, or Delta u-bar_A."""
-    SendHoldoutScores: _aio.UnaryUnaryMultiCallable[_guest_pb2.SendHoldoutScoresRequest, _guest_pb2.SendHoldoutScoresResponse]  # type: ignore[assignment]
-    """Takes a chunk of u_A of the hold-out rows in clear, if the host's configuration permits it."""
-
-class GuestServiceServicer(metaclass=_abc_1.ABCMeta):
-    """What the host calls at the guest."""
-
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ProveIds(
         self,
-        request: _guest_pb2.ProveIdsRequest,
+        request: common.pb.v1.guest_pb2.ProveIdsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_guest_pb2.ProveIdsResponse, _abc.Awaitable[_guest_pb2.ProveIdsResponse]]:
+    ) -> typing.Union[common.pb.v1.guest_pb2.ProveIdsResponse, collections.abc.Awaitable[common.pb.v1.guest_pb2.ProveIdsResponse]]:
         """Answers the guest's challenge with a digest of the host's IDs."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def SendVector(
         self,
-        request_iterator: _MaybeAsyncIterator[_rounds_pb2.SendVectorRequest],
+        request_iterator: _MaybeAsyncIterator[common.pb.v1.rounds_pb2.SendVectorRequest],
         context: _ServicerContext,
-    ) -> _typing.Union[_rounds_pb2.SendVectorResponse, _abc.Awaitable[_rounds_pb2.SendVectorResponse]]:
+    ) -> typing.Union[common.pb.v1.rounds_pb2.SendVectorResponse, collections.abc.Awaitable[common.pb.v1.rounds_pb2.SendVectorResponse]]:
         """Streams u_A and its sum of squares, or Delta u-bar_A."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def SendHoldoutScores(
         self,
-        request: _guest_pb2.SendHoldoutScoresRequest,
+        request: common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_guest_pb2.SendHoldoutScoresResponse, _abc.Awaitable[_guest_pb2.SendHoldoutScoresResponse]]:
+    ) -> typing.Union[common.pb.v1.guest_pb2.SendHoldoutScoresResponse, collections.abc.Awaitable[common.pb.v1.guest_pb2.SendHoldoutScoresResponse]]:
         """Takes a chunk of u_A of the hold-out rows in clear, if the host's configuration permits it."""
 
-def add_GuestServiceServicer_to_server(servicer: GuestServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+def add_GuestServiceServicer_to_server(servicer: GuestServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

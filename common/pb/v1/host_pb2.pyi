@@ -3,98 +3,80 @@
 isort:skip_file
 """
 
-from google.protobuf import descriptor as _descriptor
-from google.protobuf import message as _message
-import builtins as _builtins
+import builtins
+import google.protobuf.descriptor
+import google.protobuf.message
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    import typing_extensions
 
-DESCRIPTOR: _descriptor.FileDescriptor
+DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
-@_typing.final
-class ChallengeIdsRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ChallengeIdsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    NONCE_FIELD_NUMBER: _builtins.int
-    N_ROWS_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    run_id: _builtins.bytes
-    nonce: _builtins.bytes
-    n_rows: _builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    NONCE_FIELD_NUMBER: builtins.int
+    N_ROWS_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
+    nonce: builtins.bytes
+    n_rows: builtins.int
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        run_id: _builtins.bytes = ...,
-        nonce: _builtins.bytes = ...,
-        n_rows: _builtins.int = ...,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
+        nonce: builtins.bytes = ...,
+        n_rows: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "n_rows", b"n_rows", "nonce", b"nonce", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "n_rows", b"n_rows", "nonce", b"nonce", "run_id", b"run_id"]) -> None: ...
 
-Global___ChallengeIdsRequest: _TypeAlias = ChallengeIdsRequest  # noqa: Y015
+Global___ChallengeIdsRequest: typing_extensions.TypeAlias = ChallengeIdsRequest
 
-@_typing.final
-class ChallengeIdsResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ChallengeIdsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ChallengeIdsResponse: _TypeAlias = ChallengeIdsResponse  # noqa: Y015
+Global___ChallengeIdsResponse: typing_extensions.TypeAlias = ChallengeIdsResponse
 
-@_typing.final
-class ConfirmIdsRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ConfirmIdsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    DIGEST_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    run_id: _builtins.bytes
-    digest: _builtins.bytes
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    DIGEST_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
+    digest: builtins.bytes
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        run_id: _builtins.bytes = ...,
-        digest: _builtins.bytes = ...,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
+        digest: builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "job", b"job", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["digest", b"digest", "job", b"job", "run_id", b"run_id"]) -> None: ...
 
-Global___ConfirmIdsRequest: _TypeAlias = ConfirmIdsRequest  # noqa: Y015
+Global___ConfirmIdsRequest: typing_extensions.TypeAlias = ConfirmIdsRequest
 
-@_typing.final
-class ConfirmIdsResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ConfirmIdsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ConfirmIdsResponse: _TypeAlias = ConfirmIdsResponse  # noqa: Y015
+Global___ConfirmIdsResponse: typing_extensions.TypeAlias = ConfirmIdsResponse

@@ -6,7 +6,7 @@ import warnings
 from common.pb.v1 import host_pb2 as common_dot_pb_dot_v1_dot_host__pb2
 from common.pb.v1 import rounds_pb2 as common_dot_pb_dot_v1_dot_rounds__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -19,14 +19,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in common/pb/v1/host_pb2_grpc.py depends on'
+        + f' but the generated code in common/pb/v1/host_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class HostServiceStub:
+class HostServiceStub(object):
     """What the guest calls at the host.
     """
 
@@ -53,7 +53,7 @@ class HostServiceStub:
                 _registered_method=True)
 
 
-class HostServiceServicer:
+class HostServiceServicer(object):
     """What the guest calls at the host.
     """
 
@@ -104,7 +104,7 @@ def add_HostServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class HostService:
+class HostService(object):
     """What the guest calls at the host.
     """
 

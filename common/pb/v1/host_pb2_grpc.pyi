@@ -3,81 +3,161 @@
 isort:skip_file
 """
 
-from collections import abc as _abc
-from common.pb.v1 import host_pb2 as _host_pb2
-from common.pb.v1 import rounds_pb2 as _rounds_pb2
-from grpc import aio as _aio
-import abc as _abc_1
-import grpc as _grpc
+import abc
+import collections.abc
+import common.pb.v1.host_pb2
+import common.pb.v1.rounds_pb2
+import grpc
+import grpc.aio
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import Self as _Self
+if sys.version_info >= (3, 13):
+    import typing as typing_extensions
 else:
-    from typing_extensions import Self as _Self
+    import typing_extensions
 
-_T = _typing.TypeVar("_T")
+_T = typing.TypeVar("_T")
 
-class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
+class _MaybeAsyncIterator(collections.abc.AsyncIterator[_T], collections.abc.Iterator[_T], metaclass=abc.ABCMeta): ...
 
-class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
+class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type: ignore[misc, type-arg]
     ...
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
+_HostServiceChallengeIdsType = typing_extensions.TypeVar(
+    '_HostServiceChallengeIdsType',
+    grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.host_pb2.ChallengeIdsRequest,
+        common.pb.v1.host_pb2.ChallengeIdsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.host_pb2.ChallengeIdsRequest,
+        common.pb.v1.host_pb2.ChallengeIdsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.host_pb2.ChallengeIdsRequest,
+        common.pb.v1.host_pb2.ChallengeIdsResponse,
+    ],
+)
 
-class HostServiceStub:
+_HostServiceConfirmIdsType = typing_extensions.TypeVar(
+    '_HostServiceConfirmIdsType',
+    grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.host_pb2.ConfirmIdsRequest,
+        common.pb.v1.host_pb2.ConfirmIdsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.host_pb2.ConfirmIdsRequest,
+        common.pb.v1.host_pb2.ConfirmIdsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.host_pb2.ConfirmIdsRequest,
+        common.pb.v1.host_pb2.ConfirmIdsResponse,
+    ],
+)
+
+_HostServiceSendVectorType = typing_extensions.TypeVar(
+    '_HostServiceSendVectorType',
+    grpc.StreamUnaryMultiCallable[
+        common.pb.v1.rounds_pb2.SendVectorRequest,
+        common.pb.v1.rounds_pb2.SendVectorResponse,
+    ],
+    grpc.aio.StreamUnaryMultiCallable[
+        common.pb.v1.rounds_pb2.SendVectorRequest,
+        common.pb.v1.rounds_pb2.SendVectorResponse,
+    ],
+    default=grpc.StreamUnaryMultiCallable[
+        common.pb.v1.rounds_pb2.SendVectorRequest,
+        common.pb.v1.rounds_pb2.SendVectorResponse,
+    ],
+)
+
+class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceConfirmIdsType, _HostServiceSendVectorType]):
     """What the guest calls at the host."""
 
-    @_typing.overload
-    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
-    @_typing.overload
-    def __new__(cls, channel: _aio.Channel) -> HostServiceAsyncStub: ...
-    ChallengeIds: _grpc.UnaryUnaryMultiCallable[_host_pb2.ChallengeIdsRequest, _host_pb2.ChallengeIdsResponse]
+    @typing.overload
+    def __init__(self: HostServiceStub[
+        grpc.UnaryUnaryMultiCallable[
+            common.pb.v1.host_pb2.ChallengeIdsRequest,
+            common.pb.v1.host_pb2.ChallengeIdsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            common.pb.v1.host_pb2.ConfirmIdsRequest,
+            common.pb.v1.host_pb2.ConfirmIdsResponse,
+        ],
+        grpc.StreamUnaryMultiCallable[
+            common.pb.v1.rounds_pb2.SendVectorRequest,
+            common.pb.v1.rounds_pb2.SendVectorResponse,
+        ],
+    ], channel: grpc.Channel) -> None: ...
+
+    @typing.overload
+    def __init__(self: HostServiceStub[
+        grpc.aio.UnaryUnaryMultiCallable[
+            common.pb.v1.host_pb2.ChallengeIdsRequest,
+            common.pb.v1.host_pb2.ChallengeIdsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            common.pb.v1.host_pb2.ConfirmIdsRequest,
+            common.pb.v1.host_pb2.ConfirmIdsResponse,
+        ],
+        grpc.aio.StreamUnaryMultiCallable[
+            common.pb.v1.rounds_pb2.SendVectorRequest,
+            common.pb.v1.rounds_pb2.SendVectorResponse,
+        ],
+    ], channel: grpc.aio.Channel) -> None: ...
+
+    ChallengeIds: _HostServiceChallengeIdsType
     """Opens the proof that both parties hold the same IDs."""
-    ConfirmIds: _grpc.UnaryUnaryMultiCallable[_host_pb2.ConfirmIdsRequest, _host_pb2.ConfirmIdsResponse]
+
+    ConfirmIds: _HostServiceConfirmIdsType
     """Closes it with the guest's own digest."""
-    SendVector: _grpc.StreamUnaryMultiCallable[_rounds_pb2.SendVectorRequest, _rounds_pb2.SendVectorResponse]
+
+    SendVector: _HostServiceSendVectorType
     """Streams the residual d or the curvature h."""
 
-@_typing.type_check_only
-class HostServiceAsyncStub(HostServiceStub):
+HostServiceAsyncStub: typing_extensions.TypeAlias = HostServiceStub[
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.host_pb2.ChallengeIdsRequest,
+        common.pb.v1.host_pb2.ChallengeIdsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.host_pb2.ConfirmIdsRequest,
+        common.pb.v1.host_pb2.ConfirmIdsResponse,
+    ],
+    grpc.aio.StreamUnaryMultiCallable[
+        common.pb.v1.rounds_pb2.SendVectorRequest,
+        common.pb.v1.rounds_pb2.SendVectorResponse,
+    ],
+]
+
+class HostServiceServicer(metaclass=abc.ABCMeta):
     """What the guest calls at the host."""
 
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    ChallengeIds: _aio.UnaryUnaryMultiCallable[_host_pb2.ChallengeIdsRequest, _host_pb2.ChallengeIdsResponse]  # type: ignore[assignment]
-    """Opens the proof that both parties hold the same IDs."""
-    ConfirmIds: _aio.UnaryUnaryMultiCallable[_host_pb2.ConfirmIdsRequest, _host_pb2.ConfirmIdsResponse]  # type: ignore[assignment]
-    """Closes it with the guest's own digest."""
-    SendVector: _aio.StreamUnaryMultiCallable[_rounds_pb2.SendVectorRequest, _rounds_pb2.SendVectorResponse]  # type: ignore[assignment]
-    """Streams the residual d or the curvature h."""
-
-class HostServiceServicer(metaclass=_abc_1.ABCMeta):
-    """What the guest calls at the host."""
-
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ChallengeIds(
         self,
-        request: _host_pb2.ChallengeIdsRequest,
+        request: common.pb.v1.host_pb2.ChallengeIdsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_host_pb2.ChallengeIdsResponse, _abc.Awaitable[_host_pb2.ChallengeIdsResponse]]:
+    ) -> typing.Union[common.pb.v1.host_pb2.ChallengeIdsResponse, collections.abc.Awaitable[common.pb.v1.host_pb2.ChallengeIdsResponse]]:
         """Opens the proof that both parties hold the same IDs."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ConfirmIds(
         self,
-        request: _host_pb2.ConfirmIdsRequest,
+        request: common.pb.v1.host_pb2.ConfirmIdsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_host_pb2.ConfirmIdsResponse, _abc.Awaitable[_host_pb2.ConfirmIdsResponse]]:
+    ) -> typing.Union[common.pb.v1.host_pb2.ConfirmIdsResponse, collections.abc.Awaitable[common.pb.v1.host_pb2.ConfirmIdsResponse]]:
         """Closes it with the guest's own digest."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def SendVector(
         self,
-        request_iterator: _MaybeAsyncIterator[_rounds_pb2.SendVectorRequest],
+        request_iterator: _MaybeAsyncIterator[common.pb.v1.rounds_pb2.SendVectorRequest],
         context: _ServicerContext,
-    ) -> _typing.Union[_rounds_pb2.SendVectorResponse, _abc.Awaitable[_rounds_pb2.SendVectorResponse]]:
+    ) -> typing.Union[common.pb.v1.rounds_pb2.SendVectorResponse, collections.abc.Awaitable[common.pb.v1.rounds_pb2.SendVectorResponse]]:
         """Streams the residual d or the curvature h."""
 
-def add_HostServiceServicer_to_server(servicer: HostServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+def add_HostServiceServicer_to_server(servicer: HostServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -3,28 +3,28 @@
 isort:skip_file
 """
 
-from collections import abc as _abc
-from google.protobuf import descriptor as _descriptor
-from google.protobuf import message as _message
-from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
-import builtins as _builtins
+import builtins
+import collections.abc
+import google.protobuf.descriptor
+import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
+import google.protobuf.message
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    import typing_extensions
 
-DESCRIPTOR: _descriptor.FileDescriptor
+DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 class _JobState:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
 
-class _JobStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobState.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
+class _JobStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_JobState.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     JOB_STATE_UNSPECIFIED: _JobState.ValueType  # 0
     JOB_STATE_STARTING: _JobState.ValueType  # 1
     """keys, data, proof of the IDs"""
@@ -42,247 +42,202 @@ JOB_STATE_TRAINING: JobState.ValueType  # 2
 JOB_STATE_FINISHED: JobState.ValueType  # 3
 JOB_STATE_FAILED: JobState.ValueType  # 4
 JOB_STATE_STOPPED: JobState.ValueType  # 5
-Global___JobState: _TypeAlias = JobState  # noqa: Y015
+Global___JobState: typing_extensions.TypeAlias = JobState
 
-@_typing.final
-class JobStatus(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class JobStatus(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    STATE_FIELD_NUMBER: _builtins.int
-    DETAIL_FIELD_NUMBER: _builtins.int
-    ROUND_FIELD_NUMBER: _builtins.int
-    ATTEMPT_FIELD_NUMBER: _builtins.int
-    EPOCH_FIELD_NUMBER: _builtins.int
-    N_EPOCHS_FIELD_NUMBER: _builtins.int
-    BATCH_FIELD_NUMBER: _builtins.int
-    N_BATCHES_FIELD_NUMBER: _builtins.int
-    LOSS_FIELD_NUMBER: _builtins.int
-    SECONDS_FIELD_NUMBER: _builtins.int
-    NOTES_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
+    JOB_FIELD_NUMBER: builtins.int
+    STATE_FIELD_NUMBER: builtins.int
+    DETAIL_FIELD_NUMBER: builtins.int
+    ROUND_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    EPOCH_FIELD_NUMBER: builtins.int
+    N_EPOCHS_FIELD_NUMBER: builtins.int
+    BATCH_FIELD_NUMBER: builtins.int
+    N_BATCHES_FIELD_NUMBER: builtins.int
+    LOSS_FIELD_NUMBER: builtins.int
+    SECONDS_FIELD_NUMBER: builtins.int
+    NOTES_FIELD_NUMBER: builtins.int
+    job: builtins.str
     state: Global___JobState.ValueType
-    detail: _builtins.str
+    detail: builtins.str
     """what it is doing or waiting for, or why it ended: for people"""
-    round: _builtins.int
-    attempt: _builtins.int
-    epoch: _builtins.int
-    n_epochs: _builtins.int
+    round: builtins.int
+    attempt: builtins.int
+    epoch: builtins.int
+    n_epochs: builtins.int
     """the most there may be"""
-    batch: _builtins.int
+    batch: builtins.int
     """within the epoch, from 1 up"""
-    n_batches: _builtins.int
-    loss: _builtins.float
+    n_batches: builtins.int
+    loss: builtins.float
     """of the newest round; of the result when finished"""
-    seconds: _builtins.float
+    seconds: builtins.float
     """since the job started"""
-    @_builtins.property
-    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """what a person should know: in a watch those since its last message"""
 
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
+        job: builtins.str = ...,
         state: Global___JobState.ValueType = ...,
-        detail: _builtins.str = ...,
-        round: _builtins.int = ...,
-        attempt: _builtins.int = ...,
-        epoch: _builtins.int = ...,
-        n_epochs: _builtins.int = ...,
-        batch: _builtins.int = ...,
-        n_batches: _builtins.int = ...,
-        loss: _builtins.float | None = ...,
-        seconds: _builtins.float = ...,
-        notes: _abc.Iterable[_builtins.str] | None = ...,
+        detail: builtins.str = ...,
+        round: builtins.int = ...,
+        attempt: builtins.int = ...,
+        epoch: builtins.int = ...,
+        n_epochs: builtins.int = ...,
+        batch: builtins.int = ...,
+        n_batches: builtins.int = ...,
+        loss: builtins.float | None = ...,
+        seconds: builtins.float = ...,
+        notes: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "loss", b"loss"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "attempt", b"attempt", "batch", b"batch", "detail", b"detail", "epoch", b"epoch", "job", b"job", "loss", b"loss", "n_batches", b"n_batches", "n_epochs", b"n_epochs", "notes", b"notes", "round", b"round", "seconds", b"seconds", "state", b"state"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__loss: _TypeAlias = _typing.Literal["loss"]  # noqa: Y015
-    _WhichOneofArgType__loss: _TypeAlias = _typing.Literal["_loss", b"_loss"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__loss) -> _WhichOneofReturnType__loss | None: ...
+    def HasField(self, field_name: typing.Literal["_loss", b"_loss", "loss", b"loss"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "attempt", b"attempt", "batch", b"batch", "detail", b"detail", "epoch", b"epoch", "job", b"job", "loss", b"loss", "n_batches", b"n_batches", "n_epochs", b"n_epochs", "notes", b"notes", "round", b"round", "seconds", b"seconds", "state", b"state"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_loss", b"_loss"]) -> typing.Literal["loss"] | None: ...
 
-Global___JobStatus: _TypeAlias = JobStatus  # noqa: Y015
+Global___JobStatus: typing_extensions.TypeAlias = JobStatus
 
-@_typing.final
-class StartJobRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class StartJobRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_JSON_FIELD_NUMBER: _builtins.int
-    job_json: _builtins.str
+    JOB_JSON_FIELD_NUMBER: builtins.int
+    job_json: builtins.str
     def __init__(
         self,
         *,
-        job_json: _builtins.str = ...,
+        job_json: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_json", b"job_json"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job_json", b"job_json"]) -> None: ...
 
-Global___StartJobRequest: _TypeAlias = StartJobRequest  # noqa: Y015
+Global___StartJobRequest: typing_extensions.TypeAlias = StartJobRequest
 
-@_typing.final
-class StartJobResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class StartJobResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StartJobResponse: _TypeAlias = StartJobResponse  # noqa: Y015
+Global___StartJobResponse: typing_extensions.TypeAlias = StartJobResponse
 
-@_typing.final
-class GetJobRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class GetJobRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
+    JOB_FIELD_NUMBER: builtins.int
+    job: builtins.str
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
+        job: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job"]) -> None: ...
 
-Global___GetJobRequest: _TypeAlias = GetJobRequest  # noqa: Y015
+Global___GetJobRequest: typing_extensions.TypeAlias = GetJobRequest
 
-@_typing.final
-class GetJobResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class GetJobResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STATUS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
+    STATUS_FIELD_NUMBER: builtins.int
+    @property
     def status(self) -> Global___JobStatus: ...
     def __init__(
         self,
         *,
         status: Global___JobStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["status", b"status"]) -> None: ...
 
-Global___GetJobResponse: _TypeAlias = GetJobResponse  # noqa: Y015
+Global___GetJobResponse: typing_extensions.TypeAlias = GetJobResponse
 
-@_typing.final
-class ListJobsRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ListJobsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListJobsRequest: _TypeAlias = ListJobsRequest  # noqa: Y015
+Global___ListJobsRequest: typing_extensions.TypeAlias = ListJobsRequest
 
-@_typing.final
-class ListJobsResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class ListJobsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STATUSES_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def statuses(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobStatus]: ...
+    STATUSES_FIELD_NUMBER: builtins.int
+    @property
+    def statuses(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___JobStatus]: ...
     def __init__(
         self,
         *,
-        statuses: _abc.Iterable[Global___JobStatus] | None = ...,
+        statuses: collections.abc.Iterable[Global___JobStatus] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["statuses", b"statuses"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["statuses", b"statuses"]) -> None: ...
 
-Global___ListJobsResponse: _TypeAlias = ListJobsResponse  # noqa: Y015
+Global___ListJobsResponse: typing_extensions.TypeAlias = ListJobsResponse
 
-@_typing.final
-class WatchJobRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class WatchJobRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
+    JOB_FIELD_NUMBER: builtins.int
+    job: builtins.str
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
+        job: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job"]) -> None: ...
 
-Global___WatchJobRequest: _TypeAlias = WatchJobRequest  # noqa: Y015
+Global___WatchJobRequest: typing_extensions.TypeAlias = WatchJobRequest
 
-@_typing.final
-class WatchJobResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class WatchJobResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STATUS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
+    STATUS_FIELD_NUMBER: builtins.int
+    @property
     def status(self) -> Global___JobStatus: ...
     def __init__(
         self,
         *,
         status: Global___JobStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["status", b"status"]) -> None: ...
 
-Global___WatchJobResponse: _TypeAlias = WatchJobResponse  # noqa: Y015
+Global___WatchJobResponse: typing_extensions.TypeAlias = WatchJobResponse
 
-@_typing.final
-class StopJobRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class StopJobRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
+    JOB_FIELD_NUMBER: builtins.int
+    job: builtins.str
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
+        job: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job"]) -> None: ...
 
-Global___StopJobRequest: _TypeAlias = StopJobRequest  # noqa: Y015
+Global___StopJobRequest: typing_extensions.TypeAlias = StopJobRequest
 
-@_typing.final
-class StopJobResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class StopJobResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StopJobResponse: _TypeAlias = StopJobResponse  # noqa: Y015
+Global___StopJobResponse: typing_extensions.TypeAlias = StopJobResponse

@@ -5,7 +5,7 @@ import warnings
 
 from common.pb.v1 import jobs_pb2 as common_dot_pb_dot_v1_dot_jobs__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in common/pb/v1/jobs_pb2_grpc.py depends on'
+        + f' but the generated code in common/pb/v1/jobs_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class JobServiceStub:
+class JobServiceStub(object):
     """What an operator's command line calls at the coordinator.
     """
 
@@ -62,7 +62,7 @@ class JobServiceStub:
                 _registered_method=True)
 
 
-class JobServiceServicer:
+class JobServiceServicer(object):
     """What an operator's command line calls at the coordinator.
     """
 
@@ -137,7 +137,7 @@ def add_JobServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class JobService:
+class JobService(object):
     """What an operator's command line calls at the coordinator.
     """
 

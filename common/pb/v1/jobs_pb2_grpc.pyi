@@ -3,104 +3,238 @@
 isort:skip_file
 """
 
-from collections import abc as _abc
-from common.pb.v1 import jobs_pb2 as _jobs_pb2
-from grpc import aio as _aio
-import abc as _abc_1
-import grpc as _grpc
+import abc
+import collections.abc
+import common.pb.v1.jobs_pb2
+import grpc
+import grpc.aio
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import Self as _Self
+if sys.version_info >= (3, 13):
+    import typing as typing_extensions
 else:
-    from typing_extensions import Self as _Self
+    import typing_extensions
 
-_T = _typing.TypeVar("_T")
+_T = typing.TypeVar("_T")
 
-class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
+class _MaybeAsyncIterator(collections.abc.AsyncIterator[_T], collections.abc.Iterator[_T], metaclass=abc.ABCMeta): ...
 
-class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
+class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type: ignore[misc, type-arg]
     ...
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
+_JobServiceStartJobType = typing_extensions.TypeVar(
+    '_JobServiceStartJobType',
+    grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.jobs_pb2.StartJobRequest,
+        common.pb.v1.jobs_pb2.StartJobResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.jobs_pb2.StartJobRequest,
+        common.pb.v1.jobs_pb2.StartJobResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.jobs_pb2.StartJobRequest,
+        common.pb.v1.jobs_pb2.StartJobResponse,
+    ],
+)
 
-class JobServiceStub:
+_JobServiceGetJobType = typing_extensions.TypeVar(
+    '_JobServiceGetJobType',
+    grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.jobs_pb2.GetJobRequest,
+        common.pb.v1.jobs_pb2.GetJobResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.jobs_pb2.GetJobRequest,
+        common.pb.v1.jobs_pb2.GetJobResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.jobs_pb2.GetJobRequest,
+        common.pb.v1.jobs_pb2.GetJobResponse,
+    ],
+)
+
+_JobServiceListJobsType = typing_extensions.TypeVar(
+    '_JobServiceListJobsType',
+    grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.jobs_pb2.ListJobsRequest,
+        common.pb.v1.jobs_pb2.ListJobsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.jobs_pb2.ListJobsRequest,
+        common.pb.v1.jobs_pb2.ListJobsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.jobs_pb2.ListJobsRequest,
+        common.pb.v1.jobs_pb2.ListJobsResponse,
+    ],
+)
+
+_JobServiceWatchJobType = typing_extensions.TypeVar(
+    '_JobServiceWatchJobType',
+    grpc.UnaryStreamMultiCallable[
+        common.pb.v1.jobs_pb2.WatchJobRequest,
+        common.pb.v1.jobs_pb2.WatchJobResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        common.pb.v1.jobs_pb2.WatchJobRequest,
+        common.pb.v1.jobs_pb2.WatchJobResponse,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        common.pb.v1.jobs_pb2.WatchJobRequest,
+        common.pb.v1.jobs_pb2.WatchJobResponse,
+    ],
+)
+
+_JobServiceStopJobType = typing_extensions.TypeVar(
+    '_JobServiceStopJobType',
+    grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.jobs_pb2.StopJobRequest,
+        common.pb.v1.jobs_pb2.StopJobResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.jobs_pb2.StopJobRequest,
+        common.pb.v1.jobs_pb2.StopJobResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.jobs_pb2.StopJobRequest,
+        common.pb.v1.jobs_pb2.StopJobResponse,
+    ],
+)
+
+class JobServiceStub(typing.Generic[_JobServiceStartJobType, _JobServiceGetJobType, _JobServiceListJobsType, _JobServiceWatchJobType, _JobServiceStopJobType]):
     """What an operator's command line calls at the coordinator."""
 
-    @_typing.overload
-    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
-    @_typing.overload
-    def __new__(cls, channel: _aio.Channel) -> JobServiceAsyncStub: ...
-    StartJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.StartJobRequest, _jobs_pb2.StartJobResponse]
+    @typing.overload
+    def __init__(self: JobServiceStub[
+        grpc.UnaryUnaryMultiCallable[
+            common.pb.v1.jobs_pb2.StartJobRequest,
+            common.pb.v1.jobs_pb2.StartJobResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            common.pb.v1.jobs_pb2.GetJobRequest,
+            common.pb.v1.jobs_pb2.GetJobResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            common.pb.v1.jobs_pb2.ListJobsRequest,
+            common.pb.v1.jobs_pb2.ListJobsResponse,
+        ],
+        grpc.UnaryStreamMultiCallable[
+            common.pb.v1.jobs_pb2.WatchJobRequest,
+            common.pb.v1.jobs_pb2.WatchJobResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            common.pb.v1.jobs_pb2.StopJobRequest,
+            common.pb.v1.jobs_pb2.StopJobResponse,
+        ],
+    ], channel: grpc.Channel) -> None: ...
+
+    @typing.overload
+    def __init__(self: JobServiceStub[
+        grpc.aio.UnaryUnaryMultiCallable[
+            common.pb.v1.jobs_pb2.StartJobRequest,
+            common.pb.v1.jobs_pb2.StartJobResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            common.pb.v1.jobs_pb2.GetJobRequest,
+            common.pb.v1.jobs_pb2.GetJobResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            common.pb.v1.jobs_pb2.ListJobsRequest,
+            common.pb.v1.jobs_pb2.ListJobsResponse,
+        ],
+        grpc.aio.UnaryStreamMultiCallable[
+            common.pb.v1.jobs_pb2.WatchJobRequest,
+            common.pb.v1.jobs_pb2.WatchJobResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            common.pb.v1.jobs_pb2.StopJobRequest,
+            common.pb.v1.jobs_pb2.StopJobResponse,
+        ],
+    ], channel: grpc.aio.Channel) -> None: ...
+
+    StartJob: _JobServiceStartJobType
     """Starts a job. Whether both parties take it, its status tells."""
-    GetJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.GetJobRequest, _jobs_pb2.GetJobResponse]
+
+    GetJob: _JobServiceGetJobType
     """What the job is doing now."""
-    ListJobs: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.ListJobsRequest, _jobs_pb2.ListJobsResponse]
+
+    ListJobs: _JobServiceListJobsType
     """What each job is doing now, in the order in which they were started, without their notes."""
-    WatchJob: _grpc.UnaryStreamMultiCallable[_jobs_pb2.WatchJobRequest, _jobs_pb2.WatchJobResponse]
+
+    WatchJob: _JobServiceWatchJobType
     """The job's state now, then each change, until it ends."""
-    StopJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.StopJobRequest, _jobs_pb2.StopJobResponse]
+
+    StopJob: _JobServiceStopJobType
     """Ends a job without a model; the answer comes once the parties have been told."""
 
-@_typing.type_check_only
-class JobServiceAsyncStub(JobServiceStub):
+JobServiceAsyncStub: typing_extensions.TypeAlias = JobServiceStub[
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.jobs_pb2.StartJobRequest,
+        common.pb.v1.jobs_pb2.StartJobResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.jobs_pb2.GetJobRequest,
+        common.pb.v1.jobs_pb2.GetJobResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.jobs_pb2.ListJobsRequest,
+        common.pb.v1.jobs_pb2.ListJobsResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        common.pb.v1.jobs_pb2.WatchJobRequest,
+        common.pb.v1.jobs_pb2.WatchJobResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.jobs_pb2.StopJobRequest,
+        common.pb.v1.jobs_pb2.StopJobResponse,
+    ],
+]
+
+class JobServiceServicer(metaclass=abc.ABCMeta):
     """What an operator's command line calls at the coordinator."""
 
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    StartJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.StartJobRequest, _jobs_pb2.StartJobResponse]  # type: ignore[assignment]
-    """Starts a job. Whether both parties take it, its status tells."""
-    GetJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.GetJobRequest, _jobs_pb2.GetJobResponse]  # type: ignore[assignment]
-    """What the job is doing now."""
-    ListJobs: _aio.UnaryUnaryMultiCallable[_jobs_pb2.ListJobsRequest, _jobs_pb2.ListJobsResponse]  # type: ignore[assignment]
-    """What each job is doing now, in the order in which they were started, without their notes."""
-    WatchJob: _aio.UnaryStreamMultiCallable[_jobs_pb2.WatchJobRequest, _jobs_pb2.WatchJobResponse]  # type: ignore[assignment]
-    """The job's state now, then each change, until it ends."""
-    StopJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.StopJobRequest, _jobs_pb2.StopJobResponse]  # type: ignore[assignment]
-    """Ends a job without a model; the answer comes once the parties have been told."""
-
-class JobServiceServicer(metaclass=_abc_1.ABCMeta):
-    """What an operator's command line calls at the coordinator."""
-
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def StartJob(
         self,
-        request: _jobs_pb2.StartJobRequest,
+        request: common.pb.v1.jobs_pb2.StartJobRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_jobs_pb2.StartJobResponse, _abc.Awaitable[_jobs_pb2.StartJobResponse]]:
+    ) -> typing.Union[common.pb.v1.jobs_pb2.StartJobResponse, collections.abc.Awaitable[common.pb.v1.jobs_pb2.StartJobResponse]]:
         """Starts a job. Whether both parties take it, its status tells."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetJob(
         self,
-        request: _jobs_pb2.GetJobRequest,
+        request: common.pb.v1.jobs_pb2.GetJobRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_jobs_pb2.GetJobResponse, _abc.Awaitable[_jobs_pb2.GetJobResponse]]:
+    ) -> typing.Union[common.pb.v1.jobs_pb2.GetJobResponse, collections.abc.Awaitable[common.pb.v1.jobs_pb2.GetJobResponse]]:
         """What the job is doing now."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ListJobs(
         self,
-        request: _jobs_pb2.ListJobsRequest,
+        request: common.pb.v1.jobs_pb2.ListJobsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_jobs_pb2.ListJobsResponse, _abc.Awaitable[_jobs_pb2.ListJobsResponse]]:
+    ) -> typing.Union[common.pb.v1.jobs_pb2.ListJobsResponse, collections.abc.Awaitable[common.pb.v1.jobs_pb2.ListJobsResponse]]:
         """What each job is doing now, in the order in which they were started, without their notes."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def WatchJob(
         self,
-        request: _jobs_pb2.WatchJobRequest,
+        request: common.pb.v1.jobs_pb2.WatchJobRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_jobs_pb2.WatchJobResponse], _abc.AsyncIterator[_jobs_pb2.WatchJobResponse]]:
+    ) -> typing.Union[collections.abc.Iterator[common.pb.v1.jobs_pb2.WatchJobResponse], collections.abc.AsyncIterator[common.pb.v1.jobs_pb2.WatchJobResponse]]:
         """The job's state now, then each change, until it ends."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def StopJob(
         self,
-        request: _jobs_pb2.StopJobRequest,
+        request: common.pb.v1.jobs_pb2.StopJobRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_jobs_pb2.StopJobResponse, _abc.Awaitable[_jobs_pb2.StopJobResponse]]:
+    ) -> typing.Union[common.pb.v1.jobs_pb2.StopJobResponse, collections.abc.Awaitable[common.pb.v1.jobs_pb2.StopJobResponse]]:
         """Ends a job without a model; the answer comes once the parties have been told."""
 
-def add_JobServiceServicer_to_server(servicer: JobServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+def add_JobServiceServicer_to_server(servicer: JobServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

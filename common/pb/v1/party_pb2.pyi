@@ -3,29 +3,29 @@
 isort:skip_file
 """
 
-from collections import abc as _abc
-from common.pb.v1 import rounds_pb2 as _rounds_pb2
-from google.protobuf import descriptor as _descriptor
-from google.protobuf import message as _message
-from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
-import builtins as _builtins
+import builtins
+import collections.abc
+import common.pb.v1.rounds_pb2
+import google.protobuf.descriptor
+import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
+import google.protobuf.message
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    import typing_extensions
 
-DESCRIPTOR: _descriptor.FileDescriptor
+DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 class _Party:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
 
-class _PartyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Party.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
+class _PartyEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Party.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     PARTY_UNSPECIFIED: _Party.ValueType  # 0
     PARTY_HOST: _Party.ValueType  # 1
     PARTY_GUEST: _Party.ValueType  # 2
@@ -35,265 +35,220 @@ class Party(_Party, metaclass=_PartyEnumTypeWrapper): ...
 PARTY_UNSPECIFIED: Party.ValueType  # 0
 PARTY_HOST: Party.ValueType  # 1
 PARTY_GUEST: Party.ValueType  # 2
-Global___Party: _TypeAlias = Party  # noqa: Y015
+Global___Party: typing_extensions.TypeAlias = Party
 
-@_typing.final
-class OpenJobRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class OpenJobRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    JOB_JSON_FIELD_NUMBER: _builtins.int
-    MODULUS_FIELD_NUMBER: _builtins.int
-    PARTY_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    run_id: _builtins.bytes
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    JOB_JSON_FIELD_NUMBER: builtins.int
+    MODULUS_FIELD_NUMBER: builtins.int
+    PARTY_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
     """16 bytes"""
-    job_json: _builtins.str
+    job_json: builtins.str
     """the job's settings, the same for all three"""
-    modulus: _builtins.bytes
+    modulus: builtins.bytes
     """n of the job's Paillier key, big-endian"""
     party: Global___Party.ValueType
     """whom the coordinator takes the receiver for; it refuses if it is the other"""
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        run_id: _builtins.bytes = ...,
-        job_json: _builtins.str = ...,
-        modulus: _builtins.bytes = ...,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
+        job_json: builtins.str = ...,
+        modulus: builtins.bytes = ...,
         party: Global___Party.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "job_json", b"job_json", "modulus", b"modulus", "party", b"party", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "job_json", b"job_json", "modulus", b"modulus", "party", b"party", "run_id", b"run_id"]) -> None: ...
 
-Global___OpenJobRequest: _TypeAlias = OpenJobRequest  # noqa: Y015
+Global___OpenJobRequest: typing_extensions.TypeAlias = OpenJobRequest
 
-@_typing.final
-class OpenJobResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class OpenJobResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___OpenJobResponse: _TypeAlias = OpenJobResponse  # noqa: Y015
+Global___OpenJobResponse: typing_extensions.TypeAlias = OpenJobResponse
 
-@_typing.final
-class BeginRoundRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class BeginRoundRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    KEY_FIELD_NUMBER: _builtins.int
-    STEP_FIELD_NUMBER: _builtins.int
-    EPOCH_FIELD_NUMBER: _builtins.int
-    BATCH_FIELD_NUMBER: _builtins.int
-    GRADIENT_FIELD_NUMBER: _builtins.int
-    DIRECTION_FIELD_NUMBER: _builtins.int
-    CURVATURE_DRAW_FIELD_NUMBER: _builtins.int
-    LOSS_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    run_id: _builtins.bytes
-    epoch: _builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    KEY_FIELD_NUMBER: builtins.int
+    STEP_FIELD_NUMBER: builtins.int
+    EPOCH_FIELD_NUMBER: builtins.int
+    BATCH_FIELD_NUMBER: builtins.int
+    GRADIENT_FIELD_NUMBER: builtins.int
+    DIRECTION_FIELD_NUMBER: builtins.int
+    CURVATURE_DRAW_FIELD_NUMBER: builtins.int
+    LOSS_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
+    epoch: builtins.int
     """0: the batch is the whole training set"""
-    batch: _builtins.int
+    batch: builtins.int
     """index within the epoch"""
-    gradient: _builtins.bool
+    gradient: builtins.bool
     """false: the loss alone"""
-    curvature_draw: _builtins.int
+    curvature_draw: builtins.int
     """which draw of S_H; 0: S_H = S"""
-    loss: _builtins.float
+    loss: builtins.float
     """mean loss of the round before"""
-    @_builtins.property
-    def key(self) -> _rounds_pb2.RoundKey: ...
-    @_builtins.property
-    def step(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+    @property
+    def key(self) -> common.pb.v1.rounds_pb2.RoundKey: ...
+    @property
+    def step(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """this party's part of g~ of the round before"""
 
-    @_builtins.property
-    def direction(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+    @property
+    def direction(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """this party's part of s_t, scaled; empty when no curvature is due"""
 
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        run_id: _builtins.bytes = ...,
-        key: _rounds_pb2.RoundKey | None = ...,
-        step: _abc.Iterable[_builtins.float] | None = ...,
-        epoch: _builtins.int = ...,
-        batch: _builtins.int = ...,
-        gradient: _builtins.bool = ...,
-        direction: _abc.Iterable[_builtins.float] | None = ...,
-        curvature_draw: _builtins.int = ...,
-        loss: _builtins.float | None = ...,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
+        key: common.pb.v1.rounds_pb2.RoundKey | None = ...,
+        step: collections.abc.Iterable[builtins.float] | None = ...,
+        epoch: builtins.int = ...,
+        batch: builtins.int = ...,
+        gradient: builtins.bool = ...,
+        direction: collections.abc.Iterable[builtins.float] | None = ...,
+        curvature_draw: builtins.int = ...,
+        loss: builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "key", b"key", "loss", b"loss"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "batch", b"batch", "curvature_draw", b"curvature_draw", "direction", b"direction", "epoch", b"epoch", "gradient", b"gradient", "job", b"job", "key", b"key", "loss", b"loss", "run_id", b"run_id", "step", b"step"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__loss: _TypeAlias = _typing.Literal["loss"]  # noqa: Y015
-    _WhichOneofArgType__loss: _TypeAlias = _typing.Literal["_loss", b"_loss"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__loss) -> _WhichOneofReturnType__loss | None: ...
+    def HasField(self, field_name: typing.Literal["_loss", b"_loss", "key", b"key", "loss", b"loss"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "batch", b"batch", "curvature_draw", b"curvature_draw", "direction", b"direction", "epoch", b"epoch", "gradient", b"gradient", "job", b"job", "key", b"key", "loss", b"loss", "run_id", b"run_id", "step", b"step"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_loss", b"_loss"]) -> typing.Literal["loss"] | None: ...
 
-Global___BeginRoundRequest: _TypeAlias = BeginRoundRequest  # noqa: Y015
+Global___BeginRoundRequest: typing_extensions.TypeAlias = BeginRoundRequest
 
-@_typing.final
-class BeginRoundResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class BeginRoundResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___BeginRoundResponse: _TypeAlias = BeginRoundResponse  # noqa: Y015
+Global___BeginRoundResponse: typing_extensions.TypeAlias = BeginRoundResponse
 
-@_typing.final
-class FinishJobRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class FinishJobRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    ROUND_FIELD_NUMBER: _builtins.int
-    STEP_FIELD_NUMBER: _builtins.int
-    LOSS_FIELD_NUMBER: _builtins.int
-    EPOCHS_FIELD_NUMBER: _builtins.int
-    REASON_FIELD_NUMBER: _builtins.int
-    ROUND_LOSS_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    run_id: _builtins.bytes
-    round: _builtins.int
-    loss: _builtins.float
-    epochs: _builtins.int
-    reason: _builtins.str
-    round_loss: _builtins.float
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    ROUND_FIELD_NUMBER: builtins.int
+    STEP_FIELD_NUMBER: builtins.int
+    LOSS_FIELD_NUMBER: builtins.int
+    EPOCHS_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    ROUND_LOSS_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
+    round: builtins.int
+    loss: builtins.float
+    epochs: builtins.int
+    reason: builtins.str
+    round_loss: builtins.float
     """mean loss of the last round"""
-    @_builtins.property
-    def step(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @property
+    def step(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]: ...
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        run_id: _builtins.bytes = ...,
-        round: _builtins.int = ...,
-        step: _abc.Iterable[_builtins.float] | None = ...,
-        loss: _builtins.float = ...,
-        epochs: _builtins.int = ...,
-        reason: _builtins.str = ...,
-        round_loss: _builtins.float | None = ...,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
+        round: builtins.int = ...,
+        step: collections.abc.Iterable[builtins.float] | None = ...,
+        loss: builtins.float = ...,
+        epochs: builtins.int = ...,
+        reason: builtins.str = ...,
+        round_loss: builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_round_loss", b"_round_loss", "round_loss", b"round_loss"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_round_loss", b"_round_loss", "epochs", b"epochs", "job", b"job", "loss", b"loss", "reason", b"reason", "round", b"round", "round_loss", b"round_loss", "run_id", b"run_id", "step", b"step"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__round_loss: _TypeAlias = _typing.Literal["round_loss"]  # noqa: Y015
-    _WhichOneofArgType__round_loss: _TypeAlias = _typing.Literal["_round_loss", b"_round_loss"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__round_loss) -> _WhichOneofReturnType__round_loss | None: ...
+    def HasField(self, field_name: typing.Literal["_round_loss", b"_round_loss", "round_loss", b"round_loss"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_round_loss", b"_round_loss", "epochs", b"epochs", "job", b"job", "loss", b"loss", "reason", b"reason", "round", b"round", "round_loss", b"round_loss", "run_id", b"run_id", "step", b"step"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_round_loss", b"_round_loss"]) -> typing.Literal["round_loss"] | None: ...
 
-Global___FinishJobRequest: _TypeAlias = FinishJobRequest  # noqa: Y015
+Global___FinishJobRequest: typing_extensions.TypeAlias = FinishJobRequest
 
-@_typing.final
-class FinishJobResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class FinishJobResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___FinishJobResponse: _TypeAlias = FinishJobResponse  # noqa: Y015
+Global___FinishJobResponse: typing_extensions.TypeAlias = FinishJobResponse
 
-@_typing.final
-class CheckJobRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class CheckJobRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    run_id: _builtins.bytes
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        run_id: _builtins.bytes = ...,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "run_id", b"run_id"]) -> None: ...
 
-Global___CheckJobRequest: _TypeAlias = CheckJobRequest  # noqa: Y015
+Global___CheckJobRequest: typing_extensions.TypeAlias = CheckJobRequest
 
-@_typing.final
-class CheckJobResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class CheckJobResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___CheckJobResponse: _TypeAlias = CheckJobResponse  # noqa: Y015
+Global___CheckJobResponse: typing_extensions.TypeAlias = CheckJobResponse
 
-@_typing.final
-class FailJobRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class FailJobRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    REASON_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    run_id: _builtins.bytes
-    reason: _builtins.str
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
+    reason: builtins.str
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        run_id: _builtins.bytes = ...,
-        reason: _builtins.str = ...,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
+        reason: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "reason", b"reason", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "reason", b"reason", "run_id", b"run_id"]) -> None: ...
 
-Global___FailJobRequest: _TypeAlias = FailJobRequest  # noqa: Y015
+Global___FailJobRequest: typing_extensions.TypeAlias = FailJobRequest
 
-@_typing.final
-class FailJobResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class FailJobResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___FailJobResponse: _TypeAlias = FailJobResponse  # noqa: Y015
+Global___FailJobResponse: typing_extensions.TypeAlias = FailJobResponse

@@ -5,7 +5,7 @@ import warnings
 
 from common.pb.v1 import party_pb2 as common_dot_pb_dot_v1_dot_party__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in common/pb/v1/party_pb2_grpc.py depends on'
+        + f' but the generated code in common/pb/v1/party_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class PartyServiceStub:
+class PartyServiceStub(object):
     """What the coordinator calls at the host and at the guest.
 
     Every message between the three roles carries the job's name and its run ID: random bytes that the
@@ -66,7 +66,7 @@ class PartyServiceStub:
                 _registered_method=True)
 
 
-class PartyServiceServicer:
+class PartyServiceServicer(object):
     """What the coordinator calls at the host and at the guest.
 
     Every message between the three roles carries the job's name and its run ID: random bytes that the
@@ -145,7 +145,7 @@ def add_PartyServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class PartyService:
+class PartyService(object):
     """What the coordinator calls at the host and at the guest.
 
     Every message between the three roles carries the job's name and its run ID: random bytes that the

@@ -3,30 +3,109 @@
 isort:skip_file
 """
 
-from collections import abc as _abc
-from common.pb.v1 import party_pb2 as _party_pb2
-from grpc import aio as _aio
-import abc as _abc_1
-import grpc as _grpc
+import abc
+import collections.abc
+import common.pb.v1.party_pb2
+import grpc
+import grpc.aio
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import Self as _Self
+if sys.version_info >= (3, 13):
+    import typing as typing_extensions
 else:
-    from typing_extensions import Self as _Self
+    import typing_extensions
 
-_T = _typing.TypeVar("_T")
+_T = typing.TypeVar("_T")
 
-class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
+class _MaybeAsyncIterator(collections.abc.AsyncIterator[_T], collections.abc.Iterator[_T], metaclass=abc.ABCMeta): ...
 
-class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
+class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type: ignore[misc, type-arg]
     ...
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
+_PartyServiceOpenJobType = typing_extensions.TypeVar(
+    '_PartyServiceOpenJobType',
+    grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.party_pb2.OpenJobRequest,
+        common.pb.v1.party_pb2.OpenJobResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.party_pb2.OpenJobRequest,
+        common.pb.v1.party_pb2.OpenJobResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.party_pb2.OpenJobRequest,
+        common.pb.v1.party_pb2.OpenJobResponse,
+    ],
+)
 
-class PartyServiceStub:
+_PartyServiceBeginRoundType = typing_extensions.TypeVar(
+    '_PartyServiceBeginRoundType',
+    grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.party_pb2.BeginRoundRequest,
+        common.pb.v1.party_pb2.BeginRoundResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.party_pb2.BeginRoundRequest,
+        common.pb.v1.party_pb2.BeginRoundResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.party_pb2.BeginRoundRequest,
+        common.pb.v1.party_pb2.BeginRoundResponse,
+    ],
+)
+
+_PartyServiceFinishJobType = typing_extensions.TypeVar(
+    '_PartyServiceFinishJobType',
+    grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.party_pb2.FinishJobRequest,
+        common.pb.v1.party_pb2.FinishJobResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.party_pb2.FinishJobRequest,
+        common.pb.v1.party_pb2.FinishJobResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.party_pb2.FinishJobRequest,
+        common.pb.v1.party_pb2.FinishJobResponse,
+    ],
+)
+
+_PartyServiceCheckJobType = typing_extensions.TypeVar(
+    '_PartyServiceCheckJobType',
+    grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.party_pb2.CheckJobRequest,
+        common.pb.v1.party_pb2.CheckJobResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.party_pb2.CheckJobRequest,
+        common.pb.v1.party_pb2.CheckJobResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.party_pb2.CheckJobRequest,
+        common.pb.v1.party_pb2.CheckJobResponse,
+    ],
+)
+
+_PartyServiceFailJobType = typing_extensions.TypeVar(
+    '_PartyServiceFailJobType',
+    grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.party_pb2.FailJobRequest,
+        common.pb.v1.party_pb2.FailJobResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.party_pb2.FailJobRequest,
+        common.pb.v1.party_pb2.FailJobResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.party_pb2.FailJobRequest,
+        common.pb.v1.party_pb2.FailJobResponse,
+    ],
+)
+
+class PartyServiceStub(typing.Generic[_PartyServiceOpenJobType, _PartyServiceBeginRoundType, _PartyServiceFinishJobType, _PartyServiceCheckJobType, _PartyServiceFailJobType]):
     """What the coordinator calls at the host and at the guest.
 
     Every message between the three roles carries the job's name and its run ID: random bytes that the
@@ -34,23 +113,93 @@ class PartyServiceStub:
     late message must not reach another job than its own.
     """
 
-    @_typing.overload
-    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
-    @_typing.overload
-    def __new__(cls, channel: _aio.Channel) -> PartyServiceAsyncStub: ...
-    OpenJob: _grpc.UnaryUnaryMultiCallable[_party_pb2.OpenJobRequest, _party_pb2.OpenJobResponse]
+    @typing.overload
+    def __init__(self: PartyServiceStub[
+        grpc.UnaryUnaryMultiCallable[
+            common.pb.v1.party_pb2.OpenJobRequest,
+            common.pb.v1.party_pb2.OpenJobResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            common.pb.v1.party_pb2.BeginRoundRequest,
+            common.pb.v1.party_pb2.BeginRoundResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            common.pb.v1.party_pb2.FinishJobRequest,
+            common.pb.v1.party_pb2.FinishJobResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            common.pb.v1.party_pb2.CheckJobRequest,
+            common.pb.v1.party_pb2.CheckJobResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            common.pb.v1.party_pb2.FailJobRequest,
+            common.pb.v1.party_pb2.FailJobResponse,
+        ],
+    ], channel: grpc.Channel) -> None: ...
+
+    @typing.overload
+    def __init__(self: PartyServiceStub[
+        grpc.aio.UnaryUnaryMultiCallable[
+            common.pb.v1.party_pb2.OpenJobRequest,
+            common.pb.v1.party_pb2.OpenJobResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            common.pb.v1.party_pb2.BeginRoundRequest,
+            common.pb.v1.party_pb2.BeginRoundResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            common.pb.v1.party_pb2.FinishJobRequest,
+            common.pb.v1.party_pb2.FinishJobResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            common.pb.v1.party_pb2.CheckJobRequest,
+            common.pb.v1.party_pb2.CheckJobResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            common.pb.v1.party_pb2.FailJobRequest,
+            common.pb.v1.party_pb2.FailJobResponse,
+        ],
+    ], channel: grpc.aio.Channel) -> None: ...
+
+    OpenJob: _PartyServiceOpenJobType
     """Offers a job. The party answers once it has taken the job in; loading its data comes after."""
-    BeginRound: _grpc.UnaryUnaryMultiCallable[_party_pb2.BeginRoundRequest, _party_pb2.BeginRoundResponse]
+
+    BeginRound: _PartyServiceBeginRoundType
     """Pushes the step of the round before, and begins the next."""
-    FinishJob: _grpc.UnaryUnaryMultiCallable[_party_pb2.FinishJobRequest, _party_pb2.FinishJobResponse]
+
+    FinishJob: _PartyServiceFinishJobType
     """Pushes the last step: the party's model is made."""
-    CheckJob: _grpc.UnaryUnaryMultiCallable[_party_pb2.CheckJobRequest, _party_pb2.CheckJobResponse]
+
+    CheckJob: _PartyServiceCheckJobType
     """Asks whether the party still has the job; nothing follows from the answer."""
-    FailJob: _grpc.UnaryUnaryMultiCallable[_party_pb2.FailJobRequest, _party_pb2.FailJobResponse]
+
+    FailJob: _PartyServiceFailJobType
     """Ends the job without a model."""
 
-@_typing.type_check_only
-class PartyServiceAsyncStub(PartyServiceStub):
+PartyServiceAsyncStub: typing_extensions.TypeAlias = PartyServiceStub[
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.party_pb2.OpenJobRequest,
+        common.pb.v1.party_pb2.OpenJobResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.party_pb2.BeginRoundRequest,
+        common.pb.v1.party_pb2.BeginRoundResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.party_pb2.FinishJobRequest,
+        common.pb.v1.party_pb2.FinishJobResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.party_pb2.CheckJobRequest,
+        common.pb.v1.party_pb2.CheckJobResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.party_pb2.FailJobRequest,
+        common.pb.v1.party_pb2.FailJobResponse,
+    ],
+]
+
+class PartyServiceServicer(metaclass=abc.ABCMeta):
     """What the coordinator calls at the host and at the guest.
 
     Every message between the three roles carries the job's name and its run ID: random bytes that the
@@ -58,64 +207,44 @@ class PartyServiceAsyncStub(PartyServiceStub):
     late message must not reach another job than its own.
     """
 
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    OpenJob: _aio.UnaryUnaryMultiCallable[_party_pb2.OpenJobRequest, _party_pb2.OpenJobResponse]  # type: ignore[assignment]
-    """Offers a job. The party answers once it has taken the job in; loading its data comes after."""
-    BeginRound: _aio.UnaryUnaryMultiCallable[_party_pb2.BeginRoundRequest, _party_pb2.BeginRoundResponse]  # type: ignore[assignment]
-    """Pushes the step of the round before, and begins the next."""
-    FinishJob: _aio.UnaryUnaryMultiCallable[_party_pb2.FinishJobRequest, _party_pb2.FinishJobResponse]  # type: ignore[assignment]
-    """Pushes the last step: the party's model is made."""
-    CheckJob: _aio.UnaryUnaryMultiCallable[_party_pb2.CheckJobRequest, _party_pb2.CheckJobResponse]  # type: ignore[assignment]
-    """Asks whether the party still has the job; nothing follows from the answer."""
-    FailJob: _aio.UnaryUnaryMultiCallable[_party_pb2.FailJobRequest, _party_pb2.FailJobResponse]  # type: ignore[assignment]
-    """Ends the job without a model."""
-
-class PartyServiceServicer(metaclass=_abc_1.ABCMeta):
-    """What the coordinator calls at the host and at the guest.
-
-    Every message between the three roles carries the job's name and its run ID: random bytes that the
-    coordinator draws when it starts the job. A name may be used again once its job has failed, and a
-    late message must not reach another job than its own.
-    """
-
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def OpenJob(
         self,
-        request: _party_pb2.OpenJobRequest,
+        request: common.pb.v1.party_pb2.OpenJobRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_party_pb2.OpenJobResponse, _abc.Awaitable[_party_pb2.OpenJobResponse]]:
+    ) -> typing.Union[common.pb.v1.party_pb2.OpenJobResponse, collections.abc.Awaitable[common.pb.v1.party_pb2.OpenJobResponse]]:
         """Offers a job. The party answers once it has taken the job in; loading its data comes after."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def BeginRound(
         self,
-        request: _party_pb2.BeginRoundRequest,
+        request: common.pb.v1.party_pb2.BeginRoundRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_party_pb2.BeginRoundResponse, _abc.Awaitable[_party_pb2.BeginRoundResponse]]:
+    ) -> typing.Union[common.pb.v1.party_pb2.BeginRoundResponse, collections.abc.Awaitable[common.pb.v1.party_pb2.BeginRoundResponse]]:
         """Pushes the step of the round before, and begins the next."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def FinishJob(
         self,
-        request: _party_pb2.FinishJobRequest,
+        request: common.pb.v1.party_pb2.FinishJobRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_party_pb2.FinishJobResponse, _abc.Awaitable[_party_pb2.FinishJobResponse]]:
+    ) -> typing.Union[common.pb.v1.party_pb2.FinishJobResponse, collections.abc.Awaitable[common.pb.v1.party_pb2.FinishJobResponse]]:
         """Pushes the last step: the party's model is made."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def CheckJob(
         self,
-        request: _party_pb2.CheckJobRequest,
+        request: common.pb.v1.party_pb2.CheckJobRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_party_pb2.CheckJobResponse, _abc.Awaitable[_party_pb2.CheckJobResponse]]:
+    ) -> typing.Union[common.pb.v1.party_pb2.CheckJobResponse, collections.abc.Awaitable[common.pb.v1.party_pb2.CheckJobResponse]]:
         """Asks whether the party still has the job; nothing follows from the answer."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def FailJob(
         self,
-        request: _party_pb2.FailJobRequest,
+        request: common.pb.v1.party_pb2.FailJobRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_party_pb2.FailJobResponse, _abc.Awaitable[_party_pb2.FailJobResponse]]:
+    ) -> typing.Union[common.pb.v1.party_pb2.FailJobResponse, collections.abc.Awaitable[common.pb.v1.party_pb2.FailJobResponse]]:
         """Ends the job without a model."""
 
-def add_PartyServiceServicer_to_server(servicer: PartyServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+def add_PartyServiceServicer_to_server(servicer: PartyServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -3,26 +3,26 @@
 isort:skip_file
 """
 
-from google.protobuf import descriptor as _descriptor
-from google.protobuf import message as _message
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
-import builtins as _builtins
+import builtins
+import google.protobuf.descriptor
+import google.protobuf.internal.enum_type_wrapper
+import google.protobuf.message
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    import typing_extensions
 
-DESCRIPTOR: _descriptor.FileDescriptor
+DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 class _VectorKind:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
 
-class _VectorKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_VectorKind.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
+class _VectorKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_VectorKind.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     VECTOR_KIND_UNSPECIFIED: _VectorKind.ValueType  # 0
     VECTOR_KIND_SCORES: _VectorKind.ValueType  # 1
     """u_A, host to guest"""
@@ -61,34 +61,30 @@ VECTOR_KIND_CURVATURE: VectorKind.ValueType  # 7
 """|S_H| v_t, party to coordinator"""
 VECTOR_KIND_LOSS: VectorKind.ValueType  # 8
 """guest to coordinator"""
-Global___VectorKind: _TypeAlias = VectorKind  # noqa: Y015
+Global___VectorKind: typing_extensions.TypeAlias = VectorKind
 
-@_typing.final
-class RoundKey(_message.Message):
+@typing.final
+class RoundKey(google.protobuf.message.Message):
     """Round k from 1 up and its attempt from 1 up. A later attempt replaces an earlier one."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROUND_FIELD_NUMBER: _builtins.int
-    ATTEMPT_FIELD_NUMBER: _builtins.int
-    round: _builtins.int
-    attempt: _builtins.int
+    ROUND_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    round: builtins.int
+    attempt: builtins.int
     def __init__(
         self,
         *,
-        round: _builtins.int = ...,
-        attempt: _builtins.int = ...,
+        round: builtins.int = ...,
+        attempt: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "round", b"round"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "round", b"round"]) -> None: ...
 
-Global___RoundKey: _TypeAlias = RoundKey  # noqa: Y015
+Global___RoundKey: typing_extensions.TypeAlias = RoundKey
 
-@_typing.final
-class SendVectorRequest(_message.Message):
+@typing.final
+class SendVectorRequest(google.protobuf.message.Message):
     """One chunk of an encrypted vector. A call of SendVector carries the chunks of one vector, in
     order; the receiver works on each as it comes, and ignores what it has seen before.
 
@@ -96,60 +92,52 @@ class SendVectorRequest(_message.Message):
     the kinds that each takes, and from whom, differ.
     """
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    KEY_FIELD_NUMBER: _builtins.int
-    KIND_FIELD_NUMBER: _builtins.int
-    OFFSET_FIELD_NUMBER: _builtins.int
-    TOTAL_FIELD_NUMBER: _builtins.int
-    WIDTH_FIELD_NUMBER: _builtins.int
-    CIPHERTEXTS_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    run_id: _builtins.bytes
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    KEY_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    OFFSET_FIELD_NUMBER: builtins.int
+    TOTAL_FIELD_NUMBER: builtins.int
+    WIDTH_FIELD_NUMBER: builtins.int
+    CIPHERTEXTS_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
     kind: Global___VectorKind.ValueType
-    offset: _builtins.int
+    offset: builtins.int
     """of the first ciphertext of this chunk"""
-    total: _builtins.int
+    total: builtins.int
     """ciphertexts in the whole vector"""
-    width: _builtins.int
+    width: builtins.int
     """bytes of one ciphertext"""
-    ciphertexts: _builtins.bytes
+    ciphertexts: builtins.bytes
     """big-endian, fixed width, one after the other"""
-    @_builtins.property
+    @property
     def key(self) -> Global___RoundKey: ...
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        run_id: _builtins.bytes = ...,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
         key: Global___RoundKey | None = ...,
         kind: Global___VectorKind.ValueType = ...,
-        offset: _builtins.int = ...,
-        total: _builtins.int = ...,
-        width: _builtins.int = ...,
-        ciphertexts: _builtins.bytes = ...,
+        offset: builtins.int = ...,
+        total: builtins.int = ...,
+        width: builtins.int = ...,
+        ciphertexts: builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ciphertexts", b"ciphertexts", "job", b"job", "key", b"key", "kind", b"kind", "offset", b"offset", "run_id", b"run_id", "total", b"total", "width", b"width"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["key", b"key"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ciphertexts", b"ciphertexts", "job", b"job", "key", b"key", "kind", b"kind", "offset", b"offset", "run_id", b"run_id", "total", b"total", "width", b"width"]) -> None: ...
 
-Global___SendVectorRequest: _TypeAlias = SendVectorRequest  # noqa: Y015
+Global___SendVectorRequest: typing_extensions.TypeAlias = SendVectorRequest
 
-@_typing.final
-class SendVectorResponse(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
+@typing.final
+class SendVectorResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SendVectorResponse: _TypeAlias = SendVectorResponse  # noqa: Y015
+Global___SendVectorResponse: typing_extensions.TypeAlias = SendVectorResponse
