@@ -19,6 +19,16 @@ def write_whole(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).replace(path)
+        _sync(path.parent)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _sync(folder: Path) -> None:
+    """Have the names in a folder on disk: without that, a machine that loses power may know a renamed file no more."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -137,7 +137,13 @@ class Policy(Settings):
     host refuses every job with a hold-out."""
     max_holdout: Annotated[float, Field(ge=0, lt=1)] = 0.5
     """Host: the largest share of the rows whose u_A the guest is given. It is of one job: jobs with other seeds hold
-    out other rows, and the audit log counts the scores that were handed over."""
+    out other rows: `max_scores_a_day` counts them all."""
+    allow_prediction: bool = False
+    """Host: give the guest u_A of the rows for which it asks for a prediction. It is what prediction consists of, and a
+    permission of its own: with as many rows as the host has features, and features that it knows from elsewhere, the
+    guest finds the host's weights, and with them more about every other row."""
+    max_scores_a_day: Annotated[int, Field(ge=0, le=2**53)] = 1_000_000
+    """Host: the most u_A that leave in one day of UTC, those of hold-out rows included."""
 
 
 class Limits(Settings):
@@ -241,7 +247,7 @@ class ProcessConfig(Settings):
         if role is Role.COORDINATOR:
             raise ValueError("each party has its own policy, the coordinator none: take `policy` out")
         if role is Role.GUEST:
-            for name in ("share_holdout_scores", "max_holdout"):
+            for name in ("share_holdout_scores", "max_holdout", "allow_prediction", "max_scores_a_day"):
                 if name in policy.model_fields_set:
                     raise ValueError(f"the scores are the host's to share: take `{name}` out")
         return policy

@@ -14,8 +14,9 @@ from common.data.model_file import PartyModel, save_model
 from common.errors import BadKeyError, ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
 from common.jobs.folder import JobFolder, writing
 from common.jobs.history import History
-from common.jobs.policy import check_job, check_sizes
+from common.jobs.policy import JOB, check_job, check_sizes, take_scores
 from common.jobs.process_jobs import ProcessJobs
+from common.jobs.quota import ScoreQuota
 from common.jobs.runner import MachineRunner, without_lock
 from common.paillier.keys import PublicKey, check_public_key
 from common.protocol.messages import Machine, Message, OpenJob, Result
@@ -54,6 +55,7 @@ class PartyJobs(ProcessJobs):
         self._peers = peers
         self._make_machine = make_machine
         self._opening = asyncio.Lock()
+        self._quota = ScoreQuota(config.state, config.policy.max_scores_a_day)
 
     async def take(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:
         """See `ProcessJobs.take`; the first OpenJob of a run makes its job."""
@@ -102,6 +104,7 @@ class PartyJobs(ProcessJobs):
             nonlocal data
             try:
                 data = await runner.in_thread(self._load, dataset, job)
+                await runner.in_thread(self._take_scores, data)
             except PolicyError as error:
                 self.audit.refused(caller, "OpenJob", str(error), **what)
                 raise
@@ -159,6 +162,13 @@ class PartyJobs(ProcessJobs):
             return load_party_data(dataset, job, labelled=self.role is Role.GUEST, check_sizes=check)
         except (ConfigError, DataError) as error:
             raise type(error)(f"the {self.role}: {error}") from error
+
+    def _take_scores(self, data: PartyData) -> None:
+        """Count what the host will give of the hold-out rows, when they are known, and long before they leave."""
+        n_scores = len(data.block.holdout_columns)
+        if self.role is Role.HOST and n_scores:
+            left = take_scores(n_scores, self._quota, JOB)
+            log.info("%d scores of hold-out rows are counted as given, %d are left today", n_scores, left)
 
     def _folder(self, job: JobConfig) -> JobFolder:
         return JobFolder(self.config.state, job.name)

@@ -1,8 +1,9 @@
 """A party's own policy against the job that it is offered, whoever asks.
 
-Each check is as early as what it needs is known: `check_job` by the job alone, before any data are
-touched; `check_sizes` once the table is read, before anything is computed of it. What bounds a training
-that runs, its rounds and attempts, follows from the job and is the state machine's: `common.protocol.bounds`.
+Each check is as early as what it needs is known: `check_job` and `check_prediction` by what is asked for alone,
+before any data are touched; `check_sizes` once the table is read, before anything is computed of it; `take_scores`
+before scores leave. What bounds a training that runs, its rounds and attempts, follows from the job and is the state
+machine's: `common.protocol.bounds`.
 Every refusal begins with the line of the configuration that says no.
 """
 
@@ -13,8 +14,12 @@ from common.config.job import JobConfig
 from common.config.process import Policy
 from common.data.split import Batches
 from common.errors import PolicyError
+from common.jobs.quota import ScoreQuota, Today
 from common.protocol.bounds import most_rounds
 from common.roles import Role
+
+JOB, PREDICTION = "the job", "the prediction"
+"""What is refused."""
 
 
 def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role) -> None:
@@ -29,8 +34,7 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
     Raises:
         PolicyError: the line of the policy that the job breaks.
     """
-    if not any(fnmatchcase(job.name, pattern) for pattern in dataset.jobs):
-        raise _refusal(role, f"datasets.{job.dataset}.jobs", f"does not name a job {job.name}")
+    _check_dataset(job.name, job.dataset, dataset, role)
     if job.key_bits < policy.min_key_bits:
         raise _least(role, "min_key_bits", policy.min_key_bits, "the job has", job.key_bits)
     if job.epochs > policy.max_epochs:
@@ -72,6 +76,64 @@ def check_sizes(job: JobConfig, policy: Policy, n_train: int, n_features: int, r
     _check_rounds(job, policy, batches.count, role)
 
 
+def check_prediction(job: str, name: str, dataset: DatasetConfig, policy: Policy, role: Role) -> None:
+    """Check that rows of a table may be scored at all.
+
+    Args:
+        job: whose model scores them.
+        name: of the table.
+        dataset: the table.
+        policy: of this party.
+        role: of this party.
+
+    Raises:
+        PolicyError: the line of the policy that says no.
+    """
+    if role is Role.HOST and not policy.allow_prediction:
+        raise _refusal(role, "policy.allow_prediction", "it gives no scores of rows for predictions", PREDICTION)
+    _check_dataset(job, name, dataset, role, PREDICTION)
+
+
+def check_scores(count: int, quota: ScoreQuota, what: str) -> None:
+    """See that so many scores may leave the host today, without taking them; `what` asks for them, as in a refusal.
+
+    Raises:
+        PolicyError: they are too many.
+        ConfigError: the counter cannot be read.
+    """
+    today = quota.today()
+    if count > quota.limit - today.given:
+        raise _too_many(count, quota, today, what)
+
+
+def take_scores(count: int, quota: ScoreQuota, what: str) -> int:
+    """Count scores as given, before they leave the host; return how many are left today.
+
+    Raises:
+        PolicyError: they are too many. None is counted then.
+        ConfigError: the counter cannot be read or written.
+    """
+    left = quota.take(count)
+    if left is None:
+        raise _too_many(count, quota, quota.today(), what)
+    return left
+
+
+def _too_many(count: int, quota: ScoreQuota, today: Today, what: str) -> PolicyError:
+    left = max(quota.limit - today.given, 0)
+    return _refusal(
+        Role.HOST,
+        "policy.max_scores_a_day",
+        f"{quota.limit} is the most, {left} are left until {today.end:%Y-%m-%d %H:%M} UTC, and {count} would leave",
+        what,
+    )
+
+
+def _check_dataset(job: str, name: str, dataset: DatasetConfig, role: Role, what: str = JOB) -> None:
+    if not any(fnmatchcase(job, pattern) for pattern in dataset.jobs):
+        raise _refusal(role, f"datasets.{name}.jobs", f"does not name a job {job}", what)
+
+
 def _n_features(dataset: DatasetConfig) -> int:
     """As far as the configuration tells: those that it lists."""
     return len(dataset.features or [])
@@ -106,5 +168,5 @@ def _most(role: Role, line: str, most: float, has: str, value: float) -> PolicyE
     return _refusal(role, f"policy.{line}", f"{most} is the most, {has} {value}")
 
 
-def _refusal(role: Role, line: str, why: str) -> PolicyError:
-    return PolicyError(f"the {role} refuses the job by {line}: {why}")
+def _refusal(role: Role, line: str, why: str, what: str = JOB) -> PolicyError:
+    return PolicyError(f"the {role} refuses {what} by {line}: {why}")

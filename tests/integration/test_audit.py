@@ -9,6 +9,7 @@ import pytest
 from common.config.job import JobConfig
 from common.config.process import Policy, ProcessConfig
 from common.errors import ConfigError, ProtocolError
+from common.jobs.quota import COUNTER
 from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
 from common.roles import Role
 from tests.support.three_servers import (
@@ -100,6 +101,20 @@ async def test_what_a_party_refuses_is_in_its_log_and_in_the_coordinators_status
     for role in (Role.HOST, Role.COORDINATOR):
         ends = [line for line in audit_lines(configs, role) if line["decision"] == "ended"]
         assert [end["reason"] for end in ends] == [reason for _, reason in refusals.values()]
+
+
+async def test_scores_of_hold_out_rows_are_counted_before_they_leave(configs: Configs) -> None:
+    policy = Policy(min_key_bits=256, max_scores_a_day=30, **LENIENT)
+    configs[Role.HOST] = configs[Role.HOST].model_copy(update={"policy": policy})
+    async with serving(configs) as client:
+        assert (await train_over_localhost(client, JOB)).state == JOB_STATE_FINISHED
+        status = await train_over_localhost(client, JOB.model_copy(update={"name": "one-more"}))
+    said = "the host refuses the job by policy.max_scores_a_day: 30 is the most, 6 are left until "
+    assert status.detail.startswith(said)
+    assert status.detail.endswith(" UTC, and 24 would leave")
+    (refused,) = (line for line in audit_lines(configs, Role.HOST) if line["decision"] == "refused")
+    assert (refused["method"], refused["reason"]) == ("OpenJob", status.detail)
+    assert json.loads((configs[Role.HOST].state / COUNTER).read_text())["given"] == 24
 
 
 async def test_operators_are_named_when_they_are_refused_and_when_not(configs: Configs) -> None:

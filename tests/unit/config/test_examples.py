@@ -61,7 +61,7 @@ OPERATORS = ["operators", "start", "stop", "watch"]
     ("role", "means_nothing_there"),
     [
         (Role.HOST, [*OPERATORS, "label"]),
-        (Role.GUEST, [*OPERATORS, "share_holdout_scores", "max_holdout"]),
+        (Role.GUEST, [*OPERATORS, "share_holdout_scores", "max_holdout", "allow_prediction", "max_scores_a_day"]),
         (Role.COORDINATOR, ["datasets", "policy", *Policy.model_fields]),
     ],
 )

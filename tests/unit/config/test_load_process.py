@@ -126,7 +126,12 @@ def test_a_guest_has_no_scores_to_share(tmp_path: Path) -> None:
     guest = HOST.replace("role: host", "role: guest").replace("guest: 127", "host: 127").replace("50051", "50053")
     config = load(tmp_path, guest + "policy: {min_key_bits: 3072}\n")
     assert config.policy.min_key_bits == 3072
-    for setting in ("share_holdout_scores: true", "max_holdout: 0.5"):
+    for setting in (
+        "share_holdout_scores: true",
+        "max_holdout: 0.5",
+        "allow_prediction: true",
+        "max_scores_a_day: 1",
+    ):
         problem = f"policy: the scores are the host's to share: take `{setting.partition(':')[0]}` out"
         assert problems(tmp_path, guest + f"policy: {{{setting}}}\n") == [problem]
 

@@ -9,7 +9,7 @@ from common.config.dataset import DatasetConfig
 from common.config.job import JobConfig
 from common.config.process import Policy
 from common.errors import PolicyError
-from common.jobs.policy import check_job, check_sizes
+from common.jobs.policy import check_job, check_prediction, check_sizes
 from common.roles import Role
 
 SGD, SQN = {"name": "sgd"}, {"name": "sqn", "curvature_batch": 100}
@@ -146,3 +146,23 @@ def test_the_policy_of_a_party_that_says_nothing_takes_the_jobs_that_come_with_t
     for settings in ({}, {"algorithm": SGD, "batch": 450}, {"algorithm": {"name": "sqn"}, "batch": 450}):
         offer(Role.HOST, {}, {}, settings)
         check_sizes(make_job(**settings), Policy(), 455, 15, Role.HOST)
+
+
+def predict(role: Role, job: str, **policy: Any) -> None:
+    table = DatasetConfig(path=Path("never-read.csv"), jobs=["credit-*"])
+    check_prediction(job, "people", table, Policy.model_validate(policy), role)
+
+
+def test_prediction_is_a_permission_of_its_own_that_a_host_does_not_give_by_default() -> None:
+    predict(Role.HOST, "credit-7", allow_prediction=True)
+    with pytest.raises(PolicyError, match="the host refuses the prediction by policy.allow_prediction: "):
+        predict(Role.HOST, "credit-7")
+    predict(Role.GUEST, "credit-7")
+
+
+@pytest.mark.parametrize("role", [Role.HOST, Role.GUEST])
+def test_a_table_is_predicted_on_by_the_jobs_that_may_use_it(role: Role) -> None:
+    with pytest.raises(PolicyError) as refusal:
+        predict(role, "churn", allow_prediction=True)
+    said = f"the {role} refuses the prediction by datasets.people.jobs: does not name a job churn"
+    assert str(refusal.value) == said
