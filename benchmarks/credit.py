@@ -2,9 +2,8 @@
 
 python benchmarks/credit.py credit1|credit2 --data FOLDER [--json]
 
-FOLDER holds credit1.csv.gz or credit2.csv.gz, with columns `id`, the features as published and `label`. Credit 1 is
-"default of credit card clients" of the UCI Machine Learning Repository (data set 350); Credit 2 is cs-training.csv
-of the Kaggle competition GiveMeSomeCredit.
+FOLDER holds credit1.csv.gz or credit2.csv.gz, with columns `id`, the features as published and `label`;
+docs/data-sets.md says where the data sets come from.
 
 `excess_loss` is the training loss of the result above its optimum, which least squares on the joined
 columns give; `rounds_to_1e-4` the first round that led to a point within 1e-4 of it. `condition` is the
@@ -27,40 +26,23 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.harness import BETWEEN_PARTIES, DATASET, TO_COORDINATOR, Setup, scratch_folder
 from common.config.job import JobConfig
+from common.data.published import PUBLISHED, PublishedName
+from common.data.published_table import split
 from common.protocol.taylor import taylor_loss
 from common.roles import Role
 from coordinator.plain import JoinedTable
 
-GUEST_FEATURES = {
-    "credit1": [
-        "LIMIT_BAL",
-        "SEX",
-        "EDUCATION",
-        "MARRIAGE",
-        "AGE",
-        "PAY_0",
-        "PAY_2",
-        "PAY_3",
-        "PAY_4",
-        "PAY_5",
-        "PAY_6",
-    ],
-    "credit2": ["age", "DebtRatio", "MonthlyIncome", "NumberOfDependents", "NumberRealEstateLoansOrLines"],
-}
-"""A bank's own view of its client; the other features are a payment processor's or a bureau's."""
 KEY_BITS = 2048
 TOLERANCE = 1e-6
 
 
-def read_tables(name: str, folder: Path) -> dict[Role, pd.DataFrame]:
-    """Split a data set between the two parties."""
+def read_tables(name: PublishedName, folder: Path) -> dict[Role, pd.DataFrame]:
+    """Read a data set and split it between the two parties."""
     path = folder / f"{name}.csv.gz"
     if not path.exists():
-        raise SystemExit(f"{path} is not there: fetch the data set from its publisher, see --help")
+        raise SystemExit(f"{path} is not there: docs/data-sets.md says how to make it")
     table = pd.read_csv(path, dtype={"id": str})
-    guest = ["id", *GUEST_FEATURES[name], "label"]
-    host = ["id", *(column for column in table.columns if column not in guest)]
-    return {Role.HOST: table[host], Role.GUEST: table[guest]}
+    return split(table, PUBLISHED[name])
 
 
 def optimum(joined: JoinedTable) -> float:
@@ -74,7 +56,7 @@ def condition(joined: JoinedTable) -> float:
     return round(float(np.linalg.cond(joined.columns)) ** 2, 1)
 
 
-def measure(name: str, folder: Path) -> dict[str, Any]:
+def measure(name: PublishedName, folder: Path) -> dict[str, Any]:
     """Train once and hold the result against the optimum."""
     job = JobConfig(name=name, dataset=DATASET, tolerance=TOLERANCE, key_bits=KEY_BITS)
     with scratch_folder() as scratch:
@@ -102,11 +84,11 @@ def measure(name: str, folder: Path) -> dict[str, Any]:
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=sorted(GUEST_FEATURES))
+    parser.add_argument("name", choices=[*PUBLISHED])
     parser.add_argument("--data", type=Path, required=True, help="folder with NAME.csv.gz")
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     arguments = parser.parse_args()
-    figures = measure(arguments.name, arguments.data)
+    figures = measure(PublishedName(arguments.name), arguments.data)
     print(json.dumps(figures) if arguments.json else json.dumps(figures, indent=2))
 
 
