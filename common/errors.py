@@ -14,7 +14,15 @@ The text of each of these is *public*: it may be shown to the other organisation
 names columns, counts and settings of the raiser's own side, never an ID, a label, a key or
 a per-sample value. Anything else that is raised is a bug, and its text stays in the log of
 the process where it happened.
+
+What only the raiser's own organisation may read, such as the line of its file that is at fault, is a note of the
+error (``add_note``): its commands print notes and its servers log them, and no message carries one.
 """
+
+
+def notes(error: BaseException) -> list[str]:
+    """What an error has to say to its own organisation alone."""
+    return list(getattr(error, "__notes__", []))
 
 
 class TrilateralError(Exception):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import typer
 
-from common.errors import ConfigError, TrilateralError
+from common.errors import ConfigError, TrilateralError, notes
 
 FAILED = 1
 BAD_CONFIGURATION = 2
@@ -34,4 +34,6 @@ def public_errors() -> Iterator[None]:
         for line in text.split("\n"):
             # What is indented belongs to the line above it.
             typer.echo(line if line.startswith(" ") else f"error: {line}", err=True)
+        for note in notes(error):
+            typer.echo(f"  {note}", err=True)
         raise typer.Exit(BAD_CONFIGURATION if isinstance(error, ConfigError) else FAILED) from None

@@ -63,6 +63,8 @@ class DatasetConfig(Settings):
     """Only these columns are features. By default all but the ID and the label are."""
     exclude: list[str] = Field(default_factory=list)
     """All columns but these are features. Not together with `features`."""
+    categorical: list[str] = Field(default_factory=list)
+    """Which of the features are categories, read as text. The others must be numbers."""
     preprocessing: PreprocessingConfig = PreprocessingConfig()
     """Filling, clipping and whitening."""
     jobs: list[str] = Field(default=["*"])
@@ -81,6 +83,10 @@ class DatasetConfig(Settings):
             raise ValueError("`features` names the ID column: an ID is not a feature")
         if self.label is not None and self.label.column in features:
             raise ValueError("`features` names the label column: a label is not a feature")
+        special = {self.id, *self.exclude} | ({self.label.column} if self.label is not None else set())
+        for name in self.categorical:
+            if name in special or (features and name not in features):
+                raise ValueError(f"`categorical` names {name!r}, which is no feature by the other settings")
         return self
 
 

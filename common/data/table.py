@@ -1,9 +1,5 @@
-"""Reading a party's table.
+"""Reading a party's table: whole for a training, in chunks of bounded size for scoring.
 
-Both formats are read by Arrow, which keeps IDs as they are written, does not guess what a
-column of numbers is, and names the columns of a file even where a name comes twice. Arrow's
-own errors quote the row that they are about, so they are never shown or chained: every error
-here is in public words, and calls the file by its name alone, since its folder is no one else's affair.
 A file without a line of names would have its first row taken for names, an ID and a label among
 them. So no name is told unless the ID column and, at the guest, the label column were found;
 before that they go to this process's own log alone.
@@ -11,35 +7,39 @@ before that they go to this process's own log alone.
 
 import difflib
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pyarrow import csv, parquet
+from numpy.typing import NDArray
 
 from common.arrays import FloatVector
-from common.config.dataset import DatasetConfig, LabelConfig, label_key
+from common.config.dataset import DatasetConfig
+from common.data.columns import (
+    NOT_NUMBERS,
+    Faults,
+    expected_labels,
+    read_categories,
+    read_ids,
+    read_labels,
+    read_numbers,
+)
 from common.data.ids import canonical_order
+from common.data.table_file import TableFile, open_table
 from common.errors import DataError
 
 log = logging.getLogger(__name__)
 
-MISSING = ["", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "Null", "null", "None", "none", "<NA>"]
-"""How a missing feature is written in a CSV file. An ID or a label is missing only where its field is empty."""
-
 _LISTED_NAMES = 40
 """A list of names in an error stops here."""
 
-_NUMBER_TYPES = (
-    pa.types.is_integer,
-    pa.types.is_floating,
-    pa.types.is_boolean,
-    pa.types.is_decimal,
-    pa.types.is_null,
+_ROWS_AT_A_TIME = 100_000
+
+_CHANGED = (
+    "had numbers when the model was fitted, and here has {count} values that are none (preprocessing mismatch): "
+    "write the column as it was for the training"
 )
 
 
@@ -49,90 +49,156 @@ class PartyTable:
 
     ids: list[str]
     features: pd.DataFrame
-    """float64, shape (n_rows, n_features); NaN where a value is missing."""
+    """Shape (n_rows, n_features): float64, NaN where a value is missing; text where the column is categorical."""
     labels: FloatVector | None
     """-1 or +1, shape (n_rows,); None at the host."""
+
+
+@dataclass(frozen=True, eq=False)
+class TableChunk:
+    """Some rows of a party's table, in the order of the file."""
+
+    ids: list[str]
+    """As they are written."""
+    features: pd.DataFrame
+    """As in `PartyTable`."""
 
 
 def read_table(dataset: DatasetConfig) -> PartyTable:
     """Read and check the whole table.
 
     Raises:
-        DataError: what is wrong with it, by column and count.
+        DataError: what is wrong with it, by column and count; a note says in which line.
     """
-    path = dataset.path
-    texts = [dataset.id] if dataset.label is None else [dataset.id, dataset.label.column]
-    kind = _kind_of(path)
-    with _public_errors(path, kind):
-        names = kind.read_names(path)
-        _check_names(names, dataset)
-        features = _choose_features(names, dataset)
-        table = kind.read_columns(path, texts, features)
-    if table.num_rows == 0:
-        raise DataError(f"{path.name} has no rows, only column names")
+    label = dataset.label
+    file = open_table(dataset.path)
+    texts = [dataset.id] if label is None else [dataset.id, label.column]
+    _check_names(file, dict(zip(("id", "label.column"), texts, strict=False)))
+    features = _choose_features(file.names, dataset)
 
-    ids = _read_ids(table[dataset.id], dataset.id)
+    faults = Faults(file)
+    ids: list[str] = []
+    labels: list[FloatVector] = []
+    chunks: list[pd.DataFrame] = []
+    for batch in file.batches(texts + features, _ROWS_AT_A_TIME):
+        if label is not None:
+            labels.append(read_labels(batch[label.column], label, faults, len(ids)))
+        chunks.append(_read_features(batch, features, dataset.categorical, faults, first_row=len(ids)))
+        ids += read_ids(batch[dataset.id], dataset.id, faults, len(ids))
+    _check_rows(file, ids)
+    faults.check(len(ids))
+
+    _check_unique(ids, dataset.id, file)
     order = np.array(canonical_order(ids))
-    labels = None if dataset.label is None else _read_labels(table[dataset.label.column], dataset.label)[order]
-    frame = pd.DataFrame({name: _read_numbers(table[name], name)[order] for name in features})
-    return PartyTable([ids[row] for row in order], frame, labels)
-
-
-# --- files
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """How files of one kind are read."""
-
-    name: str
-    read_names: Callable[[Path], list[str]]
-    read_columns: Callable[[Path, list[str], list[str]], pa.Table]
-    """Columns to read as text, and columns of features."""
-
-
-def _kind_of(path: Path) -> _Kind:
-    if not path.is_file():
+    frame = _join(chunks, order)
+    for name in features:
+        if frame[name].isna().all():
+            raise DataError(f"column {name!r} has no value in any row: exclude it")
+    y = None if label is None else np.concatenate(labels)[order]
+    if label is not None and y is not None and (y == y[0]).all():
         raise DataError(
-            f"there is no file {path.name} at the dataset's `path`: correct it; a relative one starts at the folder of "
-            "the configuration"
+            f"column {label.column!r} holds only one of the two values: {expected_labels(label)},"
+            " and training needs both"
         )
-    if path.name.endswith((".csv", ".csv.gz")):
-        return _Kind("CSV file in UTF-8", _csv_names, _read_csv)
-    if path.suffix == ".parquet":
-        return _Kind("Parquet file", _parquet_names, _read_parquet)
-    raise DataError(f"{path.name} is of an unknown kind: its name must end in .csv, .csv.gz or .parquet")
+    return PartyTable([ids[row] for row in order], frame, y)
 
 
-@contextmanager
-def _public_errors(path: Path, kind: _Kind) -> Iterator[None]:
-    try:
-        yield
-    except PermissionError:
-        raise DataError(f"{path.name} may not be read by this process: change its owner or mode") from None
-    except (OSError, pa.ArrowException, UnicodeDecodeError):
+def stream_table(
+    dataset: DatasetConfig, features: Sequence[str], categorical: Sequence[str], rows: int = _ROWS_AT_A_TIME
+) -> Iterator[TableChunk]:
+    """Read a table of any size in bounded memory, `rows` at a time, for a model that was fitted before.
+
+    Args:
+        dataset: whose `path` and `id` are read; what it says of labels and features is not.
+        features: names of the columns that the model was fitted on.
+        categorical: which of them are text.
+        rows: of a chunk; the last may have fewer.
+
+    Raises:
+        DataError: the table cannot be used, by column and count of the rows so far; with the words "preprocessing
+            mismatch" where a column is gone or no longer holds numbers. IDs that repeat are not found here.
+    """
+    file = open_table(dataset.path)
+    _check_names(file, {"id": dataset.id})
+    gone = [name for name in features if name not in file.names]
+    if gone:
         raise DataError(
-            f"{path.name} cannot be read as a {kind.name}: it may be empty, damaged or of another kind"
-        ) from None
+            f"preprocessing mismatch: {file.path.name} lacks columns that the model was fitted on: {_listed(gone)}"
+        )
+    faults = Faults(file)
+    n_rows = 0
+    for batch in file.batches([dataset.id, *features], rows):
+        frame = _read_features(batch, features, categorical, faults, first_row=n_rows, not_numbers=_CHANGED)
+        ids = read_ids(batch[dataset.id], dataset.id, faults, n_rows)
+        n_rows += len(ids)
+        faults.check(n_rows)
+        yield TableChunk(ids, frame)
+    if n_rows == 0:
+        _check_rows(file, [])
 
 
-def _check_names(names: list[str], dataset: DatasetConfig) -> None:
-    file = dataset.path.name
-    required = {"id": dataset.id}
-    if dataset.label is not None:
-        required["label.column"] = dataset.label.column
+def _read_features(
+    batch: pa.Table,
+    features: Sequence[str],
+    categorical: Sequence[str],
+    faults: Faults,
+    *,
+    first_row: int,
+    not_numbers: str = NOT_NUMBERS,
+) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            name: read_categories(batch[name], name)
+            if name in categorical
+            else read_numbers(batch[name], name, faults, first_row, not_numbers)
+            for name in features
+        }
+    )
+
+
+def _join(chunks: list[pd.DataFrame], order: NDArray[np.int64]) -> pd.DataFrame:
+    """One table of all rows in this order."""
+    return pd.concat(chunks, ignore_index=True).iloc[order].reset_index(drop=True)
+
+
+def _check_rows(file: TableFile, ids: list[str]) -> None:
+    if not ids:
+        raise DataError(f"{file.path.name} has no rows, only column names")
+
+
+def _check_unique(ids: list[str], name: str, file: TableFile) -> None:
+    repeated = len(ids) - len(set(ids))
+    if not repeated:
+        return
+    seen: set[str] = set()
+    first = next(row for row, one in enumerate(ids) if one in seen or seen.add(one))  # type: ignore[func-returns-value]
+    error = DataError(
+        f"column {name!r} repeats an earlier ID in {repeated} of {len(ids)} rows: keep one row for each ID"
+    )
+    error.add_note(f"the first is in {file.place(first)}, column {name!r}")
+    raise error
+
+
+# --- names of columns
+
+
+def _check_names(file: TableFile, required: dict[str, str]) -> None:
+    """Check the names of all columns; `required` are those that settings name."""
+    names = file.names
     for setting, name in required.items():
         if name not in names:
-            log.warning("%s has no column %r, but these: %r", file, name, names)
-            raise DataError(f"`{setting}` names a column {name!r} that {file} does not have: {_way_out(names)}")
+            log.warning("%s has no column %r, but these: %r", file.path.name, name, names)
+            raise DataError(
+                f"`{setting}` names a column {name!r} that {file.path.name} does not have: {_way_out(names)}"
+            )
     if "" in names:
         raise DataError(
-            f"{file} has a column without a name: name it, or leave it out "
+            f"{file.path.name} has a column without a name: name it, or leave it out "
             "(pandas writes one without `to_csv(..., index=False)`)"
         )
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise DataError(f"{file} has several columns of the same name: {_listed(twice)}")
+        raise DataError(f"{file.path.name} has several columns of the same name: {_listed(twice)}")
 
 
 def _way_out(names: list[str]) -> str:
@@ -156,51 +222,6 @@ def _is_number(name: str) -> bool:
     return True
 
 
-def _csv_names(path: Path) -> list[str]:
-    # A line of another length is reported, with the number of such lines, by the reading that follows.
-    options = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda _: "skip")
-    with csv.open_csv(path, parse_options=options) as reader:
-        return list(reader.schema.names)
-
-
-def _read_csv(path: Path, texts: list[str], features: list[str]) -> pa.Table:
-    lengths: list[int] = []  # of the lines with too few or too many values
-
-    def note_line(line: csv.InvalidRow) -> str:
-        lengths.append(line.actual_columns)
-        return "skip"
-
-    def read(feature_type: pa.DataType) -> pa.Table:
-        types = dict.fromkeys(texts, pa.string()) | dict.fromkeys(features, feature_type)
-        return csv.read_csv(
-            path,
-            parse_options=csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note_line),
-            convert_options=csv.ConvertOptions(column_types=types, include_columns=list(types), null_values=MISSING),
-        )
-
-    try:
-        table = read(pa.float64())
-    except pa.ArrowInvalid:
-        # Some value is not a number. As text, the columns can be named and their values counted.
-        lengths.clear()
-        table = read(pa.string())
-    if lengths:
-        raise DataError(f"{path.name} has {len(lengths)} lines with more or fewer values than there are column names")
-    return table
-
-
-def _parquet_names(path: Path) -> list[str]:
-    return list(parquet.read_schema(path).names)
-
-
-def _read_parquet(path: Path, texts: list[str], features: list[str]) -> pa.Table:
-    with parquet.ParquetFile(path) as file:
-        return file.read(columns=texts + features)
-
-
-# --- columns
-
-
 def _choose_features(names: list[str], dataset: DatasetConfig) -> list[str]:
     """The feature columns, in the order of the file; `_check_names` has found the ID and the label."""
     special = {dataset.id} if dataset.label is None else {dataset.id, dataset.label.column}
@@ -209,6 +230,8 @@ def _choose_features(names: list[str], dataset: DatasetConfig) -> list[str]:
     # A misspelt name here would train on a column that was meant to be kept out.
     for name in dataset.exclude:
         _check_exists(name, "exclude", names)
+    for name in dataset.categorical:
+        _check_exists(name, "categorical", names)
 
     wanted = set(dataset.features or names) - special - set(dataset.exclude)
     features = [name for name in names if name in wanted]
@@ -229,79 +252,3 @@ def _check_exists(name: str, setting: str, names: list[str]) -> None:
 def _listed(names: Sequence[str]) -> str:
     text = ", ".join(map(repr, names[:_LISTED_NAMES]))
     return text if len(names) <= _LISTED_NAMES else f"{text} and {len(names) - _LISTED_NAMES} more"
-
-
-def _read_text(column: pa.ChunkedArray, name: str) -> list[str]:
-    """A column as text, empty where a value is missing."""
-    try:
-        return [value or "" for value in column.cast(pa.string()).to_pylist()]
-    except pa.ArrowException:
-        raise DataError(f"column {name!r} is of type {column.type}, which cannot be read as text") from None
-
-
-def _read_ids(column: pa.ChunkedArray, name: str) -> list[str]:
-    if pa.types.is_floating(column.type):
-        raise DataError(f"column {name!r} is of a floating-point type: write IDs as text or as integers")
-    ids = _read_text(column, name)
-    empty = sum(not one.strip() for one in ids)
-    if empty:
-        raise DataError(f"column {name!r} has no ID in {empty} of {len(ids)} rows")
-    repeated = len(ids) - len(set(ids))
-    if repeated:
-        raise DataError(
-            f"column {name!r} repeats an earlier ID in {repeated} of {len(ids)} rows: keep one row for each ID"
-        )
-    return ids
-
-
-def _read_labels(column: pa.ChunkedArray, label: LabelConfig) -> FloatVector:
-    """Labels as -1 and +1, shape (n_rows,)."""
-    name, expected = label.column, f"`label` expects {label.positive!r} and {label.negative!r}"
-    values = _read_text(column, name)
-    missing = sum(not value.strip() for value in values)
-    if missing:
-        raise DataError(f"column {name!r} has no label in {missing} of {len(values)} rows: leave those rows out")
-    y = {label_key(label.positive): 1.0, label_key(label.negative): -1.0}
-    # Labels have few distinct values, so the keys are made once for each.
-    y_of = {value: y.get(label_key(value), np.nan) for value in set(values)}
-    labels = np.array([y_of[value] for value in values])
-    other = int(np.isnan(labels).sum())
-    if other:
-        raise DataError(f"column {name!r} has another value than the two in {other} of {len(values)} rows: {expected}")
-    if (labels == labels[0]).all():
-        raise DataError(f"column {name!r} holds only one of the two values: {expected}, and training needs both")
-    return labels
-
-
-def _read_numbers(column: pa.ChunkedArray, name: str) -> FloatVector:
-    """A feature as float64, NaN where a value is missing; shape (n_rows,)."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if any(is_type(column.type) for is_type in _NUMBER_TYPES):
-        # Not safe: integers beyond 2^53 may be rounded.
-        numbers: FloatVector = column.cast(pa.float64(), safe=False).to_numpy()
-        wrong = 0
-    else:
-        numbers, wrong = _parse_numbers(column)
-    if wrong:
-        raise DataError(
-            f"column {name!r} has {wrong} values that are not numbers: "
-            "write numbers with a decimal point and leave missing values empty, encode categories as numbers "
-            "(one column of 0 and 1 for each), or exclude the column"
-        )
-    infinite = int(np.isinf(numbers).sum())
-    if infinite:
-        raise DataError(f"column {name!r} has {infinite} infinite values: make them missing, or exclude the column")
-    if np.isnan(numbers).all():
-        raise DataError(f"column {name!r} has no value in any row: exclude it")
-    return numbers
-
-
-def _parse_numbers(column: pa.ChunkedArray) -> tuple[FloatVector, int]:
-    """Numbers that are written as text, and how many values are not numbers at all."""
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        return np.full(len(column), np.nan), len(column) - column.null_count
-    texts: pd.Series[str] = column.to_pandas()
-    texts = texts.mask(texts.isin(MISSING))
-    numbers: FloatVector = pd.to_numeric(texts, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-    return numbers, int((np.isnan(numbers) & texts.notna().to_numpy()).sum())

@@ -11,7 +11,16 @@ from common.config.job import JobConfig
 from common.config.process import ProcessConfig
 from common.data.block import PartyData, load_party_data
 from common.data.model_file import PartyModel, save_model
-from common.errors import BadKeyError, ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
+from common.errors import (
+    BadKeyError,
+    ConfigError,
+    DataError,
+    PeerError,
+    PolicyError,
+    ProtocolError,
+    TrilateralError,
+    notes,
+)
 from common.jobs.folder import JobFolder, writing
 from common.jobs.history import History
 from common.jobs.policy import JOB, check_job, check_sizes, take_scores
@@ -161,6 +170,8 @@ class PartyJobs(ProcessJobs):
         try:
             return load_party_data(dataset, job, labelled=self.role is Role.GUEST, check_sizes=check)
         except (ConfigError, DataError) as error:
+            for note in notes(error):
+                log.warning("%s: %s: %s", dataset.path.name, error, note)
             raise type(error)(f"the {self.role}: {error}") from error
 
     def _take_scores(self, data: PartyData) -> None:
