@@ -24,6 +24,11 @@ class LabelConfig(Settings):
     """The value that becomes y = +1: the event whose probability the model gives."""
     negative: str = "0"
     """The value that becomes y = -1."""
+    calibration: Literal["platt", "isotonic", "none"] = "platt"
+    """How scores become probabilities, fitted on the hold-out rows. It is here and not in the job since it is of the
+    guest's labels alone: no one else has to agree to it or to know it."""
+    threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """A row counts as positive in the accuracy if its calibrated probability is above this."""
 
     @model_validator(mode="after")
     def _check(self) -> "LabelConfig":

@@ -4,20 +4,27 @@ import hashlib
 import platform
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import ValidationError
+import numpy as np
+from pydantic import Field, model_validator
+from pydantic_core import from_json
 
+from common.config.check import check_settings
 from common.config.dataset import DatasetConfig
 from common.config.job import JobConfig
 from common.config.settings import Settings
+from common.data.assessment import Assessment, CalibrationReport, assess
 from common.data.block import PartyData
-from common.data.metrics import HoldoutMetrics, measure
+from common.data.calibration import Calibration, Finite
+from common.data.metrics import HoldoutMetrics
 from common.data.preprocessing import Preprocessing
-from common.errors import DataError
+from common.errors import ConfigError, DataError
 from common.files import write_whole
 from common.protocol.messages import Result
 from common.roles import Role
+
+FORMAT = 1
 
 
 class DataSummary(Settings):
@@ -42,19 +49,21 @@ class PartyModel(Settings):
     format: Literal[1] = 1
     role: Role
     job: JobConfig
+    run_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    """Of the run that made it, hexadecimal: both parts of one model have the same, and no others."""
     versions: dict[str, str]
     data: DataSummary
-    weights: dict[str, float]
+    weights: dict[str, Finite]
     """In units of the features as they are in the table."""
-    intercept: float
+    intercept: Finite
     """The host has one too: it makes up for the means of its features."""
-    standardised_weights: dict[str, float]
+    standardised_weights: dict[str, Finite]
     """beta, of the clipped and standardised features: comparable with each other."""
-    training_weights: list[float]
+    training_weights: list[Finite]
     """w, of the training columns."""
     preprocessing: dict[str, Any]
     """See `Preprocessing.to_dict`."""
-    loss: float
+    loss: Finite
     """Taylor loss, penalty included, on the training rows of both parties' parts together."""
     rounds: int
     epochs: int
@@ -62,21 +71,29 @@ class PartyModel(Settings):
     """Why training ended."""
     metrics: HoldoutMetrics | None
     """At the guest, of both parts together on the hold-out rows, if there are any."""
+    calibration: Calibration | None
+    """At the guest: how scores of both parts together become probabilities."""
+    calibration_report: CalibrationReport | None
+    """At the guest, if something was calibrated."""
 
     @classmethod
-    def of(cls, role: Role, job: JobConfig, data: PartyData, table: DatasetConfig, result: Result) -> Self:
+    def of(
+        cls, role: Role, job: JobConfig, data: PartyData, table: DatasetConfig, result: Result, *, run_id: str
+    ) -> Self:
         """Make a party's part out of what its state machine came to."""
         block = data.block
         steps = block.preprocessing
         weights, intercept = steps.to_features(result.coef)
-        metrics = None
-        if block.holdout_labels is not None and result.holdout_scores is not None and len(result.holdout_scores):
-            metrics = measure(result.holdout_scores, block.holdout_labels)
+        assessment: Assessment | None = None
+        if table.label is not None and block.holdout_labels is not None:
+            scores = np.empty(0) if result.holdout_scores is None else result.holdout_scores
+            assessment = assess(scores, block.holdout_labels, table.label)
         with table.path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         return cls(
             role=role,
             job=job,
+            run_id=run_id,
             versions={
                 "trilateral": version("trilateral"),
                 "numpy": version("numpy"),
@@ -94,8 +111,27 @@ class PartyModel(Settings):
             rounds=result.rounds,
             epochs=result.epochs,
             reason=result.reason,
-            metrics=metrics,
+            metrics=assessment.metrics if assessment else None,
+            calibration=assessment.calibration if assessment else None,
+            calibration_report=assessment.report if assessment else None,
         )
+
+    @model_validator(mode="after")
+    def _check(self) -> "PartyModel":
+        try:
+            n_columns = self.steps.n_columns
+        except (LookupError, TypeError, ValueError, AttributeError):
+            raise ValueError("`preprocessing` is not what a party's preprocessing was saved as") from None
+        if len(self.training_weights) != n_columns:
+            raise ValueError(
+                f"`training_weights` has {len(self.training_weights)} numbers where `preprocessing` makes {n_columns} "
+                "columns"
+            )
+        if list(self.weights) != list(self.standardised_weights):
+            raise ValueError("`weights` and `standardised_weights` are not of the same features")
+        if (self.calibration is None) != (self.role is Role.HOST):
+            raise ValueError("`calibration` belongs into the guest's part, and there alone")
+        return self
 
     @property
     def steps(self) -> Preprocessing:
@@ -109,15 +145,28 @@ def save_model(path: Path, model: PartyModel) -> None:
 
 
 def load_model(path: Path) -> PartyModel:
-    """Read a file that `save_model` wrote.
+    """Read a file that `save_model` wrote. It is data and nothing else: no code in it is run.
 
     Raises:
-        DataError: there is none, or it is not a model of this format.
+        DataError: there is none, or it is not a model of this format; a line for each thing that is wrong.
     """
     try:
-        return PartyModel.model_validate_json(path.read_bytes())
+        content = from_json(path.read_bytes())
     except FileNotFoundError:
         raise DataError(f"there is no model file {path}") from None
-    except ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"])) or "the whole"
-        raise DataError(f"{path} is not a model file that this version reads: look at {where}") from None
+    except OSError as error:
+        raise DataError(f"the model file {path} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise DataError(f"{path} is not a model file: it is not JSON") from None
+    if not isinstance(content, dict):
+        raise DataError(f"{path} is not a model file: it has no fields")
+    if content.get("format") != FORMAT:
+        raise DataError(f"{path} is not a model file that this version reads: its `format` is not {FORMAT}")
+    try:
+        return check_settings(PartyModel, content, str(path))
+    except ConfigError as error:
+        raise DataError(f"{path} is not a model file that this version reads:\n{_indented(error)}") from None
+
+
+def _indented(error: ConfigError) -> str:
+    return "\n".join(f"  {line}" for line in str(error).splitlines())

@@ -122,7 +122,8 @@ class PartyJobs(ProcessJobs):
 
         async def observe(message: Message) -> None:
             if isinstance(message, Result) and data is not None:
-                model = await runner.in_thread(PartyModel.of, self.role, job, data, dataset, message)
+                run_id = key.run_id.hex()
+                model = await runner.in_thread(PartyModel.of, self.role, job, data, dataset, message, run_id=run_id)
                 with writing(self.role, folder.model):
                     await runner.in_thread(save_model, folder.model, model)
                 log.info("job %s: model written after %d rounds, loss %.6f", job.name, message.rounds, message.loss)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from common.config.dataset import LabelConfig
 from common.config.job import JobConfig, Lbfgs, Sgd, Sqn
-from common.data.metrics import measure
+from common.data.assessment import assess
 from common.data.model_file import load_model
 from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from common.protocol.messages import Kind
@@ -71,7 +72,8 @@ async def test_a_full_size_key_trains_and_every_process_leaves_its_files(tmp_pat
     plain = train_plain(job, tables.joined.columns, tables.joined.labels, tables.joined.penalty)
     np.testing.assert_allclose(trained_coef(configs, job), plain.coef, rtol=0, atol=1e-6)
 
-    expected = measure(tables.joined.holdout_columns @ plain.coef, tables.joined.holdout_labels)
+    expected = assess(tables.joined.holdout_columns @ plain.coef, tables.joined.holdout_labels, LabelConfig()).metrics
+    assert expected is not None
     guest_model = load_model(configs[Role.GUEST].state / "full" / "model.json")
     assert guest_model.metrics is not None
     assert guest_model.metrics.log_loss == pytest.approx(expected.log_loss, abs=1e-5)

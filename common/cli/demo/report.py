@@ -7,9 +7,11 @@ from sklearn.linear_model import LogisticRegression
 
 from common.cli.demo.files import JOB, DemoFiles
 from common.cli.results import add_metrics, metrics_table
+from common.config.dataset import LabelConfig
 from common.config.job import JobConfig
 from common.config.load import load_job, load_process_config
 from common.config.process import ProcessConfig
+from common.data.assessment import assess
 from common.data.block import make_block
 from common.data.metrics import HoldoutMetrics, measure
 from common.data.model_file import PartyModel, load_model
@@ -33,7 +35,9 @@ def print_report(files: DemoFiles, console: Console) -> None:
     federated_metrics = models[Role.GUEST].metrics
     if federated_metrics is not None:
         add_metrics(table, "federated, encrypted", federated_metrics)
-    add_metrics(table, "plain numpy, columns joined", measure(joined.holdout_columns @ plain, joined.holdout_labels))
+    plain_metrics = assess(joined.holdout_columns @ plain, joined.holdout_labels, LabelConfig()).metrics
+    if plain_metrics is not None:
+        add_metrics(table, "plain numpy, columns joined", plain_metrics)
     add_metrics(table, "scikit-learn, columns joined", _scikit_learn(_join(configs, job, whiten=False), job))
     console.print()
     console.print(table)

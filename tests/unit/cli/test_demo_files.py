@@ -119,7 +119,7 @@ def test_the_report_has_each_partys_part_and_the_same_figures_for_the_same_model
     for role, coef in zip(configs, (plain.coef[:15], plain.coef[15:]), strict=True):
         result = Result(coef, plain.loss, 20, 20, "done", scores if role is Role.GUEST else None)
         path = configs[role].state / JOB / "model.json"
-        save_model(path, PartyModel.of(role, job, data[role], tables[role], result))
+        save_model(path, PartyModel.of(role, job, data[role], tables[role], result, run_id="0" * 32))
 
     console = Console(file=io.StringIO(), width=160)
     print_report(files, console)

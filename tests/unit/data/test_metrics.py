@@ -16,7 +16,9 @@ def test_known_values() -> None:
 
     assert metrics.auc == pytest.approx(4 / 6)
     assert metrics.ks == pytest.approx(1 / 2)
+    assert metrics.gini == pytest.approx(2 * 4 / 6 - 1)
     assert metrics.accuracy == pytest.approx(3 / 5)
+    assert metrics.lift == pytest.approx((5 / 3, 0, 5 / 3, 5 / 3, 0))
     assert (metrics.n_rows, metrics.n_positive) == (5, 3)
 
 
@@ -35,6 +37,23 @@ def test_measures_agree_with_independent_formulas(seed: int, n_rows: int) -> Non
     assert metrics.log_loss == pytest.approx(log_loss(labels > 0, expit(scores), labels=[False, True]))
 
 
+def test_lift_is_of_deciles_and_ties_count_with_their_mean() -> None:
+    scores = np.repeat([3.0, 2.0, 1.0], [10, 20, 70])
+    labels = np.concatenate([np.ones(10), np.tile([1.0, -1.0], 10), -np.ones(70)])
+
+    for order in (np.arange(100), np.arange(100)[::-1], np.random.default_rng(0).permutation(100)):
+        lift = measure(scores[order], labels[order]).lift
+        assert lift == pytest.approx((5, 2.5, 2.5, *[0] * 7))
+
+
+def test_the_threshold_is_of_the_probability_that_is_given() -> None:
+    scores, labels = np.array([0.0, 1.0, 2.0, 3.0]), np.array([-1.0, -1.0, 1.0, 1.0])
+
+    assert measure(scores, labels, threshold=0.8).accuracy == 1.0
+    assert measure(scores, labels, scores - 3, threshold=0.2).accuracy == 1.0
+    assert measure(scores, labels, scores - 3).accuracy == 0.5
+
+
 def test_scores_far_from_zero_are_no_ties_and_no_infinite_loss() -> None:
     metrics = measure(np.array([900.0, 800.0, -800.0]), np.array([1.0, -1.0, -1.0]))
 
@@ -48,6 +67,8 @@ def test_rows_of_one_label_have_no_curve(label: float) -> None:
 
     assert metrics.auc is None
     assert metrics.ks is None
+    assert metrics.gini is None
+    assert metrics.lift is None
     assert metrics.accuracy == pytest.approx(2 / 3 if label > 0 else 1 / 3)
     assert metrics.n_positive == (3 if label > 0 else 0)
 

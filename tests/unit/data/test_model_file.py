@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from common.protocol.messages import Result
 from common.roles import Role
 
 JOB = JobConfig(name="credit", dataset="people", holdout=0.25)
+RUN = "0123456789abcdef" * 2
 Load = Callable[[bool], tuple[DatasetConfig, PartyData]]
 
 
@@ -47,7 +49,7 @@ def result(data: PartyData, scores: np.ndarray | None = None) -> Result:
 def test_the_weights_in_the_file_give_the_scores_of_the_training_columns(load: Load, tmp_path: Path) -> None:
     dataset, data = load(False)
     made = result(data)
-    save_model(tmp_path / "model.json", PartyModel.of(Role.HOST, JOB, data, dataset, made))
+    save_model(tmp_path / "model.json", PartyModel.of(Role.HOST, JOB, data, dataset, made, run_id=RUN))
     model = load_model(tmp_path / "model.json")
 
     table = pd.read_csv(dataset.path).set_index("id").loc[data.ids]
@@ -61,7 +63,7 @@ def test_the_weights_in_the_file_give_the_scores_of_the_training_columns(load: L
 def test_the_guest_reports_on_the_holdout_rows(load: Load) -> None:
     dataset, data = load(True)
     assert data.block.holdout_labels is not None
-    model = PartyModel.of(Role.GUEST, JOB, data, dataset, result(data, data.block.holdout_labels))
+    model = PartyModel.of(Role.GUEST, JOB, data, dataset, result(data, data.block.holdout_labels), run_id=RUN)
     assert model.metrics is not None
     assert model.metrics.auc == 1.0
     assert model.metrics.n_rows == model.data.n_holdout == 20
@@ -70,7 +72,7 @@ def test_the_guest_reports_on_the_holdout_rows(load: Load) -> None:
 def test_the_file_names_the_table_by_its_hash_and_nobody_in_it(load: Load, tmp_path: Path) -> None:
     dataset, data = load(True)
     path = tmp_path / "new" / "model.json"
-    save_model(path, PartyModel.of(Role.GUEST, JOB, data, dataset, result(data)))
+    save_model(path, PartyModel.of(Role.GUEST, JOB, data, dataset, result(data), run_id=RUN))
     text = path.read_text()
     assert "person-" not in text
     assert json.loads(text)["data"]["sha256"] == hashlib.sha256(dataset.path.read_bytes()).hexdigest()
@@ -78,12 +80,51 @@ def test_the_file_names_the_table_by_its_hash_and_nobody_in_it(load: Load, tmp_p
     assert [each.name for each in path.parent.iterdir()] == ["model.json"]
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"format": 2}'])
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"format": 2}', "\xff"])
 def test_what_is_no_model_file_is_refused_by_name(text: str, tmp_path: Path) -> None:
     path = tmp_path / "model.json"
-    path.write_text(text)
+    path.write_text(text, encoding="latin-1")
     with pytest.raises(DataError, match=r"model\.json is not a model file"):
         load_model(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"run_id": "of none"}, "run_id"),
+        ({"weights": {"age": "heavy"}}, "weights.age"),
+        ({"weights": {"age": float("inf")}}, "weights.age"),
+        ({"weigths": {}}, "weigths: unknown key; did you mean weights?"),
+        ({"job": {"name": "credit"}}, "job.dataset: is missing"),
+        ({"preprocessing": {}}, "preprocessing"),
+        ({"training_weights": [1.0]}, "`training_weights` has 1 numbers where `preprocessing` makes 4 columns"),
+        ({"standardised_weights": {"age": 1.0}}, "not of the same features"),
+        ({"calibration": None}, "`calibration` belongs into the guest's part"),
+        ({"calibration": {"method": "platt", "a": -1, "b": 0}}, "calibration.a: expected at least 0, not -1"),
+        ({"calibration": {"method": "isotonic", "thresholds": [2, 1], "values": [0.1, 0.2]}}, "rising"),
+        ({"calibration": {"method": "isotonic", "thresholds": [1], "values": [0.1, 0.2]}}, "as many"),
+    ],
+)
+def test_what_is_wrong_in_a_model_file_is_named(
+    change: dict[str, object], named: str, load: Load, tmp_path: Path
+) -> None:
+    dataset, data = load(True)
+    path = tmp_path / "model.json"
+    save_model(path, PartyModel.of(Role.GUEST, JOB, data, dataset, result(data), run_id=RUN))
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(DataError, match=re.escape(named)):
+        load_model(path)
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_a_model_is_the_same_after_its_file(labelled: bool, load: Load, tmp_path: Path) -> None:
+    dataset, data = load(labelled)
+    scores = np.linspace(-1, 1, 20) if labelled else None
+    role = Role.GUEST if labelled else Role.HOST
+    model = PartyModel.of(role, JOB, data, dataset, result(data, scores), run_id=RUN)
+    save_model(tmp_path / "model.json", model)
+    assert load_model(tmp_path / "model.json") == model
+    assert (model.calibration is not None) is labelled
 
 
 def test_a_missing_model_file_is_named(tmp_path: Path) -> None:

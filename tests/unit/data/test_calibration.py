@@ -1,0 +1,144 @@
+"""Probabilities out of scores: fitted where they can be, applied by a pure function."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from common.arrays import FloatVector
+from common.config.dataset import LabelConfig
+from common.data.assessment import assess
+from common.data.calibration import (
+    Isotonic,
+    Platt,
+    Uncalibrated,
+    calibrate,
+    cross_fitted,
+    fit_calibration,
+    log_odds,
+)
+from common.data.metrics import log_loss
+
+
+def rows(seed: int, n: int = 400, slope: float = 3.0) -> tuple[FloatVector, FloatVector]:
+    """Scores whose sigmoid is off, as the Taylor loss leaves them: p = sigmoid(slope u - 1)."""
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=n)
+    return scores, np.where(rng.random(n) < expit(slope * scores - 1), 1.0, -1.0)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.2, 5), st.floats(-1, 1))
+def test_platt_is_the_least_loss_against_platts_targets(seed: int, stretch: float, shift: float) -> None:
+    scores, labels = rows(seed, 60)
+    scores = stretch * scores + shift
+    n_positive = (labels > 0).sum()
+    targets = np.where(labels > 0, (n_positive + 1) / (n_positive + 2), 1 / (len(labels) - n_positive + 2))
+
+    def loss(ab: FloatVector) -> float:
+        z = ab[0] * scores + ab[1]
+        return float(np.mean(targets * np.logaddexp(0, -z) + (1 - targets) * np.logaddexp(0, z)))
+
+    fitted = fit_calibration(scores, labels, "platt")
+
+    assert isinstance(fitted, Platt)
+    expected = minimize(loss, np.array([1.0, 0.0]), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12})
+    assert loss(np.array([fitted.a, fitted.b])) <= expected.fun + 1e-8
+
+
+@pytest.mark.parametrize("method", ["platt", "isotonic"])
+def test_scores_that_separate_the_labels_give_no_certainty(method: str) -> None:
+    labels = np.repeat([-1.0, 1.0], 20)
+    fitted = fit_calibration(np.linspace(-1, 1, 40) + labels, labels, method)  # type: ignore[arg-type]
+    probabilities = calibrate(np.array([-1e3, -1.0, 1.0, 1e3]), fitted)
+    assert (probabilities[:2] < 0.15).all()
+    assert (probabilities[2:] > 0.85).all()
+    assert np.isfinite(log_odds(np.array([-1e3, 1e3]), fitted)).all()
+
+
+def test_scores_that_tell_nothing_give_the_rate() -> None:
+    labels = np.repeat([-1.0, 1.0], [30, 10])
+    assert calibrate(np.array([7.0]), fit_calibration(np.zeros(40), labels, "platt")) == pytest.approx(0.25, abs=0.03)
+
+
+def test_a_ranking_that_is_wrong_is_not_turned_round() -> None:
+    scores, labels = rows(3)
+    fitted = fit_calibration(scores, -labels, "platt")
+    assert isinstance(fitted, Platt)
+    assert fitted.a == 0
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_isotonic_rises_and_is_never_certain(seed: int) -> None:
+    scores, labels = rows(seed, 50)
+    scores = np.round(scores, 1)  # ties
+    fitted = fit_calibration(scores, labels, "isotonic")
+    assert isinstance(fitted, Isotonic)
+    probabilities = calibrate(np.linspace(-9, 9, 200), fitted)
+    assert (np.diff(probabilities) >= -1e-12).all()
+    assert probabilities.min() >= 1 / 52 - 1e-12
+    assert probabilities.max() <= 51 / 52 + 1e-12
+
+
+@pytest.mark.parametrize("method", ["platt", "isotonic"])
+def test_a_map_survives_its_file_to_the_last_bit(method: str) -> None:
+    scores, labels = rows(1)
+    fitted = fit_calibration(scores, labels, method)  # type: ignore[arg-type]
+    again = type(fitted).model_validate_json(fitted.model_dump_json())
+    assert np.array_equal(calibrate(scores, fitted), calibrate(scores, again))
+
+
+@pytest.mark.parametrize("n_positive", [0, 4])
+def test_too_few_rows_of_a_label_are_not_calibrated_on_and_the_reason_is_told(n_positive: int) -> None:
+    labels = np.repeat([-1.0, 1.0], [50, n_positive])
+    scores = np.linspace(-1, 1, 50 + n_positive)
+    fitted = fit_calibration(scores, labels, "platt")
+    assert isinstance(fitted, Uncalibrated)
+    assert f"{n_positive} of the rarer label" in fitted.reason
+    np.testing.assert_allclose(calibrate(scores, fitted), expit(scores))
+
+
+def test_no_row_is_judged_by_a_map_that_it_was_fitted_on() -> None:
+    """Labels that are a coin's: whoever fits and reports on the same rows finds something in them."""
+    rng = np.random.default_rng(0)
+    scores, labels = rng.normal(size=300), rng.choice([-1.0, 1.0], 300)
+    fitted = fit_calibration(scores, labels, "isotonic")
+    flattering = log_loss(log_odds(scores, fitted), labels)
+    honest = log_loss(cross_fitted(scores, labels, fitted), labels)
+    assert flattering < np.log(2) < honest
+
+
+@pytest.mark.parametrize("method", ["platt", "isotonic"])
+def test_calibration_mends_probabilities_and_reports_both_sides(method: str) -> None:
+    scores, labels = rows(5, 4000)
+    found = assess(scores, labels, LabelConfig.model_validate({"calibration": method}))
+    assert found.report is not None
+    assert found.metrics is not None
+    before, after = found.report.before, found.report.after
+    assert after.log_loss < before.log_loss - 0.02
+    assert found.metrics.log_loss == after.log_loss
+    for side in (before, after):
+        assert [each.n for each in side.bins] == [400] * 10
+        predicted = [each.mean_predicted for each in side.bins]
+        assert predicted == sorted(predicted)
+        assert np.mean([each.observed_rate for each in side.bins]) == pytest.approx(np.mean(labels > 0))
+    off = max(abs(each.mean_predicted - each.observed_rate) for each in after.bins)
+    assert off < 0.06 < max(abs(each.mean_predicted - each.observed_rate) for each in before.bins)
+
+
+def test_the_same_rows_give_the_same_assessment() -> None:
+    scores, labels = rows(9)
+    assert assess(scores, labels, LabelConfig()) == assess(scores, labels, LabelConfig())
+
+
+def test_none_leaves_the_sigmoid_and_no_holdout_is_told() -> None:
+    scores, labels = rows(2)
+    plain = assess(scores, labels, LabelConfig(calibration="none"))
+    assert plain.metrics is not None
+    assert plain.metrics.log_loss == pytest.approx(log_loss(scores, labels))
+    assert plain.report is None
+    nothing = assess(np.empty(0), np.empty(0), LabelConfig())
+    assert nothing.metrics is None
+    assert isinstance(nothing.calibration, Uncalibrated)
+    assert "holdout" in nothing.calibration.reason
