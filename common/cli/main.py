@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from common.cli import certs
+from common.cli import certs, data
 from common.cli.client import JobClient
 from common.cli.errors import INTERRUPTED, public_errors
 from common.cli.follow import DetachedError, follow_job, start_job
@@ -39,6 +39,7 @@ JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job
 
 
 app.add_typer(certs.app, name="certs")
+app.add_typer(data.app, name="data")
 
 
 class LogLevel(StrEnum):

@@ -106,10 +106,7 @@ def _unpack(content: bytes, data_set: PublishedDataSet) -> bytes:
             named = [one for one in members if one.filename.rsplit("/", 1)[-1] == data_set.file_name]
             chosen = named or members
             if len(chosen) != 1:
-                raise DataError(
-                    f"is a zip archive with {len(chosen)} CSV files, and should have {data_set.file_name}: "
-                    f"{data_set.by_hand}"
-                )
+                raise DataError(f"is a zip archive with {len(chosen)} CSV files, and should have {data_set.file_name}")
             with archive.open(chosen[0]) as file:
                 # What an archive says about its sizes is not to be relied on.
                 unpacked = file.read(MAX_BYTES + 1)
@@ -134,7 +131,7 @@ def _read_columns(content: bytes, data_set: PublishedDataSet) -> pd.DataFrame:
     missing = min(([name for name in header if name not in names] for header in data_set.headers), key=len)
     raise DataError(
         f"has not the columns that were published: {', '.join(map(repr, missing[:5]))}"
-        f"{f' and {len(missing) - 5} more' if len(missing) > 5 else ''} missing; {data_set.by_hand}"
+        f"{f' and {len(missing) - 5} more' if len(missing) > 5 else ''} missing"
     )
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 from sklearn.datasets import load_breast_cancer
 
+from common.config.write import commented_yaml
 from common.development import write_development_files
 from common.errors import ConfigError
 from common.jobs.folder import JobFolder
@@ -155,13 +155,9 @@ def _process_yaml(files: DemoFiles, role: Role, addresses: dict[Role, str], key_
             dataset["label"] = {"column": "diagnosis", "positive": "malignant", "negative": "benign"}
         config["datasets"] = {DATASET: dataset}
         config["policy"] = {"min_key_bits": min(key_bits, 2048)}
-    return _yaml(f"The {role} of the demo. All options: configs/demo/{role}.yaml", config)
+    return commented_yaml(f"The {role} of the demo. All options: configs/demo/{role}.yaml", config)
 
 
 def _job_yaml(name: str, key_bits: int, algorithm: str) -> str:
     job = {"name": name, "dataset": DATASET, **ALGORITHMS[algorithm], "l2": PENALTY, "key_bits": key_bits}
-    return _yaml("What the demo trains. All options: configs/jobs/", job)
-
-
-def _yaml(comment: str, content: dict[str, Any]) -> str:
-    return f"# {comment}\n" + yaml.safe_dump(content, sort_keys=False)
+    return commented_yaml("What the demo trains. All options: configs/jobs/", job)

@@ -132,7 +132,7 @@ def test_a_missing_value_and_zero_have_one_form(value: float) -> None:
     [
         (b"", "has not the columns that were published"),
         (b"\xff\xfe\0\0", "has not the columns that were published"),
-        (b"No,A1,A2\n1,2,3\n", "has not the columns that were published: 'A3', 'B' missing; ask the author"),
+        (b"No,A1,A2\n1,2,3\n", "has not the columns that were published: 'A3', 'B' missing"),
         (b"\n <!DOCTYPE html><title>Log in</title>", "is a web page and not a CSV file"),
         (b"\xd0\xcf\x11\xe0" + bytes(512), "is an Excel file, which is not read here: save it as CSV"),
         (CSV.replace("1500", "many").encode(), "has values that are not numbers"),
@@ -142,7 +142,7 @@ def test_a_missing_value_and_zero_have_one_form(value: float) -> None:
         (CSV.replace("\n2,", "\n,").encode(), "without an ID or a label"),
         (CSV[: CSV.rindex("\n3,") + 1].encode(), "has 2 rows, and 3 were published: it may be cut off"),
         (CSV.replace("57", "58").encode(), "is not as published: the SHA-256 of its content is"),
-        (zipped(**{"data.xls": "x"}), "with 0 CSV files, and should have table.csv: ask the author"),
+        (zipped(**{"data.xls": "x"}), "with 0 CSV files, and should have table.csv"),
         (zipped(**{"a.csv": CSV, "b.csv": CSV}), "with 2 CSV files, and should have table.csv"),
         (zipped(**{"table.csv": CSV})[:-30], "cannot be unpacked"),
     ],
