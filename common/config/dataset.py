@@ -55,13 +55,34 @@ class PreprocessingConfig(Settings):
         return clip
 
 
+class IdForm(Settings):
+    """The normal form that IDs are brought to before they are compared. Both parties need the same.
+
+    Each rule may make two IDs of one party the same, which is then refused. The rules apply in the order of
+    `common.data.id_form`.
+    """
+
+    spaces: bool = True
+    """White space around an ID does not count."""
+    unicode: bool = True
+    """Letters that can be written in two ways, such as é, are the same (Unicode form NFC)."""
+    decimals: bool = True
+    """`17.0` is `17`: programs that take numbers for IDs write them so where another ID is missing."""
+    case: bool = False
+    """Letter case does not count."""
+    zeros: bool = False
+    """Leading zeros of an ID that has digits alone do not count."""
+
+
 class DatasetConfig(Settings):
     """A party's table: one row a person, one column an attribute."""
 
     path: Path
     """A `.csv`, `.csv.gz` or `.parquet` file."""
     id: str = "id"
-    """Column of the IDs that both parties know their rows by, read as text: leading zeros count."""
+    """Column of the IDs that both parties know their rows by, read as text."""
+    id_form: IdForm = IdForm()
+    """What does not count when IDs are compared; leading zeros and letter case do by default."""
     label: LabelConfig | None = None
     """The guest's label; a host leaves it out."""
     features: Annotated[list[str], Field(min_length=1)] | None = None

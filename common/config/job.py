@@ -49,6 +49,8 @@ class JobConfig(Settings):
     name: JobName
     dataset: JobName
     """The name under which each party's own configuration knows its table."""
+    aligned: bool = False
+    """Both tables hold the same IDs already. By default the parties first find the rows that they have in common."""
     algorithm: Algorithm = Lbfgs()
     batch: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
     """|S|: samples in a round. An epoch is cut into equal batches of at least this many."""

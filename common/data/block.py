@@ -59,11 +59,28 @@ def load_party_data(
         ConfigError: a guest's dataset without a label, or a host's with one.
         DataError: the table cannot be used, or is too small for the job.
     """
+    table = read_party_table(dataset, job, labelled=labelled)
+    return make_party_data(table, dataset, job, check_sizes)
+
+
+def read_party_table(dataset: DatasetConfig, job: JobConfig, *, labelled: bool) -> PartyTable:
+    """Read a party's table; `labelled` at the guest.
+
+    Raises:
+        ConfigError: a guest's dataset without a label, or a host's with one.
+        DataError: the table cannot be used.
+    """
     if labelled and dataset.label is None:
         raise ConfigError(f"dataset {job.dataset!r}: the guest needs the labels: set `label`")
     if not labelled and dataset.label is not None:
         raise ConfigError(f"dataset {job.dataset!r}: the host has no labels: leave `label` out, and exclude its column")
-    table = read_table(dataset)
+    return read_table(dataset)
+
+
+def make_party_data(
+    table: PartyTable, dataset: DatasetConfig, job: JobConfig, check_sizes: CheckSizes = _accept
+) -> PartyData:
+    """Make what a party brings to a job of its table; see `make_block`."""
     return PartyData(table.ids, make_block(table, dataset.preprocessing, job, check_sizes))
 
 

@@ -8,14 +8,15 @@ before that they go to this process's own log alone.
 import difflib
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from common.arrays import FloatVector
+from common.arrays import FloatVector, Rows
 from common.config.dataset import DatasetConfig
 from common.data.columns import (
     NOT_NUMBERS,
@@ -26,6 +27,7 @@ from common.data.columns import (
     read_labels,
     read_numbers,
 )
+from common.data.id_form import NormalIds, describe_changes, normalise
 from common.data.ids import canonical_order
 from common.data.table_file import TableFile, open_table
 from common.errors import DataError
@@ -52,6 +54,18 @@ class PartyTable:
     """Shape (n_rows, n_features): float64, NaN where a value is missing; text where the column is categorical."""
     labels: FloatVector | None
     """-1 or +1, shape (n_rows,); None at the host."""
+
+    def select(self, rows: Rows) -> Self:
+        """The table of some rows only, whose numbers are given in ascending order.
+
+        Raises:
+            DataError: only one of the two labels is left.
+        """
+        labels = None if self.labels is None else self.labels[rows]
+        if labels is not None and len(labels) and (labels == labels[0]).all():
+            raise DataError("the rows that both parties have hold only one of the two labels, and training needs both")
+        features = self.features.iloc[rows].reset_index(drop=True)
+        return replace(self, ids=[self.ids[row] for row in rows], features=features, labels=labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +102,7 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
     _check_rows(file, ids)
     faults.check(len(ids))
 
-    _check_unique(ids, dataset.id, file)
+    ids = _normal_ids(ids, dataset, file).ids
     order = np.array(canonical_order(ids))
     frame = _join(chunks, order)
     for name in features:
@@ -101,6 +115,24 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
             " and training needs both"
         )
     return PartyTable([ids[row] for row in order], frame, y)
+
+
+def read_table_ids(dataset: DatasetConfig) -> NormalIds:
+    """Read and check the IDs of a table alone, in canonical order of their normal form.
+
+    Raises:
+        DataError: what is wrong with them, by column and count; a note says in which line.
+    """
+    file = open_table(dataset.path)
+    _check_names(file, {"id": dataset.id})
+    faults = Faults(file)
+    ids: list[str] = []
+    for batch in file.batches([dataset.id], _ROWS_AT_A_TIME):
+        ids += read_ids(batch[dataset.id], dataset.id, faults, len(ids))
+    _check_rows(file, ids)
+    faults.check(len(ids))
+    normal = _normal_ids(ids, dataset, file)
+    return NormalIds([normal.ids[row] for row in canonical_order(normal.ids)], normal.changed)
 
 
 def stream_table(
@@ -166,17 +198,26 @@ def _check_rows(file: TableFile, ids: list[str]) -> None:
         raise DataError(f"{file.path.name} has no rows, only column names")
 
 
-def _check_unique(ids: list[str], name: str, file: TableFile) -> None:
+def _normal_ids(written: list[str], dataset: DatasetConfig, file: TableFile) -> NormalIds:
+    """IDs in their normal form, in the order of the file, each once."""
+    normal = normalise(written, dataset.id_form)
+    ids = normal.ids
     repeated = len(ids) - len(set(ids))
-    if not repeated:
-        return
-    seen: set[str] = set()
-    first = next(row for row, one in enumerate(ids) if one in seen or seen.add(one))  # type: ignore[func-returns-value]
-    error = DataError(
-        f"column {name!r} repeats an earlier ID in {repeated} of {len(ids)} rows: keep one row for each ID"
-    )
-    error.add_note(f"the first is in {file.place(first)}, column {name!r}")
-    raise error
+    if repeated:
+        seen: set[str] = set()
+        first = next(row for row, one in enumerate(ids) if one in seen or seen.add(one))  # type: ignore[func-returns-value]
+        by_form = repeated - (len(written) - len(set(written)))
+        found = f", {by_form} of them only in the form that `id_form` gives it" if by_form else ""
+        error = DataError(
+            f"column {dataset.id!r} repeats an earlier ID in {repeated} of {len(ids)} rows{found}: keep one row for "
+            "each ID"
+        )
+        error.add_note(f"the first is in {file.place(first)}, column {dataset.id!r}")
+        raise error
+    changes = describe_changes(normal.changed)
+    if changes:
+        log.info("%s: IDs changed by a rule of `id_form`: %s", dataset.path.name, changes)
+    return normal
 
 
 # --- names of columns

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import grpc
@@ -205,19 +205,18 @@ class Link:
     async def _until_answered(self, message: Message, attempt: Callable[[], Awaitable[None]], seconds: float) -> None:
         # A call is without an answer since it began; a vector, whose pieces may take long, since it first failed.
         unanswered_since = None if isinstance(message, VectorPiece) else time.monotonic()
-        pause = FIRST_PAUSE
+        pause = pauses()
         while not self._is_overtaken(message):
             try:
                 await attempt()
             except grpc.aio.AioRpcError as error:
                 now = time.monotonic()
                 unanswered_since = now if unanswered_since is None else unanswered_since
-                problem, patience = self._judge(error, seconds)
+                problem, patience = judge(error, self._peer, self._sender, self._limits, seconds)
                 if now - unanswered_since >= patience and not self._is_overtaken(message):
                     raise problem from error
                 log.info("job %s: waiting for %s (%s)", self._job.name, self._peer, error.code().name)
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 (jitter is no secret)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                await asyncio.sleep(next(pause))
             else:
                 return
 
@@ -244,24 +243,42 @@ class Link:
             if told:
                 on_wait(self._peer, None)
 
-    def _judge(self, error: grpc.aio.AioRpcError, seconds: float) -> tuple[TrilateralError, float]:
-        """What a failed call means if it goes on failing, and how long to go on trying."""
-        if error.code() is grpc.StatusCode.UNIMPLEMENTED and not raised_by_peer(error):
-            role = self._peer.role
-            return PeerError(
-                f"what listens at {self._peer.address} is not the {role}, or is another version of it: correct "
-                f"`peers.{role}` in the {self._sender}'s configuration"
-            ), 0.0
-        problem = from_rpc_error(error, str(self._peer))
-        if isinstance(problem, UnknownJobError):
-            lost = PeerError(f"{self._peer} has lost the job (was it restarted?)")
-            between_parties = Role.COORDINATOR not in (self._sender, self._peer.role)
-            return lost, UNKNOWN_JOB_PATIENCE if between_parties else 0.0
-        if raised_by_peer(error) or error.code() not in UNANSWERED:
-            return problem, 0.0
-        patience = self._limits.peer_timeout if error.code() in TRY_AGAIN else 0.0
-        silence = patience or seconds
-        return PeerError(f"{self._peer} has not answered for {silence:g} s: {way_out(error)}"), patience
+
+def judge(
+    error: grpc.aio.AioRpcError, peer: Peer, sender: Role, limits: Limits, seconds: float
+) -> tuple[TrilateralError, float]:
+    """What a failed call means if it goes on failing, and for how many seconds to go on trying.
+
+    Args:
+        error: of the call.
+        peer: who was called.
+        sender: who called.
+        limits: how long to wait for a peer that is away.
+        seconds: the call's own deadline.
+    """
+    if error.code() is grpc.StatusCode.UNIMPLEMENTED and not raised_by_peer(error):
+        return PeerError(
+            f"what listens at {peer.address} is not the {peer.role}, or is another version of it: correct "
+            f"`peers.{peer.role}` in the {sender}'s configuration"
+        ), 0.0
+    problem = from_rpc_error(error, str(peer))
+    if isinstance(problem, UnknownJobError):
+        lost = PeerError(f"{peer} has lost the job (was it restarted?)")
+        between_parties = Role.COORDINATOR not in (sender, peer.role)
+        return lost, UNKNOWN_JOB_PATIENCE if between_parties else 0.0
+    if raised_by_peer(error) or error.code() not in UNANSWERED:
+        return problem, 0.0
+    patience = limits.peer_timeout if error.code() in TRY_AGAIN else 0.0
+    silence = patience or seconds
+    return PeerError(f"{peer} has not answered for {silence:g} s: {way_out(error)}"), patience
+
+
+def pauses() -> Iterator[float]:
+    """Seconds to wait before each new try, growing, with jitter."""
+    pause = FIRST_PAUSE
+    while True:
+        yield pause * random.uniform(0.5, 1.0)  # noqa: S311 (jitter is no secret)
+        pause = min(2 * pause, LONGEST_PAUSE)
 
 
 def _is_last(piece: VectorPiece) -> bool:

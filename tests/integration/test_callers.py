@@ -39,6 +39,10 @@ MAY_CALL: dict[str, set[str]] = {
     "common.pb.v1.HostService/ChallengeIds": {"guest"},
     "common.pb.v1.HostService/ConfirmIds": {"guest"},
     "common.pb.v1.HostService/SendVector": {"guest"},
+    "common.pb.v1.AlignmentService/OpenAlignment": {"guest"},
+    "common.pb.v1.AlignmentService/IntersectShard": {"guest"},
+    "common.pb.v1.AlignmentService/ConfirmShard": {"guest"},
+    "common.pb.v1.AlignmentService/CloseAlignment": {"guest"},
     "common.pb.v1.GuestService/ProveIds": {"host"},
     "common.pb.v1.GuestService/SendVector": {"host"},
     "common.pb.v1.GuestService/SendHoldoutScores": {"host"},
@@ -64,6 +68,7 @@ MAY_CALL: dict[str, set[str]] = {
 OPERATORS = {"start": ["guest", ANALYST], "stop": ["coordinator", ANALYST], "watch": ["guest", "coordinator", WATCHER]}
 SERVED_BY = {
     "HostService": [Role.HOST],
+    "AlignmentService": [Role.HOST],
     "GuestService": [Role.GUEST],
     "PartyService": [Role.HOST, Role.GUEST],
     "CoordinatorService": [Role.COORDINATOR],

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from common.authority import new_key
-from common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, rounds_pb2
+from common.pb.v1 import alignment_pb2, coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, rounds_pb2
 from common.protocol.messages import Kind
 from common.roles import Role
 from common.rpc.access import Caller, by_certificate, call_metadata
@@ -21,7 +21,7 @@ from common.rpc.channel import open_channel
 from common.rpc.server import bind
 from tests.support.rpc import plaintext_server
 
-FILES = (coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2)
+FILES = (alignment_pb2, coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2)
 CONTRACT = {
     f"/{service.full_name}/{method.name}": method
     for file in FILES
@@ -35,6 +35,10 @@ MAY_CALL = {
     "HostService/ChallengeIds": {"guest"},
     "HostService/ConfirmIds": {"guest"},
     "HostService/SendVector": {"guest"},
+    "AlignmentService/OpenAlignment": {"guest"},
+    "AlignmentService/IntersectShard": {"guest"},
+    "AlignmentService/ConfirmShard": {"guest"},
+    "AlignmentService/CloseAlignment": {"guest"},
     "GuestService/ProveIds": {"host"},
     "GuestService/SendVector": {"host"},
     "GuestService/SendHoldoutScores": {"host"},

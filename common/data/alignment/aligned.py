@@ -1,0 +1,20 @@
+"""What came of an alignment, at either party."""
+
+from dataclasses import dataclass
+
+from common.arrays import Rows
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """The common rows of one party's table.
+
+    Attributes:
+        rows: their numbers, ascending: the same people in the same order at both parties.
+        n_host: IDs of the host in all.
+        n_guest: IDs of the guest in all.
+    """
+
+    rows: Rows
+    n_host: int
+    n_guest: int

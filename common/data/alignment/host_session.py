@@ -1,0 +1,110 @@
+"""The host's side of one alignment: what it answers, and what it refuses."""
+
+import hashlib
+from collections import Counter
+from threading import Lock
+
+from common.data.alignment.dealing import TAG_BYTES, Dealing
+from common.data.alignment.intersection import POINT_BYTES, new_key, pad, respond, setup
+from common.data.alignment.sources import IdSource
+from common.errors import DataError, ProtocolError
+
+
+class HostSession:
+    """Answers each shard once, whatever happens on the way, and learns which of its IDs are common.
+
+    A request may come again, since an answer may be lost; it must then be the same, or the guest would try more IDs
+    than it has announced. `answer` computes, for seconds; it and `settle` may run in any threads, several at a time.
+
+    Args:
+        source: of the host's IDs.
+        dealing: of the session.
+    """
+
+    def __init__(self, source: IdSource, dealing: Dealing) -> None:
+        self.dealing = dealing
+        self.shards = source.deal(dealing)
+        self._key = new_key()
+        self._requests: dict[int, bytes] = {}
+        self._settled: dict[int, bytes] = {}
+        self._answered: set[int] = set()
+        self._lock = Lock()
+        self.n_common = 0
+        """So far, as the guest has told."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every shard is settled."""
+        return len(self._settled) == self.dealing.n_shards
+
+    @property
+    def n_answered(self) -> int:
+        """Shards that were intersected."""
+        return len(self._answered)
+
+    @property
+    def n_settled(self) -> int:
+        """Shards of which the guest has told what is common."""
+        return len(self._settled)
+
+    def check_request(self, shard: int, points: bytes) -> None:
+        """Accept the guest's points for one shard.
+
+        Raises:
+            ProtocolError: there is no such shard, their number is not the announced one, or others came for it before.
+        """
+        self._check_shard(shard)
+        n_bytes = self.dealing.guest_points * POINT_BYTES
+        if len(points) != n_bytes:
+            raise ProtocolError(f"a shard of the alignment came with {len(points)} bytes where {n_bytes} are due")
+        _same_again(self._requests, shard, points)
+
+    def answer(self, shard: int, points: bytes) -> tuple[bytes, bytes]:
+        """The host's own points and the guest's under both keys, for a request that was accepted.
+
+        Raises:
+            ProtocolError: some are no points of the curve.
+        """
+        response = respond(self._key, points)
+        own = setup(self._key, pad(self.shards.ids(shard), self.dealing.host_points))
+        self._answered.add(shard)
+        return own, response
+
+    def settle(self, shard: int, tags: bytes) -> list[int]:
+        """Take which IDs of a shard are common: their places in `shards.ids(shard)`, in the order of the tags.
+
+        What the host gives for common rows, such as scores, it gives for these.
+
+        Raises:
+            ProtocolError: the shard was not intersected, or was settled otherwise.
+            DataError: a tag is of no ID that the host holds, or comes twice.
+        """
+        self._check_shard(shard)
+        if shard not in self._answered:
+            raise ProtocolError("the guest told what is common in a shard of the alignment before it was intersected")
+        most = min(self.dealing.guest_points, self.dealing.host_points)
+        if len(tags) % TAG_BYTES or len(tags) > most * TAG_BYTES:
+            raise ProtocolError(f"{len(tags)} bytes came as tags of {TAG_BYTES} bytes, {most} at the most")
+        place = {self.dealing.tag(one): number for number, one in enumerate(self.shards.ids(shard))}
+        told = [tags[start : start + TAG_BYTES] for start in range(0, len(tags), TAG_BYTES)]
+        unknown = sum(tag not in place for tag in told)
+        if unknown:
+            raise DataError(f"the guest takes {unknown} IDs for common that the host does not hold")
+        repeated = sum(count - 1 for count in Counter(told).values())
+        if repeated:
+            raise DataError(f"the guest names {repeated} common IDs twice")
+        with self._lock:
+            if shard not in self._settled:
+                self.n_common += len(told)
+            _same_again(self._settled, shard, tags)
+        return [place[tag] for tag in told]
+
+    def _check_shard(self, shard: int) -> None:
+        if not 0 <= shard < self.dealing.n_shards:
+            raise ProtocolError(f"there is no shard {shard} in an alignment of {self.dealing.n_shards}")
+
+
+def _same_again(seen: dict[int, bytes], shard: int, data: bytes) -> None:
+    digest = hashlib.sha256(data).digest()
+    if seen.setdefault(shard, digest) != digest:
+        raise ProtocolError("a shard of the alignment came again, and not the same")

@@ -1,0 +1,49 @@
+"""Calls that bring an answer back, each until it is answered; see `common.rpc.links` for messages that bring none."""
+
+import asyncio
+import logging
+import time
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from common.config.process import Limits
+from common.roles import Role
+from common.rpc.access import call_metadata
+from common.rpc.channel import Peer
+from common.rpc.links import judge, pauses
+
+log = logging.getLogger(__name__)
+
+Response = TypeVar("Response", bound=Message)
+
+
+async def call_peer(
+    peer: Peer, sender: Role, path: str, request: Message, response: type[Response], *, limits: Limits
+) -> Response:
+    """Call a method that may be called again, and return its answer.
+
+    Tries again with growing pauses, up to `Limits.peer_timeout`, while the peer is away; an answer itself may take up
+    to `Limits.party_timeout`.
+
+    Raises:
+        TrilateralError: the peer does not answer, or refuses.
+    """
+    unanswered_since, pause = None, pauses()
+    while True:
+        method: Any = peer.channel.unary_unary(
+            path, request_serializer=type(request).SerializeToString, response_deserializer=response.FromString
+        )
+        try:
+            answer: Response = await method(request, timeout=limits.party_timeout, metadata=call_metadata(sender))
+        except grpc.aio.AioRpcError as error:
+            now = time.monotonic()
+            unanswered_since = now if unanswered_since is None else unanswered_since
+            problem, patience = judge(error, peer, sender, limits, limits.party_timeout)
+            if now - unanswered_since >= patience:
+                raise problem from error
+            log.info("waiting for %s (%s)", peer, error.code().name)
+            await asyncio.sleep(next(pause))
+        else:
+            return answer

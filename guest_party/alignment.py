@@ -1,0 +1,163 @@
+"""The guest's side of an alignment over gRPC: it asks the host for each shard, several at a time."""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from secrets import token_bytes
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from common.config.dataset import IdForm
+from common.config.process import Limits
+from common.data.alignment.dealing import Dealing
+from common.data.alignment.guest_session import CommonShard, GuestSession
+from common.data.alignment.sources import IdSource
+from common.data.id_form import rules_of
+from common.data.ids import NONCE_BYTES
+from common.errors import ProtocolError
+from common.jobs.id_budget import IdBudget
+from common.pb.v1 import alignment_pb2
+from common.roles import Role
+from common.rpc.calls import call_peer
+from common.rpc.channel import Peer
+from common.rpc.codec import PACKAGE, JobKey
+
+T = TypeVar("T")
+Response = TypeVar("Response", bound=Message)
+
+CORES = os.cpu_count() or 1
+IN_FLIGHT = min(2 * CORES + 2, 32)
+"""Shards under way at a time: enough for the cores of both sides, few enough for memory (some 4 MB each)."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an alignment is: counts alone."""
+
+    done: int
+    """Shards."""
+    n_shards: int
+    n_host: int
+    n_guest: int
+    n_common: int
+    """Found so far."""
+
+
+OnProgress = Callable[[Progress], None]
+Settle = Callable[[CommonShard], Awaitable[None]]
+"""Is called once for each shard, several at a time, in any order."""
+
+
+class GuestAlignments:
+    """Makes alignments with one host. Its threads are its own.
+
+    Args:
+        host: the peer.
+        limits: how long to wait.
+        max_ids: of this party's policy.
+    """
+
+    def __init__(self, host: Peer, limits: Limits, max_ids: int) -> None:
+        self._host = host
+        self._limits = limits
+        self._budget = IdBudget(Role.GUEST, max_ids, time.monotonic)
+        self._pool = ThreadPoolExecutor(CORES, thread_name_prefix="alignment")
+
+    async def open(self, purpose: JobKey | str, source: IdSource, form: IdForm) -> "GuestAlignment":
+        """Begin an alignment with the host.
+
+        Args:
+            purpose: the run of a job; or the name of a dataset, to learn how many rows are common and no more.
+            source: of the guest's IDs.
+            form: by which they were brought to their normal form; the host's must be the same.
+
+        Raises:
+            PolicyError: of either side: too many IDs.
+            TrilateralError: the host does not answer, or refuses.
+        """
+        nonce = token_bytes(NONCE_BYTES)
+        request = alignment_pb2.OpenAlignmentRequest(nonce=nonce, n_ids=source.n_ids, form=rules_of(form))
+        if isinstance(purpose, JobKey):
+            request.run.job, request.run.run_id = purpose.name, purpose.run_id
+        else:
+            request.dataset = purpose
+        opened = await self.call("AlignmentService/OpenAlignment", request, alignment_pb2.OpenAlignmentResponse)
+        if opened.n_ids < 1:
+            raise ProtocolError("the host opened an alignment without IDs")
+        self._budget.take(opened.n_ids)
+        dealing = Dealing.of(nonce, opened.nonce, source.n_ids, opened.n_ids)
+        session = await self.compute(GuestSession, source, dealing)
+        return GuestAlignment(self, opened.session, session)
+
+    async def call(self, method: str, request: Message, response: type[Response]) -> Response:
+        """Call a method of the host, ``Service/Method``."""
+        return await call_peer(self._host, Role.GUEST, f"/{PACKAGE}.{method}", request, response, limits=self._limits)
+
+    async def compute(self, function: Callable[..., T], *args: object) -> T:
+        """Call a function in one of the threads."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
+
+
+class GuestAlignment:
+    """One alignment that is open.
+
+    Attributes:
+        id: by which the host knows the session.
+        session: the guest's side of it.
+    """
+
+    def __init__(self, alignments: GuestAlignments, session_id: bytes, session: GuestSession) -> None:
+        self.id = session_id
+        self.session = session
+        self._alignments = alignments
+
+    async def run(self, settle: Settle, on_progress: OnProgress = lambda _: None) -> Progress:
+        """Find what is common in each shard, and hand it to `settle`; then close the session.
+
+        Raises:
+            TrilateralError: the host does not answer, or refuses; or what `settle` raises.
+        """
+        dealing = self.session.dealing
+        progress = Progress(0, dealing.n_shards, dealing.n_host, dealing.n_guest, 0)
+        on_progress(progress)
+        shards = iter(range(dealing.n_shards))
+
+        async def work() -> None:
+            nonlocal progress
+            for shard in shards:
+                common = await self._intersect(shard)
+                await settle(common)
+                n_common = progress.n_common + len(common.places)
+                progress = Progress(progress.done + 1, dealing.n_shards, dealing.n_host, dealing.n_guest, n_common)
+                on_progress(progress)
+
+        workers = [asyncio.create_task(work()) for _ in range(min(IN_FLIGHT, dealing.n_shards))]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+        await self.close()
+        return progress
+
+    async def confirm(self, common: CommonShard) -> None:
+        """Tell the host what is common in a shard: a job's way to `settle`."""
+        request = alignment_pb2.ConfirmShardRequest(session=self.id, shard=common.shard, tags=common.tags)
+        await self._alignments.call("AlignmentService/ConfirmShard", request, alignment_pb2.ConfirmShardResponse)
+
+    async def close(self) -> None:
+        """Let the host forget the session."""
+        request = alignment_pb2.CloseAlignmentRequest(session=self.id)
+        await self._alignments.call("AlignmentService/CloseAlignment", request, alignment_pb2.CloseAlignmentResponse)
+
+    async def _intersect(self, shard: int) -> CommonShard:
+        points = await self._alignments.compute(self.session.request, shard)
+        request = alignment_pb2.IntersectShardRequest(session=self.id, shard=shard, points=points)
+        answer = await self._alignments.call(
+            "AlignmentService/IntersectShard", request, alignment_pb2.IntersectShardResponse
+        )
+        return await self._alignments.compute(self.session.read, shard, answer.setup, answer.response)

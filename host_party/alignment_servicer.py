@@ -1,0 +1,84 @@
+"""What the host answers to the guest that looks for common rows."""
+
+# Names and documentation of the methods are the contract's: protos/common/pb/v1.
+# ruff: noqa: N802, D102
+
+import re
+from collections.abc import Callable, Sequence
+
+from common.config.settings import JOB_NAME
+from common.data.ids import NONCE_BYTES
+from common.errors import ProtocolError
+from common.pb.v1 import alignment_pb2, alignment_pb2_grpc
+from common.rpc.access import Context
+from common.rpc.codec import MOST_TOTAL, job_key
+from host_party.alignments import Alignments, Offer
+
+MOST_RULES = 16
+RULE = r"[a-z_]{1,32}"
+
+
+class AlignmentServicer(alignment_pb2_grpc.AlignmentServiceServicer):
+    """The guest's calls.
+
+    Args:
+        alignments: the sessions.
+        load: reads the IDs of a dataset by its name.
+    """
+
+    def __init__(self, alignments: Alignments, load: Callable[[str], Offer]) -> None:
+        self._alignments = alignments
+        self._load = load
+
+    async def OpenAlignment(
+        self, request: alignment_pb2.OpenAlignmentRequest, context: Context
+    ) -> alignment_pb2.OpenAlignmentResponse:
+        form = check_opening(request.nonce, request.n_ids, request.form)
+        match request.WhichOneof("purpose"):
+            case "run":
+                run = job_key(request.run)
+                opened = await self._alignments.open_for_job(run, form, request.n_ids, request.nonce)
+            case "dataset":
+                name = request.dataset
+                if re.fullmatch(JOB_NAME, name) is None:
+                    raise ProtocolError("received the name of a dataset that is none")
+                opened = await self._alignments.open_loose(
+                    lambda: self._load(name), form, request.n_ids, request.nonce, {"dataset": name}
+                )
+            case _:
+                raise ProtocolError("received an alignment for no purpose")
+        n_ids = opened.session.dealing.n_host
+        return alignment_pb2.OpenAlignmentResponse(session=opened.id, nonce=opened.nonce, n_ids=n_ids)
+
+    async def IntersectShard(
+        self, request: alignment_pb2.IntersectShardRequest, context: Context
+    ) -> alignment_pb2.IntersectShardResponse:
+        setup, response = await self._alignments.intersect(request.session, request.shard, request.points)
+        return alignment_pb2.IntersectShardResponse(setup=setup, response=response)
+
+    async def ConfirmShard(
+        self, request: alignment_pb2.ConfirmShardRequest, context: Context
+    ) -> alignment_pb2.ConfirmShardResponse:
+        await self._alignments.settle(request.session, request.shard, request.tags)
+        return alignment_pb2.ConfirmShardResponse()
+
+    async def CloseAlignment(
+        self, request: alignment_pb2.CloseAlignmentRequest, context: Context
+    ) -> alignment_pb2.CloseAlignmentResponse:
+        self._alignments.close(request.session)
+        return alignment_pb2.CloseAlignmentResponse()
+
+
+def check_opening(nonce: bytes, n_ids: int, form: Sequence[str]) -> list[str]:
+    """Check what every opening of an alignment has; return the rules of the guest's form.
+
+    Raises:
+        ProtocolError: it cannot be.
+    """
+    if len(nonce) != NONCE_BYTES:
+        raise ProtocolError(f"received a nonce of {len(nonce)} bytes")
+    if not 1 <= n_ids <= MOST_TOTAL:
+        raise ProtocolError(f"received a count of {n_ids} IDs: 1 to {MOST_TOTAL} are possible")
+    if len(form) > MOST_RULES or any(re.fullmatch(RULE, rule) is None for rule in form):
+        raise ProtocolError("received a form of IDs that is none")
+    return list(form)

@@ -1,0 +1,316 @@
+"""The host's alignments: who may open one, on which IDs, for how long."""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from secrets import token_bytes
+from typing import TypeVar
+
+from common.audit import Audit
+from common.config.dataset import IdForm
+from common.config.process import ProcessConfig
+from common.data.alignment.aligned import Aligned
+from common.data.alignment.dealing import Dealing
+from common.data.alignment.host_session import HostSession
+from common.data.alignment.sources import IdSource, MemoryIds
+from common.data.id_form import rules_of
+from common.data.ids import NONCE_BYTES
+from common.data.table import read_table_ids
+from common.errors import ConfigError, DataError, PeerError, PolicyError, notes
+from common.jobs.id_budget import IdBudget
+from common.roles import Role
+from common.rpc.access import calling
+from common.rpc.codec import JobKey
+from common.rpc.errors import UnknownJobError, public_error
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+SESSION_BYTES = 16
+MOST_LOOSE = 2
+"""Sessions at a time that belong to no job, since each holds the IDs of a table."""
+CORES = os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Offer:
+    """IDs that the guest may align with.
+
+    Attributes:
+        source: of the host's IDs.
+        form: by which they were brought to their normal form.
+    """
+
+    source: IdSource
+    form: IdForm
+
+
+def load_offer(config: ProcessConfig, dataset: str) -> Offer:
+    """Read the IDs of a dataset of this process's configuration.
+
+    Raises:
+        PolicyError: it has none of that name.
+        DataError: its IDs cannot be used.
+    """
+    found = config.datasets.get(dataset)
+    if found is None:
+        raise PolicyError(f"the host has no dataset named {dataset}: name one of its configuration, or add it there")
+    try:
+        return Offer(MemoryIds(read_table_ids(found).ids), found.id_form)
+    except DataError as error:
+        for note in notes(error):
+            log.warning("%s: %s: %s", found.path.name, error, note)
+        raise DataError(f"the host: {error}") from error
+
+
+@dataclass(eq=False)
+class Opened:
+    """A session that is open.
+
+    Attributes:
+        id: by which the guest names it.
+        purpose: the run of a job, or what the audit log says of it otherwise.
+        nonce: the host's.
+        session: what it answers.
+        common: places of the common IDs in each shard that is settled, for a job.
+        settled: set when the guest has told of every shard.
+    """
+
+    id: bytes
+    purpose: dict[str, str]
+    nonce: bytes
+    session: HostSession
+    common: dict[int, list[int]] = field(default_factory=dict)
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    timer: asyncio.TimerHandle | None = None
+
+    @property
+    def of_job(self) -> bool:
+        """Whether it lives as long as its job."""
+        return "run" in self.purpose
+
+
+class JobAlignment:
+    """A job's alignment at the host: first the guest may ask for it, then there are IDs, then it is done."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.offered: asyncio.Future[Offer] = loop.create_future()
+        self.opened: asyncio.Future[Opened] = loop.create_future()
+        self.guest_nonce: bytes | None = None
+        self.opening: asyncio.Task[None] | None = None
+
+    async def common_rows(self, ids: Sequence[str], form: IdForm) -> Aligned:
+        """Offer the IDs; return what is common, once the guest has told of every shard."""
+        source = MemoryIds(ids)
+        self.offered.set_result(Offer(source, form))
+        opened = await self.opened
+        await opened.settled.wait()
+        dealing = opened.session.dealing
+        return Aligned(source.common_rows(opened.common), dealing.n_host, dealing.n_guest)
+
+    def fail(self, error: Exception) -> None:
+        """Tell whoever waits, and whoever asks from now on, why there is no alignment."""
+        public = public_error(error, Role.HOST)
+        for future in (self.offered, self.opened):
+            if not future.done():
+                # A copy has no traceback, which would keep the table.
+                future.set_exception(type(public)(str(public)))
+                future.exception()  # Nobody need be waiting.
+
+
+class Alignments:
+    """All sessions of one host.
+
+    Args:
+        config: of this process.
+        audit: takes down each session.
+        clock: seconds from some moment.
+    """
+
+    def __init__(self, config: ProcessConfig, audit: Audit, clock: Callable[[], float] = time.monotonic) -> None:
+        self._audit = audit
+        self._seconds = config.limits.party_timeout
+        self._budget = IdBudget(Role.HOST, config.policy.max_ids, clock)
+        self._pool = ThreadPoolExecutor(CORES, thread_name_prefix="alignment")
+        self._sessions: dict[bytes, Opened] = {}
+        self._expected: dict[JobKey, JobAlignment] = {}
+        self._n_opening = 0
+
+    # --- for a job
+
+    @contextmanager
+    def expect(self, run: JobKey) -> Iterator[JobAlignment]:
+        """Let the guest align for this run of a job within the block, once it is offered IDs."""
+        alignment = self._expected[run] = JobAlignment()
+        try:
+            yield alignment
+        except Exception as error:
+            alignment.fail(error)  # The guest may wait already: it hears the same reason.
+            raise
+        finally:
+            alignment.fail(PeerError("the host has ended the job"))
+            if alignment.opening is not None:
+                alignment.opening.cancel()
+            del self._expected[run]
+            for opened in [one for one in self._sessions.values() if one.purpose == _run_fields(run)]:
+                self._end(opened, "finished" if opened.session.complete else "failed")
+
+    async def open_for_job(self, run: JobKey, form: Sequence[str], n_ids: int, nonce: bytes) -> Opened:
+        """Open the one session of a run; the same request again gets the same session.
+
+        Raises:
+            UnknownJobError: there is no such run here, or not yet.
+            PolicyError: too many IDs, or a second session.
+            ConfigError: the guest's IDs are in another form.
+        """
+        alignment = self._expected.get(run)
+        if alignment is None:
+            raise UnknownJobError(f"the host does not align for this run of the job {run.name}")
+        if alignment.opening is None:
+            alignment.guest_nonce = nonce
+            opening = self._open_offered(alignment, form, n_ids, nonce, _run_fields(run))
+            alignment.opening = asyncio.create_task(opening)
+        elif alignment.guest_nonce != nonce:
+            raise PolicyError(f"the guest has opened an alignment for the job {run.name} already: one is enough")
+        return await asyncio.shield(alignment.opened)
+
+    async def _open_offered(
+        self, alignment: JobAlignment, form: Sequence[str], n_ids: int, nonce: bytes, purpose: dict[str, str]
+    ) -> None:
+        """In a task of its own, since whoever calls may hang up and call again."""
+        try:
+            opened = await self._begin(await alignment.offered, form, n_ids, nonce, purpose)
+        except Exception as error:
+            alignment.fail(error)
+        else:
+            alignment.opened.set_result(opened)
+
+    # --- for anything else
+
+    async def open_loose(
+        self, load: Callable[[], Offer], form: Sequence[str], n_ids: int, nonce: bytes, purpose: dict[str, str]
+    ) -> Opened:
+        """Open a session that belongs to no job; it ends when the guest closes it or says nothing for long.
+
+        Args:
+            load: reads the host's IDs; it is called in a thread.
+            form: rules of the guest's normal form.
+            n_ids: of the guest.
+            nonce: the guest's.
+            purpose: what the audit log says of it.
+
+        Raises:
+            PolicyError: too many IDs, or sessions.
+            ConfigError: the guest's IDs are in another form.
+            TrilateralError: what `load` raises.
+        """
+        n_open = sum(not opened.of_job for opened in self._sessions.values())
+        if n_open + self._n_opening >= MOST_LOOSE:
+            raise PolicyError(
+                f"the host has {MOST_LOOSE} alignments open beside those of jobs: wait until one has ended"
+            )
+        self._n_opening += 1
+        try:
+            opened = await self._begin(await self.compute(load), form, n_ids, nonce, purpose)
+        finally:
+            self._n_opening -= 1
+        self._keep(opened)
+        return opened
+
+    # --- what is asked in a session
+
+    def find(self, session: bytes) -> Opened:
+        """The session of that name, which then lives on.
+
+        Raises:
+            PeerError: there is none.
+        """
+        opened = self._sessions.get(session)
+        if opened is None:
+            raise PeerError("the host does not know this alignment: it has ended, or the host was restarted")
+        self._keep(opened)
+        return opened
+
+    async def intersect(self, session: bytes, shard: int, points: bytes) -> tuple[bytes, bytes]:
+        """Answer for one shard; see `HostSession`."""
+        opened = self.find(session)
+        opened.session.check_request(shard, points)
+        answer = await self.compute(opened.session.answer, shard, points)
+        self.find(session)
+        return answer
+
+    async def settle(self, session: bytes, shard: int, tags: bytes) -> Sequence[int]:
+        """Take what is common in one shard; see `HostSession`."""
+        opened = self.find(session)
+        places = await asyncio.to_thread(opened.session.settle, shard, tags)
+        if opened.of_job:
+            opened.common[shard] = places
+        if opened.session.complete:
+            opened.settled.set()
+        return places
+
+    def close(self, session: bytes) -> None:
+        """End a session that belongs to no job, if it goes on; a job ends its own."""
+        opened = self._sessions.get(session)
+        if opened is not None and not opened.of_job:
+            self._end(opened, "finished")
+
+    async def compute(self, function: Callable[..., T], *args: object) -> T:
+        """Call a function in one of the threads."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
+
+    # --- a session's life
+
+    async def _begin(
+        self, offer: Offer, form: Sequence[str], n_ids: int, guest_nonce: bytes, purpose: dict[str, str]
+    ) -> Opened:
+        own = rules_of(offer.form)
+        if list(form) != own:
+            raise ConfigError(
+                f"the guest's IDs are in the form {_listed(form)} and the host's in {_listed(own)}: give both datasets "
+                "the same `id_form`"
+            )
+        self._budget.take(n_ids)
+        nonce, n_host = token_bytes(NONCE_BYTES), offer.source.n_ids
+        self._audit.allowed(calling(), "OpenAlignment", **purpose, n_ids={"host": n_host, "guest": n_ids})
+        dealing = Dealing.of(guest_nonce, nonce, n_ids, n_host)
+        session = await self.compute(HostSession, offer.source, dealing)
+        opened = Opened(token_bytes(SESSION_BYTES), purpose, nonce, session)
+        self._sessions[opened.id] = opened
+        log.info("alignment: %d IDs of the host, %d of the guest, in %d shards", n_host, n_ids, dealing.n_shards)
+        return opened
+
+    def _keep(self, opened: Opened) -> None:
+        """Let the session live for another while, if its life is its own."""
+        if opened.timer is not None:
+            opened.timer.cancel()
+        if not opened.of_job:
+            opened.timer = asyncio.get_running_loop().call_later(self._seconds, self._end, opened, "expired")
+
+    def _end(self, opened: Opened, result: str) -> None:
+        del self._sessions[opened.id]
+        if opened.timer is not None:
+            opened.timer.cancel()
+        session = opened.session
+        self._audit.ended(
+            method="OpenAlignment",
+            **opened.purpose,
+            result=result,
+            shards={"all": session.dealing.n_shards, "intersected": session.n_answered, "settled": session.n_settled},
+            n_common=session.n_common,
+        )
+
+
+def _run_fields(run: JobKey) -> dict[str, str]:
+    return {"job": run.name, "run": run.run_id.hex()}
+
+
+def _listed(rules: Sequence[str]) -> str:
+    return f"({', '.join(rules)})"
