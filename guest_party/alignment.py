@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,7 +18,8 @@ from common.data.alignment.sources import IdSource
 from common.data.id_form import rules_of
 from common.data.ids import NONCE_BYTES
 from common.errors import ProtocolError
-from common.jobs.id_budget import IdBudget
+from common.jobs.policy import take_ids
+from common.jobs.quota import IdQuota
 from common.pb.v1 import alignment_pb2
 from common.roles import Role
 from common.rpc.calls import call_peer
@@ -58,13 +58,13 @@ class GuestAlignments:
     Args:
         host: the peer.
         limits: how long to wait.
-        max_ids: of this party's policy.
+        quota: of the IDs that the host brings.
     """
 
-    def __init__(self, host: Peer, limits: Limits, max_ids: int) -> None:
+    def __init__(self, host: Peer, limits: Limits, quota: IdQuota) -> None:
         self._host = host
         self._limits = limits
-        self._budget = IdBudget(Role.GUEST, max_ids, time.monotonic)
+        self._quota = quota
         self._pool = ThreadPoolExecutor(CORES, thread_name_prefix="alignment")
 
     async def open(self, purpose: JobKey | str, source: IdSource, form: IdForm) -> "GuestAlignment":
@@ -88,7 +88,7 @@ class GuestAlignments:
         opened = await self.call("AlignmentService/OpenAlignment", request, alignment_pb2.OpenAlignmentResponse)
         if opened.n_ids < 1:
             raise ProtocolError("the host opened an alignment without IDs")
-        self._budget.take(opened.n_ids)
+        await asyncio.to_thread(take_ids, opened.n_ids, self._quota, Role.GUEST)
         dealing = Dealing.of(nonce, opened.nonce, source.n_ids, opened.n_ids)
         session = await self.compute(GuestSession, source, dealing)
         return GuestAlignment(self, opened.session, session)

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,7 +21,8 @@ from common.data.id_form import rules_of
 from common.data.ids import NONCE_BYTES
 from common.data.table import read_table_ids
 from common.errors import ConfigError, DataError, PeerError, PolicyError, notes
-from common.jobs.id_budget import IdBudget
+from common.jobs.policy import take_ids
+from common.jobs.quota import IdQuota
 from common.roles import Role
 from common.rpc.access import calling
 from common.rpc.codec import JobKey
@@ -131,13 +131,12 @@ class Alignments:
     Args:
         config: of this process.
         audit: takes down each session.
-        clock: seconds from some moment.
     """
 
-    def __init__(self, config: ProcessConfig, audit: Audit, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, config: ProcessConfig, audit: Audit) -> None:
         self._audit = audit
         self._seconds = config.limits.party_timeout
-        self._budget = IdBudget(Role.HOST, config.policy.max_ids, clock)
+        self._quota = IdQuota(config.state, config.policy.max_ids_a_day)
         self._pool = ThreadPoolExecutor(CORES, thread_name_prefix="alignment")
         self._sessions: dict[bytes, Opened] = {}
         self._expected: dict[JobKey, JobAlignment] = {}
@@ -277,7 +276,7 @@ class Alignments:
                 f"the guest's IDs are in the form {_listed(form)} and the host's in {_listed(own)}: give both datasets "
                 "the same `id_form`"
             )
-        self._budget.take(n_ids)
+        await asyncio.to_thread(take_ids, n_ids, self._quota, Role.HOST)
         nonce, n_host = token_bytes(NONCE_BYTES), offer.source.n_ids
         self._audit.allowed(calling(), "OpenAlignment", **purpose, n_ids={"host": n_host, "guest": n_ids})
         dealing = Dealing.of(guest_nonce, nonce, n_ids, n_host)

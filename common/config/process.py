@@ -132,10 +132,10 @@ class Policy(Settings):
     """The most epochs that a job may ask for."""
     max_rounds: Annotated[int, Field(ge=1)] = 10_000
     """The most rounds that a job may come to: each shows the coordinator one more gradient of this party's rows."""
-    max_ids: Annotated[int, Field(ge=0, le=10**9)] = 20_000_000
-    """The most IDs that the other party may bring to alignments within 24 hours: jobs, predictions and `trilateral
-    align` together. Of each it learns whether this party holds it, so that with enough of them it would try out every
-    ID there could be. 0 refuses all alignment: jobs must then say `aligned: true`."""
+    max_ids_a_day: Annotated[int, Field(ge=0, le=2**53)] = 20_000_000
+    """The most IDs that the other party may bring to alignments in one day of UTC: for jobs, for predictions and for
+    `trilateral align` together. Of each it learns whether this party holds it, so that with enough of them it would
+    try out every ID that there could be. 0 permits no alignment: jobs must then have `aligned: true`."""
     share_holdout_scores: bool = True
     """Host: give the guest u_A of the hold-out rows at the end, so that it can report on them. Without that the
     host refuses every job with a hold-out."""

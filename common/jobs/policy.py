@@ -14,11 +14,11 @@ from common.config.job import JobConfig
 from common.config.process import Policy
 from common.data.split import Batches
 from common.errors import PolicyError
-from common.jobs.quota import ScoreQuota, Today
+from common.jobs.quota import IdQuota, ScoreQuota, Today
 from common.protocol.bounds import most_rounds
 from common.roles import Role
 
-JOB, PREDICTION = "the job", "the prediction"
+JOB, PREDICTION, ALIGNMENT = "the job", "the prediction", "the alignment"
 """What is refused."""
 
 
@@ -37,6 +37,8 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
     _check_dataset(job.name, job.dataset, dataset, role)
     if job.key_bits < policy.min_key_bits:
         raise _least(role, "min_key_bits", policy.min_key_bits, "the job has", job.key_bits)
+    if not job.aligned and policy.max_ids_a_day == 0:
+        raise _refusal(role, "policy.max_ids_a_day", "no IDs are aligned: align the tables, and set `aligned: true`")
     if job.epochs > policy.max_epochs:
         raise _most(role, "max_epochs", policy.max_epochs, "the job has", job.epochs)
     if job.batch == "all":
@@ -117,6 +119,25 @@ def take_scores(count: int, quota: ScoreQuota, what: str) -> int:
     if left is None:
         raise _too_many(count, quota, quota.today(), what)
     return left
+
+
+def take_ids(count: int, quota: IdQuota, role: Role) -> None:
+    """Count the IDs that the other party brings to an alignment, before any is compared.
+
+    Raises:
+        PolicyError: they are too many. None is counted then.
+        ConfigError: the counter cannot be read or written.
+    """
+    if quota.take(count) is None:
+        today = quota.today()
+        left = max(quota.limit - today.given, 0)
+        raise _refusal(
+            role,
+            "policy.max_ids_a_day",
+            f"{quota.limit} of the other party is the most, {left} are left until {today.end:%Y-%m-%d %H:%M} UTC, and "
+            f"{count} are to come",
+            ALIGNMENT,
+        )
 
 
 def _too_many(count: int, quota: ScoreQuota, today: Today, what: str) -> PolicyError:

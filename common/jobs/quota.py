@@ -1,8 +1,7 @@
-"""How many scores may still leave this host today: one counter for all jobs and predictions, on disk.
+"""How much may still be given to the other party today: one counter for all jobs and predictions, on disk.
 
-A score is u_A of one row, in clear. The counter is raised before scores leave, so that a crash counts them as
-given. Without a counter that can be read and written none may leave. The day is that of UTC, and never goes back: a
-clock that is set back gives nothing anew.
+The counter is raised before anything is given, so that a crash counts it as given. Without a counter that can be read
+and written nothing is given. The day is that of UTC, and never goes back: a clock that is set back gives nothing anew.
 """
 
 import fcntl
@@ -22,7 +21,7 @@ log = logging.getLogger(__name__)
 
 COUNTER = ".scores-given.json"
 """In the state folder. No job has this name, since none begins with a dot."""
-_LOCK = ".scores-given.lock"
+IDS_COUNTER = ".ids-brought.json"
 _MOST = 2**63
 
 
@@ -39,19 +38,24 @@ class Today:
         return datetime.combine(self.day + timedelta(days=1), time(), UTC)
 
 
-class ScoreQuota:
-    """The counter of one host; as many processes and threads as like may take from it at the same time.
+class DayQuota:
+    """A counter of one party; as many processes and threads as like may take from it at the same time.
 
     Args:
         state: the state folder, which is there.
-        limit: the most scores in one day of UTC.
+        limit: the most in one day of UTC.
         clock: the time, with its zone.
     """
 
+    counter: str
+    """Name of the file."""
+    refusal: str
+    """What does not happen without the file."""
+
     def __init__(self, state: Path, limit: int, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self.limit = limit
-        self._path = state / COUNTER
-        self._lock = state / _LOCK
+        self._path = state / self.counter
+        self._lock = self._path.with_suffix(".lock")
         self._clock = clock
 
     def today(self) -> Today:
@@ -64,13 +68,13 @@ class ScoreQuota:
             return self._read()
 
     def take(self, count: int) -> int | None:
-        """Count `count` scores as given, if so many are left today; return how many are left then, else None.
+        """Count `count` as given, if so many are left today; return how many are left then, else None.
 
         Raises:
             ConfigError: the counter cannot be read or written. Then nothing may leave.
         """
         if count < 0:
-            raise ValueError(f"{count} scores cannot be taken")
+            raise ValueError(f"{count} cannot be taken")
         with self._public_errors(), self._locked():
             today = self._read()
             if count > self.limit - today.given:
@@ -106,8 +110,22 @@ class ScoreQuota:
         except OSError as error:
             log.error("%s cannot be read or written: %s", self._path, error.strerror)
             raise ConfigError(
-                f"the host gives no score, since its counter of them cannot be read or written: {error.strerror}"
+                f"{self.refusal}, since its counter of them cannot be read or written: {error.strerror}"
             ) from None
         except (ValueError, TypeError, KeyError):
-            log.error("%s is not a counter of scores: mend it, or take it away to begin anew", self._path)
-            raise ConfigError("the host gives no score, since its counter of them is damaged: see its log") from None
+            log.error("%s is not a counter: mend it, or take it away to begin anew", self._path)
+            raise ConfigError(f"{self.refusal}, since its counter of them is damaged: see its log") from None
+
+
+class ScoreQuota(DayQuota):
+    """Counts the scores that leave a host: u_A of one row each, in clear."""
+
+    counter = COUNTER
+    refusal = "the host gives no score"
+
+
+class IdQuota(DayQuota):
+    """Counts the IDs that the other party brings to alignments: of each it learns whether this party holds it."""
+
+    counter = IDS_COUNTER
+    refusal = "no IDs are taken for an alignment"

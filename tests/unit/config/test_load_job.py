@@ -48,8 +48,8 @@ def test_numbers_may_be_in_scientific_notation(job_file: Path) -> None:
         ("epoch: 3", "epoch: unknown key; did you mean epochs?"),
         (
             "colour: red",
-            "colour: unknown key; there are algorithm, batch, cipher, dataset, epochs, holdout, intercept, key_bits, "
-            "l2, name, seed, slots, tolerance",
+            "colour: unknown key; there are algorithm, aligned, batch, cipher, dataset, epochs, holdout, intercept, "
+            "key_bits, l2, name, seed, slots, tolerance",
         ),
         ("epochs: 1.5", "epochs: expected a whole number, not 1.5"),
         ("epochs: many", "epochs: expected a whole number, not many"),

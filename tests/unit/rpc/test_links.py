@@ -356,7 +356,7 @@ async def test_a_peer_that_does_not_know_the_job_has_lost_it(
     async def never(message: Message, context: Any) -> None:
         raise UnknownJobError("which job?")
 
-    monkeypatch.setattr(links, "UNKNOWN_JOB_PATIENCE", 0.01)
+    monkeypatch.setattr(links, "UNKNOWN_JOB_PATIENCE", 0.05)
     recorder.react = never
     message: Message = Failed("x") if sender is Role.COORDINATOR else IdChallenge(b"nonce", 3)
     async with served(Role.HOST, recorder) as address, connected(Role.HOST, address) as peer:

@@ -1,0 +1,222 @@
+"""Alignments over gRPC: exact, and bounded by what was announced and by the host's policy."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.audit import Audit
+from common.config.dataset import IdForm
+from common.config.process import Limits, ProcessConfig
+from common.data.alignment import dealing
+from common.data.alignment.guest_session import CommonShard, GuestSession
+from common.data.alignment.sources import MemoryIds
+from common.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
+from common.jobs.quota import IdQuota
+from common.pb.v1 import alignment_pb2
+from common.pb.v1.alignment_pb2_grpc import add_AlignmentServiceServicer_to_server
+from common.roles import Role
+from common.rpc.codec import JobKey
+from common.rpc.server import bind
+from guest_party.alignment import GuestAlignment, GuestAlignments, Progress
+from host_party.alignment_servicer import AlignmentServicer
+from host_party.alignments import Alignments, load_offer
+from tests.support.rpc import connected, plaintext_server
+from tests.support.three_servers import DATASET, make_configs
+
+GUEST_IDS = [f"{number:04d}" for number in range(0, 90)]
+HOST_IDS = [f"{number:04d}" for number in range(60, 200)]
+COMMON = [f"{number:04d}" for number in range(60, 90)]
+
+
+@dataclass
+class Host:
+    """A served host that aligns, and the guest's way to it."""
+
+    config: ProcessConfig
+    alignments: Alignments
+    guest: GuestAlignments
+
+    def audited(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.config.state / "audit.jsonl").read_text().splitlines()]
+
+
+@asynccontextmanager
+async def served(folder: Path, ids: list[str] | None = None, **settings: Any) -> AsyncIterator[Host]:
+    (folder / "host.csv").write_text("\n".join(["id,x", *(f"{one},1" for one in ids or HOST_IDS)]))
+    made = make_configs(folder)[Role.HOST].model_dump(exclude_unset=True)
+    config = ProcessConfig.model_validate(made | {key: made[key] | value for key, value in settings.items()})
+    config.state.mkdir(parents=True)
+    alignments = Alignments(config, Audit(config.state / "audit.jsonl"))
+    server = plaintext_server(Role.HOST)
+    servicer = AlignmentServicer(alignments, lambda name: load_offer(config, name))
+    add_AlignmentServiceServicer_to_server(servicer, server)
+    address = bind(server, "127.0.0.1:0", None)
+    await server.start()
+    (folder / "guest").mkdir(exist_ok=True)
+    async with connected(Role.HOST, address) as peer:
+        yield Host(config, alignments, GuestAlignments(peer, Limits(peer_timeout=2), IdQuota(folder / "guest", 10**9)))
+        await server.stop(None)
+
+
+async def nothing(common: CommonShard) -> None:
+    pass
+
+
+async def open_with(host: Host, ids: list[str], purpose: JobKey | str = DATASET) -> GuestAlignment:
+    return await host.guest.open(purpose, MemoryIds(ids), IdForm())
+
+
+async def test_a_dataset_is_aligned_without_the_host_learning_what_is_common(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dealing, "SHARD_IDS", 20)
+    async with served(tmp_path) as host:
+        found: list[str] = []
+
+        async def settle(common: CommonShard) -> None:
+            found.extend(common.ids[place] for place in common.places)
+
+        told: list[Progress] = []
+        alignment = await open_with(host, GUEST_IDS)
+        result = await alignment.run(settle, told.append)
+        assert sorted(found) == COMMON
+        assert result == Progress(7, 7, len(HOST_IDS), len(GUEST_IDS), len(COMMON))
+        assert [progress.done for progress in told] == list(range(8))
+        allowed, ended = host.audited()
+        assert allowed["decision"] == "allowed"
+        assert allowed["n_ids"] == {"host": len(HOST_IDS), "guest": len(GUEST_IDS)}
+        assert (ended["result"], ended["shards"]["intersected"], ended["n_common"]) == ("finished", 7, 0)
+        with pytest.raises(PeerError, match="has ended"):
+            await alignment.run(nothing)
+
+
+async def test_both_sides_of_a_job_end_with_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dealing, "SHARD_IDS", 20)
+    run = JobKey.draw("credit")
+    async with served(tmp_path) as host:
+        with host.alignments.expect(run) as expected:
+            waiting = asyncio.create_task(expected.common_rows(HOST_IDS, IdForm()))
+            alignment = await open_with(host, GUEST_IDS, run)
+            await alignment.run(alignment.confirm)
+            aligned = await waiting
+        assert [HOST_IDS[row] for row in aligned.rows] == COMMON
+        assert (aligned.n_host, aligned.n_guest) == (len(HOST_IDS), len(GUEST_IDS))
+        assert host.audited()[-1] == host.audited()[-1] | {
+            "result": "finished",
+            "job": "credit",
+            "n_common": len(COMMON),
+        }
+
+
+async def test_the_guest_waits_until_the_host_has_its_table_and_hears_why_there_is_none(tmp_path: Path) -> None:
+    run = JobKey.draw("credit")
+    async with served(tmp_path) as host:
+        opening = asyncio.create_task(open_with(host, GUEST_IDS, run))
+        with suppress(DataError), host.alignments.expect(run):
+            await asyncio.sleep(0.3)
+            assert not opening.done()
+            raise DataError("the table is no good")
+        with pytest.raises(DataError, match="the table is no good"):
+            await opening
+
+
+async def test_a_run_has_one_alignment(tmp_path: Path) -> None:
+    run = JobKey.draw("credit")
+    async with served(tmp_path) as host:
+        with host.alignments.expect(run) as expected:
+            waiting = asyncio.create_task(expected.common_rows(HOST_IDS, IdForm()))
+            await open_with(host, GUEST_IDS, run)
+            with pytest.raises(PolicyError, match="already: one is enough"):
+                await open_with(host, GUEST_IDS, run)
+            waiting.cancel()
+
+
+async def test_a_run_that_the_host_does_not_know_is_not_aligned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.rpc.links.UNKNOWN_JOB_PATIENCE", 0.0)
+    async with served(tmp_path) as host:
+        with pytest.raises(PeerError, match="has lost the job"):
+            await open_with(host, GUEST_IDS, JobKey.draw("credit"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"policy": {"max_ids_a_day": 89}}, PolicyError, "policy.max_ids_a_day: 89 of the other party is the most"),
+        ({"datasets": {DATASET: {"path": "gone.csv"}}}, DataError, "the host: there is no file gone.csv"),
+        (
+            {"datasets": {"other": {"path": "gone.csv"}, DATASET: {"path": "x.csv", "id_form": {"case": True}}}},
+            DataError,
+            "x.csv",
+        ),
+    ],
+)
+async def test_the_host_says_why_it_does_not_align(
+    tmp_path: Path, settings: dict[str, Any], error: type[TrilateralError], words: str
+) -> None:
+    async with served(tmp_path, **settings) as host:
+        with pytest.raises(error, match=words):
+            await open_with(host, GUEST_IDS)
+
+
+async def test_another_normal_form_is_refused_by_the_names_of_both(tmp_path: Path) -> None:
+    async with served(tmp_path) as host:
+        with pytest.raises(ConfigError, match=r"form \(spaces, unicode, case, decimals\) and the host's in \(spaces, "):
+            await host.guest.open(DATASET, MemoryIds(GUEST_IDS), IdForm(case=True))
+
+
+async def test_ids_of_a_day_are_counted_over_all_sessions(tmp_path: Path) -> None:
+    async with served(tmp_path, policy={"max_ids_a_day": 100}) as host:
+        await (await open_with(host, GUEST_IDS)).close()
+        with pytest.raises(PolicyError, match="10 are left until"):
+            await open_with(host, GUEST_IDS)
+        await (await open_with(host, GUEST_IDS[:10])).close()
+
+
+async def test_there_are_few_sessions_at_a_time_and_they_expire(tmp_path: Path) -> None:
+    async with served(tmp_path, limits={"round_timeout": 0.2}) as host:
+        first, second = await open_with(host, GUEST_IDS), await open_with(host, GUEST_IDS)
+        with pytest.raises(PolicyError, match="has 2 alignments open"):
+            await open_with(host, GUEST_IDS)
+        await first.close()
+        await open_with(host, GUEST_IDS)
+        await asyncio.sleep(0.6)
+        assert [line["result"] for line in host.audited() if line["decision"] == "ended"] == [
+            "finished",
+            *["expired"] * 2,
+        ]
+        with pytest.raises(PeerError, match="has ended, or the host was restarted"):
+            await second.run(nothing)
+
+
+async def intersect(host: Host, alignment: GuestAlignment, shard: int, points: bytes) -> None:
+    request = alignment_pb2.IntersectShardRequest(session=alignment.id, shard=shard, points=points)
+    await host.guest.call("AlignmentService/IntersectShard", request, alignment_pb2.IntersectShardResponse)
+
+
+async def test_the_guest_gets_no_more_than_it_has_announced(tmp_path: Path) -> None:
+    async with served(tmp_path) as host:
+        alignment = await open_with(host, GUEST_IDS)
+        points = alignment.session.request(0)
+        with pytest.raises(ProtocolError, match="bytes where"):
+            await intersect(host, alignment, 0, points + points)
+        with pytest.raises(ProtocolError, match="there is no shard 1"):
+            await intersect(host, alignment, 1, points)
+        await intersect(host, alignment, 0, points)
+        other = GuestSession(MemoryIds(HOST_IDS[: len(GUEST_IDS)]), alignment.session.dealing).request(0)
+        with pytest.raises(ProtocolError, match="not the same"):
+            await intersect(host, alignment, 0, other)
+
+
+async def test_the_guest_counts_what_the_host_brings(tmp_path: Path) -> None:
+    async with served(tmp_path) as host:
+        host.guest._quota.limit = 100
+        with pytest.raises(PolicyError, match="the guest refuses the alignment by policy.max_ids_a_day"):
+            await open_with(host, GUEST_IDS)

@@ -1,0 +1,75 @@
+"""IDs are dealt alike at both parties, anew in each session, and counts of points come from public sizes alone."""
+
+from secrets import token_bytes
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.data.alignment import dealing as dealing_module
+from common.data.alignment.dealing import TAG_BYTES, Dealing, n_points
+from common.data.alignment.intersection import pad
+from common.errors import DataError, ProtocolError
+
+
+def new_dealing(n_guest: int, n_host: int) -> Dealing:
+    return Dealing.of(token_bytes(32), token_bytes(32), n_guest, n_host)
+
+
+@settings(max_examples=30)
+@given(ids=st.lists(st.text(max_size=5), unique=True), nonce=st.binary(min_size=32, max_size=32))
+def test_every_row_is_dealt_to_the_one_shard_of_its_id(ids: list[str], nonce: bytes) -> None:
+    dealing = Dealing.of(nonce, bytes(32), 50_000, 10)
+    assert dealing.n_shards == 5
+    rows = dealing.deal(ids)
+    assert len(rows) == 5
+    assert sorted(np.concatenate(rows).tolist()) == list(range(len(ids)))
+    for shard, of_shard in enumerate(rows):
+        assert [dealing.shard(ids[row]) for row in of_shard] == [shard] * len(of_shard)
+        assert sorted(of_shard) == of_shard.tolist()
+
+
+def test_another_session_deals_otherwise() -> None:
+    ids = [f"{number:07d}" for number in range(500)]
+    first, second = new_dealing(10**6, 10**6), new_dealing(10**6, 10**6)
+    assert [first.shard(one) for one in ids] != [second.shard(one) for one in ids]
+    assert first.tags(ids) != second.tags(ids)
+    assert len(first.tags(ids)) == TAG_BYTES * len(ids)
+
+
+@pytest.mark.parametrize(
+    ("n_guest", "n_host", "n_shards", "guest_points", "host_points"),
+    [
+        (1, 1, 1, 1, 1),
+        (10_000, 7, 1, 10_000, 7),
+        (1_000_000, 1_000_000, 100, 10_824, 10_824),
+        (10**6, 50, 100, 10_824, 33),
+    ],
+)
+def test_points_follow_from_sizes(
+    n_guest: int, n_host: int, n_shards: int, guest_points: int, host_points: int
+) -> None:
+    dealing = new_dealing(n_guest, n_host)
+    assert (dealing.n_shards, dealing.guest_points, dealing.host_points) == (n_shards, guest_points, host_points)
+
+
+def test_a_shard_has_room_for_what_is_dealt_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dealing_module, "SHARD_IDS", 20)
+    for n_ids in (21, 100, 999, 20_000):
+        dealing = new_dealing(n_ids, 1)
+        largest = max(map(len, dealing.deal([str(number) for number in range(n_ids)])))
+        assert largest <= n_points(n_ids, dealing.n_shards)
+
+
+def test_padding_never_repeats_and_an_overfull_shard_is_refused() -> None:
+    padded = pad(["a", "b"], 100)
+    assert padded[:2] == ["a", "b"]
+    assert len(set(padded)) == 100
+    with pytest.raises(DataError, match="try again"):
+        pad(["a", "b"], 1)
+
+
+def test_a_short_nonce_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="nonce"):
+        Dealing.of(b"short", bytes(32), 1, 1)

@@ -1,0 +1,158 @@
+"""An alignment finds exactly what is common, whoever looks at it; and the host refuses what was not agreed."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from secrets import token_bytes
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.data.alignment import dealing as dealing_module
+from common.data.alignment.dealing import TAG_BYTES, Dealing
+from common.data.alignment.guest_session import CommonShard, GuestSession
+from common.data.alignment.host_session import HostSession
+from common.data.alignment.intersection import POINT_BYTES
+from common.data.alignment.sources import MemoryIds
+from common.errors import DataError, ProtocolError
+
+
+class Sides:
+    """Both sides of one alignment, in one process."""
+
+    def __init__(self, guest_ids: list[str], host_ids: list[str]) -> None:
+        self.guest_ids, self.host_ids = guest_ids, host_ids
+        self.dealing = Dealing.of(token_bytes(32), token_bytes(32), len(guest_ids), len(host_ids))
+        self.guest_source, self.host_source = MemoryIds(guest_ids), MemoryIds(host_ids)
+        self.guest = GuestSession(self.guest_source, self.dealing)
+        self.host = HostSession(self.host_source, self.dealing)
+
+    def intersect(self, shard: int) -> CommonShard:
+        points = self.guest.request(shard)
+        self.host.check_request(shard, points)
+        return self.guest.read(shard, *self.host.answer(shard, points))
+
+    def run(self) -> tuple[list[str], list[str]]:
+        """The common IDs in the order of each side's rows."""
+        places: tuple[dict[int, Iterable[int]], dict[int, Iterable[int]]] = ({}, {})
+        for shard in range(self.dealing.n_shards):
+            common = self.intersect(shard)
+            places[0][shard], places[1][shard] = common.places, self.host.settle(shard, common.tags)
+        guest = [self.guest_ids[row] for row in self.guest_source.common_rows(places[0])]  # type: ignore[arg-type]
+        host = [self.host_ids[row] for row in self.host_source.common_rows(places[1])]  # type: ignore[arg-type]
+        return guest, host
+
+
+ids = st.lists(st.text(max_size=8), min_size=1, max_size=12, unique=True)
+
+
+@settings(max_examples=30, deadline=None)
+@given(own=ids, others=ids, both=st.lists(st.text(max_size=8), max_size=12, unique=True))
+def test_both_sides_find_the_intersection_of_the_sets(own: list[str], others: list[str], both: list[str]) -> None:
+    guest_ids, host_ids = sorted({*own, *both}), sorted({*others, *both})
+    sides = Sides(guest_ids, host_ids)
+    expected = sorted({*guest_ids} & {*host_ids})
+    assert sides.run() == (expected, expected)
+    assert sides.host.complete
+    assert sides.host.n_common == len(expected)
+
+
+def test_many_shards_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dealing_module, "SHARD_IDS", 25)
+    sides = Sides([f"{number:05d}" for number in range(200)], [f"{number:05d}" for number in range(150, 500, 2)])
+    assert sides.dealing.n_shards == 8
+    expected = [f"{number:05d}" for number in range(150, 200, 2)]
+    assert sides.run() == (expected, expected)
+
+
+@pytest.fixture
+def sides() -> Sides:
+    return Sides(["a", "b", "c"], ["b", "c", "d", "e"])
+
+
+def test_the_same_request_may_come_again_and_another_one_may_not(sides: Sides) -> None:
+    points = sides.guest.request(0)
+    for _ in range(2):
+        sides.host.check_request(0, points)
+        assert list(sides.guest.read(0, *sides.host.answer(0, points)).places) == [1, 2]
+    other = GuestSession(MemoryIds(["d", "e", "f"]), sides.dealing).request(0)
+    with pytest.raises(ProtocolError, match="not the same"):
+        sides.host.check_request(0, other)
+
+
+@pytest.mark.parametrize("n_ids", [0, 2, 4])
+def test_the_host_takes_as_many_ids_as_were_announced(sides: Sides, n_ids: int) -> None:
+    with pytest.raises(ProtocolError, match="where 99 are due"):
+        sides.host.check_request(0, sides.guest.request(0)[:POINT_BYTES] * n_ids)
+
+
+@pytest.mark.parametrize("shard", [-1, 1, 2**32 - 1])
+def test_there_is_no_other_shard(sides: Sides, shard: int) -> None:
+    with pytest.raises(ProtocolError, match="no shard"):
+        sides.host.check_request(shard, sides.guest.request(0))
+    with pytest.raises(ProtocolError, match="no shard"):
+        sides.host.settle(shard, b"")
+
+
+def test_what_is_common_can_be_told_only_after_the_intersection(sides: Sides) -> None:
+    with pytest.raises(ProtocolError, match="before it was intersected"):
+        sides.host.settle(0, b"")
+
+
+def test_the_host_refuses_ids_that_it_does_not_hold(sides: Sides) -> None:
+    sides.intersect(0)
+    with pytest.raises(DataError, match="1 IDs for common that the host does not hold"):
+        sides.host.settle(0, sides.dealing.tags(["a", "b"]))
+    with pytest.raises(DataError, match="1 common IDs twice"):
+        sides.host.settle(0, sides.dealing.tags(["b", "b"]))
+    with pytest.raises(ProtocolError, match="bytes came as tags"):
+        sides.host.settle(0, bytes(TAG_BYTES - 1))
+    with pytest.raises(ProtocolError, match="bytes came as tags"):
+        sides.host.settle(0, bytes(TAG_BYTES * 4))
+    assert not sides.host.complete
+    assert sides.host.settle(0, sides.dealing.tags(["c", "b"])) == [1, 0]
+    assert sides.host.settle(0, sides.dealing.tags(["c", "b"])) == [1, 0]
+    with pytest.raises(ProtocolError, match="not the same"):
+        sides.host.settle(0, sides.dealing.tags(["b"]))
+    assert (sides.host.complete, sides.host.n_common) == (True, 2)
+
+
+BAD_POINTS = [
+    bytes(POINT_BYTES),
+    b"\x02" + b"\xff" * 32,
+    b"\x04" + bytes(32),
+    b"\x05" * POINT_BYTES,
+    b"\xff" * POINT_BYTES,
+]
+
+
+@pytest.mark.parametrize("bad", BAD_POINTS)
+def test_what_is_no_point_of_the_curve_is_refused_by_both(sides: Sides, bad: bytes) -> None:
+    request = sides.guest.request(0)
+    setup, response = sides.host.answer(0, request)
+    with pytest.raises(ProtocolError, match="none of the curve"):
+        sides.host.answer(0, bad + request[POINT_BYTES:])
+    with pytest.raises(ProtocolError, match="none of the curve"):
+        sides.guest.read(0, setup, bad + response[POINT_BYTES:])
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.binary(min_size=3 * POINT_BYTES, max_size=3 * POINT_BYTES), signs=st.booleans())
+def test_garbage_never_ends_the_process(data: bytes, signs: bool) -> None:
+    sides = Sides(["a", "b", "c"], ["b", "c", "d"])
+    if signs:
+        data = b"".join(b"\x02" + data[start : start + 32] for start in (0, 32, 64))
+    for read in (
+        lambda: sides.host.answer(0, data),
+        lambda: sides.guest.read(0, data, sides.host.answer(0, sides.guest.request(0))[1]),
+        lambda: sides.guest.read(0, data, data),
+    ):
+        with suppress(ProtocolError):
+            read()
+
+
+def test_an_answer_of_another_size_is_refused(sides: Sides) -> None:
+    setup, response = sides.host.answer(0, sides.guest.request(0))
+    for answer in ((setup[:-1], response), (setup, response + response), (b"", b"")):
+        with pytest.raises(ProtocolError, match="bytes due"):
+            sides.guest.read(0, *answer)
