@@ -10,7 +10,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from email.message import Message
-from http.client import responses
 from typing import IO
 from urllib.parse import urlsplit
 
@@ -44,7 +43,7 @@ def download(url: str, max_bytes: int, show: Callable[[int, int | None], None]) 
             return _read(response, url, max_bytes, show)
     except urllib.error.HTTPError as error:
         error.close()
-        raise PeerError(f"{url}: the server answers {error.code} {responses.get(error.code, '')}".rstrip()) from error
+        raise PeerError(f"{url}: the server answers {error.code} {http.client.responses.get(error.code, '')}".rstrip()) from error
     except urllib.error.URLError as error:
         raise PeerError(f"{url}: {_reason(error.reason)}") from error
     except (OSError, http.client.HTTPException) as error:
