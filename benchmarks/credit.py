@@ -84,7 +84,7 @@ def measure(name: PublishedName, folder: Path) -> dict[str, Any]:
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=[*PUBLISHED])
+    parser.add_argument("name", choices=[name.value for name in PublishedName])
     parser.add_argument("--data", type=Path, required=True, help="folder with NAME.csv.gz")
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     arguments = parser.parse_args()
