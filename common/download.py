@@ -43,7 +43,9 @@ def download(url: str, max_bytes: int, show: Callable[[int, int | None], None]) 
             return _read(response, url, max_bytes, show)
     except urllib.error.HTTPError as error:
         error.close()
-        raise PeerError(f"{url}: the server answers {error.code} {http.client.responses.get(error.code, '')}".rstrip()) from error
+        raise PeerError(
+            f"{url}: the server answers {error.code} {http.client.responses.get(error.code, '')}".rstrip()
+        ) from error
     except urllib.error.URLError as error:
         raise PeerError(f"{url}: {_reason(error.reason)}") from error
     except (OSError, http.client.HTTPException) as error:
