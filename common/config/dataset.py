@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, FiniteFloat, field_validator, model_validator
 
 from common.config.settings import Settings
 
@@ -37,15 +37,17 @@ class LabelConfig(Settings):
         return self
 
 
-class PreprocessingConfig(Settings):
-    """How a party turns its features into training columns, with numbers fitted on its training rows."""
+class ColumnPreprocessing(Settings):
+    """How a column of numbers is prepared."""
 
-    fill: Literal["median", "mean", "zero"] = "median"
-    """What a missing value becomes."""
+    fill: Literal["median", "mean"] | FiniteFloat = "median"
+    """What a missing value becomes: the median or mean of the others, or a number."""
+    missing_indicator: bool = False
+    """Also have a column that is 1 where a value is missing, and else 0."""
     clip: tuple[float, float] | None = (0.01, 0.99)
     """Quantiles that values are clipped at, or null. Heavy tails make training diverge without it."""
-    whiten: bool = True
-    """Make the training columns orthogonal: far fewer rounds for the same model. Off to reproduce the paper."""
+    standardise: bool = True
+    """Bring the column to mean 0 and standard deviation 1, or leave it as it is."""
 
     @field_validator("clip")
     @classmethod
@@ -53,6 +55,22 @@ class PreprocessingConfig(Settings):
         if clip is not None and not 0 <= clip[0] < clip[1] <= 1:
             raise ValueError("`clip` needs two quantiles, 0 <= lower < upper <= 1, such as [0.01, 0.99]; or null")
         return clip
+
+
+class PreprocessingConfig(ColumnPreprocessing):
+    """How a party turns its features into training columns, with numbers fitted on its training rows."""
+
+    rare: Annotated[float, Field(ge=0, lt=1)] = 0.01
+    """Categories of a smaller share of the training rows count as one, together with those never seen."""
+    whiten: bool = True
+    """Make the training columns orthogonal: far fewer rounds for the same model. Off to reproduce the paper."""
+    columns: dict[str, ColumnPreprocessing] = Field(default_factory=dict)
+    """What differs for single columns of numbers."""
+
+    def of_column(self, name: str) -> ColumnPreprocessing:
+        """The settings of a column of numbers: its own where it has any, else those of all."""
+        own = self.columns.get(name)
+        return self if own is None else self.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
 
 
 class IdForm(Settings):
@@ -92,7 +110,7 @@ class DatasetConfig(Settings):
     categorical: list[str] = Field(default_factory=list)
     """Which of the features are categories, read as text. The others must be numbers."""
     preprocessing: PreprocessingConfig = PreprocessingConfig()
-    """Filling, clipping and whitening."""
+    """From features to training columns."""
     jobs: list[str] = Field(default=["*"])
     """Names of the jobs that may use this table: patterns with `*`, `?` and `[...]`. By default all may."""
 
@@ -113,6 +131,8 @@ class DatasetConfig(Settings):
         for name in self.categorical:
             if name in special or (features and name not in features):
                 raise ValueError(f"`categorical` names {name!r}, which is no feature by the other settings")
+            if name in self.preprocessing.columns:
+                raise ValueError(f"`preprocessing.columns` names {name!r}, which is categorical: it is for numbers")
         return self
 
 

@@ -43,7 +43,8 @@ class PartyData:
 
 
 CheckSizes = Callable[[int, int], None]
-"""Is told the counts of training rows and of features before anything is computed of them, and raises if it minds."""
+"""Is told the counts of training rows and of features, each category and missing indicator counted as one, and raises
+if it minds."""
 
 
 def _accept(n_train: int, n_features: int) -> None:
@@ -96,11 +97,12 @@ def make_block(
     """
     train, holdout = holdout_split(len(table.ids), job.holdout, job.seed)
     intercept = table.labels is not None and job.intercept
-    n_features = table.features.shape[1]
+    _check_sizes(len(train), table.features.shape[1], job)
+    preprocessing = Preprocessing.fit(table.features.iloc[train], config, intercept, job.l2)
+    # A gradient has as many equations for the labels as there are terms.
+    n_features = len(preprocessing.terms)
     _check_sizes(len(train), n_features, job)
     check_sizes(len(train), n_features)
-
-    preprocessing = Preprocessing.fit(table.features.iloc[train], config, intercept, job.l2)
     with np.errstate(over="ignore"):  # What overflows is found below.
         columns = preprocessing.transform(table.features)
     if not np.isfinite(columns).all():

@@ -43,7 +43,7 @@ class PartyModel(Settings):
     The score u of a person is the sum of both parties' parts, and for values that are not missing
     and within the clipping limits (`preprocessing` says the rest)
 
-        part = intercept + sum over the features of weight * value
+        part = intercept + sum over the terms of weight * value
     """
 
     format: Literal[1] = 1
@@ -102,9 +102,9 @@ class PartyModel(Settings):
             data=DataSummary(
                 sha256=digest, n_rows=len(data.ids), n_train=len(block.columns), n_holdout=len(block.holdout_columns)
             ),
-            weights=dict(zip(steps.features, weights.tolist(), strict=True)),
+            weights=dict(zip(steps.terms, weights.tolist(), strict=True)),
             intercept=intercept,
-            standardised_weights=dict(zip(steps.features, steps.to_standardised(result.coef).tolist(), strict=True)),
+            standardised_weights=dict(zip(steps.terms, steps.to_standardised(result.coef).tolist(), strict=True)),
             training_weights=result.coef.tolist(),
             preprocessing=steps.to_dict(),
             loss=result.loss,

@@ -11,6 +11,7 @@ from common.data.calibration import Isotonic, Platt, Uncalibrated
 from common.data.metrics import HoldoutMetrics
 from common.data.model_file import DataSummary, PartyModel
 from common.data.preprocessing import Preprocessing
+from common.data.preprocessing.columns import CategoryColumn, NumberColumn
 from common.protocol.messages import Kind
 
 ROOT = Path(__file__).parents[2]
@@ -38,12 +39,13 @@ def test_links_lead_somewhere(path: Path) -> None:
         [name for name in PartyModel.model_fields if name != "data"],
         [f"data.{name}" for name in DataSummary.model_fields],
         [field.name for field in fields(Preprocessing)],
+        [*NumberColumn.model_fields, *CategoryColumn.model_fields],
         [field.name for field in fields(HoldoutMetrics)],
         [name for each in (Platt, Isotonic, Uncalibrated) for name in each.model_fields],
         [name for each in (CalibrationReport, Reliability, ReliabilityBin) for name in each.model_fields],
         HISTORY,
     ],
-    ids=["model", "data", "preprocessing", "metrics", "calibration", "calibration report", "history"],
+    ids=["model", "data", "preprocessing", "columns", "metrics", "calibration", "calibration report", "history"],
 )
 def test_every_field_of_a_jobs_files_is_described(names: list[str]) -> None:
     rows = [line for line in (ROOT / "docs/files.md").read_text().split("\n") if line.startswith("| `")]

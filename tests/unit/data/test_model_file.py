@@ -54,8 +54,8 @@ def test_the_weights_in_the_file_give_the_scores_of_the_training_columns(load: L
 
     table = pd.read_csv(dataset.path).set_index("id").loc[data.ids]
     expected = model.steps.transform(table) @ made.coef
-    clipped = table[list(model.weights)].clip(*np.array([model.steps.lower, model.steps.upper]), axis=1)
-    np.testing.assert_allclose(clipped @ np.array(list(model.weights.values())) + model.intercept, expected)
+    terms = model.steps.expand(table)
+    np.testing.assert_allclose(terms @ np.array(list(model.weights.values())) + model.intercept, expected)
     assert model.training_weights == made.coef.tolist()
     assert model.metrics is None
 

@@ -1,0 +1,227 @@
+"""Fitting a party's columns on its training rows, by scikit-learn's transformers.
+
+They are imported where they are used: that takes a second and 75 MB, which only a training needs. What they have
+fitted is read out of them at once.
+
+A term that is 1 for few rows would make a gradient a sum over those rows alone, and a sum over one row is that row:
+see `LEAST_ROWS`.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api.types import is_numeric_dtype
+
+from common.arrays import FloatMatrix, FloatVector
+from common.config.dataset import ColumnPreprocessing, PreprocessingConfig
+from common.data.preprocessing.columns import CategoryColumn, NumberColumn
+from common.errors import DataError
+
+LEAST_ROWS = 10
+"""A term of 0 and 1 is 1 in at least this many training rows, and 0 in as many, or there is no such term."""
+
+_CONSTANT = 1e-12
+"""A column whose range is at most this share of its largest value varies by rounding only."""
+
+SAME_VALUE = "the same value in all training rows: exclude it"
+
+
+class _UnusableError(Exception):
+    """What is wrong with one column, in words that follow its name and "has"."""
+
+
+def fit_columns(features: pd.DataFrame, config: PreprocessingConfig) -> tuple[NumberColumn | CategoryColumn, ...]:
+    """Fit every column of the training rows: numbers with NaN where one is missing, or text.
+
+    Raises:
+        DataError: a column cannot be used; all such are named.
+    """
+    _check_names(features, config)
+    columns: list[NumberColumn | CategoryColumn] = []
+    unusable: dict[str, list[str]] = {}
+    for name in features.columns:
+        try:
+            if is_numeric_dtype(features[name].dtype):
+                numbers = features[name].to_numpy(np.float64, na_value=np.nan)
+                columns.append(_fit_number(name, numbers, config.of_column(name)))
+            else:
+                columns.append(_fit_category(name, features[name], config.rare))
+        except _UnusableError as error:
+            unusable.setdefault(str(error), []).append(name)
+    refuse(unusable)
+    return tuple(columns)
+
+
+def refuse(unusable: Mapping[str, list[str]]) -> None:
+    """Name every column with a fault at once, by what it has: a user mends them all in one go.
+
+    Raises:
+        DataError: if there is any.
+    """
+    parts = []
+    for reason, names in unusable.items():
+        listed = ", ".join(map(repr, names))
+        parts.append(
+            f"each of the columns {listed} has {reason}" if len(names) > 1 else f"column {listed} has {reason}"
+        )
+    if parts:
+        raise DataError("; ".join(parts))
+
+
+def _check_names(features: pd.DataFrame, config: PreprocessingConfig) -> None:
+    names = list(features.columns)
+    for name in config.columns:
+        if name not in names:
+            raise DataError(f"`preprocessing.columns` names {name!r}, which is no feature")
+        if not is_numeric_dtype(features[name].dtype):
+            raise DataError(
+                f"`preprocessing.columns` names {name!r}, which is categorical: its options are for numbers"
+            )
+
+
+def fit_scales(
+    columns: tuple[NumberColumn | CategoryColumn, ...], terms: FloatMatrix, *, centred: bool
+) -> tuple[FloatVector, FloatVector]:
+    """What to take away from each term and to divide it by; terms have shape (n_train, n_terms).
+
+    Args:
+        columns: what the terms are of.
+        terms: of the training rows.
+        centred: whether also those terms get mean 0 that are not standardised.
+
+    Raises:
+        DataError: a term is left as it is, and its mean square is above 1.
+    """
+    from sklearn.preprocessing import StandardScaler
+
+    names = [name for column in columns for name in column.terms]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"several columns make a term of the same name, {twice[0]!r}: rename one of them")
+    standardised = np.array([each for column in columns for each in column.standardised], dtype=bool)
+    scaler = StandardScaler().fit(terms)
+    mean = np.where(standardised | centred, scaler.mean_, 0.0)
+    # `scale_` would be 1 for a column that varies little for its size.
+    scale = np.where(standardised, np.sqrt(scaler.var_), 1.0)
+    too_large = ~standardised & (np.mean(np.square(terms - mean), axis=0) > 1) & (not centred)
+    reason = "a mean square above 1, which a column that is not standardised must not have without whitening: change "
+    refuse(
+        {reason + "its unit, or leave out `standardise: false`": [names[term] for term in np.flatnonzero(too_large)]}
+        if too_large.any()
+        else {}
+    )
+    return mean, scale
+
+
+# --- numbers
+
+
+def _fit_number(name: str, values: FloatVector, config: ColumnPreprocessing) -> NumberColumn:
+    missing = np.isnan(values)
+    if missing.all():
+        raise _UnusableError("no value in any training row: exclude it")
+    fill = _fit_fill(values[~missing], config)
+    filled = np.where(missing, fill, values)
+    if _is_constant(filled):
+        raise _UnusableError(SAME_VALUE)
+    lower = upper = None
+    if config.clip is not None:
+        lower, upper = _fit_clip(filled, config.clip)
+        filled = filled.clip(lower, upper) if lower is not None else filled
+    n_missing = int(missing.sum())
+    indicator = config.missing_indicator and LEAST_ROWS <= n_missing <= len(values) - LEAST_ROWS
+    variance = float(np.var(filled))
+    if not math.isfinite(fill) or not math.isfinite(variance) or variance == 0:
+        raise _UnusableError("values too large or too small to be squared: change its unit, or exclude it")
+    return NumberColumn(
+        name=name,
+        fill=fill,
+        lower=lower,
+        upper=upper,
+        missing_indicator=indicator,
+        standardise=config.standardise,
+    )
+
+
+def _fit_fill(present: FloatVector, config: ColumnPreprocessing) -> float:
+    from sklearn.impute import SimpleImputer
+
+    if not isinstance(config.fill, str):
+        return float(config.fill)
+    imputer = SimpleImputer(strategy=config.fill).fit(present[:, np.newaxis])
+    return float(imputer.statistics_[0])
+
+
+def _fit_clip(filled: FloatVector, quantiles: tuple[float, float]) -> tuple[float, float] | tuple[None, None]:
+    """The limits of a column.
+
+    A column of two values has no tail. And where nearly all values are the same one, so that the quantiles are both
+    that value, the quantiles of the rest are taken: clipping must not make a column constant.
+    """
+    if ((filled == filled.min()) | (filled == filled.max())).all():
+        return None, None
+    lower, upper = (float(limit) for limit in np.quantile(filled, quantiles))
+    if not _is_constant(filled.clip(lower, upper)):
+        return lower, upper
+    values, counts = np.unique(filled, return_counts=True)
+    usual = float(values[counts.argmax()])
+    lower, upper = (float(limit) for limit in np.quantile(filled[filled != usual], quantiles))
+    lower, upper = min(lower, usual), max(upper, usual)
+    return (None, None) if _is_constant(filled.clip(lower, upper)) else (lower, upper)
+
+
+def _is_constant(values: FloatVector) -> bool:
+    return bool(np.ptp(values) <= _CONSTANT * np.abs(values).max())
+
+
+# --- categories
+
+
+def _fit_category(name: str, values: "pd.Series[str]", rare: float) -> CategoryColumn:
+    from sklearn.preprocessing import OneHotEncoder
+
+    if values.isna().all():
+        raise _UnusableError("no value in any training row: exclude it")
+    # The encoder is given numbers for the categories: it is twenty times faster with them than with text.
+    codes, levels = pd.factorize(values, sort=True, use_na_sentinel=False)
+    least = max(LEAST_ROWS, math.ceil(round(rare * len(values), 6)))
+    encoder = OneHotEncoder(min_frequency=least, handle_unknown="infrequent_if_exist").fit(codes[:, np.newaxis])
+    infrequent = encoder.infrequent_categories_[0]
+    counts = np.bincount(codes, minlength=len(levels))
+    is_rare: NDArray[np.bool_] = np.isin(np.arange(len(levels)), [] if infrequent is None else infrequent)
+
+    frequent: dict[str, int] = {}
+    n_missing = 0  # unless they are rare
+    for level, count, few in zip(levels, counts.tolist(), is_rare.tolist(), strict=True):
+        if few:
+            continue
+        if pd.isna(level):
+            n_missing = count
+        else:
+            frequent[str(level)] = count
+    n_other = int(counts[is_rare].sum())
+    return _choose_terms(name, frequent, n_missing, n_other, least)
+
+
+def _choose_terms(name: str, frequent: dict[str, int], n_missing: int, n_other: int, least: int) -> CategoryColumn:
+    """Give each group of rows a term but the largest; equal ones go by the order here."""
+    most = max([*frequent.values(), n_missing, n_other])
+    reference = next((category for category, count in frequent.items() if count == most), None)
+    missing_is_reference = reference is None and n_missing == most
+    other_is_reference = reference is None and not missing_is_reference
+    column = CategoryColumn(
+        name=name,
+        reference=reference,
+        categories=[category for category in frequent if category != reference],
+        missing="reference" if missing_is_reference else "term" if n_missing else "other",
+        other="reference" if other_is_reference or n_other < LEAST_ROWS else "term",
+    )
+    if not column.terms:
+        raise _UnusableError(
+            f"no two categories of at least {least} training rows: exclude it, join categories, or lower "
+            "`preprocessing.rare`"
+        )
+    return column
