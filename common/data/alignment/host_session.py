@@ -28,6 +28,7 @@ class HostSession:
         self._requests: dict[int, bytes] = {}
         self._settled: dict[int, bytes] = {}
         self._answered: set[int] = set()
+        self._guessed = False
         self._lock = Lock()
         self.n_common = 0
         """So far, as the guest has told."""
@@ -77,21 +78,28 @@ class HostSession:
 
         Raises:
             ProtocolError: the shard was not intersected, or was settled otherwise.
-            DataError: a tag is of no ID that the host holds, or comes twice.
+            DataError: a tag is of no ID that the host holds, or comes twice. Nothing is settled any more then: each try
+            would tell the guest a little more of the host's IDs than it has announced to ask.
         """
         self._check_shard(shard)
+        if self._guessed:
+            raise ProtocolError("the guest took IDs for common that are not: the alignment is over")
         if shard not in self._answered:
             raise ProtocolError("the guest told what is common in a shard of the alignment before it was intersected")
         most = min(self.dealing.guest_points, self.dealing.host_points)
         if len(tags) % TAG_BYTES or len(tags) > most * TAG_BYTES:
             raise ProtocolError(f"{len(tags)} bytes came as tags of {TAG_BYTES} bytes, {most} at the most")
+        if shard in self._settled:
+            _same_again(self._settled, shard, tags)  # Before it shows whether the host holds them.
         place = {self.dealing.tag(one): number for number, one in enumerate(self.shards.ids(shard))}
         told = [tags[start : start + TAG_BYTES] for start in range(0, len(tags), TAG_BYTES)]
         unknown = sum(tag not in place for tag in told)
         if unknown:
+            self._guessed = True
             raise DataError(f"the guest takes {unknown} IDs for common that the host does not hold")
         repeated = sum(count - 1 for count in Counter(told).values())
         if repeated:
+            self._guessed = True
             raise DataError(f"the guest names {repeated} common IDs twice")
         with self._lock:
             if shard not in self._settled:
