@@ -88,10 +88,20 @@ class GuestAlignments:
         opened = await self.call("AlignmentService/OpenAlignment", request, alignment_pb2.OpenAlignmentResponse)
         if opened.n_ids < 1:
             raise ProtocolError("the host opened an alignment without IDs")
-        await asyncio.to_thread(take_ids, opened.n_ids, self._quota, Role.GUEST)
-        dealing = Dealing.of(nonce, opened.nonce, source.n_ids, opened.n_ids)
-        session = await self.compute(GuestSession, source, dealing)
-        return GuestAlignment(self, opened.session, session)
+        return await self.begin(opened.session, nonce, opened.nonce, source, opened.n_ids)
+
+    async def begin(
+        self, session_id: bytes, nonce: bytes, host_nonce: bytes, source: IdSource, n_host: int
+    ) -> "GuestAlignment":
+        """Begin an alignment that the host has opened, with both nonces, on `n_host` IDs of its own.
+
+        Raises:
+            PolicyError: too many IDs.
+            ProtocolError: the host's nonce is none.
+        """
+        await asyncio.to_thread(take_ids, n_host, self._quota, Role.GUEST)
+        session = await self.compute(GuestSession, source, Dealing.of(nonce, host_nonce, source.n_ids, n_host))
+        return GuestAlignment(self, session_id, session)
 
     async def call(self, method: str, request: Message, response: type[Response]) -> Response:
         """Call a method of the host, ``Service/Method``."""

@@ -270,12 +270,7 @@ class Alignments:
     async def _begin(
         self, offer: Offer, form: Sequence[str], n_ids: int, guest_nonce: bytes, purpose: dict[str, str]
     ) -> Opened:
-        own = rules_of(offer.form)
-        if list(form) != own:
-            raise ConfigError(
-                f"the guest's IDs are in the form {_listed(form)} and the host's in {_listed(own)}: give both datasets "
-                "the same `id_form`"
-            )
+        check_form(form, offer.form)
         await asyncio.to_thread(take_ids, n_ids, self._quota, Role.HOST)
         nonce, n_host = token_bytes(NONCE_BYTES), offer.source.n_ids
         self._audit.allowed(calling(), "OpenAlignment", **purpose, n_ids={"host": n_host, "guest": n_ids})
@@ -304,6 +299,19 @@ class Alignments:
             result=result,
             shards={"all": session.dealing.n_shards, "intersected": session.n_answered, "settled": session.n_settled},
             n_common=session.n_common,
+        )
+
+
+def check_form(guests: Sequence[str], own: IdForm) -> None:
+    """Check that the guest's IDs, by the rules that it tells, are in the same form as the host's.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    if list(guests) != rules_of(own):
+        raise ConfigError(
+            f"the guest's IDs are in the form {_listed(guests)} and the host's in {_listed(rules_of(own))}: give both "
+            "datasets the same `id_form`"
         )
 
 

@@ -11,12 +11,15 @@ from common.jobs.party_servicer import PartyServicer
 from common.pb.v1.alignment_pb2_grpc import add_AlignmentServiceServicer_to_server
 from common.pb.v1.host_pb2_grpc import add_HostServiceServicer_to_server
 from common.pb.v1.party_pb2_grpc import add_PartyServiceServicer_to_server
+from common.pb.v1.prediction_pb2_grpc import add_PredictionServiceServicer_to_server
 from common.rpc.certificates import load_certificates
 from common.rpc.channel import open_peers
 from common.rpc.server import make_audit, run_server
 from host_party.alignment_servicer import AlignmentServicer
 from host_party.alignments import Alignments, Offer, load_offer
 from host_party.machine import HostMachine
+from host_party.prediction_servicer import PredictionServicer
+from host_party.predictions import Predictions
 from host_party.servicer import HostServicer
 
 
@@ -31,6 +34,7 @@ async def serve(
     certificates, audit = load_certificates(config), make_audit(config)
     async with open_peers(config, certificates) as peers:
         alignments = Alignments(config, audit)
+        predictions = Predictions(config, audit, alignments)
         jobs = PartyJobs(config, audit, peers, HostMachine)
 
         def load(dataset: str) -> Offer:
@@ -40,8 +44,11 @@ async def serve(
             add_AlignmentServiceServicer_to_server(AlignmentServicer(alignments, load), server)
             add_HostServiceServicer_to_server(HostServicer(jobs), server)
             add_PartyServiceServicer_to_server(PartyServicer(jobs), server)
+            add_PredictionServiceServicer_to_server(PredictionServicer(predictions), server)
 
-        services = ("AlignmentService", "HostService", "PartyService")
-        await run_server(
-            config, certificates, services, add_services, jobs.close, audit=audit, stop=stop, on_ready=on_ready
-        )
+        async def close() -> None:
+            await jobs.close()
+            await predictions.stop()
+
+        services = ("AlignmentService", "HostService", "PartyService", "PredictionService")
+        await run_server(config, certificates, services, add_services, close, audit=audit, stop=stop, on_ready=on_ready)

@@ -181,6 +181,40 @@ def stop(job: JobArgument, config: ConfigOption) -> None:
 
 
 @app.command()
+def predict(
+    job: JobArgument,
+    config: ConfigOption,
+    *,
+    dataset: Annotated[
+        str, typer.Option(metavar="NAME", help="The rows: a dataset of this name in both parties' configurations.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="For the scores: .csv or .parquet.")],
+    missing: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="For the IDs that the host does not hold; beside --out by default."),
+    ] = None,
+    aligned: Annotated[
+        bool, typer.Option("--aligned", help="Both tables hold the same IDs: compare them, and intersect nothing.")
+    ] = False,
+) -> None:
+    """Score rows with the model of a job, at the guest; the host must permit it."""
+    with public_errors():
+        settings = load_process_config(config)
+        if settings.role is not Role.GUEST:
+            raise ConfigError(f"{config}: role: is {settings.role}, and scores are the guest's: take the guest's file")
+        # No other organisation has the guest's code.
+        from common.cli.predict import run_prediction
+        from guest_party.prediction import Wanted
+
+        missing = missing or out.with_suffix(f".missing{out.suffix}")
+        counts = run_prediction(settings, Wanted(job, dataset, out, missing, aligned), Console(stderr=True))
+        typer.echo(f"scored {counts.n_scored:,} rows: {out}")
+        if not aligned:
+            typer.echo(f"not at the host: {counts.n_guest - counts.n_scored:,} of the guest's rows: {missing}")
+            typer.echo(f"not at the guest: {counts.n_host - counts.n_scored:,} of the host's rows")
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where tables, configurations, logs and models go.")] = Path(
         "demo-result"

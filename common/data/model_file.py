@@ -25,6 +25,7 @@ from common.protocol.messages import Result
 from common.roles import Role
 
 FORMAT = 1
+_SHARED = {"format", "job", "run_id", "loss", "rounds", "epochs", "reason"}
 
 
 class DataSummary(Settings):
@@ -137,6 +138,24 @@ class PartyModel(Settings):
     def steps(self) -> Preprocessing:
         """What turns this party's table into the columns that `training_weights` belong to."""
         return Preprocessing.from_dict(self.preprocessing)
+
+    @property
+    def shared_digest(self) -> bytes:
+        """SHA-256 of what both parties' parts of one model have in common, 32 bytes; no value of either part."""
+        return hashlib.sha256(self.model_dump_json(include=_SHARED).encode()).digest()
+
+
+def check_half(model: PartyModel, role: Role, job: str, run_id: str) -> None:
+    """Check that a party's part is of this job and of this run of it, in hexadecimal.
+
+    Raises:
+        DataError: it is of another; both are named.
+    """
+    if (model.role, model.job.name, model.run_id) != (role, job, run_id):
+        raise DataError(
+            f"the file of the {role}'s part of the model of job {job}, run {run_id}, holds the {model.role}'s part of "
+            f"job {model.job.name}, run {model.run_id}: both parties need their parts of one run"
+        )
 
 
 def save_model(path: Path, model: PartyModel) -> None:

@@ -7,6 +7,7 @@ machine's: `common.protocol.bounds`.
 Every refusal begins with the line of the configuration that says no.
 """
 
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 from common.config.dataset import DatasetConfig
@@ -78,22 +79,28 @@ def check_sizes(job: JobConfig, policy: Policy, n_train: int, n_features: int, r
     _check_rounds(job, policy, batches.count, role)
 
 
-def check_prediction(job: str, name: str, dataset: DatasetConfig, policy: Policy, role: Role) -> None:
-    """Check that rows of a table may be scored at all.
+def check_prediction(
+    job: str, name: str, datasets: Mapping[str, DatasetConfig], policy: Policy, role: Role
+) -> DatasetConfig:
+    """Check that rows of a table may be scored at all, and return the table.
 
     Args:
         job: whose model scores them.
         name: of the table.
-        dataset: the table.
+        datasets: all of this party.
         policy: of this party.
         role: of this party.
 
     Raises:
-        PolicyError: the line of the policy that says no.
+        PolicyError: the line of the policy that says no, or there is no such table.
     """
     if role is Role.HOST and not policy.allow_prediction:
         raise _refusal(role, "policy.allow_prediction", "it gives no scores of rows for predictions", PREDICTION)
+    dataset = datasets.get(name)
+    if dataset is None:
+        raise PolicyError(f"the {role} has no dataset named {name}: name one of its configuration, or add it there")
     _check_dataset(job, name, dataset, role, PREDICTION)
+    return dataset
 
 
 def check_scores(count: int, quota: ScoreQuota, what: str) -> None:

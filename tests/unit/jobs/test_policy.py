@@ -150,7 +150,7 @@ def test_the_policy_of_a_party_that_says_nothing_takes_the_jobs_that_come_with_t
 
 def predict(role: Role, job: str, **policy: Any) -> None:
     table = DatasetConfig(path=Path("never-read.csv"), jobs=["credit-*"])
-    check_prediction(job, "people", table, Policy.model_validate(policy), role)
+    assert check_prediction(job, "people", {"people": table}, Policy.model_validate(policy), role) is table
 
 
 def test_prediction_is_a_permission_of_its_own_that_a_host_does_not_give_by_default() -> None:
@@ -166,3 +166,5 @@ def test_a_table_is_predicted_on_by_the_jobs_that_may_use_it(role: Role) -> None
         predict(role, "churn", allow_prediction=True)
     said = f"the {role} refuses the prediction by datasets.people.jobs: does not name a job churn"
     assert str(refusal.value) == said
+    with pytest.raises(PolicyError, match=f"the {role} has no dataset named others: "):
+        check_prediction("credit-7", "others", {}, Policy(allow_prediction=True), role)

@@ -12,7 +12,16 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from common.authority import new_key
-from common.pb.v1 import alignment_pb2, coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, rounds_pb2
+from common.pb.v1 import (
+    alignment_pb2,
+    coordinator_pb2,
+    guest_pb2,
+    host_pb2,
+    jobs_pb2,
+    party_pb2,
+    prediction_pb2,
+    rounds_pb2,
+)
 from common.protocol.messages import Kind
 from common.roles import Role
 from common.rpc.access import Caller, by_certificate, call_metadata
@@ -21,7 +30,7 @@ from common.rpc.channel import open_channel
 from common.rpc.server import bind
 from tests.support.rpc import plaintext_server
 
-FILES = (alignment_pb2, coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2)
+FILES = (alignment_pb2, coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, prediction_pb2)
 CONTRACT = {
     f"/{service.full_name}/{method.name}": method
     for file in FILES
@@ -39,6 +48,11 @@ MAY_CALL = {
     "AlignmentService/IntersectShard": {"guest"},
     "AlignmentService/ConfirmShard": {"guest"},
     "AlignmentService/CloseAlignment": {"guest"},
+    "PredictionService/OpenPrediction": {"guest"},
+    "PredictionService/AlignPrediction": {"guest"},
+    "PredictionService/SettleShard": {"guest"},
+    "PredictionService/GetScores": {"guest"},
+    "PredictionService/ClosePrediction": {"guest"},
     "GuestService/ProveIds": {"host"},
     "GuestService/SendVector": {"host"},
     "GuestService/SendHoldoutScores": {"host"},

@@ -1,0 +1,61 @@
+"""What the host answers to the guest that has rows scored."""
+
+# Names and documentation of the methods are the contract's: protos/common/pb/v1.
+# ruff: noqa: N802, D102
+
+import re
+
+from common.config.settings import JOB_NAME
+from common.errors import ProtocolError
+from common.pb.v1 import prediction_pb2, prediction_pb2_grpc
+from common.rpc.access import Context
+from common.rpc.codec import job_key
+from host_party.alignment_servicer import check_opening
+from host_party.predictions import Beginning, Predictions, Wanted
+
+PREDICTION_BYTES = 16
+MODEL_BYTES = 32
+
+
+class PredictionServicer(prediction_pb2_grpc.PredictionServiceServicer):
+    """The guest's calls."""
+
+    def __init__(self, predictions: Predictions) -> None:
+        self._predictions = predictions
+
+    async def OpenPrediction(
+        self, request: prediction_pb2.OpenPredictionRequest, context: Context
+    ) -> prediction_pb2.OpenPredictionResponse:
+        run = job_key(request)
+        if len(request.prediction) != PREDICTION_BYTES or len(request.model) != MODEL_BYTES:
+            raise ProtocolError("received a prediction whose name or model is none")
+        if re.fullmatch(JOB_NAME, request.dataset) is None:
+            raise ProtocolError("received the name of a dataset that is none")
+        wanted = Wanted(run, request.model, request.dataset)
+        return prediction_pb2.OpenPredictionResponse(n_rows=await self._predictions.open(request.prediction, wanted))
+
+    async def AlignPrediction(
+        self, request: prediction_pb2.AlignPredictionRequest, context: Context
+    ) -> prediction_pb2.AlignPredictionResponse:
+        form = check_opening(request.nonce, request.n_rows, request.form)
+        beginning = Beginning(request.nonce, request.n_rows, form, request.aligned)
+        begun = await self._predictions.align(request.prediction, beginning)
+        return prediction_pb2.AlignPredictionResponse(nonce=begun.nonce, session=begun.session)
+
+    async def SettleShard(
+        self, request: prediction_pb2.SettleShardRequest, context: Context
+    ) -> prediction_pb2.SettleShardResponse:
+        await self._predictions.settle(request.prediction, request.shard, request.told)
+        return prediction_pb2.SettleShardResponse()
+
+    async def GetScores(
+        self, request: prediction_pb2.GetScoresRequest, context: Context
+    ) -> prediction_pb2.GetScoresResponse:
+        scores = await self._predictions.scores(request.prediction, request.shard)
+        return prediction_pb2.GetScoresResponse(scores=scores)
+
+    async def ClosePrediction(
+        self, request: prediction_pb2.ClosePredictionRequest, context: Context
+    ) -> prediction_pb2.ClosePredictionResponse:
+        self._predictions.close(request.prediction)
+        return prediction_pb2.ClosePredictionResponse()

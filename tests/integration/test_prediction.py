@@ -1,0 +1,513 @@
+"""Rows scored over real servers: right, and given to no one who may not have them."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_bytes
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit
+
+from common.config.job import JobConfig
+from common.config.process import Limits, Policy, ProcessConfig
+from common.data.ids import NONCE_BYTES, id_digest
+from common.data.model_file import load_model
+from common.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
+from common.jobs.folder import JobFolder
+from common.jobs.quota import COUNTER, IdQuota
+from common.pb.v1 import prediction_pb2
+from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from common.roles import Role
+from common.rpc.channel import Peer, new_channel
+from common.scratch import SCRATCH
+from guest_party.alignment import GuestAlignments
+from guest_party.prediction import Counts, Wanted, predict
+from tests.support.new_rows import NEW, plain_scores, with_new_rows, write_new_rows
+from tests.support.three_servers import DATASET, LENIENT, make_configs, serving, train_over_localhost, write_tables
+
+JOB = JobConfig(name="scores", dataset=DATASET, key_bits=512)
+OTHER = JOB.model_copy(update={"name": "other", "holdout": 0.0})
+N_COMMON, N_ONLY = 60, 15
+
+
+@dataclass
+class World:
+    """Three processes after a training, and tables of new rows."""
+
+    folder: Path
+    configs: dict[Role, ProcessConfig]
+    rows: dict[Role, pd.DataFrame]
+
+    def change(self, role: Role, **settings: Any) -> None:
+        self.configs[role] = self.configs[role].model_copy(update=settings)
+
+    def set_policy(self, **settings: Any) -> None:
+        self.change(Role.HOST, policy=Policy(**{"min_key_bits": 256, "allow_prediction": True} | LENIENT | settings))
+
+    def rewrite(self, role: Role, change: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+        self.rows[role] = change(self.rows[role])
+        self.rows[role].to_csv(self.folder / f"new-{role}.csv", index=False)
+
+    def model_path(self, role: Role, job: str = JOB.name) -> Path:
+        return JobFolder(self.configs[role].state, job).model
+
+    def audit(self, method: str) -> list[dict[str, Any]]:
+        path = self.configs[Role.HOST].state / "audit.jsonl"
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        return [line for line in lines if line.get("method") == method]
+
+    @property
+    def given(self) -> int:
+        path = self.configs[Role.HOST].state / COUNTER
+        return int(json.loads(path.read_text())["given"]) if path.exists() else 0
+
+    def nothing_is_left(self) -> bool:
+        """Whether no scratch folder is there, nor anything of a result."""
+        scratch = [self.configs[role].state / SCRATCH for role in (Role.HOST, Role.GUEST)]
+        return not any(path.is_dir() for folder in scratch if folder.exists() for path in folder.iterdir()) and not any(
+            self.folder.glob(".scores*")
+        )
+
+    @asynccontextmanager
+    async def host(self) -> AsyncIterator[Peer]:
+        address = self.configs[Role.HOST].listen
+        async with serving({Role.HOST: self.configs[Role.HOST]}), new_channel(address, None, "") as channel:
+            yield Peer(Role.HOST, address, channel)
+
+    async def predict(self, peer: Peer, out: str = "scores.csv", **settings: Any) -> Counts:
+        path = self.folder / out
+        wanted: dict[str, Any] = {
+            "job": JOB.name,
+            "dataset": NEW,
+            "out": path,
+            "missing": path.with_stem("missing"),
+        } | settings
+        return await predict(self.configs[Role.GUEST], peer, Wanted(**wanted))
+
+    async def refused(self, kind: type[TrilateralError], said: str, **settings: Any) -> None:
+        """Predict, and see that it is refused with nothing given, nothing written, and nothing left behind."""
+        before = self.given
+        async with self.host() as peer:
+            with pytest.raises(kind, match=said):
+                await self.predict(peer, **settings)
+        assert self.given == before
+        assert not (self.folder / "scores.csv").exists()
+        assert self.nothing_is_left()
+
+
+def configs_in(folder: Path) -> dict[Role, ProcessConfig]:
+    configs = make_configs(folder)
+    host = configs[Role.HOST]
+    table = host.datasets[DATASET].model_copy(update={"categorical": ["branch"]})
+    return configs | {Role.HOST: host.model_copy(update={"datasets": {DATASET: table}})}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """State folders after two trainings."""
+    folder = tmp_path_factory.mktemp("trained")
+    host = write_tables(folder)[Role.HOST]
+    branches = np.random.default_rng(3).choice(["north", "south", "east"], p=[0.5, 0.3, 0.2], size=len(host))
+    host.assign(branch=branches).to_csv(folder / "host.csv", index=False)
+
+    async def train() -> None:
+        async with serving(configs_in(folder)) as client:
+            for job in (JOB, OTHER):
+                assert (await train_over_localhost(client, job)).state == JOB_STATE_FINISHED
+
+    asyncio.run(train())
+    for counter in folder.glob(f"state/*/{COUNTER}"):
+        counter.unlink()
+    return folder
+
+
+@pytest.fixture
+def world(trained: Path, tmp_path: Path) -> World:
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    tables = {role: pd.read_csv(tmp_path / f"{role}.csv", dtype={"id": str}) for role in (Role.HOST, Role.GUEST)}
+    rows = write_new_rows(tmp_path, tables, n_common=N_COMMON, n_only=N_ONLY)
+    configs = configs_in(tmp_path)
+    world = World(tmp_path, configs, rows)
+    for role in rows:
+        world.configs[role] = with_new_rows(configs[role], tmp_path)
+    world.set_policy()
+    return world
+
+
+# --- what is right
+
+
+async def test_scores_are_those_of_plain_numpy_on_the_joined_rows_in_the_guests_order(world: World) -> None:
+    async with world.host() as peer:
+        counts = await world.predict(peer)
+    assert counts == Counts(N_COMMON, N_COMMON + N_ONLY, N_COMMON + N_ONLY)
+    table = pd.read_csv(world.folder / "scores.csv")
+    expected = plain_scores(world.configs, JOB.name, world.rows)
+    assert table["id"].tolist() == expected.index.tolist()
+    np.testing.assert_allclose(table["score"], expected, rtol=0, atol=1e-9)
+    calibration = load_model(world.model_path(Role.GUEST)).calibration
+    assert calibration is not None
+    assert calibration.method == "platt"
+    np.testing.assert_allclose(table["probability"], expit(calibration.a * expected + calibration.b), atol=1e-9)
+    guests = world.rows[Role.GUEST]["id"]
+    assert pd.read_csv(world.folder / "missing.csv")["id"].tolist() == [one for one in guests if one.startswith("only")]
+    assert world.nothing_is_left()
+
+
+async def test_tables_of_the_same_ids_need_no_intersection(world: World) -> None:
+    for role in world.rows:
+        world.rewrite(role, lambda table: table[table["id"].str.startswith("new")])
+    async with world.host() as peer:
+        assert await world.predict(peer, "scores.parquet", aligned=True) == Counts(N_COMMON, N_COMMON, N_COMMON)
+    table = pd.read_parquet(world.folder / "scores.parquet").set_index("id")["score"]
+    pd.testing.assert_series_equal(table, plain_scores(world.configs, JOB.name, world.rows), check_names=False)
+    assert not (world.folder / "missing.parquet").exists()
+    assert not world.audit("OpenAlignment")
+
+
+async def test_many_shards_give_what_one_gives(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.data.alignment.dealing.SHARD_IDS", 10)
+    async with world.host() as peer:
+        assert (await world.predict(peer)).n_scored == N_COMMON
+        many = (world.folder / "scores.csv").read_text()
+        for role in world.rows:
+            world.rewrite(role, lambda table: table[table["id"].str.startswith("new")])
+        await world.predict(peer, aligned=True)
+        assert (world.folder / "scores.csv").read_text() == many
+        monkeypatch.undo()
+        await world.predict(peer)
+    assert (world.folder / "scores.csv").read_text() == many
+
+
+async def test_ids_are_compared_in_their_normal_form_and_written_as_the_guest_writes_them(world: World) -> None:
+    world.rewrite(Role.GUEST, lambda table: table.assign(id=table["id"] + " "))
+    async with world.host() as peer:
+        assert (await world.predict(peer)).n_scored == N_COMMON
+    assert pd.read_csv(world.folder / "scores.csv")["id"].str.endswith(" ").all()
+
+
+async def test_no_row_in_common_is_no_error(world: World) -> None:
+    world.rewrite(Role.GUEST, lambda table: table[table["id"].str.startswith("only")])
+    async with world.host() as peer:
+        assert await world.predict(peer) == Counts(0, N_ONLY, N_COMMON + N_ONLY)
+    assert len(pd.read_csv(world.folder / "scores.csv")) == 0
+    assert world.given == 0
+
+
+async def test_the_audit_log_has_who_asked_and_how_many_scores_left(world: World) -> None:
+    async with world.host() as peer:
+        await world.predict(peer)
+    opened, ended = world.audit("OpenPrediction")
+    (given,) = world.audit("GetScores")
+    what = {"job": JOB.name, "run": load_model(world.model_path(Role.HOST)).run_id, "dataset": NEW}
+    for line in (opened, given, ended):
+        assert what.items() <= line.items()
+    assert (opened["decision"], opened["role"]) == (given["decision"], given["role"]) == ("allowed", "guest")
+    assert (given["n_scores"], given["n_left"]) == (N_COMMON, 1_000_000 - N_COMMON)
+    assert (ended["decision"], ended["result"], ended["n_scores"]) == ("ended", "finished", N_COMMON)
+    assert ended["n_rows"] == {"host": N_COMMON + N_ONLY, "guest": N_COMMON + N_ONLY}
+    assert ended["n_common"] == world.given == N_COMMON
+    text = (world.configs[Role.HOST].state / "audit.jsonl").read_text()
+    assert not any(one in text for one in world.rows[Role.HOST]["id"])
+
+
+# --- what is refused
+
+
+async def test_without_the_permission_nothing_is_read_and_nothing_given(world: World) -> None:
+    world.set_policy(allow_prediction=False)
+    (world.folder / "new-host.csv").unlink()
+    await world.refused(PolicyError, r"the host refuses the prediction by policy\.allow_prediction: ")
+    (line,) = world.audit("OpenPrediction")
+    assert (line["decision"], line["job"]) == ("refused", JOB.name)
+
+
+async def test_a_table_that_other_jobs_may_use_gives_nothing(world: World) -> None:
+    host = world.configs[Role.HOST]
+    closed = host.datasets[NEW].model_copy(update={"jobs": ["churn-*"]})
+    world.change(Role.HOST, datasets=host.datasets | {NEW: closed})
+    await world.refused(PolicyError, rf"by datasets\.{NEW}\.jobs: does not name a job {JOB.name}")
+
+
+async def test_a_dataset_that_one_of_them_has_not_is_named(world: World) -> None:
+    world.change(Role.HOST, datasets={DATASET: world.configs[Role.HOST].datasets[DATASET]})
+    await world.refused(PolicyError, f"the host has no dataset named {NEW}")
+    await world.refused(PolicyError, "the guest has no dataset named none", dataset="none")
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+async def test_beyond_the_limit_none_is_given_and_within_it_all(world: World, aligned: bool) -> None:
+    if aligned:
+        for role in world.rows:
+            world.rewrite(role, lambda table: table[table["id"].str.startswith("new")])
+    world.set_policy(max_scores_a_day=2 * N_COMMON - 1)
+    async with world.host() as peer:
+        await world.predict(peer, aligned=aligned)
+    (world.folder / "scores.csv").unlink()
+    said = rf"policy\.max_scores_a_day: 119 is the most, 59 are left until .* 00:00 UTC, and {N_COMMON} would leave"
+    await world.refused(PolicyError, said, aligned=aligned)
+    assert world.given == N_COMMON
+    world.set_policy(max_scores_a_day=2 * N_COMMON)
+    async with world.host() as peer:
+        await world.predict(peer, aligned=aligned)
+    assert world.given == 2 * N_COMMON
+    (world.folder / "scores.csv").unlink()
+    await world.refused(PolicyError, "0 are left until .* UTC, and 1 would leave", aligned=aligned)
+
+
+async def test_a_half_of_another_job_is_refused_and_both_are_named(world: World) -> None:
+    shutil.copy(world.model_path(Role.HOST, OTHER.name), world.model_path(Role.HOST))
+    runs = [load_model(world.model_path(Role.GUEST, job)).run_id for job in (JOB.name, OTHER.name)]
+    said = f"job {JOB.name}, run {runs[0]}, holds the host's part of job {OTHER.name}, run {runs[1]}"
+    await world.refused(DataError, said)
+
+
+async def test_a_guests_half_of_another_job_or_the_hosts_is_refused_before_anyone_is_asked(world: World) -> None:
+    path = world.model_path(Role.GUEST)
+    shutil.copy(world.model_path(Role.GUEST, OTHER.name), path)
+    await world.refused(DataError, f"of the guest's part .* job {JOB.name}, .* job {OTHER.name}")
+    shutil.copy(world.model_path(Role.HOST), path)
+    await world.refused(DataError, "of the guest's part .* holds the host's part")
+    path.unlink()
+    await world.refused(DataError, "there is no model file")
+    assert not world.audit("OpenPrediction")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"run_id": "0" * 32}, f"job {JOB.name}, run [0-9a-f]{{32}}, holds .* job {JOB.name}, run 0000"),
+        ({"rounds": 999}, "do not belong together: one of the files was changed"),
+        ({"format": 0}, "the host's model of the job scores cannot be read: see its log"),
+    ],
+)
+async def test_a_half_of_another_run_or_one_that_was_changed_is_refused(
+    world: World, changed: dict[str, Any], said: str
+) -> None:
+    path = world.model_path(Role.HOST)
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    await world.refused(DataError, said)
+
+
+async def test_a_host_without_the_model_says_so(world: World) -> None:
+    world.model_path(Role.HOST).unlink()
+    await world.refused(DataError, f"the host has no model of a job {JOB.name}$")
+
+
+async def test_a_column_that_is_gone_or_of_another_type_is_named_on_either_side(world: World) -> None:
+    whole = dict(world.rows)
+    world.rewrite(Role.HOST, lambda table: table.drop(columns="x1"))
+    await world.refused(DataError, "^the host: preprocessing mismatch: .*'x1'")
+    world.rewrite(Role.HOST, lambda _: whole[Role.HOST].assign(x2="many"))
+    await world.refused(DataError, r"^the host: column 'x2' had numbers .* \(preprocessing mismatch\)")
+    world.rewrite(Role.HOST, lambda _: whole[Role.HOST].drop(columns="branch"))
+    await world.refused(DataError, "^the host: preprocessing mismatch: .*'branch'")
+    world.rewrite(Role.HOST, lambda _: whole[Role.HOST])
+    world.rewrite(Role.GUEST, lambda table: table.drop(columns="x4"))
+    await world.refused(DataError, "^preprocessing mismatch: .*'x4'")
+    world.rewrite(Role.GUEST, lambda _: whole[Role.GUEST].assign(x3="many"))
+    await world.refused(DataError, r"^column 'x3' had numbers .* \(preprocessing mismatch\)")
+
+
+async def test_ids_that_repeat_are_counted_and_not_named_on_either_side(world: World) -> None:
+    whole = dict(world.rows)
+    for role, said in ((Role.HOST, "^the host: column 'id' repeats"), (Role.GUEST, "^column 'id' repeats")):
+        for aligned in (False, True):
+            for each in world.rows:
+                # Of the same number at both, or it is that which is refused.
+                world.rewrite(each, lambda table: table[table["id"].str.startswith("new")])
+            world.rewrite(role, lambda table: pd.concat([table.iloc[1:], table.iloc[-1:]]))
+            await world.refused(DataError, said + " an earlier ID in 1 of 60 rows", aligned=aligned)
+            for each in world.rows:
+                world.rewrite(each, lambda _, each=each: whole[each])  # type: ignore[misc]
+
+
+async def test_tables_that_do_not_hold_the_same_ids_are_not_aligned(world: World) -> None:
+    await world.refused(DataError, "do not hold the same IDs", aligned=True)
+    world.rewrite(Role.HOST, lambda table: table.iloc[1:])
+    await world.refused(DataError, "the host has 74 rows and the guest 75", aligned=True)
+
+
+async def test_ids_in_another_form_are_refused(world: World) -> None:
+    host = world.configs[Role.HOST]
+    form = host.datasets[NEW].id_form.model_copy(update={"case": True})
+    world.change(Role.HOST, datasets=host.datasets | {NEW: host.datasets[NEW].model_copy(update={"id_form": form})})
+    for aligned in (False, True):
+        await world.refused(ConfigError, "give both datasets the same `id_form`", aligned=aligned)
+
+
+async def test_without_an_audit_log_or_a_counter_none_is_given(world: World) -> None:
+    state = world.configs[Role.HOST].state
+    (state / "audit.jsonl").unlink()
+    (state / "audit.jsonl").mkdir()
+    await world.refused(ConfigError, "the audit log there cannot be written")
+    (state / "audit.jsonl").rmdir()
+    (state / COUNTER).write_text("damaged")
+    async with world.host() as peer:
+        with pytest.raises(ConfigError, match="its counter of them is damaged"):
+            await world.predict(peer)
+    (state / COUNTER).unlink()
+    async with world.host() as peer:
+        await world.predict(peer)
+
+
+@pytest.mark.parametrize("name", ["new-guest.csv", "missing.csv"])
+async def test_a_result_does_not_take_the_place_of_what_it_is_made_of(world: World, name: str) -> None:
+    await world.refused(ConfigError, "need a file each", out=world.folder / name, missing=world.folder / "missing.csv")
+
+
+# --- a guest that keeps to no order
+
+
+class Calls:
+    """The contract's methods, as a guest of one's own making calls them."""
+
+    def __init__(self, world: World, peer: Peer) -> None:
+        self._world = world
+        self._calls = GuestAlignments(peer, Limits(), IdQuota(world.folder, 10**9))
+        self.name = token_bytes(16)
+
+    async def open(self, **changed: Any) -> int:
+        model = load_model(self._world.model_path(Role.GUEST))
+        fields: dict[str, Any] = {"job": JOB.name, "run_id": bytes.fromhex(model.run_id), "prediction": self.name}
+        fields |= {"model": model.shared_digest, "dataset": NEW} | changed
+        request = prediction_pb2.OpenPredictionRequest(**fields)
+        answer = await self._calls.call(
+            "PredictionService/OpenPrediction", request, prediction_pb2.OpenPredictionResponse
+        )
+        return answer.n_rows
+
+    async def align(self, **changed: Any) -> prediction_pb2.AlignPredictionResponse:
+        fields: dict[str, Any] = {"prediction": self.name, "nonce": bytes(NONCE_BYTES), "n_rows": N_COMMON + N_ONLY}
+        fields |= {"form": ["spaces", "unicode", "decimals"]} | changed
+        request = prediction_pb2.AlignPredictionRequest(**fields)
+        return await self._calls.call(
+            "PredictionService/AlignPrediction", request, prediction_pb2.AlignPredictionResponse
+        )
+
+    async def settle(self, shard: int, told: bytes) -> None:
+        request = prediction_pb2.SettleShardRequest(prediction=self.name, shard=shard, told=told)
+        await self._calls.call("PredictionService/SettleShard", request, prediction_pb2.SettleShardResponse)
+
+    async def scores(self, shard: int) -> list[float]:
+        request = prediction_pb2.GetScoresRequest(prediction=self.name, shard=shard)
+        answer = await self._calls.call("PredictionService/GetScores", request, prediction_pb2.GetScoresResponse)
+        return list(answer.scores)
+
+    async def close(self) -> None:
+        request = prediction_pb2.ClosePredictionRequest(prediction=self.name)
+        await self._calls.call("PredictionService/ClosePrediction", request, prediction_pb2.ClosePredictionResponse)
+
+
+async def test_nothing_is_given_out_of_order(world: World) -> None:
+    async with world.host() as peer:
+        calls = Calls(world, peer)
+        for early in (calls.align(), calls.settle(0, b""), calls.scores(0)):
+            with pytest.raises(PeerError, match="does not know this prediction"):
+                await early
+        assert await calls.open() == N_COMMON + N_ONLY
+        for early in (calls.settle(0, b""), calls.scores(0)):
+            with pytest.raises(ProtocolError, match="before it has begun the alignment"):
+                await early
+        begun = await calls.align()
+        assert await calls.align() == begun
+        with pytest.raises(ProtocolError, match="a second time"):
+            await calls.align(nonce=bytes([1] * NONCE_BYTES))
+        with pytest.raises(ProtocolError, match="a second time"):
+            await calls.align(aligned=True)
+        with pytest.raises(ProtocolError, match="0 of 1 shards are settled"):
+            await calls.scores(0)
+        with pytest.raises(ProtocolError, match="before it was intersected"):
+            await calls.settle(0, bytes(16))
+        with pytest.raises(PeerError, match="does not know this prediction"):
+            await calls.scores(0)
+    assert world.given == 0
+    assert world.nothing_is_left()
+
+
+async def test_who_guesses_has_one_try(world: World) -> None:
+    async with world.host() as peer:
+        calls = Calls(world, peer)
+        await calls.open()
+        await calls.align(aligned=True)
+        with pytest.raises(DataError, match="do not hold the same IDs"):
+            await calls.settle(0, bytes(32))
+        with pytest.raises(PeerError, match="does not know this prediction"):
+            await calls.settle(0, bytes(32))
+
+
+async def test_the_same_is_answered_again_and_something_else_is_not(world: World) -> None:
+    async with world.host() as peer:
+        calls = Calls(world, peer)
+        assert await calls.open() == await calls.open()
+        with pytest.raises(ProtocolError, match="asked for again, and not the same"):
+            await calls.open(dataset=DATASET)
+        assert len([line for line in world.audit("OpenPrediction") if line["decision"] == "allowed"]) == 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"prediction": b""},
+        {"prediction": bytes(17)},
+        {"model": bytes(31)},
+        {"run_id": bytes(15)},
+        {"job": "../scores"},
+        {"dataset": "../new"},
+        {"dataset": "x" * 65},
+    ],
+)
+async def test_what_cannot_be_asked_for_is_refused(world: World, changed: dict[str, Any]) -> None:
+    async with world.host() as peer:
+        with pytest.raises(ProtocolError):
+            await Calls(world, peer).open(**changed)
+    assert world.nothing_is_left()
+
+
+async def test_no_more_than_two_go_on_at_a_time_and_one_that_is_closed_makes_room(world: World) -> None:
+    async with world.host() as peer:
+        first, second, third = (Calls(world, peer) for _ in range(3))
+        await first.open()
+        await second.open()
+        with pytest.raises(PolicyError, match="2 predictions open"):
+            await third.open()
+        await first.close()
+        await first.close()
+        await third.open()
+        assert not world.nothing_is_left()
+    assert world.nothing_is_left()
+    ends = [line["result"] for line in world.audit("OpenPrediction") if line["decision"] == "ended"]
+    assert ends == ["failed"] * 3
+
+
+async def test_a_prediction_that_is_asked_nothing_ends(world: World) -> None:
+    world.change(Role.HOST, limits=Limits(round_timeout=0.05))
+    async with world.host() as peer:
+        calls = Calls(world, peer)
+        await calls.open()
+        while not world.nothing_is_left():
+            await asyncio.sleep(0.02)
+        with pytest.raises(PeerError, match="does not know this prediction"):
+            await calls.align()
+
+
+async def test_scores_that_were_counted_come_again_without_being_counted_twice(world: World) -> None:
+    for role in world.rows:
+        world.rewrite(role, lambda table: table[table["id"].str.startswith("new")])
+    async with world.host() as peer:
+        calls = Calls(world, peer)
+        await calls.open()
+        nonce = (await calls.align(aligned=True, n_rows=N_COMMON)).nonce
+        ids = sorted(world.rows[Role.GUEST]["id"])
+        await calls.settle(0, id_digest(ids, bytes(NONCE_BYTES), nonce, Role.GUEST))
+        assert await calls.scores(0) == await calls.scores(0)
+        with pytest.raises(ProtocolError, match="there is no shard 1"):
+            await calls.scores(1)
+    assert world.given == N_COMMON

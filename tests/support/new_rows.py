@@ -1,0 +1,71 @@
+"""Rows to predict on, of both parties, and what plain numpy makes of them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from common.arrays import FloatVector
+from common.config.process import ProcessConfig
+from common.data.model_file import load_model
+from common.jobs.folder import JobFolder
+from common.roles import Role
+
+NEW = "new"
+"""Name of the dataset, at both parties."""
+
+
+def write_new_rows(
+    folder: Path, tables: Mapping[Role, pd.DataFrame], *, n_common: int = 60, n_only: int = 15, seed: int = 5
+) -> dict[Role, pd.DataFrame]:
+    """New people much like those of the training, each party's in an order of its own, some of them at one alone.
+
+    They have no label, some values are missing, some numbers lie far outside, and some texts were never seen.
+    """
+    rng = np.random.default_rng(seed)
+    common = [f"new-{number:05d}" for number in range(n_common)]
+    written = {}
+    for role, table in tables.items():
+        ids = [*common, *(f"only-{role}-{number:04d}" for number in range(n_only))]
+        features = table.drop(columns=["id", "label"], errors="ignore")
+        rows = features.iloc[rng.integers(len(features), size=len(ids))].reset_index(drop=True)
+        numbers = rows.select_dtypes("number").columns
+        rows[numbers] *= rng.choice([1.0, 30.0], p=[0.9, 0.1], size=(len(rows), len(numbers)))
+        rows = rows.mask(rng.random(rows.shape) < 0.05)
+        for name in rows.select_dtypes(exclude="number").columns:
+            rows.loc[rng.random(len(rows)) < 0.1, name] = "never seen"
+        rows.insert(0, "id", ids)
+        written[role] = rows.iloc[rng.permutation(len(rows))].reset_index(drop=True)
+        written[role].to_csv(folder / f"new-{role}.csv", index=False)
+    return written
+
+
+def with_new_rows(config: ProcessConfig, folder: Path, name: str = NEW) -> ProcessConfig:
+    """A party's configuration with the dataset of the new rows."""
+    (training,) = config.datasets.values()
+    new = training.model_copy(update={"path": folder / f"new-{config.role}.csv"})
+    return config.model_copy(update={"datasets": config.datasets | {name: new}})
+
+
+def plain_scores(configs: Mapping[Role, ProcessConfig], job: str, rows: Mapping[Role, pd.DataFrame]) -> pd.Series:
+    """u by each party's weights in units of its features, on the joined table; by ID, in the guest's order."""
+    joined = rows[Role.GUEST].merge(rows[Role.HOST], on="id")
+    total: FloatVector = np.zeros(len(joined))
+    for role in (Role.HOST, Role.GUEST):
+        model = load_model(JobFolder(configs[role].state, job).model)
+        total += model.intercept
+        for column in model.preprocessing["columns"]:
+            values = joined[column["name"]]
+            if column["kind"] == "number":
+                terms = {column["name"]: values.fillna(column["fill"]).clip(column["lower"], column["upper"])}
+            else:
+                known = [*column["categories"], column["reference"]]
+                terms = {f"{column['name']}={category}": values == category for category in column["categories"]}
+                if column["missing"] == "term":
+                    terms[f"{column['name']} is missing"] = values.isna()
+                if column["other"] == "term":
+                    terms[f"{column['name']} is other"] = values.notna() & ~values.isin(known)
+            for name, term in terms.items():
+                total += model.weights[name] * term.to_numpy()
+    return pd.Series(total, index=joined["id"])

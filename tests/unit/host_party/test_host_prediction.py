@@ -1,0 +1,102 @@
+"""No score before all is settled, and none of a row that was not."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.data.alignment.dealing import SHARD_IDS, Dealing
+from common.data.alignment.guest_session import GuestSession
+from common.data.alignment.host_session import HostSession
+from common.data.alignment.sources import MemoryIds
+from common.data.ids import canonical_order, id_digest
+from common.data.spool import ScoredRows, ScoredShards
+from common.errors import DataError, ProtocolError
+from common.roles import Role
+from host_party.prediction import HostPrediction, SameIds
+
+IDS = [f"{number:03d}" for number in range(40)]
+SCORES = {one: 0.5 * float(one) for one in IDS}
+NONCES = bytes(32), bytes([1] * 32)
+DEALING = Dealing.of(*NONCES, 2 * SHARD_IDS, 40)
+"""Two shards."""
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> ScoredRows:
+    rows = ScoredRows(tmp_path, "id")
+    rows.add(IDS, IDS, np.array([SCORES[one] for one in IDS]))
+    rows.finish()
+    return rows
+
+
+@pytest.fixture
+def same(rows: ScoredRows, tmp_path: Path) -> HostPrediction:
+    shards = rows.deal(DEALING)
+    return HostPrediction(shards, DEALING.n_shards, SameIds(shards, *NONCES), tmp_path)
+
+
+def digest(shards: Callable[[int], list[str]], shard: int, role: Role = Role.GUEST) -> bytes:
+    ids = shards(shard)
+    return id_digest([ids[place] for place in canonical_order(ids)], *NONCES, role)
+
+
+def of_shard(shard: int, ids: list[str] = IDS) -> list[str]:
+    return [one for one in ids if DEALING.shard(one) == shard]
+
+
+def test_the_same_ids_get_all_scores_in_canonical_order_once_all_shards_are_settled(same: HostPrediction) -> None:
+    same.settle(0, digest(of_shard, 0))
+    with pytest.raises(ProtocolError, match="1 of 2 shards are settled"):
+        same.scores(0)
+    same.settle(1, digest(of_shard, 1))
+    same.settle(1, digest(of_shard, 1))
+    assert (same.complete, same.n_common) == (True, 40)
+    for shard in (0, 1, 0):
+        assert same.scores(shard).tolist() == [SCORES[one] for one in sorted(of_shard(shard))]
+
+
+def test_other_ids_or_another_digest_settle_nothing(same: HostPrediction) -> None:
+    fewer = of_shard(0)[:-1]
+    for told in (
+        id_digest(sorted(fewer), *NONCES, Role.GUEST),
+        digest(of_shard, 0, Role.HOST),  # what the host itself would send
+        digest(of_shard, 1),
+        b"",
+    ):
+        with pytest.raises(DataError, match="do not hold the same IDs"):
+            same.settle(0, told)
+    assert same.n_common == 0
+
+
+@pytest.mark.parametrize("shard", [-1, 2, 2**32 - 1])
+def test_there_are_no_other_shards(same: HostPrediction, shard: int) -> None:
+    with pytest.raises(ProtocolError, match=f"there is no shard {shard}"):
+        same.settle(shard, b"")
+    with pytest.raises(ProtocolError, match=f"there is no shard {shard}"):
+        same.scores(shard)
+
+
+def test_after_an_intersection_there_are_scores_of_common_rows_alone(rows: ScoredRows, tmp_path: Path) -> None:
+    guests = ["none", *IDS[::-3], "other"]
+    dealing = Dealing.of(*NONCES, len(guests), len(IDS))
+    host = HostSession(rows, dealing)
+    prediction = HostPrediction(rows.dealt(dealing.n_shards), dealing.n_shards, host, tmp_path)
+    guest = GuestSession(MemoryIds(guests), dealing)
+    points = guest.request(0)
+    with pytest.raises(ProtocolError, match="before it was intersected"):
+        prediction.settle(0, dealing.tags(IDS))
+    host.check_request(0, points)
+    common = guest.read(0, *host.answer(0, points))
+    prediction.settle(0, common.tags)
+    assert prediction.scores(0).tolist() == [SCORES[common.ids[place]] for place in common.places]
+    with pytest.raises(ProtocolError, match="came again, and not the same"):
+        prediction.settle(0, common.tags[16:])
+    assert prediction.n_common == len(IDS[::-3])
+
+
+def test_shards_are_read_from_disk_alone(rows: ScoredRows) -> None:
+    rows.deal(DEALING)
+    assert isinstance(rows.dealt(2), ScoredShards)
+    assert sorted(rows.dealt(2).ids(0) + rows.dealt(2).ids(1)) == IDS
