@@ -6,11 +6,16 @@ line, and never otherwise. Lines count from 1, the names and blank lines include
 
 import csv
 import gzip
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, cast
+
+DAMAGED = (OSError, EOFError, zlib.error)
+"""What reading a file that is damaged may raise."""
 
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
@@ -30,7 +35,7 @@ def open_plain(path: Path) -> BinaryIO:
 
 def read_records(path: Path) -> Iterator[Record]:
     """The names, then the rows, as far as the file can be read; bytes that are not UTF-8 become lone surrogates."""
-    with TextIOWrapper(open_plain(path), "utf-8-sig", errors="surrogateescape", newline="") as text:
+    with _open_text(path) as text:
         reader = csv.reader(text)
         line = 1
         try:
@@ -38,8 +43,31 @@ def read_records(path: Path) -> Iterator[Record]:
                 if values:
                     yield Record(line, values)
                 line = reader.line_num + 1
-        except (csv.Error, OSError, EOFError):
+        except (csv.Error, *DAMAGED):
             return
+
+
+def unclosed_quote(path: Path) -> int | None:
+    """The line of the row whose quotation mark is open at the end of the file, if one is."""
+    with _open_text(path) as text:
+        # A row of its own, unless a quotation mark is open.
+        end = ["\0 end of the file"]
+        reader = csv.reader(chain(text, end))
+        start = next_start = 1
+        try:
+            for values in reader:
+                if values == end:
+                    return None
+                start, next_start = next_start, reader.line_num + 1
+        except csv.Error:  # A value is longer than any.
+            return next_start
+        except DAMAGED:
+            return None
+    return start
+
+
+def _open_text(path: Path) -> TextIOWrapper:
+    return TextIOWrapper(open_plain(path), "utf-8-sig", errors="surrogateescape", newline="")
 
 
 def line_of_row(path: Path, row: int) -> int | None:

@@ -247,6 +247,8 @@ def _way_out(names: list[str]) -> str:
     for separator, plural in ((";", "semicolons"), ("\t", "tabs")):
         if any(separator in name for name in names):
             return f"its values seem to be separated by {plural}; separate them by commas"
+    if any("\0" in name for name in names):
+        return "it seems to be written in UTF-16; save it in UTF-8"
     if any(_is_number(name) for name in names):
         return "its first line seems to hold values, and must hold the names of the columns"
     return (

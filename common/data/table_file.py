@@ -11,11 +11,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 from pyarrow import csv, parquet
 
-from common.data.csv_lines import UTF_16_MARKS, first_undecodable, line_of_row, odd_lines, open_plain
+from common.data.csv_lines import (
+    DAMAGED,
+    UTF_16_MARKS,
+    first_undecodable,
+    line_of_row,
+    odd_lines,
+    open_plain,
+    unclosed_quote,
+)
 from common.errors import DataError
 
 _CSV_BLOCK = 4 << 20
@@ -77,7 +86,7 @@ class TableFile(ABC):
             yield
         except PermissionError:
             raise DataError(f"{self.path.name} may not be read by this process: change its owner or mode") from None
-        except (OSError, EOFError, pa.ArrowException, UnicodeDecodeError):
+        except (*DAMAGED, pa.ArrowException, UnicodeDecodeError):
             raise self._why_unreadable(columns) or DataError(
                 f"{self.path.name} cannot be read as a {self.kind}: it may be empty, damaged or of another kind"
             ) from None
@@ -101,6 +110,26 @@ def open_table(path: Path) -> TableFile:
     raise DataError(f"{path.name} is of an unknown kind: its name must end in .csv, .csv.gz or .parquet")
 
 
+class _QuoteCounter:
+    """A file's bytes for Arrow to read, and how many quotation marks have gone by.
+
+    An odd number tells that one may be open at the end of the file. Arrow would take all that follows it for one value.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.count = 0
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self.count += data.count(b'"')
+        return data
+
+    def close(self) -> None:
+        self.closed = True
+
+
 class _CsvFile(TableFile):
     kind = "CSV file in UTF-8"
 
@@ -121,20 +150,31 @@ class _CsvFile(TableFile):
             odd.append(line.actual_columns)
             return "skip"
 
-        with csv.open_csv(
-            self.path,
-            read_options=csv.ReadOptions(block_size=_CSV_BLOCK),
-            parse_options=csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note_line),
-            convert_options=csv.ConvertOptions(
-                column_types=dict.fromkeys(columns, pa.string()), include_columns=columns, strings_can_be_null=False
-            ),
-        ) as reader:
-            for batch in reader:
-                if odd:
-                    break
-                yield batch
+        with open_plain(self.path) as file:
+            quotes = _QuoteCounter(file)
+            with csv.open_csv(
+                quotes,
+                read_options=csv.ReadOptions(block_size=_CSV_BLOCK),
+                parse_options=csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note_line),
+                convert_options=csv.ConvertOptions(
+                    column_types=dict.fromkeys(columns, pa.string()), include_columns=columns, strings_can_be_null=False
+                ),
+            ) as reader:
+                for batch in reader:
+                    if odd:
+                        break
+                    yield batch
+        if quotes.count % 2:
+            self._check_quotes()
         if odd:
             raise self._odd_lines()
+
+    def _check_quotes(self) -> None:
+        line = unclosed_quote(self.path)
+        if line is not None:
+            error = DataError(f"{self.path.name} has a quotation mark that is never closed")
+            error.add_note(f"it opens in the row that begins in line {line}")
+            raise error
 
     def _odd_lines(self) -> DataError:
         count, line = odd_lines(self.path, len(self.names)) or (1, None)
@@ -147,10 +187,11 @@ class _CsvFile(TableFile):
         with open_plain(self.path) as file:
             try:
                 start = file.read(2)
-            except (OSError, EOFError):
+            except DAMAGED:
                 return None
         if start in UTF_16_MARKS:
             return DataError(f"{self.path.name} is written in UTF-16: save it as a CSV file in UTF-8")
+        self._check_quotes()
         found = first_undecodable(self.path, columns)
         if found is None:
             return None

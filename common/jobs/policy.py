@@ -1,9 +1,9 @@
 """A party's own policy against the job that it is offered, whoever asks.
 
 Each check is as early as what it needs is known: `check_job` and `check_prediction` by what is asked for alone,
-before any data are touched; `check_sizes` once the table is read, before anything is computed of it; `take_scores`
-before scores leave. What bounds a training that runs, its rounds and attempts, follows from the job and is the state
-machine's: `common.protocol.bounds`.
+before any data are touched; `check_sizes` once the table is read and prepared, before anything of it leaves;
+`take_scores` before scores leave. What bounds a training that runs, its rounds and attempts, follows from the job and
+is the state machine's: `common.protocol.bounds`.
 Every refusal begins with the line of the configuration that says no.
 """
 
@@ -66,7 +66,7 @@ def check_sizes(job: JobConfig, policy: Policy, n_train: int, n_features: int, r
         job: what is asked for.
         policy: of this party.
         n_train: training rows, at least a batch of them.
-        n_features: this party's features.
+        n_features: this party's features, each category and missing indicator counted as one.
         role: of this party.
 
     Raises:
