@@ -4,6 +4,7 @@ import math
 
 from common.config.job import JobConfig
 from common.data.split import Batch
+from coordinator.early_stopping import EarlyStopping
 from coordinator.optimisers.lbfgs import Lbfgs
 from coordinator.plan import Found, GivenUp, Probe, Search
 
@@ -23,14 +24,24 @@ def full_batch_search(optimiser: Lbfgs, job: JobConfig) -> Search:
     gain less than the tolerance are enough: one alone may be a plateau of conjugate gradients.
     The loss of the result needs no round: it is that of the quadratic itself.
 
-    A high loss at a trial point is no divergence: the step that follows is exact all the same.
+    A high loss at a trial point is no divergence: the step that follows is exact all the same. What is
+    evaluated on the hold-out rows is the base point and not the trial point, and not before it has left the origin.
     """
+    stopping = EarlyStopping(job)
+
+    def found(epoch: int, reason: str, *, converged: bool) -> Found:
+        best = stopping.result
+        point, loss = (optimiser.base, optimiser.loss) if best is None else (best.point, best.loss)
+        return Found(point, loss, epoch, converged=converged, reason=stopping.reason(reason))
+
     cuts = 0
     note = None
     reached_before: list[float] = []
     for epoch in range(1, job.epochs + 1):
         reached = None if math.isinf(optimiser.loss) else optimiser.loss
-        seen = yield Probe(optimiser.trial, Batch(epoch), note=note, reached=reached)
+        base = optimiser.base
+        evaluate = base if stopping.is_due(epoch) and base.any() else None
+        seen = yield Probe(optimiser.trial, Batch(epoch), note=note, reached=reached, evaluate=evaluate)
         note = None
         if seen is None or seen.gradient is None or not seen.is_finite:
             cuts += 1
@@ -39,15 +50,15 @@ def full_batch_search(optimiser: Lbfgs, job: JobConfig) -> Search:
             optimiser.cut()
             note = CUT
             continue
+        stopping.take(evaluate, seen, loss=optimiser.loss, epochs=epoch - 1)
+        if stopping.is_over:
+            return found(epoch, "", converged=True)
         optimiser.learn(seen.loss, seen.gradient)
         if optimiser.gap <= job.tolerance:
-            reason = f"the loss is within about {job.tolerance:g} of its minimum"
-            return Found(optimiser.base, optimiser.loss, epoch, converged=True, reason=reason)
+            return found(epoch, f"the loss is within about {job.tolerance:g} of its minimum", converged=True)
         if len(reached_before) >= 2 and reached_before[-2] - optimiser.loss < job.tolerance:
-            reason = f"the loss has fallen by less than {job.tolerance:g} in two rounds"
-            return Found(optimiser.base, optimiser.loss, epoch, converged=True, reason=reason)
+            return found(epoch, f"the loss has fallen by less than {job.tolerance:g} in two rounds", converged=True)
         reached_before.append(optimiser.loss)
     if math.isinf(optimiser.loss):
         return GivenUp(OUT_OF_RANGE)
-    reason = f"the most epochs, {job.epochs}, were reached"
-    return Found(optimiser.base, optimiser.loss, job.epochs, converged=False, reason=reason)
+    return found(job.epochs, f"the most epochs, {job.epochs}, were reached", converged=False)

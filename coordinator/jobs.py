@@ -24,7 +24,7 @@ from common.pb.v1.jobs_pb2 import (
     JOB_STATE_TRAINING,
     JobStatus,
 )
-from common.protocol.messages import BeginRound, FinishJob, JobEnded, Machine, Message, OpenJob, RoundReport
+from common.protocol.messages import BeginRound, Evaluation, FinishJob, JobEnded, Machine, Message, OpenJob, RoundReport
 from common.roles import PARTIES, Role
 from common.rpc.access import calling
 from common.rpc.channel import Peer
@@ -107,7 +107,9 @@ class Job:
                     self._status.notes.append(f"round {message.key.round}: {message.note}")
                 if message.loss is not None:
                     self._status.loss = message.loss
-                if not message.evaluation:  # which is of the whole training set, not of a batch
+                if message.evaluation is not None:
+                    self._status.notes.append(_described(message.evaluation, message.epoch - 1))
+                if not message.loss_only:  # which is of the whole training set, not of a batch
                     self._status.batch = message.batch
                 self.show(epoch=message.epoch, n_batches=message.n_batches)
             case FinishJob():
@@ -125,6 +127,11 @@ class Job:
             self.show(state=JOB_STATE_FINISHED)
         else:
             self.show(state=JOB_STATE_STOPPED if self.stopped else JOB_STATE_FAILED, detail=str(error))
+
+
+def _described(evaluation: Evaluation, epochs: int) -> str:
+    auc = "" if evaluation.auc is None else f", AUC {evaluation.auc:.4f}"
+    return f"after epoch {epochs}, on the hold-out rows: log loss {evaluation.log_loss:.5g}{auc}"
 
 
 class CoordinatorJobs(ProcessJobs):

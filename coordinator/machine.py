@@ -11,6 +11,7 @@ from common.paillier.keys import PrivateKey, check_ciphertexts
 from common.protocol.bounds import MOST_ATTEMPTS
 from common.protocol.messages import (
     Envelope,
+    Evaluation,
     Failed,
     Finished,
     JobEnded,
@@ -68,6 +69,8 @@ class CoordinatorMachine:
                 yield from self._take_ready(sender, message)
             case VectorPiece() if sender in PARTIES:
                 yield from self._take_piece(sender, message)
+            case Evaluation() if sender is Role.GUEST:
+                yield from self._take_evaluation(sender, message)
             case OutOfRange() if sender in PARTIES:
                 self._check_begun(sender, message.key)
                 if self._attempt is not None and self._attempt.key == message.key:
@@ -136,6 +139,14 @@ class CoordinatorMachine:
             return  # of an attempt that is over
         attempt.opening.take(sender, piece, self._decrypt)
         if attempt.opening.complete:
+            yield from self._observe(attempt, attempt.opening.observation())
+
+    def _take_evaluation(self, sender: Role, evaluation: Evaluation) -> Iterator[Envelope]:
+        self._check_begun(sender, evaluation.key)
+        attempt = self._attempt
+        if attempt is None or evaluation.key != attempt.key:
+            return  # of an attempt that is over
+        if attempt.opening.take_evaluation(evaluation) and attempt.opening.complete:
             yield from self._observe(attempt, attempt.opening.observation())
 
     def _check_begun(self, sender: Role, key: RoundKey) -> None:

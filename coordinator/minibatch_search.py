@@ -8,6 +8,7 @@ import numpy as np
 from common.arrays import FloatVector
 from common.config.job import JobConfig
 from common.data.split import WHOLE_SET, Batch
+from coordinator.early_stopping import EarlyStopping
 from coordinator.optimisers.minibatch import MinibatchOptimiser
 from coordinator.plan import Found, GivenUp, Observation, Probe, Search
 
@@ -39,8 +40,10 @@ def minibatch_search(optimiser: MinibatchOptimiser, job: JobConfig, n_columns: i
     A round is divergence if a value was out of range, or if its loss is not finite or more than
     log 2 above the least so far. Then the search returns to the point of the least loss with
     half the learning rate and an optimiser that remembers nothing, and goes on with the next
-    batch. An epoch in which that happened is not compared with its neighbours.
+    batch. An epoch in which that happened is not compared with its neighbours. What such a round would have
+    shown of the hold-out rows is not looked at.
     """
+    stopping = EarlyStopping(job)
     point = best_point = np.zeros(n_columns)
     best_loss = math.inf
     last_mean: float | None = None
@@ -48,13 +51,15 @@ def minibatch_search(optimiser: MinibatchOptimiser, job: JobConfig, n_columns: i
     note = None
     converged = False
     epoch = k = 0
-    while epoch < job.epochs and not converged:
+    while epoch < job.epochs and not converged and not stopping.is_over:
         epoch += 1
         losses: list[float] = []
         points: list[FloatVector] = []
         for index in range(n_batches):
             k += 1
-            seen = yield Probe(point, Batch(epoch, index), direction=optimiser.direction(point), note=note)
+            direction = optimiser.direction(point)
+            evaluate = point if index == 0 and stopping.is_due(epoch) else None
+            seen = yield Probe(point, Batch(epoch, index), direction=direction, note=note, evaluate=evaluate)
             note = None
             if seen is None or seen.gradient is None or not seen.is_finite or seen.loss > best_loss + MARGIN:
                 returns += 1
@@ -64,6 +69,9 @@ def minibatch_search(optimiser: MinibatchOptimiser, job: JobConfig, n_columns: i
                 point, note = best_point, BACK
                 losses, points = [], []
                 continue
+            stopping.take(evaluate, seen, loss=seen.loss, epochs=epoch - 1)
+            if stopping.is_over:
+                break
             losses.append(seen.loss)
             points.append(point)
             if seen.loss < best_loss:
@@ -78,11 +86,14 @@ def minibatch_search(optimiser: MinibatchOptimiser, job: JobConfig, n_columns: i
         else f"the most epochs, {job.epochs}, were reached"
     )
     candidates = [point, np.mean(points, axis=0)] if points else [point]
+    if stopping.result is not None:
+        candidates = [stopping.result.point]
     whole_set_losses = yield from _losses_on_whole_set(candidates, note)
     least = int(np.argmin(whole_set_losses))
     if math.isinf(whole_set_losses[least]):
         return GivenUp(NO_RESULT)
-    return Found(candidates[least], whole_set_losses[least], epoch, converged=converged, reason=reason)
+    loss, reason = whole_set_losses[least], stopping.reason(reason)
+    return Found(candidates[least], loss, epoch, converged=converged or stopping.is_over, reason=reason)
 
 
 def _losses_on_whole_set(

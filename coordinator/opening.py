@@ -10,7 +10,7 @@ from gmpy2 import mpz
 from common.arrays import FloatVector
 from common.errors import ProtocolError
 from common.paillier.fixed_point import decode
-from common.protocol.messages import Kind, VectorPiece
+from common.protocol.messages import Evaluation, Kind, VectorPiece
 from common.protocol.scales import RoundScale
 from common.roles import PARTIES, Role
 from coordinator.plan import Observation, RoundPlan
@@ -46,6 +46,9 @@ class RoundOpening:
         self._curvature_scale = curvature_scale
         self._direction_scale = None if plan.direction is None else direction_scale(plan.direction)
         self._gradient = plan.gradient
+        self._evaluates = plan.evaluate_at is not None
+        self.evaluation: Evaluation | None = None
+        """What the guest says of the hold-out rows, once it has."""
         self._vectors = {(Role.GUEST, Kind.LOSS): _Vector(1, scale, [])}
         for party in PARTIES:
             if plan.gradient:
@@ -56,7 +59,8 @@ class RoundOpening:
     @property
     def complete(self) -> bool:
         """Whether everything asked for is there."""
-        return all(len(vector.slots) == vector.total for vector in self._vectors.values())
+        is_evaluated = self.evaluation is not None or not self._evaluates
+        return is_evaluated and all(len(vector.slots) == vector.total for vector in self._vectors.values())
 
     def take(self, sender: Role, piece: VectorPiece, decrypt: Decrypt) -> None:
         """Open the next ciphertexts of a vector; those that were opened before are ignored.
@@ -76,6 +80,19 @@ class RoundOpening:
             raise ProtocolError(f"the {sender} sent ciphertexts of {piece.kind} out of order")
         vector.slots += [vector.scale.layout.read(plaintext) for plaintext in decrypt(piece.ciphertexts)]
 
+    def take_evaluation(self, evaluation: Evaluation) -> bool:
+        """Take what the guest says of the hold-out rows; False if it has said so before.
+
+        Raises:
+            ProtocolError: if this round does not expect it.
+        """
+        if not self._evaluates:
+            raise ProtocolError(f"the guest sent an evaluation of round {evaluation.key.round}, which asks for none")
+        if self.evaluation is not None:
+            return False
+        self.evaluation = evaluation
+        return True
+
     def observation(self) -> Observation:
         """The batch's loss, g and v_t: equations (3), (4) and (6) of the paper, put right."""
         (squares,) = self._vectors[Role.GUEST, Kind.LOSS].slots
@@ -85,7 +102,8 @@ class RoundOpening:
         curvature = None
         if self._direction_scale is not None:
             curvature = self._mean(Kind.CURVATURE, self._curvature_scale) / self._direction_scale
-        return Observation(math.log(2) - 0.5 + mean_square / 8, gradient, curvature)
+        holdout_loss = None if self.evaluation is None else self.evaluation.log_loss
+        return Observation(math.log(2) - 0.5 + mean_square / 8, gradient, curvature, holdout_loss)
 
     def _mean(self, kind: Kind, scale: RoundScale) -> FloatVector:
         """1/(4m) of the inner products: d = d'/4 in the gradient, the Hessian's own 1/4 in v."""

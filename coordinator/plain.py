@@ -11,6 +11,7 @@ import numpy as np
 from common.arrays import FloatMatrix, FloatVector
 from common.config.job import JobConfig
 from common.data.block import TrainingBlock
+from common.data.metrics import log_loss
 from common.data.split import Batches
 from common.errors import OutOfRangeError
 from common.protocol.taylor import gradient, hessian_product, residual, taylor_loss
@@ -69,7 +70,13 @@ class PlainResult:
     reason: str
 
 
-def train_plain(job: JobConfig, columns: FloatMatrix, labels: FloatVector, penalty: FloatMatrix) -> PlainResult:
+def train_plain(
+    job: JobConfig,
+    columns: FloatMatrix,
+    labels: FloatVector,
+    penalty: FloatMatrix,
+    holdout: tuple[FloatMatrix, FloatVector] | None = None,
+) -> PlainResult:
     """Train on the training rows in canonical order, as the parties number them.
 
     Args:
@@ -77,10 +84,14 @@ def train_plain(job: JobConfig, columns: FloatMatrix, labels: FloatVector, penal
         columns: the host's, then the guest's training columns, shape (n_train, n_columns).
         labels: in {-1, +1}, shape (n_train,).
         penalty: P of the penalty w'Pw job.l2 / 2, symmetric, shape (n_columns, n_columns).
+        holdout: columns and labels of the hold-out rows, for a job that evaluates on them during training.
 
     Raises:
         OutOfRangeError: when the training is given up; the text says what to change.
+        ValueError: the job evaluates on hold-out rows, and there are none.
     """
+    if job.evaluate_every is not None and (holdout is None or not len(holdout[1])):
+        raise ValueError("the job evaluates on hold-out rows: give their columns and labels")
     batches = Batches.of(job, len(columns))
     penalty_hessian = job.l2 * penalty
 
@@ -90,10 +101,14 @@ def train_plain(job: JobConfig, columns: FloatMatrix, labels: FloatVector, penal
         scores = X @ coef
         loss = taylor_loss(scores, y) + float(coef @ penalty_hessian @ coef) / 2
         slope = gradient(X, residual(scores, y)) + penalty_hessian @ coef if plan.gradient else None
+        holdout_loss = None
+        if plan.evaluate_at is not None and holdout is not None:
+            holdout_loss = log_loss(holdout[0] @ (coef + plan.evaluate_at), holdout[1])
         if plan.direction is None:
-            return Observation(loss, slope)
+            return Observation(loss, slope, holdout_loss=holdout_loss)
         X = columns[batches.curvature_rows(plan.batch, plan.curvature_draw)]
-        return Observation(loss, slope, hessian_product(X, plan.direction) + penalty_hessian @ plan.direction)
+        curvature = hessian_product(X, plan.direction) + penalty_hessian @ plan.direction
+        return Observation(loss, slope, curvature, holdout_loss)
 
     training = Training(job, columns.shape[1], batches.count)
     coef = np.zeros(columns.shape[1])

@@ -31,6 +31,8 @@ class RoundPlan:
     """Public text for the log and the progress line, when something out of the ordinary was done."""
     reached: float | None = None
     """Loss of the point that the training has reached, where that is known and is not w_k of the round before."""
+    evaluate_at: FloatVector | None = None
+    """w_e - w_k, where the hold-out rows are to be evaluated at w_e; None if not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +43,13 @@ class Observation:
     gradient: FloatVector | None = None
     curvature: FloatVector | None = None
     """v_t, the Hessian of the curvature batch times the plan's direction."""
+    holdout_loss: float | None = None
+    """Log loss of the hold-out rows at w_e."""
 
     @property
     def is_finite(self) -> bool:
         """Whether all of it is; a training takes what is not for divergence."""
-        parts = (self.loss, self.gradient, self.curvature)
+        parts = (self.loss, self.gradient, self.curvature, self.holdout_loss)
         return all(bool(np.isfinite(part).all()) for part in parts if part is not None)
 
 
@@ -84,6 +88,8 @@ class Probe:
     direction: FloatVector | None = None
     note: str | None = None
     reached: float | None = None
+    evaluate: FloatVector | None = None
+    """w_e, a point to evaluate on the hold-out rows."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -60,6 +60,9 @@ class Rounds:
         directions: dict[Role, FloatVector] = {}
         if plan.direction is not None:
             directions = self._parts(plan.direction * direction_scale(plan.direction))
+        offsets: dict[Role, FloatVector] = {}
+        if plan.evaluate_at is not None:
+            offsets = self._parts(plan.evaluate_at)
         for party, step in self._parts(plan.step).items():
             begin = BeginRound(
                 key=attempt.key,
@@ -69,6 +72,7 @@ class Rounds:
                 direction=directions.get(party),
                 curvature_draw=plan.curvature_draw,
                 loss=self._last_loss,
+                evaluate_at=offsets.get(party),
             )
             yield Envelope(party, begin)
 
@@ -84,8 +88,9 @@ class Rounds:
             batch=plan.batch.index + 1,
             n_batches=self._batches.count,
             loss=self._last_loss,
-            evaluation=not plan.gradient,
+            loss_only=not plan.gradient,
             note=following.note if isinstance(following, RoundPlan) else None,
+            evaluation=attempt.opening.evaluation if observation is not None else None,
         )
         return Envelope(Role.COORDINATOR, report)
 

@@ -36,6 +36,12 @@ class CoordinatorServicer(coordinator_pb2_grpc.CoordinatorServiceServicer):
         await self._jobs.deliver(request)
         return coordinator_pb2.ReportOutOfRangeResponse()
 
+    async def ReportEvaluation(
+        self, request: coordinator_pb2.ReportEvaluationRequest, context: Context
+    ) -> coordinator_pb2.ReportEvaluationResponse:
+        await self._jobs.deliver(request)
+        return coordinator_pb2.ReportEvaluationResponse()
+
     async def ReportFinished(
         self, request: coordinator_pb2.ReportFinishedRequest, context: Context
     ) -> coordinator_pb2.ReportFinishedResponse:

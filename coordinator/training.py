@@ -64,6 +64,8 @@ class Training:
         if observation is not None:
             self._check(observation.gradient, asked=plan.gradient)
             self._check(observation.curvature, asked=plan.direction is not None)
+            if (observation.holdout_loss is None) != (plan.evaluate_at is None):
+                raise ValueError("the observation has no hold-out loss where the plan asks for it, or has one unasked")
         try:
             probe = self._search.send(observation)
         except StopIteration as end:
@@ -81,15 +83,17 @@ class Training:
         draw = 0
         if probe.direction is not None and self._job.curvature_batch is not None:
             draw = self._draws = self._draws + 1
+        step = self._step_to(probe.point)
         self._plan = RoundPlan(
             round=self._round,
-            step=self._step_to(probe.point),
+            step=step,
             batch=probe.batch,
             gradient=probe.gradient,
             direction=probe.direction,
             curvature_draw=draw,
             note=probe.note,
             reached=probe.reached,
+            evaluate_at=None if probe.evaluate is None else probe.evaluate - self._position,
         )
         return self._plan
 

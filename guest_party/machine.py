@@ -11,11 +11,15 @@ from common.arrays import FloatVector, Rows
 from common.config.job import JobConfig
 from common.data.block import PartyData
 from common.data.ids import NONCE_BYTES, check_id_digest, id_digest
-from common.errors import DataError, ProtocolError
+from common.data.metrics import measure
+from common.errors import DataError, OutOfRangeError, ProtocolError
 from common.paillier.keys import PublicKey
+from common.protocol.bounds import is_beyond
 from common.protocol.messages import (
     BeginRound,
     Envelope,
+    Evaluated,
+    Evaluation,
     Finished,
     FinishJob,
     HoldoutScores,
@@ -25,12 +29,14 @@ from common.protocol.messages import (
     Kind,
     Message,
     Ready,
+    RoundKey,
     VectorPiece,
 )
 from common.protocol.party import Incoming, PartyMachine
 from common.protocol.phases import Phase, no_phase
 from common.protocol.scales import RoundScale
 from common.roles import Role
+from guest_party.holdout import HoldoutIntake
 from guest_party.loss import LossSum, begin_loss_sum
 
 
@@ -49,8 +55,10 @@ class GuestMachine(PartyMachine):
         if data.block.labels is None or data.block.holdout_labels is None:
             raise DataError("the guest's table has no label")
         self._labels = data.block.labels
+        self._holdout_labels = data.block.holdout_labels
         self._nonce = token_bytes(NONCE_BYTES)
-        self._holdout: list[HoldoutScores] = []
+        self._holdout = HoldoutIntake(len(data.block.holdout_columns))
+        self._evaluations: dict[int, Evaluated] = {}
         self._conclusion: FinishJob | None = None
 
     def start(self) -> Iterator[Envelope]:
@@ -81,6 +89,7 @@ class GuestMachine(PartyMachine):
         if begin.direction is not None:
             rows = self._batches.curvature_rows(begin.batch, begin.curvature_draw)
             self._expect_score_change(rows, self._scale(len(rows)), begin.direction)
+        yield from self._evaluate()  # What came early.
 
     def _expect_scores(self, rows: Rows, scale: RoundScale, *, gradient: bool) -> None:
         """[d] to the host, X_B^T [d] to the coordinator, and the loss, all from the pieces of [u_A]."""
@@ -144,29 +153,48 @@ class GuestMachine(PartyMachine):
             fresh = self._cipher.rerandomise(summed)
         return Envelope(Role.HOST, VectorPiece(self._key, kind, piece.offset, piece.total, fresh))
 
+    # --- the hold-out rows
+
+    def _take_holdout(self, message: HoldoutScores) -> Iterator[Envelope]:
+        if is_beyond(message.key, self._most_rounds + 1):  # The last step belongs to the round after the last.
+            raise ProtocolError(
+                f"the host sent hold-out scores for round {message.key.round}, attempt {message.key.attempt}:"
+                f" this job has at most {self._most_rounds} rounds"
+            )
+        if self._holdout.take(message):
+            yield from self._evaluate()
+            yield from self._conclude()
+
+    def _evaluate(self) -> Iterator[Envelope]:
+        """Once the host's part is there: how good the point is, in two numbers for the coordinator."""
+        begun = self._begun
+        if begun is None or self._finished or (host_part := self._holdout.scores(begun.key)) is None:
+            return
+        if begun.evaluate_at is None:
+            if len(host_part):
+                raise ProtocolError(f"the host sent hold-out scores in round {begun.key.round}, which asks for none")
+            return
+        try:
+            scores = self._holdout_part(begun.evaluate_at) + host_part
+        except OutOfRangeError:
+            yield from self._declare_void()
+            return
+        metrics = measure(scores, self._holdout_labels)
+        evaluated = Evaluated(begun.key, begun.batch.epoch - 1, metrics)
+        self._evaluations[begun.key.round] = evaluated
+        yield Envelope(Role.GUEST, evaluated)
+        yield Envelope(Role.COORDINATOR, Evaluation(begun.key, metrics.log_loss, metrics.auc))
+
     # --- the end
 
     def _finish(self, finish: FinishJob) -> Iterator[Envelope]:
         self._conclusion = finish
         yield from self._conclude()
 
-    def _take_holdout(self, message: HoldoutScores) -> Iterator[Envelope]:
-        received = sum(len(held.scores) for held in self._holdout)
-        n_holdout = len(self._block.holdout_columns)
-        if message.offset < received:
-            return
-        if message.total != n_holdout or message.offset != received or received + len(message.scores) > n_holdout:
-            raise ProtocolError(f"the host sent hold-out scores for other rows than the guest's {n_holdout}")
-        self._holdout.append(message)
-        yield from self._conclude()
-
     def _conclude(self) -> Iterator[Envelope]:
         """Once the last step and the host's part of the hold-out scores are there, in either order."""
-        n_holdout = len(self._block.holdout_columns)
-        if self._conclusion is None or sum(len(held.scores) for held in self._holdout) < n_holdout:
+        finish = self._conclusion
+        if finish is None or (host_part := self._holdout.scores(RoundKey(finish.round, 1))) is None:
             return
-        scores = self._block.holdout_columns @ self._coef
-        if n_holdout:
-            scores = scores + np.concatenate([held.scores for held in self._holdout])
-        yield self._result(self._conclusion, scores)
+        yield self._result(finish, self._holdout_part() + host_part, tuple(self._evaluations.values()))
         yield Envelope(Role.COORDINATOR, Finished())

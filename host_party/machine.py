@@ -20,6 +20,7 @@ from common.protocol.messages import (
     Kind,
     Message,
     Ready,
+    RoundKey,
     VectorPiece,
 )
 from common.protocol.party import Incoming, PartyMachine
@@ -84,6 +85,13 @@ class HostMachine(PartyMachine):
             self._expect(Kind.TOTAL_CHANGE, Kind.CURVATURE, product, penalty, scale)
             change = self._encode(self._scores(rows, begin.direction), scale)
             yield from self._pieces(Kind.SCORE_CHANGE, change, scale, self._cipher.encrypt)
+        if begin.evaluate_at is not None:
+            yield from self._holdout_scores(self._key, self._holdout_part(begin.evaluate_at))
+
+    def _holdout_scores(self, key: RoundKey, scores: FloatVector) -> Iterator[Envelope]:
+        for offset in range(0, len(scores), HOLDOUT_PIECE):
+            piece = scores[offset : offset + HOLDOUT_PIECE]
+            yield Envelope(Role.GUEST, HoldoutScores(key, offset, len(scores), piece))
 
     def _squares(self, scores: FloatVector, scale: RoundScale) -> Envelope:
         """[sum u_A^2] and the host's penalty: all that the loss needs of the host beside [u_A] itself."""
@@ -107,9 +115,6 @@ class HostMachine(PartyMachine):
     # --- the end
 
     def _finish(self, finish: FinishJob) -> Iterator[Envelope]:
-        scores = self._block.holdout_columns @ self._coef
-        for offset in range(0, len(scores), HOLDOUT_PIECE):
-            piece = scores[offset : offset + HOLDOUT_PIECE]
-            yield Envelope(Role.GUEST, HoldoutScores(offset, len(scores), piece))
+        yield from self._holdout_scores(RoundKey(finish.round, 1), self._holdout_part())
         yield self._result(finish)
         yield Envelope(Role.COORDINATOR, Finished())

@@ -65,6 +65,11 @@ class JobConfig(Settings):
     """The guest adds a column of ones, which the penalty leaves alone."""
     holdout: Annotated[float, Field(ge=0, lt=1)] = 0.2
     """Share of the rows kept out of training, on which the guest reports at the end."""
+    evaluate_every: Annotated[int, Field(ge=1)] | None = None
+    """Epochs between evaluations on the hold-out rows during training; by default there is one at the end alone."""
+    patience: Annotated[int, Field(ge=1)] | None = None
+    """Training stops after this many evaluations without a hold-out log loss that is lower by more than `tolerance`.
+    The result is then the best point that was evaluated. By default evaluations change nothing."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Decides the hold-out split and the batches, never anything cryptographic."""
     key_bits: Annotated[int, Field(ge=256, le=8192, multiple_of=2)] = 2048
@@ -85,4 +90,8 @@ class JobConfig(Settings):
             raise ValueError("lbfgs takes exact steps on the whole training set: leave `batch` out, or set it to `all`")
         if self.cipher == "reference" and self.slots not in (None, 1):
             raise ValueError("the reference cipher holds one sample a ciphertext: leave `slots` out, or set it to 1")
+        if self.evaluate_every is not None and self.holdout == 0:
+            raise ValueError("`evaluate_every` needs hold-out rows: set `holdout`, or leave it out")
+        if self.patience is not None and self.evaluate_every is None:
+            raise ValueError("`patience` counts evaluations: set `evaluate_every`, or leave it out")
         return self

@@ -117,6 +117,10 @@ class OperatorsConfig(Settings):
         return frozenset({*self.start, *self.stop, *self.watch}) - set(Role)
 
 
+HOST_POLICY = ("share_holdout_scores", "max_holdout", "max_evaluations", "allow_prediction", "max_scores_a_day")
+"""What is the host's alone to permit."""
+
+
 class Policy(Settings):
     """What a party permits, whoever asks for the job."""
 
@@ -142,6 +146,10 @@ class Policy(Settings):
     max_holdout: Annotated[float, Field(ge=0, lt=1)] = 0.5
     """Host: the largest share of the rows whose u_A the guest is given. It is of one job: jobs with other seeds hold
     out other rows: `max_scores_a_day` counts them all."""
+    max_evaluations: Annotated[int, Field(ge=0)] = 5
+    """Host: the most evaluations on the hold-out rows during a training, that at its end not counted. Each gives the
+    guest u_A of these rows at another w: with as many as the host has training columns, the guest knows these rows'
+    features up to a linear map."""
     allow_prediction: bool = False
     """Host: give the guest u_A of the rows for which it asks for a prediction. It is what prediction consists of, and a
     permission of its own: with as many rows as the host has features, and features that it knows from elsewhere, the
@@ -251,7 +259,7 @@ class ProcessConfig(Settings):
         if role is Role.COORDINATOR:
             raise ValueError("each party has its own policy, the coordinator none: take `policy` out")
         if role is Role.GUEST:
-            for name in ("share_holdout_scores", "max_holdout", "allow_prediction", "max_scores_a_day"):
+            for name in HOST_POLICY:
                 if name in policy.model_fields_set:
                     raise ValueError(f"the scores are the host's to share: take `{name}` out")
         return policy

@@ -38,6 +38,17 @@ class DataSummary(Settings):
     n_holdout: int
 
 
+class EvaluatedEpoch(Settings):
+    """How good the model was during the training."""
+
+    round: int
+    """The round that evaluated it."""
+    epochs: int
+    """Of the training until then."""
+    metrics: HoldoutMetrics
+    """Of 1 / (1 + exp(-u)), nothing calibrated."""
+
+
 class PartyModel(Settings):
     """One party's part of a model.
 
@@ -77,6 +88,9 @@ class PartyModel(Settings):
     calibration_report: CalibrationReport | None
     """At the guest, if something was calibrated."""
 
+    evaluations: list[EvaluatedEpoch]
+    """At the guest, those during the training, if the job asked for any."""
+
     @classmethod
     def of(
         cls, role: Role, job: JobConfig, data: PartyData, table: DatasetConfig, result: Result, *, run_id: str
@@ -115,6 +129,10 @@ class PartyModel(Settings):
             metrics=assessment.metrics if assessment else None,
             calibration=assessment.calibration if assessment else None,
             calibration_report=assessment.report if assessment else None,
+            evaluations=[
+                EvaluatedEpoch(round=each.key.round, epochs=each.epochs, metrics=each.metrics)
+                for each in result.evaluations
+            ],
         )
 
     @model_validator(mode="after")

@@ -5,10 +5,11 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 from common.jobs.folder import JobFolder, writing
-from common.protocol.messages import BeginRound, FinishJob, Kind, RoundKey, RoundReport
+from common.protocol.messages import BeginRound, Evaluated, FinishJob, Kind, RoundKey, RoundReport
 from common.roles import Role
 
 
@@ -91,6 +92,7 @@ class History:
         self._path = folder.history
         self._partial = folder.unfinished_history
         self._round: BeginRound | None = None
+        self._evaluated: Evaluated | None = None
         with writing(role, self._partial):
             folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._partial.unlink(missing_ok=True)
@@ -110,9 +112,16 @@ class History:
             self._write_begun(self._round, finish.round_loss)
             self._round = None
 
+    def evaluate(self, evaluated: Evaluated) -> None:
+        """At the guest: the round under way has shown how good its point is on the hold-out rows."""
+        self._evaluated = evaluated
+
     def report(self, report: RoundReport) -> None:
         """At the coordinator: a round is over."""
-        self._write(report.key, report.epoch, report.batch, report.loss)
+        evaluation = None
+        if report.evaluation is not None:
+            evaluation = {"log_loss": report.evaluation.log_loss, "auc": report.evaluation.auc}
+        self._write(report.key, report.epoch, report.batch, report.loss, evaluation)
 
     def complete(self) -> None:
         """The job has finished: give the file its name."""
@@ -120,9 +129,14 @@ class History:
             self._partial.replace(self._path)
 
     def _write_begun(self, begun: BeginRound, loss: float | None) -> None:
-        self._write(begun.key, begun.batch.epoch, begun.batch.index + 1, loss)
+        evaluation = None
+        if self._evaluated is not None and self._evaluated.key == begun.key:
+            evaluation = asdict(self._evaluated.metrics)
+        self._write(begun.key, begun.batch.epoch, begun.batch.index + 1, loss, evaluation)
 
-    def _write(self, key: RoundKey, epoch: int, batch: int, loss: float | None) -> None:
+    def _write(
+        self, key: RoundKey, epoch: int, batch: int, loss: float | None, evaluation: dict[str, Any] | None
+    ) -> None:
         self.rounds = key.round
         line: dict[str, Any] = {
             "round": key.round,
@@ -134,5 +148,7 @@ class History:
             "sent": self.sent.take(key),
             "received": self.received.take(key),
         }
+        if evaluation is not None:
+            line["evaluation"] = evaluation
         with writing(self._role, self._partial), self._partial.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

@@ -23,11 +23,12 @@ from common.errors import (
 )
 from common.jobs.folder import JobFolder, writing
 from common.jobs.history import History
-from common.jobs.policy import JOB, check_job, check_sizes, take_scores
+from common.jobs.policy import JOB, check_holdout, check_job, check_sizes, take_scores
 from common.jobs.process_jobs import ProcessJobs
 from common.jobs.quota import ScoreQuota
 from common.jobs.runner import MachineRunner, without_lock
 from common.paillier.keys import PublicKey, check_public_key
+from common.protocol.bounds import most_evaluations
 from common.protocol.messages import Machine, Message, OpenJob, Result
 from common.protocol.phases import Phase
 from common.roles import Role
@@ -102,6 +103,7 @@ class PartyJobs(ProcessJobs):
             batch=job.batch,
             epochs=job.epochs,
             holdout=job.holdout,
+            evaluations=most_evaluations(job),
             key_bits=public_key.bits,
         )
         await self._replace(job.name)
@@ -113,7 +115,8 @@ class PartyJobs(ProcessJobs):
             nonlocal data
             try:
                 data = await runner.in_thread(self._load, dataset, job)
-                await runner.in_thread(self._take_scores, data)
+                check_holdout(job, self.config.policy, len(data.block.holdout_columns), self.role)
+                await runner.in_thread(self._take_scores, job, data)
             except PolicyError as error:
                 self.audit.refused(caller, "OpenJob", str(error), **what)
                 raise
@@ -175,9 +178,9 @@ class PartyJobs(ProcessJobs):
                 log.warning("%s: %s: %s", dataset.path.name, error, note)
             raise type(error)(f"the {self.role}: {error}") from error
 
-    def _take_scores(self, data: PartyData) -> None:
+    def _take_scores(self, job: JobConfig, data: PartyData) -> None:
         """Count what the host will give of the hold-out rows, when they are known, and long before they leave."""
-        n_scores = len(data.block.holdout_columns)
+        n_scores = len(data.block.holdout_columns) * (most_evaluations(job) + 1)
         if self.role is Role.HOST and n_scores:
             left = take_scores(n_scores, self._quota, JOB)
             log.info("%d scores of hold-out rows are counted as given, %d are left today", n_scores, left)

@@ -16,7 +16,7 @@ from common.config.process import Policy
 from common.data.split import Batches
 from common.errors import PolicyError
 from common.jobs.quota import IdQuota, ScoreQuota, Today
-from common.protocol.bounds import most_rounds
+from common.protocol.bounds import most_evaluations, most_rounds
 from common.roles import Role
 
 JOB, PREDICTION, ALIGNMENT = "the job", "the prediction", "the alignment"
@@ -57,6 +57,10 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
             )
         if job.holdout > policy.max_holdout:
             raise _most(role, "max_holdout", policy.max_holdout, "the job has", job.holdout)
+        evaluations = most_evaluations(job)
+        if evaluations > policy.max_evaluations:
+            has = f"{job.epochs} epochs with one every {job.evaluate_every} come to"
+            raise _most(role, "max_evaluations", policy.max_evaluations, has, evaluations)
 
 
 def check_sizes(job: JobConfig, policy: Policy, n_train: int, n_features: int, role: Role) -> None:
@@ -77,6 +81,16 @@ def check_sizes(job: JobConfig, policy: Policy, n_train: int, n_features: int, r
     if job.curvature_batch is not None:
         _check_batch("a curvature batch has", job.curvature_batch, policy, n_features, role)
     _check_rounds(job, policy, batches.count, role)
+
+
+def check_holdout(job: JobConfig, policy: Policy, n_holdout: int, role: Role) -> None:
+    """Check what the number of hold-out rows tells: what the guest says of them goes to the coordinator.
+
+    Raises:
+        PolicyError: the line of the policy that the job breaks.
+    """
+    if role is Role.GUEST and job.evaluate_every is not None and n_holdout < policy.min_batch:
+        raise _least(role, "min_batch", policy.min_batch, "the hold-out, which the job evaluates on, has", n_holdout)
 
 
 def check_prediction(

@@ -22,6 +22,7 @@ from common.jobs.patience import Patience
 from common.protocol.messages import (
     BeginRound,
     Envelope,
+    Evaluated,
     Failed,
     FinishJob,
     HoldoutScores,
@@ -280,6 +281,8 @@ class MachineRunner:
             case RoundReport():
                 self._history.report(message)
                 await self._observe(message)
+            case Evaluated():
+                self._history.evaluate(message)
             case Result() | JobEnded():
                 await self._observe(message)
                 self._history.complete()

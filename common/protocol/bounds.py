@@ -17,6 +17,15 @@ def most_rounds(job: JobConfig, n_batches: int) -> int:
     return job.epochs * n_batches + 2
 
 
+def most_evaluations(job: JobConfig) -> int:
+    """Evaluations on the hold-out rows during a training, that at its end not counted.
+
+    There is at most one after every `evaluate_every` epochs but the last. At each the host gives its part of the score
+    of every hold-out row, so that all in all n_holdout (most_evaluations + 1) scores leave it.
+    """
+    return 0 if job.evaluate_every is None else (job.epochs - 1) // job.evaluate_every
+
+
 def is_beyond(key: RoundKey, rounds: int) -> bool:
     """Whether no training of at most `rounds` rounds gets to this attempt."""
     return key.round > rounds or key.attempt > MOST_ATTEMPTS

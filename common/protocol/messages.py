@@ -15,6 +15,7 @@ from gmpy2 import mpz
 
 from common.arrays import FloatVector
 from common.config.job import JobConfig
+from common.data.metrics import HoldoutMetrics
 from common.data.split import Batch
 from common.roles import Role
 
@@ -111,6 +112,8 @@ class BeginRound:
     """Which draw of S_H, from 1 up; 0 is S_H = S."""
     loss: float | None = None
     """Mean loss of the round before, for the party's history file."""
+    evaluate_at: FloatVector | None = None
+    """This party's part of w_e - w_k, shape (n_columns,): the hold-out rows are to be evaluated at w_e; None if not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +132,27 @@ class OutOfRange:
     """Party to coordinator: a value does not fit the fixed-point range, so the round is void."""
 
     key: RoundKey
+
+
+@dataclass(frozen=True, eq=False)
+class HoldoutScores:
+    """Host to guest, in clear and only if the host permits it: u_A of hold-out rows [offset, offset + len)."""
+
+    key: RoundKey
+    """The round that asks for an evaluation; at the end that of the last step, attempt 1."""
+    offset: int
+    total: int
+    scores: FloatVector
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Guest to coordinator: how good w_e is on the hold-out rows. Both are aggregates of the guest's labels."""
+
+    key: RoundKey
+    log_loss: float
+    """Of 1 / (1 + exp(-u)), nothing calibrated."""
+    auc: float | None
 
 
 @dataclass(frozen=True)
@@ -164,15 +188,6 @@ class FinishJob:
     """Mean loss of the last round, for the party's history file."""
 
 
-@dataclass(frozen=True, eq=False)
-class HoldoutScores:
-    """Host to guest, in clear and only if the host permits it: u_A of hold-out rows [offset, offset + len)."""
-
-    offset: int
-    total: int
-    scores: FloatVector
-
-
 @dataclass(frozen=True)
 class Finished:
     """Party to coordinator: its model is made."""
@@ -199,10 +214,23 @@ class RoundReport:
     n_batches: int
     loss: float | None
     """Mean loss of the batch; None if the round was void."""
-    evaluation: bool
+    loss_only: bool
     """The loss of the whole training set was asked for, no gradient."""
     note: str | None
     """What a person should know, such as a return to the best point."""
+    evaluation: Evaluation | None = None
+    """Of the hold-out rows, if there was one: after the epoch before."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Guest: all that is known of w_e on the hold-out rows."""
+
+    key: RoundKey
+    epochs: int
+    """Of the training that lead to w_e."""
+    metrics: HoldoutMetrics
+    """Nothing calibrated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,6 +243,8 @@ class Result:
     epochs: int
     reason: str
     holdout_scores: FloatVector | None = None
+    evaluations: Sequence[Evaluated] = ()
+    """Guest: those of the training, in order."""
 
 
 @dataclass(frozen=True)
@@ -235,13 +265,15 @@ Message = (
     | BeginRound
     | VectorPiece
     | OutOfRange
+    | HoldoutScores
+    | Evaluation
     | Waiting
     | RoundTimedOut
     | FinishJob
-    | HoldoutScores
     | Finished
     | Failed
     | RoundReport
+    | Evaluated
     | Result
     | JobEnded
 )

@@ -16,10 +16,11 @@ from common.errors import DataError, OutOfRangeError, ProtocolError
 from common.paillier.cipher import Product, make_cipher
 from common.paillier.fixed_point import encode, encode_wide
 from common.paillier.keys import PublicKey, check_ciphertexts
-from common.protocol.bounds import MOST_ATTEMPTS, Allowance, is_beyond, most_rounds
+from common.protocol.bounds import MOST_ATTEMPTS, Allowance, is_beyond, most_evaluations, most_rounds
 from common.protocol.messages import (
     BeginRound,
     Envelope,
+    Evaluated,
     FinishJob,
     Kind,
     Message,
@@ -34,6 +35,8 @@ from common.roles import Role
 
 PIECE = 512
 """Ciphertexts that travel and are worked on together: 256 KiB under a 2048-bit key."""
+LARGEST_HOLDOUT_SCORE = 1e100
+"""They travel in clear, so that no fixed-point range bounds them; sums of them are to be finite all the same."""
 
 
 @dataclass
@@ -56,7 +59,8 @@ class PartyMachine(ABC):
         phase: names the kinds of work, for whoever holds a clock.
 
     Raises:
-        DataError: if a training column's mean square exceeds 1, on which the slot bound rests.
+        DataError: if a training column's mean square exceeds 1, on which the slot bound rests; or if the job
+            evaluates on hold-out rows and there are none.
         ConfigError: if the key has no room for the job's slots.
     """
 
@@ -67,6 +71,8 @@ class PartyMachine(ABC):
         block = data.block
         if block.columns.size and np.max(np.mean(np.square(block.columns), axis=0)) > 1 + 1e-8:
             raise DataError("a training column's mean square exceeds 1: standardise the columns")
+        if job.evaluate_every is not None and not len(block.holdout_columns):
+            raise DataError("the job evaluates on hold-out rows, and its `holdout` comes to none: raise it")
         self._job = job
         self._ids = data.ids
         self._block = block
@@ -77,6 +83,7 @@ class PartyMachine(ABC):
         self._most_rounds = most_rounds(job, self._batches.count)
         # At most one ciphertext a sample in each of two vectors, and the sum of squares.
         self._allowance = Allowance(self.peer, self._most_rounds, 2 * self._n_train + 1)
+        self._evaluated_rounds: set[int] = set()
         self._phase = phase
         self._public_key = public_key
         self._cipher = make_cipher(job.cipher, public_key)
@@ -170,6 +177,7 @@ class PartyMachine(ABC):
                 f"{asked}, with batch {batch.index + 1} of epoch {batch.epoch}:"
                 f" this job has {epochs} epochs of {count} batches"
             )
+        self._check_evaluation(begin, asked)
         if begin.direction is None:
             return
         if self._job.algorithm.name != "sqn":
@@ -184,6 +192,33 @@ class PartyMachine(ABC):
             raise ProtocolError(
                 f"{asked}, with draw {begin.curvature_draw} of a curvature batch: this job has none such"
             )
+
+    def _check_evaluation(self, begin: BeginRound, asked: str) -> None:
+        """Each one gives the guest one more linear function of every hold-out row."""
+        if begin.evaluate_at is None:
+            return
+        most = most_evaluations(self._job)
+        self._evaluated_rounds.add(begin.key.round)
+        if len(self._evaluated_rounds) > most:
+            raise ProtocolError(f"{asked}, with an evaluation: this job has at most {most} of them")
+        if begin.evaluate_at.shape != self._coef.shape:
+            raise ProtocolError(
+                f"{asked}, with an evaluation at {begin.evaluate_at.size} numbers:"
+                f" the {self.role} has {self._n_columns} columns"
+            )
+
+    def _holdout_part(self, offset: FloatVector | None = None) -> FloatVector:
+        """This party's part of the scores of the hold-out rows, at w or at w + offset, shape (n_holdout,).
+
+        Raises:
+            OutOfRangeError: one of them is beyond `LARGEST_HOLDOUT_SCORE`.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):  # What overflows is found below.
+            coef = self._coef if offset is None else self._coef + offset
+            scores: FloatVector = self._block.holdout_columns @ coef
+        if not (np.abs(scores) <= LARGEST_HOLDOUT_SCORE).all():
+            raise OutOfRangeError("a score of a hold-out row is out of range")
+        return scores
 
     def _apply(self, round_number: int, step: FloatVector) -> None:
         """w_k = w_{k-1} - g~_{k-1}: once a round, whatever the number of attempts."""
@@ -291,11 +326,23 @@ class PartyMachine(ABC):
         """lambda/2 w'Pw, in units of the loss."""
         return 0.5 * self._job.l2 * float(self._coef @ self._block.penalty @ self._coef)
 
-    def _result(self, finish: FinishJob, holdout_scores: FloatVector | None = None) -> Envelope:
+    def _result(
+        self,
+        finish: FinishJob,
+        holdout_scores: FloatVector | None = None,
+        evaluations: Sequence[Evaluated] = (),
+    ) -> Envelope:
         """For the process around the machine, which makes a model file of it."""
         self._incoming, self._early = {}, []
-        rounds = finish.round - 1
-        result = Result(self.coef, finish.loss, rounds, finish.epochs, finish.reason, holdout_scores)
+        result = Result(
+            coef=self.coef,
+            loss=finish.loss,
+            rounds=finish.round - 1,
+            epochs=finish.epochs,
+            reason=finish.reason,
+            holdout_scores=holdout_scores,
+            evaluations=evaluations,
+        )
         return Envelope(self.role, result)
 
     # --- batches
@@ -325,8 +372,13 @@ class PartyMachine(ABC):
 
 def _ask_alike(one: BeginRound, other: BeginRound) -> bool:
     """Whether two attempts at a round ask for the same sums: else each attempt would show another."""
-    same_direction = np.array_equal(
-        one.direction if one.direction is not None else [], other.direction if other.direction is not None else []
-    )
     asked = [(begin.batch, begin.gradient, begin.curvature_draw) for begin in (one, other)]
-    return same_direction and asked[0] == asked[1]
+    return (
+        asked[0] == asked[1]
+        and _are_same(one.direction, other.direction)
+        and _are_same(one.evaluate_at, other.evaluate_at)
+    )
+
+
+def _are_same(one: FloatVector | None, other: FloatVector | None) -> bool:
+    return np.array_equal([] if one is None else one, [] if other is None else other)

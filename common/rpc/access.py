@@ -142,6 +142,7 @@ METHODS = MappingProxyType(
         f"/{PACKAGE}.CoordinatorService/ReportReady": _PARTIES,
         f"/{PACKAGE}.CoordinatorService/SendVector": _PARTIES,
         f"/{PACKAGE}.CoordinatorService/ReportOutOfRange": _PARTIES,
+        f"/{PACKAGE}.CoordinatorService/ReportEvaluation": _GUEST,
         f"/{PACKAGE}.CoordinatorService/ReportFinished": _PARTIES,
         f"/{PACKAGE}.CoordinatorService/ReportWaiting": _PARTIES,
         f"/{PACKAGE}.CoordinatorService/ReportFailure": _PARTIES,

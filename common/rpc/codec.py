@@ -25,6 +25,7 @@ from common.paillier.keys import ciphertext_width
 from common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, party_pb2, rounds_pb2
 from common.protocol.messages import (
     BeginRound,
+    Evaluation,
     Failed,
     Finished,
     FinishJob,
@@ -238,11 +239,13 @@ def _pack_begin(message: BeginRound) -> dict[str, Any]:
         "direction": [] if message.direction is None else message.direction.tolist(),
         "curvature_draw": message.curvature_draw,
         "loss": message.loss,
+        "evaluate_at": [] if message.evaluate_at is None else message.evaluate_at.tolist(),
     }
 
 
 def _unpack_begin(request: party_pb2.BeginRoundRequest) -> BeginRound:
     direction = _floats(request.direction, "direction")
+    evaluate_at = _floats(request.evaluate_at, "point to evaluate")
     return BeginRound(
         key=_unpack_key(request.key),
         step=_floats(request.step, "step"),
@@ -251,6 +254,7 @@ def _unpack_begin(request: party_pb2.BeginRoundRequest) -> BeginRound:
         direction=direction if len(direction) else None,
         curvature_draw=request.curvature_draw,
         loss=_float(request.loss, "loss") if request.HasField("loss") else None,
+        evaluate_at=evaluate_at if len(evaluate_at) else None,
     )
 
 
@@ -286,11 +290,17 @@ def _unpack_holdout(request: guest_pb2.SendHoldoutScoresRequest) -> HoldoutScore
     scores = _floats(request.scores, "hold-out score")
     if request.total > MOST_TOTAL or not 0 < len(scores) <= request.total - request.offset:
         _refuse(f"hold-out scores {request.offset} to {request.offset + len(scores)} of {request.total}")
-    return HoldoutScores(request.offset, request.total, scores)
+    return HoldoutScores(_unpack_key(request.key), request.offset, request.total, scores)
 
 
 def _pack_holdout(message: HoldoutScores) -> dict[str, Any]:
-    return {"offset": message.offset, "total": message.total, "scores": message.scores.tolist()}
+    scores = message.scores.tolist()
+    return {"key": _pack_key(message.key), "offset": message.offset, "total": message.total, "scores": scores}
+
+
+def _unpack_evaluation(request: coordinator_pb2.ReportEvaluationRequest) -> Evaluation:
+    auc = _float(request.auc, "AUC") if request.HasField("auc") else None
+    return Evaluation(_unpack_key(request.key), _float(request.log_loss, "log loss"), auc)
 
 
 def _pack_failed(message: Failed) -> dict[str, Any]:
@@ -379,6 +389,13 @@ ROUTES = (
         OutOfRange,
         lambda message: {"key": _pack_key(message.key)},
         lambda request: OutOfRange(_unpack_key(request.key)),
+    ),
+    _route(
+        "CoordinatorService",
+        "ReportEvaluation",
+        Evaluation,
+        lambda message: {"key": _pack_key(message.key), "log_loss": message.log_loss, "auc": message.auc},
+        _unpack_evaluation,
     ),
     _route("CoordinatorService", "ReportFinished", Finished, lambda message: {}, lambda request: Finished()),
     _route("CoordinatorService", "ReportWaiting", Waiting, lambda message: {}, lambda request: Waiting()),

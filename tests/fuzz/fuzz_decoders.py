@@ -29,6 +29,7 @@ from google.protobuf.message import DecodeError
 from common.data.split import Batch
 from common.protocol.messages import (
     BeginRound,
+    Evaluation,
     Failed,
     Finished,
     FinishJob,
@@ -57,7 +58,8 @@ SEEDS: list[Message] = [
     IdChallenge(bytes(32), 120),
     IdProof(bytes(32), bytes(32)),
     IdConfirmation(bytes(32)),
-    HoldoutScores(0, 2, STEP),
+    HoldoutScores(KEY, 0, 2, STEP),
+    Evaluation(KEY, 0.5, 0.75),
     Ready(120, 4),
     OutOfRange(KEY),
     Finished(),

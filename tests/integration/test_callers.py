@@ -59,6 +59,7 @@ MAY_CALL: dict[str, set[str]] = {
     "common.pb.v1.CoordinatorService/ReportReady": PARTIES,
     "common.pb.v1.CoordinatorService/SendVector": PARTIES,
     "common.pb.v1.CoordinatorService/ReportOutOfRange": PARTIES,
+    "common.pb.v1.CoordinatorService/ReportEvaluation": {"guest"},
     "common.pb.v1.CoordinatorService/ReportFinished": PARTIES,
     "common.pb.v1.CoordinatorService/ReportFailure": PARTIES,
     "common.pb.v1.CoordinatorService/ReportWaiting": PARTIES,

@@ -11,6 +11,7 @@ from common.config.dataset import LabelConfig
 from common.config.job import JobConfig, Lbfgs, Sgd, Sqn
 from common.data.assessment import assess
 from common.data.model_file import load_model
+from common.jobs.quota import COUNTER
 from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from common.protocol.messages import Kind
 from common.roles import Role
@@ -90,3 +91,39 @@ async def test_a_full_size_key_trains_and_every_process_leaves_its_files(tmp_pat
     assert set(sent) == {Kind.SCORES, Kind.SQUARES, Kind.GRADIENT}
     assert sent[Kind.GRADIENT]["ciphertexts"] == 3
     assert sent[Kind.GRADIENT]["bytes"] >= 3 * 512
+
+
+async def test_evaluations_and_early_stopping_over_three_servers(tmp_path: Path) -> None:
+    """The operator sees them in the job's notes, the guest in its files, the host nowhere."""
+    write_tables(tmp_path, n_rows=90, n_host=12, n_guest=12)
+    configs = make_configs(tmp_path)
+    settings = {"epochs": 6, "evaluate_every": 1, "patience": 1, "key_bits": 1024, "algorithm": Sgd(learning_rate=1.0)}
+    job = JobConfig.model_validate({"name": "stops", "dataset": DATASET, "batch": 30, "tolerance": 1e-9} | settings)
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, job)
+        assert status.state == JOB_STATE_FINISHED, status.detail
+        notes = list((await client.status(job.name)).notes)
+        too_many = await train_over_localhost(client, job.model_copy(update={"name": "more", "epochs": 9}))
+    assert too_many.detail == (
+        "the host refuses the job by policy.max_evaluations: 5 is the most, 9 epochs with one every 1 come to 8"
+    )
+
+    joined = load_tables(configs, job).joined
+    holdout = joined.holdout_columns, joined.holdout_labels
+    plain = train_plain(job, joined.columns, joined.labels, joined.penalty, holdout)
+    assert plain.reason.startswith("the hold-out loss did not fall in 1 evaluations")
+    assert status.detail == plain.reason
+    np.testing.assert_allclose(trained_coef(configs, job), plain.coef, rtol=0, atol=1e-6)
+
+    model = load_model(configs[Role.GUEST].state / "stops/model.json")
+    evaluated = [each.metrics.log_loss for each in model.evaluations]
+    assert len(evaluated) >= 2
+    assert [note.partition(": log loss")[0] for note in notes] == [
+        f"after epoch {each.epochs}, on the hold-out rows" for each in model.evaluations
+    ]
+    for role, expected in ((Role.GUEST, evaluated), (Role.COORDINATOR, evaluated), (Role.HOST, [])):
+        lines = map(json.loads, (configs[role].state / "stops/history.jsonl").read_text().splitlines())
+        assert [line["evaluation"]["log_loss"] for line in lines if "evaluation" in line] == expected
+    assert load_model(configs[Role.HOST].state / "stops/model.json").evaluations == []
+    counted = json.loads((configs[Role.HOST].state / COUNTER).read_text())["given"]
+    assert counted == 18 * 6

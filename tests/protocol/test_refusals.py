@@ -118,7 +118,7 @@ def test_a_confirmation_that_nobody_asked_for_is_refused(private_key: PrivateKey
         (Role.HOST, Role.GUEST, BeginRound(RoundKey(1, 1), np.zeros(3), Batch(1), gradient=True)),
         (Role.HOST, Role.COORDINATOR, IdChallenge(bytes(32), 120)),
         (Role.HOST, Role.COORDINATOR, VectorPiece(RoundKey(1, 1), Kind.RESIDUAL, 0, 1, [])),
-        (Role.GUEST, Role.COORDINATOR, HoldoutScores(0, 1, np.zeros(1))),
+        (Role.GUEST, Role.COORDINATOR, HoldoutScores(RoundKey(1, 1), 0, 1, np.zeros(1))),
         (Role.GUEST, Role.COORDINATOR, VectorPiece(RoundKey(1, 1), Kind.SCORES, 0, 1, [])),
         (Role.COORDINATOR, Role.HOST, IdChallenge(bytes(32), 120)),
         (Role.COORDINATOR, Role.COORDINATOR, Ready(1, 1)),

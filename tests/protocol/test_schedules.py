@@ -13,6 +13,7 @@ from common.paillier.keys import generate_private_key
 from common.protocol.messages import (
     BeginRound,
     Envelope,
+    Evaluated,
     JobEnded,
     Kind,
     Machine,
@@ -54,7 +55,7 @@ def run_shuffled(machines: dict[Role, Machine], chance: random.Random) -> tuple[
             ended = message
         elif isinstance(message, Result):
             results[sender] = message
-        elif not isinstance(message, RoundReport | OpenJob):
+        elif not isinstance(message, RoundReport | OpenJob | Evaluated):
             if isinstance(message, BeginRound):
                 begun = max(begun, message.key)
             queues.setdefault((sender, envelope.to), deque()).append(message)
@@ -89,11 +90,28 @@ def test_any_order_of_arrival_gives_the_same_model(seed: int) -> None:
     np.testing.assert_allclose(coef, EXPECTED, rtol=0, atol=1e-6)
 
 
+@given(seed=st.integers(0, 2**32), patience=st.sampled_from([None, 1]))
+@settings(max_examples=40)
+def test_any_order_of_arrival_gives_the_same_evaluations_and_the_same_end(seed: int, patience: int | None) -> None:
+    job = JOB.model_copy(update={"evaluate_every": 1, "patience": patience, "epochs": 3})
+    joined = TABLES.joined
+    holdout = joined.holdout_columns, joined.holdout_labels
+    expected = train_plain(job, joined.columns, joined.labels, joined.penalty, holdout)
+
+    ended, results = run_shuffled(make_machines(job, TABLES, KEY), random.Random(seed))
+
+    assert ended.reason == expected.reason
+    coef = np.concatenate([results[Role.HOST].coef, results[Role.GUEST].coef])
+    np.testing.assert_allclose(coef, expected.coef, rtol=0, atol=1e-6)
+    epochs = [each.epochs for each in results[Role.GUEST].evaluations]
+    assert epochs == list(range(1, len(epochs) + 1))
+
+
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=100)
 def test_rounds_that_the_host_declares_void_let_it_run_ahead_of_the_guest(seed: int) -> None:
     """They need nothing of the guest, whose messages may all be late. In the end the training is given up."""
-    job = JOB.model_copy(update={"algorithm": Sgd(learning_rate=1e9), "epochs": 5})
+    job = JOB.model_copy(update={"algorithm": Sgd(learning_rate=1e9), "epochs": 5, "evaluate_every": 1})
     ended, results = run_shuffled(make_machines(job, TABLES, KEY), random.Random(seed))
     assert "learning_rate" in ended.reason
     assert not results

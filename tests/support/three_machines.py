@@ -17,6 +17,7 @@ from common.errors import TrilateralError
 from common.paillier.keys import PrivateKey
 from common.protocol.messages import (
     Envelope,
+    Evaluated,
     Failed,
     JobEnded,
     Machine,
@@ -135,7 +136,7 @@ def run_machines(
             case Result():
                 outcome_results[sender] = message
                 continue
-            case OpenJob():
+            case OpenJob() | Evaluated():
                 continue
             case Failed() if envelope.to is not Role.COORDINATOR:
                 continue

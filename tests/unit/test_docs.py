@@ -9,14 +9,26 @@ import pytest
 from common.data.assessment import CalibrationReport, Reliability, ReliabilityBin
 from common.data.calibration import Isotonic, Platt, Uncalibrated
 from common.data.metrics import HoldoutMetrics
-from common.data.model_file import DataSummary, PartyModel
+from common.data.model_file import DataSummary, EvaluatedEpoch, PartyModel
 from common.data.preprocessing import Preprocessing
 from common.data.preprocessing.columns import CategoryColumn, NumberColumn
 from common.protocol.messages import Kind
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")]
-HISTORY = ["round", "attempt", "epoch", "batch", "loss", "seconds.all", "seconds.*", "sent", "received", *Kind]
+HISTORY = [
+    "round",
+    "attempt",
+    "epoch",
+    "batch",
+    "loss",
+    "evaluation",
+    "seconds.all",
+    "seconds.*",
+    "sent",
+    "received",
+    *Kind,
+]
 
 
 def anchors(text: str) -> set[str]:
@@ -38,6 +50,7 @@ def test_links_lead_somewhere(path: Path) -> None:
     [
         [name for name in PartyModel.model_fields if name != "data"],
         [f"data.{name}" for name in DataSummary.model_fields],
+        list(EvaluatedEpoch.model_fields),
         [field.name for field in fields(Preprocessing)],
         [*NumberColumn.model_fields, *CategoryColumn.model_fields],
         [field.name for field in fields(HoldoutMetrics)],
@@ -45,7 +58,7 @@ def test_links_lead_somewhere(path: Path) -> None:
         [name for each in (CalibrationReport, Reliability, ReliabilityBin) for name in each.model_fields],
         HISTORY,
     ],
-    ids=["model", "data", "preprocessing", "columns", "metrics", "calibration", "calibration report", "history"],
+    ids=["model", "data", "evaluations", "preprocessing", "columns", "metrics", "calibration", "report", "history"],
 )
 def test_every_field_of_a_jobs_files_is_described(names: list[str]) -> None:
     rows = [line for line in (ROOT / "docs/files.md").read_text().split("\n") if line.startswith("| `")]

@@ -85,6 +85,47 @@ class ReportOutOfRangeResponse(google.protobuf.message.Message):
 Global___ReportOutOfRangeResponse: typing_extensions.TypeAlias = ReportOutOfRangeResponse
 
 @typing.final
+class ReportEvaluationRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    KEY_FIELD_NUMBER: builtins.int
+    LOG_LOSS_FIELD_NUMBER: builtins.int
+    AUC_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
+    log_loss: builtins.float
+    auc: builtins.float
+    """none where the rows have only one of the two labels"""
+    @property
+    def key(self) -> common.pb.v1.rounds_pb2.RoundKey: ...
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
+        key: common.pb.v1.rounds_pb2.RoundKey | None = ...,
+        log_loss: builtins.float = ...,
+        auc: builtins.float | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_auc", b"_auc", "auc", b"auc", "key", b"key"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_auc", b"_auc", "auc", b"auc", "job", b"job", "key", b"key", "log_loss", b"log_loss", "run_id", b"run_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_auc", b"_auc"]) -> typing.Literal["auc"] | None: ...
+
+Global___ReportEvaluationRequest: typing_extensions.TypeAlias = ReportEvaluationRequest
+
+@typing.final
+class ReportEvaluationResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___ReportEvaluationResponse: typing_extensions.TypeAlias = ReportEvaluationResponse
+
+@typing.final
 class ReportFinishedRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -51,6 +51,11 @@ class CoordinatorServiceStub(object):
                 request_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportOutOfRangeRequest.SerializeToString,
                 response_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportOutOfRangeResponse.FromString,
                 _registered_method=True)
+        self.ReportEvaluation = channel.unary_unary(
+                '/common.pb.v1.CoordinatorService/ReportEvaluation',
+                request_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportEvaluationRequest.SerializeToString,
+                response_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportEvaluationResponse.FromString,
+                _registered_method=True)
         self.ReportFinished = channel.unary_unary(
                 '/common.pb.v1.CoordinatorService/ReportFinished',
                 request_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFinishedRequest.SerializeToString,
@@ -88,6 +93,13 @@ class CoordinatorServiceServicer(object):
 
     def ReportOutOfRange(self, request, context):
         """A value of the round does not fit the fixed-point range: the round is void.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportEvaluation(self, request, context):
+        """How good the model is so far on the hold-out rows, where the round asks for it; of the guest alone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -131,6 +143,11 @@ def add_CoordinatorServiceServicer_to_server(servicer, server):
                     servicer.ReportOutOfRange,
                     request_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportOutOfRangeRequest.FromString,
                     response_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportOutOfRangeResponse.SerializeToString,
+            ),
+            'ReportEvaluation': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportEvaluation,
+                    request_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportEvaluationRequest.FromString,
+                    response_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportEvaluationResponse.SerializeToString,
             ),
             'ReportFinished': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportFinished,
@@ -230,6 +247,33 @@ class CoordinatorService(object):
             '/common.pb.v1.CoordinatorService/ReportOutOfRange',
             common_dot_pb_dot_v1_dot_coordinator__pb2.ReportOutOfRangeRequest.SerializeToString,
             common_dot_pb_dot_v1_dot_coordinator__pb2.ReportOutOfRangeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportEvaluation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/common.pb.v1.CoordinatorService/ReportEvaluation',
+            common_dot_pb_dot_v1_dot_coordinator__pb2.ReportEvaluationRequest.SerializeToString,
+            common_dot_pb_dot_v1_dot_coordinator__pb2.ReportEvaluationResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -74,6 +74,22 @@ _CoordinatorServiceReportOutOfRangeType = typing_extensions.TypeVar(
     ],
 )
 
+_CoordinatorServiceReportEvaluationType = typing_extensions.TypeVar(
+    '_CoordinatorServiceReportEvaluationType',
+    grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportEvaluationRequest,
+        common.pb.v1.coordinator_pb2.ReportEvaluationResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportEvaluationRequest,
+        common.pb.v1.coordinator_pb2.ReportEvaluationResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportEvaluationRequest,
+        common.pb.v1.coordinator_pb2.ReportEvaluationResponse,
+    ],
+)
+
 _CoordinatorServiceReportFinishedType = typing_extensions.TypeVar(
     '_CoordinatorServiceReportFinishedType',
     grpc.UnaryUnaryMultiCallable[
@@ -122,7 +138,7 @@ _CoordinatorServiceReportFailureType = typing_extensions.TypeVar(
     ],
 )
 
-class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportReadyType, _CoordinatorServiceSendVectorType, _CoordinatorServiceReportOutOfRangeType, _CoordinatorServiceReportFinishedType, _CoordinatorServiceReportWaitingType, _CoordinatorServiceReportFailureType]):
+class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportReadyType, _CoordinatorServiceSendVectorType, _CoordinatorServiceReportOutOfRangeType, _CoordinatorServiceReportEvaluationType, _CoordinatorServiceReportFinishedType, _CoordinatorServiceReportWaitingType, _CoordinatorServiceReportFailureType]):
     """What both parties call at the coordinator."""
 
     @typing.overload
@@ -138,6 +154,10 @@ class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportReadyType, 
         grpc.UnaryUnaryMultiCallable[
             common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
             common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            common.pb.v1.coordinator_pb2.ReportEvaluationRequest,
+            common.pb.v1.coordinator_pb2.ReportEvaluationResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             common.pb.v1.coordinator_pb2.ReportFinishedRequest,
@@ -168,6 +188,10 @@ class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportReadyType, 
             common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            common.pb.v1.coordinator_pb2.ReportEvaluationRequest,
+            common.pb.v1.coordinator_pb2.ReportEvaluationResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             common.pb.v1.coordinator_pb2.ReportFinishedRequest,
             common.pb.v1.coordinator_pb2.ReportFinishedResponse,
         ],
@@ -190,6 +214,9 @@ class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportReadyType, 
     ReportOutOfRange: _CoordinatorServiceReportOutOfRangeType
     """A value of the round does not fit the fixed-point range: the round is void."""
 
+    ReportEvaluation: _CoordinatorServiceReportEvaluationType
+    """How good the model is so far on the hold-out rows, where the round asks for it; of the guest alone."""
+
     ReportFinished: _CoordinatorServiceReportFinishedType
     """The party's part of the model is made."""
 
@@ -211,6 +238,10 @@ CoordinatorServiceAsyncStub: typing_extensions.TypeAlias = CoordinatorServiceStu
     grpc.aio.UnaryUnaryMultiCallable[
         common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
         common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportEvaluationRequest,
+        common.pb.v1.coordinator_pb2.ReportEvaluationResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         common.pb.v1.coordinator_pb2.ReportFinishedRequest,
@@ -252,6 +283,14 @@ class CoordinatorServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse, collections.abc.Awaitable[common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse]]:
         """A value of the round does not fit the fixed-point range: the round is void."""
+
+    @abc.abstractmethod
+    def ReportEvaluation(
+        self,
+        request: common.pb.v1.coordinator_pb2.ReportEvaluationRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[common.pb.v1.coordinator_pb2.ReportEvaluationResponse, collections.abc.Awaitable[common.pb.v1.coordinator_pb2.ReportEvaluationResponse]]:
+        """How good the model is so far on the hold-out rows, where the round asks for it; of the guest alone."""
 
     @abc.abstractmethod
     def ReportFinished(

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from common.pb.v1 import rounds_pb2 as common_dot_pb_dot_v1_dot_rounds__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x63ommon/pb/v1/guest.proto\x12\x0c\x63ommon.pb.v1\x1a\x19\x63ommon/pb/v1/rounds.proto\"S\n\x0fProveIdsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0cJ\x04\x08\x03\x10\x04\"\x12\n\x10ProveIdsResponse\"f\n\x18SendHoldoutScoresRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\r\n\x05total\x18\x03 \x01(\x04\x12\x0e\n\x06scores\x18\x04 \x03(\x01\"\x1b\n\x19SendHoldoutScoresResponse2\x92\x02\n\x0cGuestService\x12I\n\x08ProveIds\x12\x1d.common.pb.v1.ProveIdsRequest\x1a\x1e.common.pb.v1.ProveIdsResponse\x12Q\n\nSendVector\x12\x1f.common.pb.v1.SendVectorRequest\x1a .common.pb.v1.SendVectorResponse(\x01\x12\x64\n\x11SendHoldoutScores\x12&.common.pb.v1.SendHoldoutScoresRequest\x1a\'.common.pb.v1.SendHoldoutScoresResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x63ommon/pb/v1/guest.proto\x12\x0c\x63ommon.pb.v1\x1a\x19\x63ommon/pb/v1/rounds.proto\"S\n\x0fProveIdsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0cJ\x04\x08\x03\x10\x04\"\x12\n\x10ProveIdsResponse\"\x8b\x01\n\x18SendHoldoutScoresRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\r\n\x05total\x18\x03 \x01(\x04\x12\x0e\n\x06scores\x18\x04 \x03(\x01\x12#\n\x03key\x18\x05 \x01(\x0b\x32\x16.common.pb.v1.RoundKey\"\x1b\n\x19SendHoldoutScoresResponse2\x92\x02\n\x0cGuestService\x12I\n\x08ProveIds\x12\x1d.common.pb.v1.ProveIdsRequest\x1a\x1e.common.pb.v1.ProveIdsResponse\x12Q\n\nSendVector\x12\x1f.common.pb.v1.SendVectorRequest\x1a .common.pb.v1.SendVectorResponse(\x01\x12\x64\n\x11SendHoldoutScores\x12&.common.pb.v1.SendHoldoutScoresRequest\x1a\'.common.pb.v1.SendHoldoutScoresResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,10 +36,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PROVEIDSREQUEST']._serialized_end=152
   _globals['_PROVEIDSRESPONSE']._serialized_start=154
   _globals['_PROVEIDSRESPONSE']._serialized_end=172
-  _globals['_SENDHOLDOUTSCORESREQUEST']._serialized_start=174
-  _globals['_SENDHOLDOUTSCORESREQUEST']._serialized_end=276
-  _globals['_SENDHOLDOUTSCORESRESPONSE']._serialized_start=278
-  _globals['_SENDHOLDOUTSCORESRESPONSE']._serialized_end=305
-  _globals['_GUESTSERVICE']._serialized_start=308
-  _globals['_GUESTSERVICE']._serialized_end=582
+  _globals['_SENDHOLDOUTSCORESREQUEST']._serialized_start=175
+  _globals['_SENDHOLDOUTSCORESREQUEST']._serialized_end=314
+  _globals['_SENDHOLDOUTSCORESRESPONSE']._serialized_start=316
+  _globals['_SENDHOLDOUTSCORESRESPONSE']._serialized_end=343
+  _globals['_GUESTSERVICE']._serialized_start=346
+  _globals['_GUESTSERVICE']._serialized_end=620
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,7 @@ isort:skip_file
 
 import builtins
 import collections.abc
+import common.pb.v1.rounds_pb2
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
 import google.protobuf.message
@@ -61,12 +62,17 @@ class SendHoldoutScoresRequest(google.protobuf.message.Message):
     OFFSET_FIELD_NUMBER: builtins.int
     TOTAL_FIELD_NUMBER: builtins.int
     SCORES_FIELD_NUMBER: builtins.int
+    KEY_FIELD_NUMBER: builtins.int
     job: builtins.str
     run_id: builtins.bytes
     offset: builtins.int
     total: builtins.int
     @property
     def scores(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]: ...
+    @property
+    def key(self) -> common.pb.v1.rounds_pb2.RoundKey:
+        """the round that asks for an evaluation; at the end that of the last step, attempt 1"""
+
     def __init__(
         self,
         *,
@@ -75,8 +81,10 @@ class SendHoldoutScoresRequest(google.protobuf.message.Message):
         offset: builtins.int = ...,
         total: builtins.int = ...,
         scores: collections.abc.Iterable[builtins.float] | None = ...,
+        key: common.pb.v1.rounds_pb2.RoundKey | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "offset", b"offset", "run_id", b"run_id", "scores", b"scores", "total", b"total"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["key", b"key"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "key", b"key", "offset", b"offset", "run_id", b"run_id", "scores", b"scores", "total", b"total"]) -> None: ...
 
 Global___SendHoldoutScoresRequest: typing_extensions.TypeAlias = SendHoldoutScoresRequest
 

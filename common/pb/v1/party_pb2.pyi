@@ -92,6 +92,7 @@ class BeginRoundRequest(google.protobuf.message.Message):
     DIRECTION_FIELD_NUMBER: builtins.int
     CURVATURE_DRAW_FIELD_NUMBER: builtins.int
     LOSS_FIELD_NUMBER: builtins.int
+    EVALUATE_AT_FIELD_NUMBER: builtins.int
     job: builtins.str
     run_id: builtins.bytes
     epoch: builtins.int
@@ -114,6 +115,10 @@ class BeginRoundRequest(google.protobuf.message.Message):
     def direction(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """this party's part of s_t, scaled; empty when no curvature is due"""
 
+    @property
+    def evaluate_at(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """this party's part of w_e - w, to evaluate the hold-out rows at w_e; empty if not"""
+
     def __init__(
         self,
         *,
@@ -127,9 +132,10 @@ class BeginRoundRequest(google.protobuf.message.Message):
         direction: collections.abc.Iterable[builtins.float] | None = ...,
         curvature_draw: builtins.int = ...,
         loss: builtins.float | None = ...,
+        evaluate_at: collections.abc.Iterable[builtins.float] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_loss", b"_loss", "key", b"key", "loss", b"loss"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "batch", b"batch", "curvature_draw", b"curvature_draw", "direction", b"direction", "epoch", b"epoch", "gradient", b"gradient", "job", b"job", "key", b"key", "loss", b"loss", "run_id", b"run_id", "step", b"step"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "batch", b"batch", "curvature_draw", b"curvature_draw", "direction", b"direction", "epoch", b"epoch", "evaluate_at", b"evaluate_at", "gradient", b"gradient", "job", b"job", "key", b"key", "loss", b"loss", "run_id", b"run_id", "step", b"step"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_loss", b"_loss"]) -> typing.Literal["loss"] | None: ...
 
 Global___BeginRoundRequest: typing_extensions.TypeAlias = BeginRoundRequest

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from common.config.load import load_job, load_process_config
-from common.config.process import Policy, TlsConfig
+from common.config.process import HOST_POLICY, Policy, TlsConfig
 from common.config.settings import Settings
 from common.development import DevelopmentFiles, development_name
 from common.roles import Role
@@ -61,7 +61,7 @@ OPERATORS = ["operators", "start", "stop", "watch"]
     ("role", "means_nothing_there"),
     [
         (Role.HOST, [*OPERATORS, "label"]),
-        (Role.GUEST, [*OPERATORS, "share_holdout_scores", "max_holdout", "allow_prediction", "max_scores_a_day"]),
+        (Role.GUEST, [*OPERATORS, *HOST_POLICY]),
         (Role.COORDINATOR, ["datasets", "policy", *Policy.model_fields]),
     ],
 )

@@ -48,8 +48,8 @@ def test_numbers_may_be_in_scientific_notation(job_file: Path) -> None:
         ("epoch: 3", "epoch: unknown key; did you mean epochs?"),
         (
             "colour: red",
-            "colour: unknown key; there are algorithm, aligned, batch, cipher, dataset, epochs, holdout, intercept, "
-            "key_bits, l2, name, seed, slots, tolerance",
+            "colour: unknown key; there are algorithm, aligned, batch, cipher, dataset, epochs, evaluate_every, "
+            "holdout, intercept, key_bits, l2, name, patience, seed, slots, tolerance",
         ),
         ("epochs: 1.5", "epochs: expected a whole number, not 1.5"),
         ("epochs: many", "epochs: expected a whole number, not many"),
@@ -101,6 +101,18 @@ def test_options_that_exclude_each_other_are_told_the_way_out(job_file: Path) ->
     assert error_of(job_file) == [
         f"{job_file}: lbfgs takes exact steps on the whole training set: leave `batch` out, or set it to `all`"
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "way_out"),
+    [
+        ("patience: 2", "`patience` counts evaluations: set `evaluate_every`, or leave it out"),
+        ("evaluate_every: 2\nholdout: 0", "`evaluate_every` needs hold-out rows: set `holdout`, or leave it out"),
+    ],
+)
+def test_evaluations_need_what_they_are_made_of(line: str, way_out: str, job_file: Path) -> None:
+    job_file.write_text(f"{MINIMAL}{line}\n")
+    assert error_of(job_file) == [f"{job_file}: {way_out}"]
 
 
 def test_long_values_are_cut_in_messages(job_file: Path) -> None:

@@ -1,17 +1,19 @@
 """A line for each round, in a file that has its name only once the job has finished."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from common.data.metrics import measure
 from common.data.split import Batch
 from common.errors import ConfigError
 from common.jobs.folder import JobFolder
 from common.jobs.history import History, Stopwatch, Traffic
-from common.protocol.messages import BeginRound, FinishJob, Kind, RoundKey, RoundReport
+from common.protocol.messages import BeginRound, Evaluated, Evaluation, FinishJob, Kind, RoundKey, RoundReport
 from common.roles import Role
 
 STEP = np.zeros(2)
@@ -70,10 +72,32 @@ def test_an_overtaken_attempt_has_a_line_without_a_loss(folder: JobFolder) -> No
 
 def test_the_coordinator_writes_what_its_reports_say(folder: JobFolder) -> None:
     history = History(folder, Role.HOST)
-    history.report(RoundReport(RoundKey(3, 2), 2, 4, 5, 0.25, evaluation=False, note=None))
+    history.report(RoundReport(RoundKey(3, 2), 2, 4, 5, 0.25, loss_only=False, note=None))
     history.complete()
     (line,) = lines(folder.history)
     assert [line[name] for name in ("round", "attempt", "epoch", "batch", "loss")] == [3, 2, 2, 4, 0.25]
+
+
+def test_an_evaluation_is_in_the_line_of_its_round_and_attempt(folder: JobFolder) -> None:
+    metrics = measure(np.array([1.0, -1.0]), np.array([1.0, -1.0]))
+    history = History(folder, Role.GUEST)
+    history.begin_round(begin(1))
+    history.evaluate(Evaluated(RoundKey(1, 1), 0, metrics))
+    history.begin_round(begin(1, attempt=2))
+    history.evaluate(Evaluated(RoundKey(1, 2), 0, metrics))
+    history.begin_round(begin(2, loss=0.6))
+    history.begin_round(begin(3, loss=0.5))
+    first, second, third = lines(folder.unfinished_history)
+    assert first["evaluation"] == second["evaluation"] == asdict(metrics) | {"lift": [2.0, 0.0]}
+    assert "evaluation" not in third
+
+
+def test_the_coordinator_writes_the_two_numbers_that_it_is_told(folder: JobFolder) -> None:
+    history = History(folder, Role.COORDINATOR)
+    evaluation = Evaluation(RoundKey(3, 1), 0.5, None)
+    history.report(RoundReport(RoundKey(3, 1), 2, 4, 5, 0.25, loss_only=False, note=None, evaluation=evaluation))
+    (line,) = lines(folder.unfinished_history)
+    assert line["evaluation"] == {"log_loss": 0.5, "auc": None}
 
 
 def test_the_file_is_for_its_owner_and_has_its_name_at_the_end(folder: JobFolder) -> None:
@@ -94,7 +118,7 @@ def test_a_full_disk_is_told_in_public_words_and_the_path_to_the_own_log_alone(
     folder.unfinished_history.unlink()
     folder.unfinished_history.symlink_to("/dev/full")
     with pytest.raises(ConfigError) as failed:
-        history.report(RoundReport(RoundKey(1, 1), 1, 1, 1, 0.5, evaluation=False, note=None))
+        history.report(RoundReport(RoundKey(1, 1), 1, 1, 1, 0.5, loss_only=False, note=None))
     assert str(failed.value) == "the state folder of the guest cannot be written: No space left on device"
     assert str(folder.unfinished_history) in caplog.text
 

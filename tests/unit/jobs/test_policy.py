@@ -9,7 +9,7 @@ from common.config.dataset import DatasetConfig
 from common.config.job import JobConfig
 from common.config.process import Policy
 from common.errors import PolicyError
-from common.jobs.policy import check_job, check_prediction, check_sizes
+from common.jobs.policy import check_holdout, check_job, check_prediction, check_sizes
 from common.roles import Role
 
 SGD, SQN = {"name": "sgd"}, {"name": "sqn", "curvature_batch": 100}
@@ -78,6 +78,12 @@ BY_THE_JOB: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict
     ),
 }
 AT_THE_HOST: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
+    "evaluations": (
+        {"max_evaluations": 4},
+        {"epochs": 10, "evaluate_every": 2},
+        {"epochs": 11, "evaluate_every": 2},
+        "policy.max_evaluations: 4 is the most, 11 epochs with one every 2 come to 5",
+    ),
     "hold-out": ({}, {"holdout": 0.5}, {"holdout": 0.51}, "policy.max_holdout: 0.5 is the most, the job has 0.51"),
     "no hold-out": (
         {"share_holdout_scores": False},
@@ -140,6 +146,16 @@ def test_a_line_that_needs_the_tables_size(
     check_sizes(make_job(**job), Policy.model_validate(policy), *allowed, Role.GUEST)
     with pytest.raises(PolicyError, match=said):
         check_sizes(make_job(**job), Policy.model_validate(policy), *refused, Role.GUEST)
+
+
+def test_the_guest_tells_nobody_of_a_hold_out_smaller_than_its_least_batch() -> None:
+    job, policy = make_job(evaluate_every=5), Policy()
+    check_holdout(job, policy, 100, Role.GUEST)
+    check_holdout(make_job(), policy, 99, Role.GUEST)
+    check_holdout(job, policy, 99, Role.HOST)  # who tells nobody of it
+    said = "the guest refuses the job by policy.min_batch: 100 is the least, the hold-out, which the job evaluates on"
+    with pytest.raises(PolicyError, match=said):
+        check_holdout(job, policy, 99, Role.GUEST)
 
 
 def test_the_policy_of_a_party_that_says_nothing_takes_the_jobs_that_come_with_the_project() -> None:

@@ -487,7 +487,7 @@ async def test_a_round_without_an_answer_is_begun_again(leader: Setup) -> None:
             case RoundTimedOut() if message.key.attempt < 3:
                 yield Envelope(Role.HOST, begin(1, message.key.attempt + 1))
             case RoundTimedOut():
-                yield Envelope(Role.COORDINATOR, RoundReport(message.key, 1, 1, 1, 0.5, evaluation=False, note=None))
+                yield Envelope(Role.COORDINATOR, RoundReport(message.key, 1, 1, 1, 0.5, loss_only=False, note=None))
                 yield Envelope(Role.COORDINATOR, JobEnded("converged", 0.5))
 
     machine = FakeMachine(handle)

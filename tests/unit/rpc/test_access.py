@@ -64,6 +64,7 @@ MAY_CALL = {
     "CoordinatorService/ReportReady": {"host", "guest"},
     "CoordinatorService/SendVector": {"host", "guest"},
     "CoordinatorService/ReportOutOfRange": {"host", "guest"},
+    "CoordinatorService/ReportEvaluation": {"guest"},
     "CoordinatorService/ReportFinished": {"host", "guest"},
     "CoordinatorService/ReportWaiting": {"host", "guest"},
     "CoordinatorService/ReportFailure": {"host", "guest"},

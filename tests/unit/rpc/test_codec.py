@@ -18,6 +18,7 @@ from common.errors import ConfigError, ProtocolError, TrilateralError
 from common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, party_pb2, rounds_pb2
 from common.protocol.messages import (
     BeginRound,
+    Evaluation,
     Failed,
     Finished,
     FinishJob,
@@ -56,7 +57,7 @@ counts = st.integers(1, 2**16)
 def holdout_scores(draw: st.DrawFn) -> HoldoutScores:
     scores = draw(nonempty)
     offset = draw(st.integers(0, 2**20))
-    return HoldoutScores(offset, offset + len(scores) + draw(st.integers(0, 100)), scores)
+    return HoldoutScores(draw(keys), offset, offset + len(scores) + draw(st.integers(0, 100)), scores)
 
 
 @st.composite
@@ -82,10 +83,12 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
         st.none() | nonempty,
         uint32,
         st.none() | finite,
+        st.none() | nonempty,
     ),
     OutOfRange: st.builds(OutOfRange, keys),
     FinishJob: st.builds(FinishJob, positive, vectors, finite, uint32, text, st.none() | finite),
     HoldoutScores: holdout_scores(),
+    Evaluation: st.builds(Evaluation, keys, finite, st.none() | finite),
     Finished: st.builds(Finished),
     Waiting: st.builds(Waiting),
     Failed: st.builds(Failed, text),
