@@ -9,6 +9,7 @@ from typing import Any
 from common.audit import Audit
 from common.config.job import JobConfig
 from common.config.process import ProcessConfig
+from common.data.alignment.aligned import AlignmentProgress
 from common.errors import PeerError, ProtocolError, TrilateralError
 from common.jobs.folder import JobFolder
 from common.jobs.history import History
@@ -49,6 +50,7 @@ class Job:
         )
         self._waiting: dict[Role, str] = {}
         self._n_opened = 0
+        self._aligned = False
         self._started = time.monotonic()
         self._changed = asyncio.Event()
 
@@ -97,7 +99,18 @@ class Job:
             case OpenJob():
                 self._n_opened += 1
                 if self._n_opened == len(PARTIES):
-                    self.show(detail="the parties read their tables and prove their IDs to each other")
+                    self.show(detail="the parties read their tables")
+            case AlignmentProgress() if self._status.state == JOB_STATE_STARTING:
+                counts = f"the host has {message.n_host:,} rows, the guest {message.n_guest:,}"
+                if message.done < message.n_shards:
+                    self.show(
+                        detail=f"the parties look for their common rows: {message.done} of {message.n_shards} parts, "
+                        f"{message.n_common:,} found; {counts}"
+                    )
+                elif not self._aligned:
+                    self._aligned = True
+                    self._status.notes.append(f"{counts}, and {message.n_common:,} are common")
+                    self.show(detail="the parties prove their IDs to each other")
             case BeginRound(key=key) if (key.round, key.attempt) != (self._status.round, self._status.attempt):
                 if key.attempt > 1:
                     self._status.notes.append(f"round {key.round} was begun again, attempt {key.attempt}")

@@ -18,6 +18,12 @@ class CoordinatorServicer(coordinator_pb2_grpc.CoordinatorServiceServicer):
     def __init__(self, jobs: ProcessJobs) -> None:
         self._jobs = jobs
 
+    async def ReportAlignment(
+        self, request: coordinator_pb2.ReportAlignmentRequest, context: Context
+    ) -> coordinator_pb2.ReportAlignmentResponse:
+        await self._jobs.deliver(request)
+        return coordinator_pb2.ReportAlignmentResponse()
+
     async def ReportReady(
         self, request: coordinator_pb2.ReportReadyRequest, context: Context
     ) -> coordinator_pb2.ReportReadyResponse:

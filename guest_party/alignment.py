@@ -2,9 +2,10 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
 from secrets import token_bytes
 from typing import TypeVar
 
@@ -12,9 +13,10 @@ from google.protobuf.message import Message
 
 from common.config.dataset import IdForm
 from common.config.process import Limits
+from common.data.alignment.aligned import Aligned, AlignmentProgress
 from common.data.alignment.dealing import Dealing
 from common.data.alignment.guest_session import CommonShard, GuestSession
-from common.data.alignment.sources import IdSource
+from common.data.alignment.sources import IdSource, MemoryIds
 from common.data.id_form import rules_of
 from common.data.ids import NONCE_BYTES
 from common.errors import ProtocolError
@@ -34,20 +36,10 @@ IN_FLIGHT = min(2 * CORES + 2, 32)
 """Shards under way at a time: enough for the cores of both sides, few enough for memory (some 4 MB each)."""
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far an alignment is: counts alone."""
+REPORT_SECONDS = 1.0
+"""The least time between two reports to the coordinator."""
 
-    done: int
-    """Shards."""
-    n_shards: int
-    n_host: int
-    n_guest: int
-    n_common: int
-    """Found so far."""
-
-
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[AlignmentProgress], None]
 Settle = Callable[[CommonShard], Awaitable[None]]
 """Is called once for each shard, several at a time, in any order."""
 
@@ -103,6 +95,11 @@ class GuestAlignments:
         session = await self.compute(GuestSession, source, Dealing.of(nonce, host_nonce, source.n_ids, n_host))
         return GuestAlignment(self, session_id, session)
 
+    @contextmanager
+    def expect(self, run: JobKey) -> Iterator["JobAlignment"]:
+        """The alignment of a job's run, which lives within the block."""
+        yield JobAlignment(self, run)
+
     async def call(self, method: str, request: Message, response: type[Response]) -> Response:
         """Call a method of the host, ``Service/Method``."""
         return await call_peer(self._host, Role.GUEST, f"/{PACKAGE}.{method}", request, response, limits=self._limits)
@@ -125,14 +122,14 @@ class GuestAlignment:
         self.session = session
         self._alignments = alignments
 
-    async def run(self, settle: Settle, on_progress: OnProgress = lambda _: None) -> Progress:
+    async def run(self, settle: Settle, on_progress: OnProgress = lambda _: None) -> AlignmentProgress:
         """Find what is common in each shard, and hand it to `settle`; then close the session.
 
         Raises:
             TrilateralError: the host does not answer, or refuses; or what `settle` raises.
         """
         dealing = self.session.dealing
-        progress = Progress(0, dealing.n_shards, dealing.n_host, dealing.n_guest, 0)
+        progress = AlignmentProgress(0, dealing.n_shards, dealing.n_host, dealing.n_guest, 0)
         on_progress(progress)
         shards = iter(range(dealing.n_shards))
 
@@ -142,7 +139,9 @@ class GuestAlignment:
                 common = await self._intersect(shard)
                 await settle(common)
                 n_common = progress.n_common + len(common.places)
-                progress = Progress(progress.done + 1, dealing.n_shards, dealing.n_host, dealing.n_guest, n_common)
+                progress = AlignmentProgress(
+                    progress.done + 1, dealing.n_shards, dealing.n_host, dealing.n_guest, n_common
+                )
                 on_progress(progress)
 
         workers = [asyncio.create_task(work()) for _ in range(min(IN_FLIGHT, dealing.n_shards))]
@@ -171,3 +170,36 @@ class GuestAlignment:
             "AlignmentService/IntersectShard", request, alignment_pb2.IntersectShardResponse
         )
         return await self._alignments.compute(self.session.read, shard, answer.setup, answer.response)
+
+
+class JobAlignment:
+    """A job's alignment at the guest.
+
+    Args:
+        alignments: with the host.
+        run: of the job.
+    """
+
+    def __init__(self, alignments: GuestAlignments, run: JobKey) -> None:
+        self._alignments = alignments
+        self._run = run
+
+    async def common_rows(self, ids: Sequence[str], form: IdForm, report: OnProgress) -> Aligned:
+        """Find what is common, and let the host know; `report` is told about once a second, and of the end."""
+        source = MemoryIds(ids)
+        alignment = await self._alignments.open(self._run, source, form)
+        places: dict[int, Sequence[int]] = {}
+        told = -REPORT_SECONDS
+
+        async def settle(common: CommonShard) -> None:
+            await alignment.confirm(common)
+            places[common.shard] = common.places
+
+        def tell(progress: AlignmentProgress) -> None:
+            nonlocal told
+            if progress.done == progress.n_shards or time.monotonic() - told >= REPORT_SECONDS:
+                told = time.monotonic()
+                report(progress)
+
+        result = await alignment.run(settle, tell)
+        return Aligned(source.common_rows(places), result.n_host, result.n_guest)

@@ -8,11 +8,14 @@ import grpc
 from common.config.process import ProcessConfig
 from common.jobs.party_jobs import PartyJobs
 from common.jobs.party_servicer import PartyServicer
+from common.jobs.quota import IdQuota
 from common.pb.v1.guest_pb2_grpc import add_GuestServiceServicer_to_server
 from common.pb.v1.party_pb2_grpc import add_PartyServiceServicer_to_server
+from common.roles import Role
 from common.rpc.certificates import load_certificates
 from common.rpc.channel import open_peers
 from common.rpc.server import make_audit, run_server
+from guest_party.alignment import GuestAlignments
 from guest_party.machine import GuestMachine
 from guest_party.servicer import GuestServicer
 
@@ -27,7 +30,9 @@ async def serve(
     """
     certificates, audit = load_certificates(config), make_audit(config)
     async with open_peers(config, certificates) as peers:
-        jobs = PartyJobs(config, audit, peers, GuestMachine)
+        quota = IdQuota(config.state, config.policy.max_ids_a_day)
+        alignments = GuestAlignments(peers[Role.HOST], config.limits, quota)
+        jobs = PartyJobs(config, audit, peers, GuestMachine, alignments)
 
         def add_services(server: grpc.aio.Server) -> None:
             add_GuestServiceServicer_to_server(GuestServicer(jobs), server)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import TypeVar
 from common.audit import Audit
 from common.config.dataset import IdForm
 from common.config.process import ProcessConfig
-from common.data.alignment.aligned import Aligned
+from common.data.alignment.aligned import Aligned, AlignmentProgress
 from common.data.alignment.dealing import Dealing
 from common.data.alignment.host_session import HostSession
 from common.data.alignment.sources import IdSource, MemoryIds
@@ -35,6 +36,8 @@ T = TypeVar("T")
 SESSION_BYTES = 16
 MOST_LOOSE = 2
 """Sessions at a time that belong to no job, since each holds the IDs of a table."""
+MOST_DONE = 100
+"""Sessions of jobs whose good end is remembered."""
 CORES = os.cpu_count() or 1
 
 
@@ -106,8 +109,11 @@ class JobAlignment:
         self.guest_nonce: bytes | None = None
         self.opening: asyncio.Task[None] | None = None
 
-    async def common_rows(self, ids: Sequence[str], form: IdForm) -> Aligned:
-        """Offer the IDs; return what is common, once the guest has told of every shard."""
+    async def common_rows(
+        self, ids: Sequence[str], form: IdForm, report: Callable[[AlignmentProgress], None]
+    ) -> Aligned:
+        """Offer the IDs; return what is common, once the guest has told of every shard. The guest reports."""
+        del report
         source = MemoryIds(ids)
         self.offered.set_result(Offer(source, form))
         opened = await self.opened
@@ -141,6 +147,7 @@ class Alignments:
         self._sessions: dict[bytes, Opened] = {}
         self._expected: dict[JobKey, JobAlignment] = {}
         self._n_opening = 0
+        self._done: deque[bytes] = deque(maxlen=MOST_DONE)
 
     # --- for a job
 
@@ -247,6 +254,8 @@ class Alignments:
 
     async def settle(self, session: bytes, shard: int, tags: bytes) -> Sequence[int]:
         """Take what is common in one shard; see `HostSession`."""
+        if session in self._done:
+            return []  # Its last answer was lost: the job goes on already.
         opened = self.find(session)
         places = await asyncio.to_thread(opened.session.settle, shard, tags)
         if opened.of_job:
@@ -290,6 +299,8 @@ class Alignments:
 
     def _end(self, opened: Opened, result: str) -> None:
         del self._sessions[opened.id]
+        if opened.session.complete:
+            self._done.append(opened.id)
         if opened.timer is not None:
             opened.timer.cancel()
         session = opened.session

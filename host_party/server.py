@@ -35,7 +35,7 @@ async def serve(
     async with open_peers(config, certificates) as peers:
         alignments = Alignments(config, audit)
         predictions = Predictions(config, audit, alignments)
-        jobs = PartyJobs(config, audit, peers, HostMachine)
+        jobs = PartyJobs(config, audit, peers, HostMachine, alignments)
 
         def load(dataset: str) -> Offer:
             return load_offer(config, dataset)

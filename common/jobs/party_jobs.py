@@ -2,15 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 from common.audit import Audit
-from common.config.dataset import DatasetConfig
+from common.config.dataset import DatasetConfig, IdForm
 from common.config.job import JobConfig
 from common.config.process import ProcessConfig
-from common.data.block import PartyData, load_party_data
+from common.data.alignment.aligned import Aligned, AlignmentProgress
+from common.data.block import PartyData, make_party_data, read_party_table
 from common.data.model_file import PartyModel, save_model
+from common.data.table import PartyTable
 from common.errors import (
     BadKeyError,
     ConfigError,
@@ -48,6 +51,24 @@ class MakeMachine(Protocol):
         ...
 
 
+class JobAlignment(Protocol):
+    """The alignment of one run of a job, seen from here."""
+
+    async def common_rows(
+        self, ids: Sequence[str], form: IdForm, report: Callable[[AlignmentProgress], None]
+    ) -> Aligned:
+        """Find the rows that both parties have; one of them reports how far it is."""
+        ...
+
+
+class Aligner(Protocol):
+    """A role's side of all alignments, seen from here."""
+
+    def expect(self, run: JobKey) -> AbstractContextManager[JobAlignment]:
+        """Within the block, the parties may align for this run."""
+        ...
+
+
 class PartyJobs(ProcessJobs):
     """The jobs of a host or a guest.
 
@@ -56,14 +77,21 @@ class PartyJobs(ProcessJobs):
         audit: takes down each decision.
         peers: the two other processes.
         make_machine: this role's state machine.
+        aligner: this role's side of alignments.
     """
 
     def __init__(
-        self, config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer], make_machine: MakeMachine
+        self,
+        config: ProcessConfig,
+        audit: Audit,
+        peers: Mapping[Role, Peer],
+        make_machine: MakeMachine,
+        aligner: Aligner,
     ) -> None:
         super().__init__(config, audit)
         self._peers = peers
         self._make_machine = make_machine
+        self._aligner = aligner
         self._opening = asyncio.Lock()
         self._quota = ScoreQuota(config.state, config.policy.max_scores_a_day)
 
@@ -114,13 +142,13 @@ class PartyJobs(ProcessJobs):
         async def begin() -> Machine:
             nonlocal data
             try:
-                data = await runner.in_thread(self._load, dataset, job)
+                table = await self._read(runner, dataset, job)
+                data = await runner.in_thread(self._prepare, table, dataset, job)
                 check_holdout(job, self.config.policy, len(data.block.holdout_columns), self.role)
                 await runner.in_thread(self._take_scores, job, data)
             except PolicyError as error:
                 self.audit.refused(caller, "OpenJob", str(error), **what)
                 raise
-            log.info("job %s: %d rows loaded", job.name, len(data.ids))
             return await runner.in_thread(self._make_machine, job, data, public_key, phase=history.stopwatch.phase)
 
         async def observe(message: Message) -> None:
@@ -167,12 +195,45 @@ class PartyJobs(ProcessJobs):
             raise BadKeyError(f"the public key has {public_key.bits} bits where the job says {offer.job.key_bits}")
         return public_key
 
-    def _load(self, dataset: DatasetConfig, job: JobConfig) -> PartyData:
+    async def _read(self, runner: MachineRunner, dataset: DatasetConfig, job: JobConfig) -> PartyTable:
+        """The party's table, with the rows alone that the other party has too."""
+        if job.aligned:
+            return await self._read_all(runner, dataset, job)
+        with self._aligner.expect(runner.key) as alignment:
+            table = await self._read_all(runner, dataset, job)
+            aligned = await alignment.common_rows(table.ids, dataset.id_form, runner.tell_coordinator)
+        log.info(
+            "job %s: %d rows of the host and %d of the guest have %d IDs in common",
+            job.name,
+            aligned.n_host,
+            aligned.n_guest,
+            len(aligned.rows),
+        )
+        if not len(aligned.rows):
+            raise DataError(
+                "the host and the guest have no ID in common: compare how both write their IDs, and see `id_form`"
+            )
+        with self._naming(dataset):
+            return await runner.in_thread(table.select, aligned.rows)
+
+    async def _read_all(self, runner: MachineRunner, dataset: DatasetConfig, job: JobConfig) -> PartyTable:
+        with self._naming(dataset):
+            table = await runner.in_thread(read_party_table, dataset, job, labelled=self.role is Role.GUEST)
+        log.info("job %s: %d rows loaded", job.name, len(table.ids))
+        return table
+
+    def _prepare(self, table: PartyTable, dataset: DatasetConfig, job: JobConfig) -> PartyData:
         def check(n_train: int, n_features: int) -> None:
             check_sizes(job, self.config.policy, n_train, n_features, self.role)
 
+        with self._naming(dataset):
+            return make_party_data(table, dataset, job, check)
+
+    @contextmanager
+    def _naming(self, dataset: DatasetConfig) -> Iterator[None]:
+        """Say in an error whose table it is about; what only this organisation may read goes to its log."""
         try:
-            return load_party_data(dataset, job, labelled=self.role is Role.GUEST, check_sizes=check)
+            yield
         except (ConfigError, DataError) as error:
             for note in notes(error):
                 log.warning("%s: %s: %s", dataset.path.name, error, note)

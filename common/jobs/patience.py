@@ -30,6 +30,7 @@ class Patience:
         self._limits = limits
         self._clock = clock
         self._newest: Question | None = None
+        self._done = 0
         self._restart()
 
     def ask(self, question: Question) -> None:
@@ -43,9 +44,20 @@ class Patience:
         if self._role is not Role.COORDINATOR:
             self._restart()
 
+    def progress(self, done: int) -> None:
+        """As the coordinator, hear how far the parties are before they are ready: waiting is worth while."""
+        if isinstance(self._newest, OpenJob) and done > self._done:
+            self._done = done
+            self._restart()
+
+    @property
+    def pause(self) -> float:
+        """Seconds between two questions whether the others are there."""
+        return max(1.0, self._limits.peer_timeout / CHECKS)
+
     def alarm(self) -> float:
         """The clock's time at which to see whether the others are there, or `is_over` says that it is enough."""
-        return min(self._clock() + max(1.0, self._limits.peer_timeout / CHECKS), self._deadline)
+        return min(self._clock() + self.pause, self._deadline)
 
     def is_over(self, alarm: float) -> bool:
         """Whether there is no use in waiting longer than to this alarm."""

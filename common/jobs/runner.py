@@ -16,6 +16,7 @@ import gmpy2
 
 from common.config.job import JobConfig
 from common.config.process import Limits
+from common.data.alignment.aligned import AlignmentProgress
 from common.errors import PeerError, TrilateralError
 from common.jobs.history import History
 from common.jobs.patience import Patience
@@ -178,6 +179,10 @@ class MachineRunner:
                 return
             case Waiting():
                 return
+            case AlignmentProgress():
+                self._patience.progress(message.done)
+                await self._observe(message)
+                return
             case BeginRound():
                 self._overtake(message.key)
             case FinishJob():
@@ -197,6 +202,10 @@ class MachineRunner:
             put.cancel()
             over.cancel()
 
+    def tell_coordinator(self, message: AlignmentProgress) -> None:
+        """Send a message that no state machine makes."""
+        self._links[Role.COORDINATOR].send(message)
+
     def record(self) -> dict[str, Any]:
         """What the audit log says of the job when it has ended."""
         return {
@@ -213,7 +222,11 @@ class MachineRunner:
     # --- the machine's life
 
     async def _work(self, begin: Callable[[], Awaitable[Machine]]) -> None:
-        machine = await begin()
+        asking = asyncio.create_task(self._ask_meanwhile())
+        try:
+            machine = await begin()
+        finally:
+            asking.cancel()
         await self._play(machine.start())
         while not self._done:
             sender, message = await self._take(machine)
@@ -226,6 +239,17 @@ class MachineRunner:
                     self._current = max(self._current, RoundKey(message.round, 0))
                     self._history.finish(message)
             await self._play(machine.handle(sender, message))
+
+    async def _ask_meanwhile(self) -> None:
+        """As a party that begins, which may take long, ask whether the coordinator still has the job."""
+        while self._role is not Role.COORDINATOR:
+            await asyncio.sleep(self._patience.pause)
+            self._ask_whether_there()
+
+    def _ask_whether_there(self) -> None:
+        for role, link in self._links.items():
+            if role in self._counterparts:
+                link.send(Waiting())
 
     async def _take(self, machine: Machine) -> tuple[Role, Message]:
         """The next message; until there is one, work that needs none."""
@@ -242,9 +266,7 @@ class MachineRunner:
                     timed_out = self._patience.give_up()
                     log.warning("job %s: round %d timed out", self.key.name, timed_out.key.round)
                     return self._role, timed_out
-                for role, link in self._links.items():
-                    if role in self._counterparts:
-                        link.send(Waiting())
+                self._ask_whether_there()
 
     async def _play(self, envelopes: Iterator[Envelope]) -> None:
         """Send what the machine yields, unless a newer round overtakes it.

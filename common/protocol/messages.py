@@ -15,6 +15,7 @@ from gmpy2 import mpz
 
 from common.arrays import FloatVector
 from common.config.job import JobConfig
+from common.data.alignment.aligned import AlignmentProgress
 from common.data.metrics import HoldoutMetrics
 from common.data.split import Batch
 from common.roles import Role
@@ -261,6 +262,7 @@ Message = (
     | IdChallenge
     | IdProof
     | IdConfirmation
+    | AlignmentProgress
     | Ready
     | BeginRound
     | VectorPiece

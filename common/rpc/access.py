@@ -139,6 +139,7 @@ METHODS = MappingProxyType(
         f"/{PACKAGE}.PartyService/FinishJob": _COORDINATOR,
         f"/{PACKAGE}.PartyService/CheckJob": _COORDINATOR,
         f"/{PACKAGE}.PartyService/FailJob": _COORDINATOR,
+        f"/{PACKAGE}.CoordinatorService/ReportAlignment": _GUEST,
         f"/{PACKAGE}.CoordinatorService/ReportReady": _PARTIES,
         f"/{PACKAGE}.CoordinatorService/SendVector": _PARTIES,
         f"/{PACKAGE}.CoordinatorService/ReportOutOfRange": _PARTIES,

@@ -6,7 +6,7 @@ checked before anything is allocated by them, and numbers before they are used.
 
 import re
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from secrets import token_bytes
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ from common.arrays import FloatVector
 from common.config.check import check_settings
 from common.config.job import JobConfig
 from common.config.settings import JOB_NAME
+from common.data.alignment.aligned import AlignmentProgress
 from common.data.split import Batch
 from common.errors import ConfigError, ProtocolError
 from common.paillier.keys import ciphertext_width
@@ -303,6 +304,18 @@ def _unpack_evaluation(request: coordinator_pb2.ReportEvaluationRequest) -> Eval
     return Evaluation(_unpack_key(request.key), _float(request.log_loss, "log loss"), auc)
 
 
+def _pack_alignment(message: AlignmentProgress) -> dict[str, Any]:
+    return asdict(message)
+
+
+def _unpack_alignment(request: coordinator_pb2.ReportAlignmentRequest) -> AlignmentProgress:
+    n_shards = _count(request.n_shards, MOST_TOTAL, "shards")
+    n_host, n_guest = _count(request.n_host, MOST_TOTAL, "IDs"), _count(request.n_guest, MOST_TOTAL, "IDs")
+    if request.done > n_shards or request.n_common > min(n_host, n_guest):
+        _refuse("an alignment that has found more than there is")
+    return AlignmentProgress(request.done, n_shards, n_host, n_guest, request.n_common)
+
+
 def _pack_failed(message: Failed) -> dict[str, Any]:
     return {"reason": message.reason}
 
@@ -373,6 +386,7 @@ ROUTES = (
     ),
     _route("GuestService", "SendVector", VectorPiece, _pack_piece, _unpack_piece),
     _route("GuestService", "SendHoldoutScores", HoldoutScores, _pack_holdout, _unpack_holdout),
+    _route("CoordinatorService", "ReportAlignment", AlignmentProgress, _pack_alignment, _unpack_alignment),
     _route(
         "CoordinatorService",
         "ReportReady",

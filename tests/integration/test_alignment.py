@@ -14,6 +14,7 @@ from common.audit import Audit
 from common.config.dataset import IdForm
 from common.config.process import Limits, ProcessConfig
 from common.data.alignment import dealing
+from common.data.alignment.aligned import AlignmentProgress
 from common.data.alignment.guest_session import CommonShard, GuestSession
 from common.data.alignment.sources import MemoryIds
 from common.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
@@ -23,7 +24,7 @@ from common.pb.v1.alignment_pb2_grpc import add_AlignmentServiceServicer_to_serv
 from common.roles import Role
 from common.rpc.codec import JobKey
 from common.rpc.server import bind
-from guest_party.alignment import GuestAlignment, GuestAlignments, Progress
+from guest_party.alignment import GuestAlignment, GuestAlignments
 from host_party.alignment_servicer import AlignmentServicer
 from host_party.alignments import Alignments, load_offer
 from tests.support.rpc import connected, plaintext_server
@@ -68,6 +69,10 @@ async def nothing(common: CommonShard) -> None:
     pass
 
 
+def ignore(progress: AlignmentProgress) -> None:
+    pass
+
+
 async def open_with(host: Host, ids: list[str], purpose: JobKey | str = DATASET) -> GuestAlignment:
     return await host.guest.open(purpose, MemoryIds(ids), IdForm())
 
@@ -82,11 +87,11 @@ async def test_a_dataset_is_aligned_without_the_host_learning_what_is_common(
         async def settle(common: CommonShard) -> None:
             found.extend(common.ids[place] for place in common.places)
 
-        told: list[Progress] = []
+        told: list[AlignmentProgress] = []
         alignment = await open_with(host, GUEST_IDS)
         result = await alignment.run(settle, told.append)
         assert sorted(found) == COMMON
-        assert result == Progress(7, 7, len(HOST_IDS), len(GUEST_IDS), len(COMMON))
+        assert result == AlignmentProgress(7, 7, len(HOST_IDS), len(GUEST_IDS), len(COMMON))
         assert [progress.done for progress in told] == list(range(8))
         allowed, ended = host.audited()
         assert allowed["decision"] == "allowed"
@@ -101,7 +106,7 @@ async def test_both_sides_of_a_job_end_with_the_same_rows(tmp_path: Path, monkey
     run = JobKey.draw("credit")
     async with served(tmp_path) as host:
         with host.alignments.expect(run) as expected:
-            waiting = asyncio.create_task(expected.common_rows(HOST_IDS, IdForm()))
+            waiting = asyncio.create_task(expected.common_rows(HOST_IDS, IdForm(), ignore))
             alignment = await open_with(host, GUEST_IDS, run)
             await alignment.run(alignment.confirm)
             aligned = await waiting
@@ -130,7 +135,7 @@ async def test_a_run_has_one_alignment(tmp_path: Path) -> None:
     run = JobKey.draw("credit")
     async with served(tmp_path) as host:
         with host.alignments.expect(run) as expected:
-            waiting = asyncio.create_task(expected.common_rows(HOST_IDS, IdForm()))
+            waiting = asyncio.create_task(expected.common_rows(HOST_IDS, IdForm(), ignore))
             await open_with(host, GUEST_IDS, run)
             with pytest.raises(PolicyError, match="already: one is enough"):
                 await open_with(host, GUEST_IDS, run)

@@ -56,6 +56,7 @@ MAY_CALL: dict[str, set[str]] = {
     "common.pb.v1.PartyService/FinishJob": {"coordinator"},
     "common.pb.v1.PartyService/FailJob": {"coordinator"},
     "common.pb.v1.PartyService/CheckJob": {"coordinator"},
+    "common.pb.v1.CoordinatorService/ReportAlignment": {"guest"},
     "common.pb.v1.CoordinatorService/ReportReady": PARTIES,
     "common.pb.v1.CoordinatorService/SendVector": PARTIES,
     "common.pb.v1.CoordinatorService/ReportOutOfRange": PARTIES,

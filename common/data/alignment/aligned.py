@@ -18,3 +18,22 @@ class Aligned:
     rows: Rows
     n_host: int
     n_guest: int
+
+
+@dataclass(frozen=True)
+class AlignmentProgress:
+    """How far an alignment is: counts alone. The guest tells the coordinator, so that an operator sees it.
+
+    Attributes:
+        done: shards that are intersected.
+        n_shards: shards in all.
+        n_host: IDs of the host in all.
+        n_guest: IDs of the guest in all.
+        n_common: common IDs found so far.
+    """
+
+    done: int
+    n_shards: int
+    n_host: int
+    n_guest: int
+    n_common: int

@@ -18,6 +18,53 @@ else:
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
+class ReportAlignmentRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    DONE_FIELD_NUMBER: builtins.int
+    N_SHARDS_FIELD_NUMBER: builtins.int
+    N_HOST_FIELD_NUMBER: builtins.int
+    N_GUEST_FIELD_NUMBER: builtins.int
+    N_COMMON_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
+    done: builtins.int
+    """shards"""
+    n_shards: builtins.int
+    n_host: builtins.int
+    """IDs of the host in all"""
+    n_guest: builtins.int
+    """IDs of the guest in all"""
+    n_common: builtins.int
+    """found so far"""
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
+        done: builtins.int = ...,
+        n_shards: builtins.int = ...,
+        n_host: builtins.int = ...,
+        n_guest: builtins.int = ...,
+        n_common: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["done", b"done", "job", b"job", "n_common", b"n_common", "n_guest", b"n_guest", "n_host", b"n_host", "n_shards", b"n_shards", "run_id", b"run_id"]) -> None: ...
+
+Global___ReportAlignmentRequest: typing_extensions.TypeAlias = ReportAlignmentRequest
+
+@typing.final
+class ReportAlignmentResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___ReportAlignmentResponse: typing_extensions.TypeAlias = ReportAlignmentResponse
+
+@typing.final
 class ReportReadyRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

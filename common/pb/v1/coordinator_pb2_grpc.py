@@ -36,6 +36,11 @@ class CoordinatorServiceStub(object):
         Args:
             channel: A grpc.Channel.
         """
+        self.ReportAlignment = channel.unary_unary(
+                '/common.pb.v1.CoordinatorService/ReportAlignment',
+                request_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportAlignmentRequest.SerializeToString,
+                response_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportAlignmentResponse.FromString,
+                _registered_method=True)
         self.ReportReady = channel.unary_unary(
                 '/common.pb.v1.CoordinatorService/ReportReady',
                 request_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportReadyRequest.SerializeToString,
@@ -76,6 +81,13 @@ class CoordinatorServiceStub(object):
 class CoordinatorServiceServicer(object):
     """What both parties call at the coordinator.
     """
+
+    def ReportAlignment(self, request, context):
+        """The guest tells how far the parties are in finding their common rows: counts alone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def ReportReady(self, request, context):
         """The party has its data and has seen the other's proof of the IDs.
@@ -129,6 +141,11 @@ class CoordinatorServiceServicer(object):
 
 def add_CoordinatorServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'ReportAlignment': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportAlignment,
+                    request_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportAlignmentRequest.FromString,
+                    response_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportAlignmentResponse.SerializeToString,
+            ),
             'ReportReady': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportReady,
                     request_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportReadyRequest.FromString,
@@ -175,6 +192,33 @@ def add_CoordinatorServiceServicer_to_server(servicer, server):
 class CoordinatorService(object):
     """What both parties call at the coordinator.
     """
+
+    @staticmethod
+    def ReportAlignment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/common.pb.v1.CoordinatorService/ReportAlignment',
+            common_dot_pb_dot_v1_dot_coordinator__pb2.ReportAlignmentRequest.SerializeToString,
+            common_dot_pb_dot_v1_dot_coordinator__pb2.ReportAlignmentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def ReportReady(request,

@@ -26,6 +26,22 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
+_CoordinatorServiceReportAlignmentType = typing_extensions.TypeVar(
+    '_CoordinatorServiceReportAlignmentType',
+    grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
+        common.pb.v1.coordinator_pb2.ReportAlignmentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
+        common.pb.v1.coordinator_pb2.ReportAlignmentResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
+        common.pb.v1.coordinator_pb2.ReportAlignmentResponse,
+    ],
+)
+
 _CoordinatorServiceReportReadyType = typing_extensions.TypeVar(
     '_CoordinatorServiceReportReadyType',
     grpc.UnaryUnaryMultiCallable[
@@ -138,11 +154,15 @@ _CoordinatorServiceReportFailureType = typing_extensions.TypeVar(
     ],
 )
 
-class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportReadyType, _CoordinatorServiceSendVectorType, _CoordinatorServiceReportOutOfRangeType, _CoordinatorServiceReportEvaluationType, _CoordinatorServiceReportFinishedType, _CoordinatorServiceReportWaitingType, _CoordinatorServiceReportFailureType]):
+class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportAlignmentType, _CoordinatorServiceReportReadyType, _CoordinatorServiceSendVectorType, _CoordinatorServiceReportOutOfRangeType, _CoordinatorServiceReportEvaluationType, _CoordinatorServiceReportFinishedType, _CoordinatorServiceReportWaitingType, _CoordinatorServiceReportFailureType]):
     """What both parties call at the coordinator."""
 
     @typing.overload
     def __init__(self: CoordinatorServiceStub[
+        grpc.UnaryUnaryMultiCallable[
+            common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
+            common.pb.v1.coordinator_pb2.ReportAlignmentResponse,
+        ],
         grpc.UnaryUnaryMultiCallable[
             common.pb.v1.coordinator_pb2.ReportReadyRequest,
             common.pb.v1.coordinator_pb2.ReportReadyResponse,
@@ -176,6 +196,10 @@ class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportReadyType, 
     @typing.overload
     def __init__(self: CoordinatorServiceStub[
         grpc.aio.UnaryUnaryMultiCallable[
+            common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
+            common.pb.v1.coordinator_pb2.ReportAlignmentResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             common.pb.v1.coordinator_pb2.ReportReadyRequest,
             common.pb.v1.coordinator_pb2.ReportReadyResponse,
         ],
@@ -205,6 +229,9 @@ class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportReadyType, 
         ],
     ], channel: grpc.aio.Channel) -> None: ...
 
+    ReportAlignment: _CoordinatorServiceReportAlignmentType
+    """The guest tells how far the parties are in finding their common rows: counts alone."""
+
     ReportReady: _CoordinatorServiceReportReadyType
     """The party has its data and has seen the other's proof of the IDs."""
 
@@ -227,6 +254,10 @@ class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportReadyType, 
     """The party cannot go on."""
 
 CoordinatorServiceAsyncStub: typing_extensions.TypeAlias = CoordinatorServiceStub[
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
+        common.pb.v1.coordinator_pb2.ReportAlignmentResponse,
+    ],
     grpc.aio.UnaryUnaryMultiCallable[
         common.pb.v1.coordinator_pb2.ReportReadyRequest,
         common.pb.v1.coordinator_pb2.ReportReadyResponse,
@@ -259,6 +290,14 @@ CoordinatorServiceAsyncStub: typing_extensions.TypeAlias = CoordinatorServiceStu
 
 class CoordinatorServiceServicer(metaclass=abc.ABCMeta):
     """What both parties call at the coordinator."""
+
+    @abc.abstractmethod
+    def ReportAlignment(
+        self,
+        request: common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[common.pb.v1.coordinator_pb2.ReportAlignmentResponse, collections.abc.Awaitable[common.pb.v1.coordinator_pb2.ReportAlignmentResponse]]:
+        """The guest tells how far the parties are in finding their common rows: counts alone."""
 
     @abc.abstractmethod
     def ReportReady(

@@ -61,6 +61,7 @@ MAY_CALL = {
     "PartyService/FinishJob": {"coordinator"},
     "PartyService/CheckJob": {"coordinator"},
     "PartyService/FailJob": {"coordinator"},
+    "CoordinatorService/ReportAlignment": {"guest"},
     "CoordinatorService/ReportReady": {"host", "guest"},
     "CoordinatorService/SendVector": {"host", "guest"},
     "CoordinatorService/ReportOutOfRange": {"host", "guest"},
