@@ -87,6 +87,10 @@ class Audit:
             what["suppressed"], window.suppressed = window.suppressed, 0
         self._try("refused", **_who(asking), method=method, reason=" ".join(reason.split())[:MOST_REASON], **what)
 
+    def closed(self, **what: Any) -> None:
+        """Record what became of an alignment."""
+        self._try("closed", **what)
+
     def ended(self, **what: Any) -> None:
         """Record what became of a job."""
         self._try("ended", **what)

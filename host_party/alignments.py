@@ -304,7 +304,7 @@ class Alignments:
         if opened.timer is not None:
             opened.timer.cancel()
         session = opened.session
-        self._audit.ended(
+        self._audit.closed(
             method="OpenAlignment",
             **opened.purpose,
             result=result,

@@ -193,7 +193,7 @@ async def test_there_are_few_sessions_at_a_time_and_they_expire(tmp_path: Path) 
         await first.close()
         await open_with(host, GUEST_IDS)
         await asyncio.sleep(0.6)
-        assert [line["result"] for line in host.audited() if line["decision"] == "ended"] == [
+        assert [line["result"] for line in host.audited() if line["decision"] == "closed"] == [
             "finished",
             *["expired"] * 2,
         ]

@@ -47,12 +47,16 @@ async def test_a_whole_training(configs: Configs) -> None:
     assert status.state == JOB_STATE_FINISHED
     ends = {}
     for role, method in ((Role.COORDINATOR, "StartJob"), (Role.HOST, "OpenJob"), (Role.GUEST, "OpenJob")):
-        assert decisions(configs, role) == [("allowed", method), ("ended", None)]
-        allowed, ends[role] = audit_lines(configs, role)
+        alignment = [("allowed", "OpenAlignment"), ("closed", "OpenAlignment")] if role is Role.HOST else []
+        assert decisions(configs, role) == [("allowed", method), *alignment, ("ended", None)]
+        allowed, *between, ends[role] = audit_lines(configs, role)
+        assert {line["run"] for line in between} <= {allowed["run"]}
         assert (allowed["job"], allowed["dataset"], allowed["run"]) == ("audited", DATASET, ends[role]["run"])
         assert ends[role]["result"] == "finished"
     assert audit_lines(configs, Role.HOST)[0]["role"] == "coordinator"
     assert audit_lines(configs, Role.GUEST)[0]["key_bits"] == 512
+    assert audit_lines(configs, Role.HOST)[1]["n_ids"] == {"host": 120, "guest": 120}
+    assert audit_lines(configs, Role.HOST)[2]["n_common"] == 120
     host, guest, coordinator = (ends[role] for role in (Role.HOST, Role.GUEST, Role.COORDINATOR))
     history = configs[Role.HOST].state / "audited" / "history.jsonl"
     n_rounds = len(history.read_text().splitlines())

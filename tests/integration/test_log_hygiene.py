@@ -89,7 +89,9 @@ def test_nothing_private_is_in_any_log_or_record_of_a_training(tmp_path: Path, k
         assert asyncio.run(train(configs, JOB)) == JOB_STATE_FINISHED
         # A job that fails at a party's table, whose rows an error might quote.
         tables[Role.HOST].iloc[:-1].to_csv(tmp_path / "host.csv", index=False)
-        assert asyncio.run(train(configs, JOB.model_copy(update={"name": "failing"}))) == JOB_STATE_FAILED
+        assert (
+            asyncio.run(train(configs, JOB.model_copy(update={"name": "failing", "aligned": True}))) == JOB_STATE_FAILED
+        )
 
     logs = list(processes.logs.values())
     records = [path for config in configs.values() for path in config.state.rglob("*") if path.is_file()]

@@ -168,7 +168,7 @@ async def test_a_coordinator_that_takes_one_party_for_the_other_is_refused(tmp_p
     swapped = {Role.HOST: peers[Role.GUEST], Role.GUEST: peers[Role.HOST]}
     configs[Role.COORDINATOR] = configs[Role.COORDINATOR].model_copy(update={"peers": swapped})
     async with serving(configs) as client:
-        status = await train_over_localhost(client, QUICK)
+        status = await train_over_localhost(client, QUICK.model_copy(update={"aligned": True}))
     assert status.state == JOB_STATE_FAILED
     assert status.detail == (
         "the coordinator called the guest as host: correct `peers.host` in the coordinator's configuration"
@@ -215,7 +215,7 @@ async def test_parties_without_the_same_ids_are_told_and_nobody_else_learns_one(
     table[1] = table[1].replace(table[1].split(",")[0], "999999")
     (tmp_path / "guest.csv").write_text("\n".join(table) + "\n")
     async with serving(configs) as client:
-        status = await train_over_localhost(client, QUICK)
+        status = await train_over_localhost(client, QUICK.model_copy(update={"aligned": True}))
     assert status.state == JOB_STATE_FAILED
     assert "the same IDs" in status.detail
     assert "999999" not in status.detail
@@ -274,8 +274,9 @@ async def test_whoever_watches_gets_every_note_once_and_the_end(configs: Configs
         watches = [*await asyncio.gather(watch(client), watch(client)), await watch(client)]
         notes = list((await client.status("diverging")).notes)
         (listed,) = await client.statuses()
-    assert len(notes) >= 2
-    assert all("learning rate halved" in note for note in notes)
+    assert len(notes) >= 3
+    assert notes[0] == "the host has 120 rows, the guest 120, and 120 are common"
+    assert all("learning rate halved" in note for note in notes[1:])
     assert not listed.notes
     for statuses in watches:
         assert [note for status in statuses for note in status.notes] == notes

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from common.errors import PeerError, PolicyError, ProtocolError
 from common.jobs import process_jobs
 from common.jobs.folder import JobFolder
 from common.jobs.history import History
-from common.jobs.party_jobs import PartyJobs
+from common.jobs.party_jobs import JobAlignment, PartyJobs
 from common.jobs.process_jobs import ProcessJobs
 from common.jobs.runner import MachineRunner
 from common.paillier.keys import PublicKey, generate_private_key
@@ -240,6 +240,13 @@ async def test_only_so_many_ends_are_remembered(jobs: Started, monkeypatch: pyte
 # --- a party's jobs
 
 
+class Unused:
+    """The alignments of a party whose jobs are aligned already."""
+
+    def expect(self, run: JobKey) -> AbstractContextManager[JobAlignment]:
+        raise AssertionError(run)
+
+
 @asynccontextmanager
 async def host_jobs(tmp_path: Path) -> AsyncIterator[tuple[PartyJobs, list[JobConfig]]]:
     """A host without peers, and the jobs for which it has made a machine."""
@@ -250,13 +257,13 @@ async def host_jobs(tmp_path: Path) -> AsyncIterator[tuple[PartyJobs, list[JobCo
         return Listener()
 
     write_tables(tmp_path, n_rows=30)
-    jobs = PartyJobs(make_configs(tmp_path)[Role.HOST], Audit(tmp_path / "audit.jsonl"), {}, make)
+    jobs = PartyJobs(make_configs(tmp_path)[Role.HOST], Audit(tmp_path / "audit.jsonl"), {}, make, Unused())
     yield jobs, made
     await jobs.close()
 
 
 MODULUS: mpz = generate_private_key(256).public_key.n
-OFFER = OpenJob(JobConfig(name="one", dataset=DATASET, key_bits=256), MODULUS, Role.HOST)
+OFFER = OpenJob(JobConfig(name="one", dataset=DATASET, key_bits=256, aligned=True), MODULUS, Role.HOST)
 
 
 async def offer(jobs: PartyJobs, key: JobKey) -> None:

@@ -1,0 +1,191 @@
+"""A job finds the rows that both parties have, and trains on them as if there were no others."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from common.config.dataset import IdForm
+from common.config.job import JobConfig
+from common.config.process import ProcessConfig
+from common.data.alignment import dealing
+from common.data.alignment.host_session import HostSession
+from common.data.model_file import load_model
+from common.jobs.folder import JobFolder
+from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_STOPPED, JobStatus
+from common.roles import PARTIES, Role
+from coordinator.plain import train_plain
+from tests.support.three_servers import (
+    DATASET,
+    load_tables,
+    make_configs,
+    serving,
+    train_over_localhost,
+    trained_coef,
+    write_tables,
+)
+
+JOB = JobConfig(name="overlap", dataset=DATASET, key_bits=512, l2=0.01)
+Configs = dict[Role, ProcessConfig]
+
+
+def common_part(table: pd.DataFrame, ids: set[str]) -> pd.DataFrame:
+    return table[table["id"].isin(ids)]
+
+
+def write_overlapping(folder: Path, spell: Callable[[Role, str], str] = lambda role, one: one) -> set[str]:
+    """The host lacks the last 40 of 160 rows, the guest the first 30; return what both have."""
+    tables = write_tables(folder, n_rows=160)
+    kept = {
+        Role.HOST: tables[Role.HOST][tables[Role.HOST]["id"] < "000120"],
+        Role.GUEST: tables[Role.GUEST][tables[Role.GUEST]["id"] >= "000030"],
+    }
+    both = {*kept[Role.HOST]["id"]} & {*kept[Role.GUEST]["id"]}
+    (folder / "common").mkdir()
+    for role, table in kept.items():
+        common_part(table, both).to_csv(folder / "common" / f"{role}.csv", index=False)
+        spelt = table.assign(id=[spell(role, one) for one in table["id"]])
+        spelt.to_csv(folder / f"{role}.csv", index=False)
+    return both
+
+
+def check_against_plain(folder: Path, configs: Configs, job: JobConfig) -> None:
+    """The model is that of plain numpy on a table of the common rows alone."""
+    tables = load_tables(make_configs(folder / "common"), job)
+    plain = train_plain(job, tables.joined.columns, tables.joined.labels, tables.joined.penalty)
+    np.testing.assert_allclose(trained_coef(configs, job), plain.coef, rtol=0, atol=1e-6)
+
+
+async def test_tables_that_overlap_in_part_give_the_model_of_their_common_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dealing, "SHARD_IDS", 50)
+    assert len(write_overlapping(tmp_path)) == 90
+    configs = make_configs(tmp_path)
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, JOB)
+        assert status.state == JOB_STATE_FINISHED, status.detail
+        notes = (await client.status(JOB.name)).notes
+    assert list(notes) == ["the host has 120 rows, the guest 130, and 90 are common"]
+    check_against_plain(tmp_path, configs, JOB)
+    for role in PARTIES:
+        assert load_model(JobFolder(configs[role].state, JOB.name).model).data.n_rows == 90
+
+
+async def test_ids_that_are_written_differently_are_the_same(tmp_path: Path) -> None:
+    write_overlapping(tmp_path, lambda role, one: f" {one}" if role is Role.GUEST else f"{one}.0")
+    configs = make_configs(tmp_path)
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, JOB)
+    assert status.state == JOB_STATE_FINISHED, status.detail
+    check_against_plain(tmp_path, configs, JOB)
+
+
+async def test_tables_that_are_aligned_already_are_not_aligned_again(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    configs = make_configs(tmp_path)
+    job = JOB.model_copy(update={"aligned": True})
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, job)
+        assert status.state == JOB_STATE_FINISHED, status.detail
+        assert list((await client.status(job.name)).notes) == []
+    assert "OpenAlignment" not in (configs[Role.HOST].state / "audit.jsonl").read_text()
+
+
+async def failed(configs: Configs, job: JobConfig = JOB) -> str:
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, job)
+    assert status.state == JOB_STATE_FAILED
+    return status.detail
+
+
+async def test_tables_without_a_common_row_are_refused(tmp_path: Path) -> None:
+    write_overlapping(tmp_path, lambda role, one: f"{role}-{one}")
+    assert "the host and the guest have no ID in common" in await failed(make_configs(tmp_path))
+
+
+async def test_two_forms_of_ids_are_refused_by_their_names(tmp_path: Path) -> None:
+    write_overlapping(tmp_path)
+    configs = make_configs(tmp_path)
+    dataset = configs[Role.GUEST].datasets[DATASET].model_copy(update={"id_form": IdForm(zeros=True)})
+    configs[Role.GUEST] = configs[Role.GUEST].model_copy(update={"datasets": {DATASET: dataset}})
+    detail = await failed(configs)
+    assert "(spaces, unicode, decimals, zeros) and the host's in (spaces, unicode, decimals)" in detail
+
+
+async def test_what_the_host_finds_wrong_with_its_table_is_why_the_job_fails(tmp_path: Path) -> None:
+    write_overlapping(tmp_path)
+    (tmp_path / "host.csv").write_text("id,x\n1,2\n1,3\n")
+    assert (await failed(make_configs(tmp_path))).startswith("the host: column 'id' repeats an earlier ID in 1 of 2")
+
+
+async def test_a_party_that_allows_no_alignment_says_so(tmp_path: Path) -> None:
+    write_overlapping(tmp_path)
+    configs = make_configs(tmp_path)
+    policy = configs[Role.HOST].policy.model_copy(update={"max_ids_a_day": 0})
+    configs[Role.HOST] = configs[Role.HOST].model_copy(update={"policy": policy})
+    detail = await failed(configs)
+    assert detail.startswith("the host refuses the job by policy.max_ids_a_day")
+    assert "`aligned: true`" in detail
+
+
+# --- what may end an alignment
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An alignment that takes long enough for something to happen meanwhile."""
+    answer = HostSession.answer
+
+    def late(session: HostSession, shard: int, points: bytes) -> tuple[bytes, bytes]:
+        time.sleep(0.3)
+        return answer(session, shard, points)
+
+    monkeypatch.setattr(dealing, "SHARD_IDS", 3)
+    monkeypatch.setattr(HostSession, "answer", late)
+
+
+async def until_aligning(statuses: "asyncio.Queue[JobStatus]") -> JobStatus:
+    async with asyncio.timeout(20):
+        while True:
+            status = await statuses.get()
+            if "look for their common rows" in status.detail:
+                return status
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("ends", ["operator", Role.HOST, Role.GUEST])
+async def test_whatever_ends_an_alignment_ends_the_job_for_all(tmp_path: Path, ends: str) -> None:
+    write_overlapping(tmp_path)
+    configs = make_configs(tmp_path, peer_timeout=2)
+    rest = {role: config for role, config in configs.items() if role != ends}
+    stopping = {role: config for role, config in configs.items() if role == ends}
+    async with serving(rest) as client:
+        async with serving(stopping) if stopping else nullcontext():
+            await client.start(JOB)
+            statuses: asyncio.Queue[JobStatus] = asyncio.Queue()
+
+            async def watch() -> JobStatus:
+                async for status in client.watch(JOB.name):
+                    statuses.put_nowait(status)
+                return status
+
+            watching = asyncio.create_task(watch())
+            seen = await until_aligning(statuses)
+            assert "of 44 parts" in seen.detail
+            assert "the host has 120 rows, the guest 130" in seen.detail
+            if ends == "operator":
+                await client.stop(JOB.name)
+        last = await watching
+    if ends == "operator":
+        assert last.state == JOB_STATE_STOPPED
+    else:
+        assert (last.state, last.detail) == (JOB_STATE_FAILED, f"the {ends} was stopped")
+    audit = (configs[Role.HOST].state / "audit.jsonl").read_text()
+    assert '"decision": "closed"' in audit
+    assert '"result": "failed"' in audit
