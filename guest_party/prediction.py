@@ -19,6 +19,7 @@ from google.protobuf.message import Message
 from common.arrays import FloatVector
 from common.config.dataset import DatasetConfig
 from common.config.process import ProcessConfig
+from common.data.alignment.aligned import AlignmentProgress
 from common.data.alignment.dealing import Dealing
 from common.data.alignment.guest_session import CommonShard
 from common.data.calibration import calibrate
@@ -36,7 +37,7 @@ from common.roles import Role
 from common.rpc.channel import Peer
 from common.rpc.codec import MOST_TOTAL
 from common.scratch import SCRATCH, scratch_folder
-from guest_party.alignment import IN_FLIGHT, GuestAlignments, Progress
+from guest_party.alignment import IN_FLIGHT, GuestAlignments
 from guest_party.score_file import check_suffix, write_scores
 
 Response = TypeVar("Response", bound=Message)
@@ -217,7 +218,7 @@ class _Prediction:
             await self._settle(common.shard, common.tags)
             await asyncio.to_thread(np.save, self._places_path(common.shard), np.array(common.places, np.int64))
 
-        def tell(progress: Progress) -> None:
+        def tell(progress: AlignmentProgress) -> None:
             self._on_progress(Stage("aligning", progress.done, progress.n_shards))
 
         await alignment.run(settle, tell)

@@ -33,6 +33,8 @@ NOTICE_SECONDS = 1.0
 UNKNOWN_JOB_PATIENCE = 5.0
 """Seconds for a party to hear of a job that the other has heard of already."""
 
+_JITTER = random.SystemRandom()  # leaves the state of the module's own generator to whoever has seeded it
+
 OnWait = Callable[[Peer, float | None], None]
 """Called with the seconds for which a peer has not answered, and with None once it has."""
 CountSent = Callable[[RoundKey, Kind, int, int], None]
@@ -277,7 +279,7 @@ def pauses() -> Iterator[float]:
     """Seconds to wait before each new try, growing, with jitter."""
     pause = FIRST_PAUSE
     while True:
-        yield pause * random.uniform(0.5, 1.0)  # noqa: S311 (jitter is no secret)
+        yield pause * _JITTER.uniform(0.5, 1.0)
         pause = min(2 * pause, LONGEST_PAUSE)
 
 

@@ -26,6 +26,7 @@ import numpy as np
 from gmpy2 import mpz
 from google.protobuf.message import DecodeError
 
+from common.data.alignment.aligned import AlignmentProgress
 from common.data.split import Batch
 from common.protocol.messages import (
     BeginRound,
@@ -60,6 +61,7 @@ SEEDS: list[Message] = [
     IdConfirmation(bytes(32)),
     HoldoutScores(KEY, 0, 2, STEP),
     Evaluation(KEY, 0.5, 0.75),
+    AlignmentProgress(3, 100, 1000, 900, 30),
     Ready(120, 4),
     OutOfRange(KEY),
     Finished(),

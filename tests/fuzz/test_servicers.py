@@ -21,7 +21,7 @@ from common.cli.client import JobClient
 from common.config.job import JobConfig
 from common.config.process import ProcessConfig
 from common.paillier.keys import PrivateKey, generate_private_key
-from common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, prediction_pb2
+from common.pb.v1 import alignment_pb2, coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, prediction_pb2
 from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from common.protocol.messages import OpenJob
 from common.roles import PARTIES, Role
@@ -51,6 +51,7 @@ class Method:
 
 def methods() -> Iterator[Method]:
     at: dict[Any, tuple[Role, ...]] = {
+        alignment_pb2: (Role.HOST,),
         host_pb2: (Role.HOST,),
         prediction_pb2: (Role.HOST,),
         guest_pb2: (Role.GUEST,),

@@ -90,6 +90,20 @@ def test_what_is_no_round_ends_the_job(leader: Patience, question: Question | No
         leader.give_up()
 
 
+def test_an_alignment_takes_its_time_as_long_as_it_goes_on(leader: Patience, clock: Clock) -> None:
+    leader.ask(OFFER)
+    for done in (1, 2, 7):
+        clock.now += 90
+        leader.progress(done)
+    clock.now += 90
+    leader.progress(7)  # nothing new
+    assert seconds_to_the_end(leader, clock) == 10
+    leader.ask(begin(1))
+    clock.now += 90
+    leader.progress(8)
+    assert seconds_to_the_end(leader, clock) == 10
+
+
 @pytest.mark.parametrize("role", PARTIES)
 def test_a_partys_time_is_twice_as_long_and_begins_with_each_wait(role: Role, clock: Clock) -> None:
     patience = Patience(role, LIMITS, clock)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from common.config.job import JobConfig
+from common.data.alignment.aligned import AlignmentProgress
 from common.data.split import Batch
 from common.errors import ConfigError, ProtocolError, TrilateralError
 from common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, party_pb2, rounds_pb2
@@ -73,6 +74,14 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
     IdChallenge: st.builds(IdChallenge, short, counts),
     IdProof: st.builds(IdProof, short, short),
     IdConfirmation: st.builds(IdConfirmation, short),
+    AlignmentProgress: st.builds(
+        AlignmentProgress,
+        done=st.integers(0, 5),
+        n_shards=st.integers(5, 2**31),
+        n_host=st.integers(10, 2**31),
+        n_guest=st.integers(10, 2**31),
+        n_common=st.integers(0, 10),
+    ),
     Ready: st.builds(Ready, counts, counts),
     BeginRound: st.builds(
         BeginRound,
