@@ -32,7 +32,7 @@ from guest_party.prediction import Counts, Wanted, predict
 from tests.support.new_rows import NEW, plain_scores, with_new_rows, write_new_rows
 from tests.support.three_servers import DATASET, LENIENT, make_configs, serving, train_over_localhost, write_tables
 
-JOB = JobConfig(name="scores", dataset=DATASET, key_bits=512)
+JOB = JobConfig(name="scores", aligned=True, dataset=DATASET, key_bits=512)
 OTHER = JOB.model_copy(update={"name": "other", "holdout": 0.0})
 N_COMMON, N_ONLY = 60, 15
 
