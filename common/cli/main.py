@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from common.cli import certs, data
+from common.cli import certs, data, model
 from common.cli.client import JobClient
 from common.cli.errors import INTERRUPTED, public_errors
 from common.cli.follow import DetachedError, follow_job, start_job
@@ -40,6 +40,7 @@ JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job
 
 app.add_typer(certs.app, name="certs")
 app.add_typer(data.app, name="data")
+app.add_typer(model.app, name="model")
 
 
 class LogLevel(StrEnum):

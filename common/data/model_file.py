@@ -87,7 +87,6 @@ class PartyModel(Settings):
     """At the guest: how scores of both parts together become probabilities."""
     calibration_report: CalibrationReport | None
     """At the guest, if something was calibrated."""
-
     evaluations: list[EvaluatedEpoch]
     """At the guest, those during the training, if the job asked for any."""
 
@@ -138,7 +137,13 @@ class PartyModel(Settings):
     @model_validator(mode="after")
     def _check(self) -> "PartyModel":
         try:
-            n_columns = self.steps.n_columns
+            steps = self.steps
+            n_columns = steps.n_columns
+            is_finite = all(np.isfinite(each).all() for each in (steps.mean, steps.scale, steps.penalty))
+            if not is_finite or not (steps.scale > 0).all():
+                raise ValueError
+        except DataError as error:
+            raise ValueError(str(error)) from None
         except (LookupError, TypeError, ValueError, AttributeError):
             raise ValueError("`preprocessing` is not what a party's preprocessing was saved as") from None
         if len(self.training_weights) != n_columns:
@@ -200,7 +205,7 @@ def load_model(path: Path) -> PartyModel:
     if content.get("format") != FORMAT:
         raise DataError(f"{path} is not a model file that this version reads: its `format` is not {FORMAT}")
     try:
-        return check_settings(PartyModel, content, str(path))
+        return check_settings(PartyModel, content, path.name)
     except ConfigError as error:
         raise DataError(f"{path} is not a model file that this version reads:\n{_indented(error)}") from None
 

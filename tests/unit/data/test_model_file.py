@@ -22,6 +22,14 @@ from common.roles import Role
 
 JOB = JobConfig(name="credit", dataset="people", holdout=0.25)
 RUN = "0123456789abcdef" * 2
+NAN = float("nan")
+UNFIT = {
+    "columns": [{"kind": "number", "name": "age", "fill": 0.0}],
+    "mean": [NAN],
+    "scale": [1.0],
+    "directions": None,
+    "intercept": False,
+}
 Load = Callable[[bool], tuple[DatasetConfig, PartyData]]
 
 
@@ -97,6 +105,7 @@ def test_what_is_no_model_file_is_refused_by_name(text: str, tmp_path: Path) -> 
         ({"weigths": {}}, "weigths: unknown key; did you mean weights?"),
         ({"job": {"name": "credit"}}, "job.dataset: is missing"),
         ({"preprocessing": {}}, "preprocessing"),
+        ({"preprocessing": UNFIT}, "`preprocessing` is not what"),
         ({"training_weights": [1.0]}, "`training_weights` has 1 numbers where `preprocessing` makes 4 columns"),
         ({"standardised_weights": {"age": 1.0}}, "not of the same features"),
         ({"calibration": None}, "`calibration` belongs into the guest's part"),

@@ -1,0 +1,126 @@
+"""``trilateral model``: what a person reads of a model, and what is written for others."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+from typer.testing import Result as Ran
+
+from common.arrays import FloatVector
+from common.cli.main import app
+from common.config.dataset import DatasetConfig, LabelConfig
+from common.config.job import JobConfig
+from common.data.block import load_party_data
+from common.data.metrics import measure
+from common.data.model_file import PartyModel, save_model
+from common.protocol.messages import Evaluated, Result, RoundKey
+from common.roles import Role
+
+JOB = JobConfig(name="credit", dataset="people", holdout=0.5)
+
+
+def run(*arguments: object) -> Ran:
+    return CliRunner().invoke(app, ["model", *map(str, arguments)], env={"COLUMNS": "100"})
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """The guest's, with both parties' parts of a model in their state folders."""
+    rng = np.random.default_rng(1)
+    table = pd.DataFrame(rng.normal(size=(400, 2)), columns=["small", "[red]big"])
+    table["label"] = (table["[red]big"] + rng.normal(size=400) > 0).astype(int)
+    table.insert(0, "id", [f"person-{row}" for row in range(400)])
+    for role in (Role.HOST, Role.GUEST):
+        path = tmp_path / f"{role}.csv"
+        (table if role is Role.GUEST else table.drop(columns="label")).to_csv(path, index=False)
+        dataset = DatasetConfig(path=path, label=LabelConfig() if role is Role.GUEST else None)
+        data = load_party_data(dataset, JOB, labelled=role is Role.GUEST)
+        coef = data.block.preprocessing.directions
+        assert coef is not None
+        w: FloatVector = np.linalg.solve(coef, [0.1, 1.0]).astype(np.float64)
+        result = Result(w, 0.5, 7, 3, "converged")
+        if role is Role.GUEST:
+            w = np.array([*w, 0.2])
+            scores = data.block.holdout_columns @ w
+            assert data.block.holdout_labels is not None
+            evaluated = Evaluated(RoundKey(4, 1), 3, measure(scores, data.block.holdout_labels))
+            result = Result(w, 0.5, 7, 3, "converged", scores, (evaluated,))
+        model = PartyModel.of(role, JOB, data, dataset, result, run_id="ab" * 16)
+        save_model(tmp_path / f"state/{role}/credit/model.json", model)
+    guest = tmp_path / "guest.yaml"
+    guest.write_text(
+        "role: guest\nplaintext: true\nlisten: 127.0.0.1:1\npeers: {host: 127.0.0.1:2, coordinator: 127.0.0.1:3}\n"
+        "state: state/guest\n"
+    )
+    return guest
+
+
+def test_show_prints_the_guests_part_by_importance_with_all_that_is_known_of_it(config: Path) -> None:
+    shown = run("show", "credit", "--config", config)
+    assert shown.exit_code == 0, shown.output
+    text = shown.output
+    assert f"the guest's part of the model of job credit, run {'ab' * 16}" in text
+    assert text.index("[red]big") < text.index("small") < text.index("(intercept)")
+    line = next(line for line in text.splitlines() if "[red]big" in line)
+    assert "2.718" in line  # e to the power of one standard deviation
+    for word in ("AUC", "Gini", "calibrated by Platt", "log loss before", "reliability", "lift", "during the training"):
+        assert word in text
+    assert "person-" not in text
+
+
+def test_show_takes_a_path_and_a_host_has_weights_alone(config: Path) -> None:
+    shown = run("show", config.parent / "state/host/credit/model.json")
+    assert shown.exit_code == 0, shown.output
+    assert "the host's part" in shown.output
+    assert "AUC" not in shown.output
+    assert "calibrated" not in shown.output
+
+
+def test_a_narrow_terminal_gets_whole_words(config: Path) -> None:
+    shown = CliRunner().invoke(app, ["model", "show", "credit", "--config", str(config)], env={"COLUMNS": "60"})
+    assert shown.exit_code == 0
+    assert "Traceback" not in shown.output
+
+
+@pytest.mark.parametrize("form", ["sklearn", "csv"])
+def test_export_writes_a_file_and_overwrites_none(config: Path, form: str) -> None:
+    out = config.parent / "exports" / "weights"
+    done = run("export", "credit", "--config", config, "--format", form, "--out", out)
+    assert done.exit_code == 0, done.output
+    assert out.stat().st_mode & 0o777 == 0o600
+    text = out.read_text()
+    assert text.startswith("term,weight" if form == "csv" else "{")
+    if form == "sklearn":
+        assert json.loads(text)["feature_names_in_"] == ["small", "[red]big"]
+    again = run("export", "credit", "--config", config, "--format", form, "--out", out)
+    assert again.exit_code == 2
+    assert "is there already" in again.output
+
+
+@pytest.mark.parametrize(
+    ("model", "with_config", "exit_code", "said"),
+    [
+        ("credit", False, 2, "there is no file credit: give its path; or, if it is a job's name, --config too"),
+        ("no/model.json", False, 1, "there is no model file no/model.json"),
+        ("other", True, 1, "there is no model file"),
+        ("../../etc/passwd", True, 2, "is not a job's name"),
+    ],
+)
+def test_a_model_that_is_not_there_is_told_with_the_way_out(
+    config: Path, model: str, with_config: bool, exit_code: int, said: str
+) -> None:
+    shown = run("show", model, *(["--config", config] if with_config else []))
+    assert shown.exit_code == exit_code
+    assert said in " ".join(shown.output.split())
+
+
+def test_a_broken_file_is_told_with_what_is_wrong(config: Path) -> None:
+    path = config.parent / "state/guest/credit/model.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"loss": "low", "rounds": None}))
+    shown = run("show", path)
+    assert shown.exit_code == 1
+    assert "loss: expected a number, not low" in shown.output
+    assert "rounds: " in shown.output

@@ -1,0 +1,95 @@
+"""A model in other layouts gives the scores that it gives here."""
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from common.arrays import FloatVector
+from common.config.dataset import DatasetConfig, LabelConfig
+from common.config.job import JobConfig
+from common.data.block import load_party_data
+from common.data.calibration import Platt, calibrate
+from common.data.export import CSV_COLUMNS, scikit_learn_json, weights_csv, weights_of
+from common.data.model_file import PartyModel
+from common.protocol.messages import Result
+from common.roles import Role
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> tuple[PartyModel, pd.DataFrame]:
+    """A guest's part of numbers with holes and of categories, and the table that it is of."""
+    rng = np.random.default_rng(1)
+    table = pd.DataFrame(rng.normal(size=(200, 2)) * [10, 0.1], columns=["age", "rate"])
+    table.loc[:9, "age"] = np.nan
+    table["branch"] = rng.choice(["north", "south", "=east"], 200)
+    table["label"] = (table["rate"] + rng.normal(size=200) / 10 > 0).astype(int)
+    table["id"] = [f"person-{row}" for row in range(200)]
+    path = tmp_path / "guest.csv"
+    table.to_csv(path, index=False)
+    dataset = DatasetConfig(path=path, label=LabelConfig(), categorical=["branch"])
+    job = JobConfig(name="credit", dataset="people", holdout=0.25, l2=0.01)
+    data = load_party_data(dataset, job, labelled=True)
+    coef: FloatVector = np.array(rng.normal(size=data.block.columns.shape[1]))
+    assert data.block.holdout_labels is not None
+    scores = data.block.holdout_columns @ coef
+    return PartyModel.of(
+        Role.GUEST, job, data, dataset, Result(coef, 0.5, 7, 3, "done", scores), run_id="0" * 32
+    ), table
+
+
+def test_a_logistic_regression_of_the_export_gives_the_same_scores(made: tuple[PartyModel, pd.DataFrame]) -> None:
+    model, table = made
+    layout = json.loads(scikit_learn_json(model))
+    rebuilt = LogisticRegression()
+    for name in ("coef_", "intercept_", "classes_"):
+        setattr(rebuilt, name, np.array(layout[name]))
+    rebuilt.feature_names_in_ = np.array(layout["feature_names_in_"], dtype=object)
+    rebuilt.n_features_in_ = layout["n_features_in_"]
+    assert rebuilt.coef_.shape == (1, len(model.weights))
+
+    terms = pd.DataFrame(model.steps.expand(table), columns=list(model.weights))
+    expected = model.steps.transform(table) @ np.array(model.training_weights)
+    np.testing.assert_allclose(rebuilt.decision_function(terms), expected, atol=1e-9)
+    np.testing.assert_allclose(rebuilt.predict(terms), expected > 0)
+    calibration = Platt.model_validate(layout["calibration"])
+    assert model.calibration is not None
+    np.testing.assert_array_equal(calibrate(expected, calibration), calibrate(expected, model.calibration))
+
+
+def test_a_number_within_its_limits_needs_no_more_than_its_weight(made: tuple[PartyModel, pd.DataFrame]) -> None:
+    model, table = made
+    rows = table[table["age"].between(-5, 5) & table["rate"].between(-0.05, 0.05)]
+    layout = json.loads(scikit_learn_json(model))
+    weights = dict(zip(layout["feature_names_in_"], layout["coef_"][0], strict=True))
+    by_hand = rows["age"] * weights["age"] + rows["rate"] * weights["rate"] + layout["intercept_"][0]
+    for name, weight in weights.items():
+        column, _, category = name.partition("=")
+        if category:
+            by_hand += (rows[column] == category) * weight
+    expected = model.steps.transform(rows) @ np.array(model.training_weights)
+    np.testing.assert_allclose(by_hand, expected, atol=1e-9)
+
+
+def test_the_csv_has_every_weight_to_the_last_bit(made: tuple[PartyModel, pd.DataFrame]) -> None:
+    model, _ = made
+    head, *rows, intercept = csv.reader(io.StringIO(weights_csv(model)))
+    assert tuple(head) == CSV_COLUMNS
+    assert {term: float(weight) for term, weight, *_ in rows} == model.weights
+    assert float(intercept[1]) == model.intercept
+    for term, weight, beta, ratio, per_sd in rows:
+        assert float(ratio) == math.exp(float(weight))
+        assert (per_sd == "") == ("=" in term or "missing" in term)
+        assert not per_sd or float(per_sd) == math.exp(float(beta))
+
+
+def test_odds_ratios_beyond_all_numbers_are_infinite(made: tuple[PartyModel, pd.DataFrame]) -> None:
+    model, _ = made
+    huge = model.model_copy(update={"weights": dict.fromkeys(model.weights, 1e6)})
+    assert {each.odds_ratio for each in weights_of(huge)} == {math.inf}
