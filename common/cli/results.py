@@ -40,8 +40,8 @@ def print_part(model: PartyModel, console: Console) -> None:
     _say(
         console,
         "Odds ratio: by what the odds of the positive label are multiplied when the term grows by one unit, or by its"
-        " standard deviation, and all others stay. Terms are sorted by the latter; those without one are 0 or 1, or"
-        " were not standardised.",
+        " standard deviation, and all others stay; by the score as it is, before calibration. Terms are sorted by the"
+        " latter; those without one are 0 or 1, or were not standardised.",
     )
     if model.metrics is not None or model.calibration is not None:
         console.print()
