@@ -1,0 +1,289 @@
+/* Products modulo n^2, four at a time, in digits of 52 bits held as doubles.
+ *
+ * A number x modulo n^2 is a pair x = lo + hi n. Then x x' = lo lo' + (lo hi' + hi lo') n, since n n = 0. With R = 2^(52 D)
+ * and Montgomery's reduction, which finds M with T + M n = R t for T = lo lo', the product x x' / R is
+ *
+ *     lo'' = t                               = (T + M n) / R
+ *     hi'' = (lo hi' + hi lo' - M + c n) / R   made whole by another reduction
+ *
+ * because T / R = t - (M / R) n. Five products of D digits by D in all: three, and two in the reductions.
+ *
+ * BOUNDS. R >= 2^16 n. What comes in has lo, hi < 16 n; what goes out has lo, hi < 3 n, so that no subtraction of n is ever
+ * needed between products:
+ *
+ *     a reduction takes T to (T + M n) / R with M < 2 R (see `reduce`), so to less than T / R + 2 n
+ *     lo'' < 256 n^2 / R + 2 n            <= n / 256 + 2 n
+ *     hi'' < (512 n^2 + 9 R + n) / R + 2 n <= n / 128 + 10 + 2 n    c n < 9 R + n keeps it positive, see `subtract_m`
+ *
+ * DIGITS are whole numbers d with 0 <= d < 2^52, as doubles. A product d e < 2^104 has an upper and a lower half of 52 bits:
+ *
+ *     high = fma(d, e, 2^104)               rounded toward zero, so 2^104 <= high < 2^105, a multiple of 2^52
+ *     low  = fma(d, e, 2^104 + 2^52 - high) exact, 2^52 <= low < 2^53
+ *
+ * The difference in the second line is a multiple of 2^52 of size at most 2^104 and so a double. The bits of `high`, read as a whole
+ * number, are those of 2^104 plus (d e) div 2^52, and those of `low` those of 2^52 plus (d e) mod 2^52.
+ *
+ * COLUMNS. Both are added up as 64-bit whole numbers, column by column: column t gathers lower halves of digits with i + j = t
+ * and upper halves of those with i + j = t - 1. The bits of the constants 2^104 and 2^52 come along each time; how often is
+ * known, so `constant_lo` and `constant_hi` take them off again, modulo 2^64. What is left is at most 2 D terms from each of three
+ * products (lo hi', hi lo', M n) of less than 2^52 each, 2^55 from c n, 2^12 carried over: for D <= 80 less than
+ * 480 2^52 + 2^55 + 2^12 < 2^61. A lane of 64 bits does not overflow, and no carry is taken before a column is complete.
+ *
+ * TIME depends on D alone: no branch and no address depends on a digit.
+ */
+#include "arithmetic.h"
+
+#if HAVE_KERNEL
+
+#include <string.h>
+
+typedef __m256i words4;
+
+#define INLINE static inline __attribute__((always_inline)) KERNEL
+
+static const double TWO_52 = 0x1p52, TWO_104 = 0x1p104;
+
+#define WORDS(x) _mm256_castpd_si256(x)
+#define DOUBLES(x) _mm256_castsi256_pd(x)
+#define ADD(a, b) _mm256_add_epi64(a, b)
+#define SUB(a, b) _mm256_sub_epi64(a, b)
+#define BROADCAST(p) _mm256_broadcast_sd(p)
+
+unsigned toward_zero(void) {
+    unsigned before = _mm_getcsr();
+    _mm_setcsr(0x7f80); /* toward zero, all exceptions masked, denormals kept */
+    return before;
+}
+
+void restore_rounding(unsigned before) { _mm_setcsr(before); }
+
+/* Six neighbouring columns while they are being added up. */
+struct columns6 {
+    words4 c0, c1, c2, c3, c4, c5;
+};
+
+INLINE struct columns6 no_columns(void) {
+    words4 zero = _mm256_setzero_si256();
+    return (struct columns6){zero, zero, zero, zero, zero, zero};
+}
+
+/* Drop the two lowest columns, which are complete. */
+INLINE void next_columns(struct columns6 *c) {
+    c->c0 = c->c2, c->c1 = c->c3, c->c2 = c->c4, c->c3 = c->c5;
+    c->c4 = c->c5 = _mm256_setzero_si256();
+}
+
+/* Digits x0, x1 times one digit y: two upper and two lower halves into three columns. Written out because the compiler would
+ * rather keep columns in memory: with 6 columns, x0, x1, y, two constants and four intermediates, 15 of 16 registers are used. */
+#define TIMES_DIGIT(load, y, column0, column1, column2)                                                                \
+    load " " y ", %[y]\n\t"                                                                                            \
+    "vmovapd %[two104], %[h0]\n\t vfmadd231pd %[y], %[x0], %[h0]\n\t"                                                  \
+    "vmovapd %[two104], %[h1]\n\t vfmadd231pd %[y], %[x1], %[h1]\n\t"                                                  \
+    "vsubpd %[h0], %[both], %[l0]\n\t vsubpd %[h1], %[both], %[l1]\n\t"                                                \
+    "vpaddq %[h0], " column1 ", " column1 "\n\t vpaddq %[h1], " column2 ", " column2 "\n\t"                            \
+    "vfmadd231pd %[y], %[x0], %[l0]\n\t vfmadd231pd %[y], %[x1], %[l1]\n\t"                                            \
+    "vpaddq %[l0], " column0 ", " column0 "\n\t vpaddq %[l1], " column1 ", " column1 "\n\t"
+
+/* Two digits of one factor times four of the other, into c0 ... c5. `size` is of a digit of the second in memory. */
+#define TILE(c, x0_, x1_, q, load, y0, y1, y2, y3, size)                                                               \
+    do {                                                                                                               \
+        digits4 y_, h0_, h1_, l0_, l1_;                                                                                \
+        __asm__(TIMES_DIGIT(load, y0, "%[c0]", "%[c1]", "%[c2]")                                                       \
+                TIMES_DIGIT(load, y1, "%[c1]", "%[c2]", "%[c3]")                                                       \
+                TIMES_DIGIT(load, y2, "%[c2]", "%[c3]", "%[c4]")                                                       \
+                TIMES_DIGIT(load, y3, "%[c3]", "%[c4]", "%[c5]")                                                       \
+                : [c0] "+x"((c)->c0), [c1] "+x"((c)->c1), [c2] "+x"((c)->c2), [c3] "+x"((c)->c3),                      \
+                  [c4] "+x"((c)->c4), [c5] "+x"((c)->c5), [y] "=&x"(y_), [h0] "=&x"(h0_), [h1] "=&x"(h1_),             \
+                  [l0] "=&x"(l0_), [l1] "=&x"(l1_)                                                                     \
+                : [x0] "x"(x0_), [x1] "x"(x1_), [two104] "x"(_mm256_set1_pd(TWO_104)),                                 \
+                  [both] "x"(_mm256_set1_pd(TWO_104 + TWO_52)), [q] "r"(q),                                            \
+                  "m"(*(const char(*)[4 * (size)])(q)));                                                               \
+    } while (0)
+
+/* Four numbers by four numbers. */
+INLINE void tile(struct columns6 *c, const digits4 *p, const digits4 *q) {
+    TILE(c, p[0], p[1], q, "vmovapd", "(%[q])", "32(%[q])", "64(%[q])", "96(%[q])", 32);
+}
+
+/* Four numbers by one, whose digits are read once for all lanes. */
+INLINE void tile_by_one(struct columns6 *c, digits4 x0, digits4 x1, const double *q) {
+    TILE(c, x0, x1, q, "vbroadcastsd", "(%[q])", "8(%[q])", "16(%[q])", "24(%[q])", 8);
+}
+
+/* The two halves of one product of digits. */
+INLINE void times(words4 *low, words4 *high, digits4 x, digits4 y) {
+    digits4 h = _mm256_fmadd_pd(x, y, _mm256_set1_pd(TWO_104));
+    digits4 l = _mm256_fmadd_pd(x, y, _mm256_sub_pd(_mm256_set1_pd(TWO_104 + TWO_52), h));
+    *low = ADD(*low, WORDS(l)), *high = ADD(*high, WORDS(h));
+}
+
+/* The low 52 bits of a column as a digit; the exponents of 2^52 and 2^104 are above them. */
+INLINE digits4 digit_of(words4 column) {
+    words4 mask = _mm256_set1_epi64x(((int64_t)1 << DIGIT_BITS) - 1);
+    digits4 two52 = _mm256_set1_pd(TWO_52);
+    return _mm256_sub_pd(DOUBLES(_mm256_or_si256(_mm256_and_si256(column, mask), WORDS(two52))), two52);
+}
+
+INLINE words4 carry_of(words4 column) { return _mm256_srli_epi64(column, DIGIT_BITS); }
+
+INLINE words4 whole(digits4 digit) {
+    digits4 two52 = _mm256_set1_pd(TWO_52);
+    return _mm256_xor_si256(WORDS(_mm256_add_pd(digit, two52)), WORDS(two52));
+}
+
+/* Tiles of two digits of p by four of q in columns 2 s ...: those of p at i = s - 2 j for quads j of q, 0 <= i < pairs. */
+INLINE int first_quad(int s, int pairs) { return s < pairs ? 0 : (s - pairs + 2) / 2; }
+INLINE int last_quad(int s, int quads) { return s < 0 ? -1 : s / 2 < quads ? s / 2 : quads - 1; }
+
+/* All columns of p q, or of p q + p2 q2, constants included. */
+INLINE void product_columns(words4 *out, const digits4 *p, const digits4 *q, const digits4 *p2, const digits4 *q2, int D) {
+    struct columns6 c = no_columns();
+    for (int s = 0; s < D; s++) {
+        int first = first_quad(s, D / 2), last = last_quad(s, D / 4);
+        for (int j = first; j <= last; j++) tile(&c, p + 2 * s - 4 * j, q + 4 * j);
+        if (p2)
+            for (int j = first; j <= last; j++) tile(&c, p2 + 2 * s - 4 * j, q2 + 4 * j);
+        out[2 * s] = c.c0, out[2 * s + 1] = c.c1;
+        next_columns(&c);
+    }
+}
+
+/* All columns of p^2: those of digits i < j twice, then the squares of the digits. The constants come as often as in p p. */
+INLINE void square_columns(words4 *out, const digits4 *p, int D) {
+    struct columns6 c = no_columns();
+    for (int s = 0; s < D; s++) {
+        /* The pair of digits 2 i, 2 i + 1 lies wholly below quad j when i = s - 2 j < 2 j. */
+        for (int j = s / 4 + 1, last = last_quad(s, D / 4); j <= last; j++) tile(&c, p + 2 * s - 4 * j, p + 4 * j);
+        /* Within quad s / 4: the product of its upper two digits lies one step higher than the rest. */
+        if (s % 4 == 0) {
+            const digits4 *x = p + s;
+            times(&c.c1, &c.c2, x[0], x[1]);
+            times(&c.c2, &c.c3, x[0], x[2]);
+            times(&c.c3, &c.c4, x[0], x[3]);
+            times(&c.c3, &c.c4, x[1], x[2]);
+            times(&c.c4, &c.c5, x[1], x[3]);
+        } else if (s % 4 == 1) {
+            const digits4 *x = p + s - 1;
+            times(&c.c3, &c.c4, x[2], x[3]);
+        }
+        out[2 * s] = ADD(c.c0, c.c0), out[2 * s + 1] = ADD(c.c1, c.c1);
+        next_columns(&c);
+    }
+    for (int i = 0; i < D; i++) times(&out[2 * i], &out[2 * i + 1], p[i], p[i]);
+}
+
+/* Find M with columns + M n = R t; give t, and M where it is wanted: M = k m + mu 2^(52 (D - 2)).
+ *
+ * With k = -1/n mod 2^104 the number N = k n = 2^104 h - 1 needs no product to see what to add: two low digits m of the columns
+ * vanish when m N is added, that is, m h two digits higher and m taken off. So D - 2 digits are cleared in pairs, each pair
+ * being m itself, with nothing between columns but carries. What is left is below T / 2^(52 (D - 2)) + k n, which is 2^104 n too
+ * long; so the last two digits, t, are cleared by adding mu n with mu = t k mod 2^104. Then
+ *
+ *     M = k m + mu 2^(52 (D - 2)) < 2^104 2^(52 (D - 2)) + 2^(52 D) = 2 R
+ *
+ * h <= n has D digits. `constant` takes off all that products and rows bring along, but for what the row of mu brings to the two
+ * columns that mu is read from: that is taken off when it has come. */
+INLINE void reduce(digits4 *out, digits4 *m_out, words4 *mu_out, const words4 *columns, const int64_t *constant,
+                   const struct modulus *mod, int D) {
+    const int last = D / 2 - 1;
+    const words4 two52 = WORDS(_mm256_set1_pd(TWO_52)), two104 = WORDS(_mm256_set1_pd(TWO_104));
+    struct columns6 c = no_columns();
+    words4 carry = _mm256_setzero_si256();
+    digits4 m[MAX_DIGITS], mu0 = _mm256_setzero_pd(), mu1 = mu0;
+    for (int s = 0; s < D; s++) {
+        words4 constant0 = _mm256_set1_epi64x(constant[2 * s]), constant1 = _mm256_set1_epi64x(constant[2 * s + 1]);
+        c.c0 = ADD(ADD(c.c0, constant0), ADD(columns[2 * s], carry));
+        c.c1 = ADD(ADD(c.c1, constant1), columns[2 * s + 1]);
+        /* Latest digits last, so that the processor has products to make while it waits for them. */
+        for (int j = last_quad(s - 1, D / 4), first = first_quad(s - 1, last); j >= first; j--) {
+            const digits4 *pair = m + 2 * (s - 1) - 4 * j;
+            tile_by_one(&c, pair[0], pair[1], mod->h + 4 * j);
+        }
+        if (s < last) {
+            m[2 * s] = digit_of(c.c0);
+            c.c1 = ADD(c.c1, carry_of(c.c0));
+            m[2 * s + 1] = digit_of(c.c1);
+            carry = carry_of(c.c1);
+        } else {
+            if (s == last) {
+                digits4 t0 = digit_of(c.c0), t1 = digit_of(ADD(c.c1, carry_of(c.c0)));
+                digits4 k0 = BROADCAST(mod->k), k1 = BROADCAST(mod->k + 1);
+                words4 low = _mm256_setzero_si256(), high = low, beyond = low;
+                times(&low, &high, t0, k0);
+                times(&high, &beyond, t0, k1);
+                times(&high, &beyond, t1, k0);
+                mu0 = digit_of(low), mu1 = digit_of(high);
+            }
+            if ((s - last) % 2 == 0 && s - last < D / 2) tile_by_one(&c, mu0, mu1, mod->n + 2 * (s - last));
+            if (s == last) c.c0 = SUB(c.c0, two52), c.c1 = SUB(c.c1, ADD(ADD(two52, two52), two104));
+            c.c1 = ADD(c.c1, carry_of(c.c0));
+            carry = carry_of(c.c1);
+            if (s > last) out[2 * s - D] = digit_of(c.c0), out[2 * s + 1 - D] = digit_of(c.c1);
+        }
+        next_columns(&c);
+    }
+    if (m_out) {
+        memcpy(m_out, m, (size_t)(D - 2) * sizeof *m);
+        m_out[D - 2] = m_out[D - 1] = _mm256_setzero_pd();
+        mu_out[0] = whole(mu0), mu_out[1] = whole(mu1);
+    }
+}
+
+/* Take M = k m + mu 2^(52 (D - 2)) off the columns. At most two lower and two upper halves and a digit of mu come off a column,
+ * less than 5 2^52; c n in `constant_hi` adds at least 2^55 to each of the D columns, so that none is negative. */
+INLINE void subtract_m(words4 *columns, const digits4 *m, const words4 *mu, const struct modulus *mod, int D) {
+    const digits4 k[2] = {BROADCAST(mod->k), BROADCAST(mod->k + 1)};
+    struct columns6 c = no_columns();
+    for (int t = 0; t < D; t += 4) {
+        tile(&c, k, m + t);
+        columns[t] = SUB(columns[t], c.c0), columns[t + 1] = SUB(columns[t + 1], c.c1);
+        columns[t + 2] = SUB(columns[t + 2], c.c2), columns[t + 3] = SUB(columns[t + 3], c.c3);
+        next_columns(&c), next_columns(&c);
+    }
+    columns[D] = SUB(columns[D], c.c0), columns[D + 1] = SUB(columns[D + 1], c.c1);
+    columns[D - 2] = SUB(columns[D - 2], mu[0]), columns[D - 1] = SUB(columns[D - 1], mu[1]);
+}
+
+/* What both kinds of product have in common: columns of lo lo' are there, those of lo hi' + hi lo' are made by `cross`. */
+#define FINISH(out, columns, mod, D, cross)                                                                            \
+    do {                                                                                                               \
+        digits4 m_[MAX_DIGITS], lo_[MAX_DIGITS];                                                                       \
+        words4 mu_[2];                                                                                                 \
+        reduce(lo_, m_, mu_, columns, (mod)->constant_lo, mod, D);                                                     \
+        cross;                                                                                                         \
+        subtract_m(columns, m_, mu_, mod, D);                                                                          \
+        reduce((out) + (D), 0, 0, columns, (mod)->constant_hi, mod, D);                                                \
+        memcpy(out, lo_, (size_t)(D) * sizeof *lo_);                                                                   \
+    } while (0)
+
+/* out = a b / R mod n^2. `out` may be a or b. */
+KERNEL void multiply4(digits4 *out, const digits4 *a, const digits4 *b, const struct modulus *mod) {
+    const int D = mod->digits;
+    words4 columns[2 * MAX_DIGITS];
+    product_columns(columns, a, b, 0, 0, D);
+    FINISH(out, columns, mod, D, product_columns(columns, a, b + D, a + D, b, D));
+}
+
+/* out = a^2 / R mod n^2. `out` may be a. */
+KERNEL void square4(digits4 *out, const digits4 *a, const struct modulus *mod) {
+    const int D = mod->digits;
+    words4 columns[2 * MAX_DIGITS];
+    square_columns(columns, a, D);
+    FINISH(out, columns, mod, D, {
+        product_columns(columns, a, a + D, 0, 0, D);
+        for (int t = 0; t < 2 * D; t++) columns[t] = ADD(columns[t], columns[t]);
+    });
+}
+
+/* out = a + b, digit by digit with carries. Whoever adds sees to it that lo and hi stay below 16 n. */
+KERNEL void add4(digits4 *out, const digits4 *a, const digits4 *b, const struct modulus *mod) {
+    for (int half = 0; half < 2; half++) {
+        words4 carry = _mm256_setzero_si256();
+        for (int i = half * mod->digits; i < (half + 1) * mod->digits; i++) {
+            words4 column = ADD(carry, ADD(whole(a[i]), whole(b[i])));
+            out[i] = digit_of(column), carry = carry_of(column);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,90 @@
+"""What the kernel needs to know of a modulus, worked out once in whole numbers. arithmetic.c says what each is for."""
+
+from array import array
+from collections.abc import Iterable
+
+from gmpy2 import mpz
+
+DIGIT_BITS = 52
+MAX_DIGITS = 80
+SLACK_BITS = 16
+"""R is so many bits longer than n, at least: that is what makes subtractions of n unnecessary."""
+_WORD = 1 << 64
+_LOW_EXPONENT, _HIGH_EXPONENT = 0x433 << 52, 0x467 << 52
+"""2^52 and 2^104 as the bits of doubles: each half of a product brings one of them into its column."""
+_COLUMN_OFFSET = 1 << 55
+"""Above what is taken off a column when M is."""
+
+
+def digits_for(bits: int) -> int:
+    """How many digits a modulus n of so many bits is computed with, a multiple of four."""
+    return 4 * -(-(bits + SLACK_BITS) // (4 * DIGIT_BITS))
+
+
+def fits(bits: int) -> bool:
+    """Whether the kernel has room for such a modulus n."""
+    return digits_for(bits) <= MAX_DIGITS
+
+
+class Modulus:
+    """An odd n, for products modulo n^2.
+
+    Args:
+        n: of at most 4144 bits.
+        number_bits: of the longest numbers that come from outside, as many as n^2 has by default.
+    """
+
+    def __init__(self, n: int | mpz, number_bits: int | None = None) -> None:
+        n = int(n)
+        if n < 3 or n % 2 == 0 or not fits(n.bit_length()):
+            raise ValueError("the kernel takes odd moduli of at least two bits and at most 4144")
+        digits = digits_for(n.bit_length())
+        r = 1 << DIGIT_BITS * digits
+        self.width = 2 * -(-n.bit_length() // 8)
+        """Bytes of a number modulo n^2."""
+        self.element_size = 2 * digits
+        """Doubles in an element."""
+        chunks = max(2, -(-max(number_bits or 0, 8 * self.width) // (DIGIT_BITS * digits)))
+        pair = 1 << 2 * DIGIT_BITS
+        k = -pow(n, -1, pair) % pair
+        h = (k * n + 1) // pair
+        full = sum(_COLUMN_OFFSET << DIGIT_BITS * t for t in range(digits))
+        offset = [_COLUMN_OFFSET + digit for digit in _digits(-full % n, digits)] + [0] * digits
+        product = _constants(digits, range(digits), range(digits))
+        reduction = _add(
+            _constants(digits, range(2, digits), range(digits)),
+            # What the last row brings to the columns it is read from is taken off later.
+            [0] * digits + _constants(digits, range(digits - 2, digits), range(digits))[digits:],
+        )
+        taken_off = _constants(digits, range(2), range(digits))
+        constant_lo = [-x for x in _add(product, reduction)]
+        constant_hi = [x + m - 2 * p - r for x, m, p, r in zip(offset, taken_off, product, reduction, strict=True)]
+        doubles = _digits(n, digits) + _digits(h, digits) + _digits(k, 2)
+        for power in range(1, chunks + 2):
+            hi, lo = divmod(pow(r, power, n * n), n)
+            doubles += _digits(lo, digits) + _digits(hi, digits)
+        limbs = -(-DIGIT_BITS * digits // 64)
+        self.constants = (
+            array("q", [digits, chunks, self.width]).tobytes()
+            + array("d", doubles).tobytes()
+            + array("Q", [x % _WORD for x in constant_lo + constant_hi]).tobytes()
+            + array("Q", [n >> 64 * i & _WORD - 1 for i in range(limbs)]).tobytes()
+        )
+
+
+def _digits(x: int, count: int) -> list[int]:
+    return [x >> DIGIT_BITS * i & (1 << DIGIT_BITS) - 1 for i in range(count)]
+
+
+def _constants(digits: int, rows: Iterable[int], columns: range) -> list[int]:
+    """Count exponents: rows i times columns j bring a lower half to column i + j and an upper half to the next."""
+    constants = [0] * (2 * digits + 1)
+    for i in rows:
+        for j in columns:
+            constants[i + j] += _LOW_EXPONENT
+            constants[i + j + 1] += _HIGH_EXPONENT
+    return constants[: 2 * digits]
+
+
+def _add(a: list[int], b: list[int]) -> list[int]:
+    return [x + y for x, y in zip(a, b, strict=True)]
