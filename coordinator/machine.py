@@ -156,7 +156,7 @@ class CoordinatorMachine:
     def _decrypt(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
         with self._phase("decrypt"):
             check_ciphertexts(self._private_key.public_key, ciphertexts)
-            return [self._open(ciphertext) for ciphertext in ciphertexts]
+            return self._open(ciphertexts)
 
     def _observe(self, attempt: Attempt, observation: Observation | None) -> Iterator[Envelope]:
         """The round is over, with an observation or void: report it, and go where the optimiser says."""

@@ -1,7 +1,6 @@
 """What a party does under the coordinator's key. It can open nothing."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Literal, Protocol
 
 import numpy as np
@@ -9,9 +8,10 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from common.paillier.keys import PrivateKey, PublicKey
+from common.paillier.native.path import takes
 from common.paillier.packing import SlotLayout
 from common.paillier.product import PackedProduct
-from common.paillier.randomness import NthResidues, RandomnessPool
+from common.paillier.randomness import NthResidues, RandomnessPool, check_plaintexts
 
 
 class Product(Protocol):
@@ -63,7 +63,10 @@ class PartyCipher(Protocol):
 
 
 class PackedCipher:
-    """The PartyCipher that is fast: prepared randomness, and products over all slots at once."""
+    """The PartyCipher that is fast: prepared randomness, and products over all slots at once.
+
+    Its arithmetic is gmpy2's; `NativeCipher` is the same by the kernel, where there is one.
+    """
 
     def __init__(self, public_key: PublicKey) -> None:
         self.public_key = public_key
@@ -98,26 +101,30 @@ class PackedCipher:
 
 def encrypt_with(public_key: PublicKey, plaintexts: Sequence[mpz], factors: Sequence[mpz]) -> list[mpz]:
     """Multiply (1 + m n) with a factor each: an n-th residue encrypts m, a ciphertext gains m."""
+    check_plaintexts(public_key, plaintexts)
     n, n_squared = public_key.n, public_key.n_squared
-    if any(not -n < 2 * m <= n for m in plaintexts):
-        raise ValueError("a plaintext is outside (-n/2, n/2]")
     return [(1 + m * n) * factor % n_squared for m, factor in zip(plaintexts, factors, strict=True)]
 
 
 def make_cipher(name: Literal["packed", "reference"], public_key: PublicKey) -> PartyCipher:
     """The cipher that a job names."""
     if name == "packed":
-        return PackedCipher(public_key)
+        if not takes(public_key.n):
+            return PackedCipher(public_key)
+        # Only where the kernel is there to be loaded.
+        from common.paillier.native.cipher import NativeCipher
+
+        return NativeCipher(public_key)
     # phe is loaded by those alone who ask for it: it has a licence of its own.
     from common.paillier.reference import ReferenceCipher
 
     return ReferenceCipher(public_key)
 
 
-def make_decrypt(name: Literal["packed", "reference"], private_key: PrivateKey) -> Callable[[mpz], mpz]:
-    """How the coordinator opens a ciphertext of the cipher that a job names; signed plaintexts."""
+def make_decrypt(name: Literal["packed", "reference"], private_key: PrivateKey) -> Callable[[Sequence[mpz]], list[mpz]]:
+    """How the coordinator opens ciphertexts of the cipher that a job names; signed plaintexts."""
     if name == "packed":
-        return private_key.decrypt
+        return private_key.decrypt_all
     from common.paillier.reference import reference_decrypt
 
-    return partial(reference_decrypt, private_key)
+    return lambda ciphertexts: [reference_decrypt(private_key, ciphertext) for ciphertext in ciphertexts]

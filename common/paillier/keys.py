@@ -6,16 +6,16 @@ Paillier, "Public-key cryptosystems based on composite degree residuosity classe
 
 A plaintext is signed, in (-n/2, n/2]. Any implementation with this g reads these ciphertexts.
 
-What time tells of the private key: the two powers of a decryption are gmpy2's `powmod_sec`, whose time and memory
-accesses do not depend on the exponent's bits. Everything else is ordinary arithmetic, whose time may depend on its
-values: the reductions modulo p^2 and q^2, the divisions by p and q, the recombination, and the search for the primes.
-Their sizes are fixed, and nobody outside sees the time of one of them alone. The `reference` cipher decrypts by the
-phe library, whose powers are not of constant time. Python keeps copies of numbers until their memory is used again,
-so a key that is dropped is not overwritten.
+What time tells of the private key: the two powers of a decryption are the kernel's, or gmpy2's `powmod_sec`, whose time
+and memory accesses do not depend on the exponent's bits. Everything else is ordinary arithmetic, whose time may depend
+on its values: what the kernel works out of p and q beforehand, gmpy2's reductions modulo p^2 and q^2, the divisions by
+p and q, the recombination, and the search for the primes. Their sizes are fixed, and nobody outside sees the time of
+one of them alone. The `reference` cipher decrypts by the phe library, whose powers are not of constant time. Python
+keeps copies of numbers until their memory is used again, so a key that is dropped is not overwritten.
 """
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NoReturn
@@ -24,6 +24,7 @@ import gmpy2
 from gmpy2 import mpz
 
 from common.errors import BadCiphertextError, BadKeyError
+from common.paillier.native.path import takes
 
 SMALL_FACTOR_LIMIT = 1 << 16
 _SMALL_PRIMES = gmpy2.primorial(SMALL_FACTOR_LIMIT)
@@ -59,7 +60,7 @@ def ciphertext_width(key_bits: int) -> int:
 class PrivateKey:
     """The primes p and q of n. It lives and dies in the memory of one process."""
 
-    __slots__ = ("_inverse_p", "_inverse_q", "_p_squared", "_q_inverse_mod_p", "_q_squared", "p", "public_key", "q")
+    __slots__ = ("_inverse_p", "_inverse_q", "_power_p", "_power_q", "_q_inverse_mod_p", "p", "public_key", "q")
 
     def __init__(self, p: mpz, q: mpz) -> None:
         p, q = mpz(p), mpz(q)
@@ -67,12 +68,12 @@ class PrivateKey:
             raise ValueError("p and q must be distinct primes with n coprime to (p - 1)(q - 1)")
         self.p, self.q = p, q
         self.public_key = PublicKey(p * q)
-        self._p_squared, self._q_squared = p * p, q * q
         # c^(p-1) = (1 + n)^(m (p-1)) = 1 - m n  mod p^2, because r^n to the power p - 1 is 1 there.
         # So (c^(p-1) - 1) / p = -m q  mod p.
         self._inverse_p = gmpy2.invert(-q, p)
         self._inverse_q = gmpy2.invert(-p, q)
         self._q_inverse_mod_p = gmpy2.invert(q, p)
+        self._power_p, self._power_q = (_secret_powers(prime, self.public_key) for prime in (p, q))
 
     def __repr__(self) -> str:
         return f"PrivateKey({self.public_key.bits} bits)"
@@ -81,18 +82,36 @@ class PrivateKey:
         raise TypeError("a private key is never serialised")
 
     def decrypt(self, ciphertext: mpz) -> mpz:
-        """Open a ciphertext that `check_ciphertexts` accepts: the plaintext, in (-n/2, n/2].
+        """Open a ciphertext that `check_ciphertexts` accepts: the plaintext, in (-n/2, n/2]."""
+        return self.decrypt_all([ciphertext])[0]
+
+    def decrypt_all(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
+        """Open ciphertexts that `check_ciphertexts` accepts.
 
         Modulo p^2 and q^2 (Paillier, section 7), a quarter of the work of modulo n^2. The
         exponents are secret, so the powers take a time that does not depend on their bits.
         """
+        powers_p, powers_q = self._power_p(ciphertexts), self._power_q(ciphertexts)
+        return [self._plaintext(*powers) for powers in zip(powers_p, powers_q, strict=True)]
+
+    def _plaintext(self, power_p: mpz, power_q: mpz) -> mpz:
+        """Read the plaintext out of c^(p-1) mod p^2 and c^(q-1) mod q^2."""
         p, q, n = self.p, self.q, self.public_key.n
-        root_p = gmpy2.powmod_sec(ciphertext % self._p_squared, p - 1, self._p_squared)
-        root_q = gmpy2.powmod_sec(ciphertext % self._q_squared, q - 1, self._q_squared)
-        mod_p = (root_p - 1) // p * self._inverse_p % p
-        mod_q = (root_q - 1) // q * self._inverse_q % q
+        mod_p = (power_p - 1) // p * self._inverse_p % p
+        mod_q = (power_q - 1) // q * self._inverse_q % q
         plaintext = mod_q + q * ((mod_p - mod_q) * self._q_inverse_mod_p % p)
         return plaintext - n if 2 * plaintext > n else plaintext
+
+
+def _secret_powers(prime: mpz, public_key: PublicKey) -> Callable[[Sequence[mpz]], list[mpz]]:
+    """How to raise ciphertexts to prime - 1 modulo prime^2, in a time that does not depend on the prime's bits."""
+    if takes(public_key.n):
+        # Only where the kernel is there to be loaded.
+        from common.paillier.native.decryption import SecretPowers
+
+        return SecretPowers(prime, public_key.ciphertext_bytes)
+    square = prime * prime
+    return lambda ciphertexts: [gmpy2.powmod_sec(c % square, prime - 1, square) for c in ciphertexts]
 
 
 def generate_private_key(bits: int) -> PrivateKey:

@@ -44,19 +44,14 @@ class PackedProduct:
 
     def __init__(self, public_key: PublicKey, layout: SlotLayout, columns: NDArray[np.int64]) -> None:
         """`columns` has shape (n_samples, n_columns) and values below 2^62 in size."""
-        if columns.ndim != 2 or columns.dtype != np.int64 or not columns.size:
-            raise ValueError("columns must be a table of int64, with at least one row and one column")
-        largest = max(int(columns.max()), -int(columns.min()))
-        if largest >= 1 << 62:
-            raise ValueError("columns must be below 2^62 in size")
+        largest = check_columns(columns)
         layout.check_fits(public_key)
         self._n_squared = public_key.n_squared
         self._layout = layout
         self._columns = columns
         self._n_groups = layout.n_groups(len(columns))
         self._n_seen = 0
-        typical_bits = int(np.abs(columns).mean()).bit_length()
-        self._width = window_width(columns.shape[1] * min(layout.slots, len(columns)), typical_bits)
+        self._width = window_width(columns.shape[1] * min(layout.slots, len(columns)), typical_bits(columns))
         # The carry of a signed digit can reach one bit beyond the magnitude.
         self._n_buckets = layout.slot_bits * (layout.slots - 1) + largest.bit_length() + 1
         self._buckets = [mpz(1)] * (self._n_buckets * columns.shape[1])
@@ -108,12 +103,27 @@ class PackedProduct:
         return product
 
 
+def check_columns(columns: NDArray[np.int64]) -> int:
+    """Give the largest size of a value; ValueError unless it is a table that a product can be made with."""
+    if columns.ndim != 2 or columns.dtype != np.int64 or not columns.size:
+        raise ValueError("columns must be a table of int64, with at least one row and one column")
+    largest = max(int(columns.max()), -int(columns.min()))
+    if largest >= 1 << 62:
+        raise ValueError("columns must be below 2^62 in size")
+    return largest
+
+
+def typical_bits(columns: NDArray[np.int64]) -> int:
+    """Bits of a value, by which the cost is reckoned."""
+    return int(np.abs(columns).mean()).bit_length()
+
+
 def window_width(n_uses: int, exponent_bits: int) -> int:
     """Choose w for ciphertexts whose table serves `n_uses` exponents, columns times slots.
 
     A table costs 2^(w-1) products and an exponent about (exponent_bits + 1) / (w + 1).
     """
-    return min(range(2, 16), key=lambda w: (1 << w - 1) + n_uses * (exponent_bits + 1) / (w + 1))
+    return min(range(2, 13), key=lambda w: (1 << w - 1) + n_uses * (exponent_bits + 1) / (w + 1))
 
 
 def odd_powers(ciphertext: mpz, width: int, n_squared: mpz) -> list[mpz]:

@@ -1,14 +1,19 @@
 """Encryption randomness: n-th residues modulo n^2, made ahead of when they are needed."""
 
 import secrets
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
 
 import gmpy2
 from gmpy2 import mpz
 
 from common.paillier.keys import PublicKey
 
-_TOOTH_BITS = 8
+TOOTH_BITS = 8
 _PIECE = 8
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 class NthResidues:
@@ -33,42 +38,75 @@ class NthResidues:
     """
 
     def __init__(self, public_key: PublicKey) -> None:
-        n, n_squared = public_key.n, public_key.n_squared
-        x = mpz(secrets.randbelow(int(n) - 1)) + 1
-        power = gmpy2.powmod(-x * x, n, n_squared)
-        exponent_bits = -(-public_key.bits // 2)
+        n_squared = public_key.n_squared
+        power = draw_base(public_key)
         self._n_squared = n_squared
         self._rows: list[list[mpz]] = []
-        for _ in range(-(-exponent_bits // _TOOTH_BITS)):
+        for _ in range(comb_rows(public_key)):
             row = [mpz(1)]
-            for _ in range((1 << _TOOTH_BITS) - 1):
+            for _ in range((1 << TOOTH_BITS) - 1):
                 row.append(row[-1] * power % n_squared)
             self._rows.append(row)
             power = row[-1] * power % n_squared
 
-    def draw(self) -> mpz:
-        """Make one residue, for one ciphertext."""
+    def draw(self, count: int) -> list[mpz]:
+        """Make `count` residues, one for each ciphertext."""
+        n_rows = len(self._rows)
+        exponents = secrets.token_bytes(count * n_rows)
+        return [self._power(exponents[start : start + n_rows]) for start in range(0, len(exponents), n_rows)]
+
+    def _power(self, exponent: bytes) -> mpz:
         n_squared = self._n_squared
         residue = mpz(1)
-        for row, digit in zip(self._rows, secrets.token_bytes(len(self._rows)), strict=True):
+        for row, digit in zip(self._rows, exponent, strict=True):
             residue = residue * row[digit] % n_squared
         return residue
 
 
-class RandomnessPool:
+def draw_base(public_key: PublicKey) -> mpz:
+    """Draw h = (-x^2)^n mod n^2; see NthResidues."""
+    x = mpz(secrets.randbelow(int(public_key.n) - 1)) + 1
+    return gmpy2.powmod(-x * x, public_key.n, public_key.n_squared)
+
+
+def comb_rows(public_key: PublicKey) -> int:
+    """Bytes of a, and rows of the table: half the bits of n."""
+    return -(-public_key.bits // (2 * TOOTH_BITS))
+
+
+class Source(Protocol[T_co]):
+    """What makes residues, as numbers or in the form that somebody computes with."""
+
+    def draw(self, count: int) -> Sequence[T_co]:
+        """Make `count` of them."""
+        ...
+
+
+class RandomnessPool(Generic[T]):
     """Residues drawn while there is nothing else to do. Each is handed out once."""
 
-    def __init__(self, source: NthResidues) -> None:
+    def __init__(self, source: Source[T]) -> None:
         self._source = source
-        self._stored: list[mpz] = []
+        self._stored: list[T] = []
 
     def prepare(self, target: int) -> bool:
         """Draw a few if fewer than `target` are stored; False when there was nothing to do."""
         missing = target - len(self._stored)
-        for _ in range(min(missing, _PIECE)):
-            self._stored.append(self._source.draw())
+        if missing > 0:
+            self._stored += self._source.draw(min(missing, _PIECE))
         return missing > 0
 
-    def take(self, count: int) -> list[mpz]:
+    def take(self, count: int) -> list[T]:
         """Remove `count` residues from the store, and draw those that it lacks."""
-        return [self._stored.pop() if self._stored else self._source.draw() for _ in range(count)]
+        stored = min(count, len(self._stored))
+        taken = [self._stored.pop() for _ in range(stored)]
+        if count > stored:
+            taken += self._source.draw(count - stored)
+        return taken
+
+
+def check_plaintexts(public_key: PublicKey, plaintexts: Sequence[mpz]) -> None:
+    """Raise ValueError unless each is in (-n/2, n/2]."""
+    n = public_key.n
+    if any(not -n < 2 * m <= n for m in plaintexts):
+        raise ValueError("a plaintext is outside (-n/2, n/2]")

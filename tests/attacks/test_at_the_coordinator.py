@@ -9,7 +9,7 @@ import pytest
 from gmpy2 import mpz
 
 from common.config.job import JobConfig, Sgd
-from common.paillier.cipher import PackedCipher
+from common.paillier.cipher import PartyCipher, make_cipher
 from common.paillier.keys import PrivateKey
 from common.paillier.packing import MASK_BITS, SlotLayout
 from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
@@ -115,14 +115,15 @@ async def test_the_coordinator_cannot_confirm_a_guess_of_a_column(
     The key gives the random factor of any ciphertext, c (1 + n)^-m. Without fresh randomness the factor of
     the inner product is that product of the factors of [d], so any guess of a column can be tested.
     """
-    original = PackedCipher.rerandomise
+    cipher = type(make_cipher("packed", private_key.public_key))
+    original = cipher.rerandomise
     if not protected:
 
-        def only_for_the_peer(self: PackedCipher, ciphertexts: Sequence[mpz]) -> list[mpz]:
+        def only_for_the_peer(self: PartyCipher, ciphertexts: Sequence[mpz]) -> list[mpz]:
             is_vector = len(ciphertexts) == 120
             return original(self, ciphertexts) if is_vector else list(ciphertexts)
 
-        monkeypatch.setattr(PackedCipher, "rerandomise", only_for_the_peer)
+        monkeypatch.setattr(cipher, "rerandomise", only_for_the_peer)
     job = JOB.model_copy(update={"slots": 1, "batch": "all", "epochs": 1})
     recorded = await record_training(job, tmp_path, monkeypatch, private_key)
     n, n_squared = private_key.public_key.n, private_key.public_key.n_squared

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import gmpy2
 import numpy as np
@@ -10,7 +11,7 @@ from gmpy2 import mpz
 
 from common.arrays import FloatVector
 from common.config.job import JobConfig, Sgd, Sqn
-from common.paillier.cipher import PackedCipher
+from common.paillier.cipher import PartyCipher, make_cipher
 from common.paillier.keys import PrivateKey
 from common.paillier.randomness import RandomnessPool
 from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
@@ -46,7 +47,7 @@ def quotients_in_clear(before: Sequence[mpz], after: Sequence[mpz], n: mpz) -> l
     return found
 
 
-def leave_as_it_is(self: PackedCipher, ciphertexts: Sequence[mpz]) -> list[mpz]:
+def leave_as_it_is(self: PartyCipher, ciphertexts: Sequence[mpz]) -> list[mpz]:
     return list(ciphertexts)
 
 
@@ -58,7 +59,7 @@ async def test_the_host_cannot_divide_out_what_the_guest_added(
     protected: bool, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     if not protected:
-        monkeypatch.setattr(PackedCipher, "rerandomise", leave_as_it_is)
+        monkeypatch.setattr(type(make_cipher("packed", private_key.public_key)), "rerandomise", leave_as_it_is)
     recorded = await record_training(JOB, tmp_path, monkeypatch, private_key)
     n = private_key.public_key.n
     for sent, returned, number in ((Kind.SCORES, Kind.RESIDUAL, 1), (Kind.SCORE_CHANGE, Kind.TOTAL_CHANGE, 4)):
@@ -71,7 +72,7 @@ async def test_without_protection_that_quotient_is_the_labels(
     private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """In round 1, where w = 0, the guest adds -2y."""
-    monkeypatch.setattr(PackedCipher, "rerandomise", leave_as_it_is)
+    monkeypatch.setattr(type(make_cipher("packed", private_key.public_key)), "rerandomise", leave_as_it_is)
     job = JOB.model_copy(update={"slots": 1, "batch": "all", "algorithm": Sgd(), "epochs": 1})
     recorded = await record_training(job, tmp_path, monkeypatch, private_key)
     n = private_key.public_key.n
@@ -83,16 +84,11 @@ async def test_without_protection_that_quotient_is_the_labels(
 # --- the guest compares the host's ciphertexts of different rounds and attempts
 
 
-class ReusedRandomness(RandomnessPool):
+def take_again(self: RandomnessPool[Any], count: int) -> list[Any]:
     """The naive build: the first residues are kept and used for every vector."""
-
-    def take(self, count: int) -> list[mpz]:
-        self.prepare_all(count)
-        return self._stored[:count]
-
-    def prepare_all(self, count: int) -> None:
-        while self.prepare(count):
-            pass
+    while self.prepare(count):
+        pass
+    return self._stored[:count]
 
 
 def begin_round_two_again(patch: pytest.MonkeyPatch) -> None:
@@ -114,7 +110,7 @@ async def test_no_two_ciphertexts_are_equal_or_differ_by_a_readable_factor(
 ) -> None:
     """Equal ones tell that a value is the same; those with the same randomness, by how much it differs."""
     if not protected:
-        monkeypatch.setattr("common.paillier.cipher.RandomnessPool", ReusedRandomness)
+        monkeypatch.setattr(RandomnessPool, "take", take_again)
     begin_round_two_again(monkeypatch)
     job = JOB.model_copy(update={"batch": "all", "algorithm": Sgd(), "epochs": 4, "slots": 1})
     recorded = await record_training(job, tmp_path, monkeypatch, private_key)

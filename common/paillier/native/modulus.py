@@ -58,7 +58,7 @@ class Modulus:
         )
         taken_off = _constants(digits, range(2), range(digits))
         constant_lo = [-x for x in _add(product, reduction)]
-        constant_hi = [x + m - 2 * p - r for x, m, p, r in zip(offset, taken_off, product, reduction, strict=True)]
+        constant_hi = [x + m - 2 * p - q for x, m, p, q in zip(offset, taken_off, product, reduction, strict=True)]
         doubles = _digits(n, digits) + _digits(h, digits) + _digits(k, 2)
         for power in range(1, chunks + 2):
             hi, lo = divmod(pow(r, power, n * n), n)

@@ -21,20 +21,20 @@ class Counter(NthResidues):
     def __init__(self) -> None:
         self.drawn = 0
 
-    def draw(self) -> mpz:
-        self.drawn += 1
-        return mpz(self.drawn)
+    def draw(self, count: int) -> list[mpz]:
+        self.drawn += count
+        return [mpz(drawn) for drawn in range(self.drawn - count + 1, self.drawn + 1)]
 
 
 def test_draws_differ_and_encrypt_zero() -> None:
-    draws = [SOURCE.draw() for _ in range(200)]
+    draws = SOURCE.draw(200)
     assert len(set(draws)) == 200
     assert all(KEY.decrypt(draw) == 0 for draw in draws)
 
 
 def test_draws_have_jacobi_symbol_one_and_half_are_squares() -> None:
     # A power of a square would always be one: the sign in -x^2 doubles the group.
-    draws = [SOURCE.draw() for _ in range(400)]
+    draws = SOURCE.draw(400)
     assert all(gmpy2.jacobi(draw, N) == 1 for draw in draws)
     assert 100 < sum(gmpy2.legendre(draw, KEY.p) == 1 for draw in draws) < 300
 
@@ -43,7 +43,7 @@ def test_each_source_has_a_base_of_its_own() -> None:
     other = NthResidues(KEY.public_key)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(secrets, "token_bytes", lambda size: bytes([1] + [0] * (size - 1)))
-        assert SOURCE.draw() != other.draw()
+        assert SOURCE.draw(1) != other.draw(1)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -53,9 +53,9 @@ def test_a_draw_is_a_power_of_one_base_with_half_the_bits_of_n(
 ) -> None:
     one = (1).to_bytes(EXPONENT_BYTES, "little")
     monkeypatch.setattr(secrets, "token_bytes", lambda size: {EXPONENT_BYTES: one}[size])
-    base = SOURCE.draw()
+    [base] = SOURCE.draw(1)
     monkeypatch.setattr(secrets, "token_bytes", lambda size: {EXPONENT_BYTES: exponent}[size])
-    assert SOURCE.draw() == pow(int(base), int.from_bytes(exponent, "little"), int(N) ** 2)
+    assert SOURCE.draw(1) == [pow(int(base), int.from_bytes(exponent, "little"), int(N) ** 2)]
 
 
 def test_a_pool_is_filled_in_small_units_up_to_its_target() -> None:

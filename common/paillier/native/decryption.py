@@ -1,0 +1,29 @@
+"""The powers of a decryption by the kernel, modulo the squares of the secret primes."""
+
+from collections.abc import Sequence
+
+from gmpy2 import mpz
+
+from common.paillier.native import _kernel
+from common.paillier.native.numbers import Numbers
+from common.paillier.native.threads import LANES, in_parallel
+
+
+class SecretPowers:
+    """c^(p-1) mod p^2 for a list of ciphertexts c; the time does not depend on p's digits, see docs/kernel.md."""
+
+    def __init__(self, prime: mpz, ciphertext_bytes: int) -> None:
+        self._numbers = Numbers(prime, ciphertext_bytes)
+        self._exponent = (prime - 1).to_bytes(-(-prime.bit_length() // 8), "big")
+
+    def __call__(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
+        """Give the powers, each below p^2."""
+        numbers = self._numbers
+        bases = numbers.enter(ciphertexts)
+        out = numbers.empty(len(bases))
+        in_parallel(
+            lambda start, stop: _kernel.power(numbers.constants, out[start:stop], bases[start:stop], self._exponent),
+            len(bases),
+            LANES,
+        )
+        return numbers.leave(out)

@@ -1,0 +1,107 @@
+"""Lists of numbers modulo n^2 in the form that the kernel computes with, and back.
+
+An *element* is a row of doubles, the digits of lo and hi with x = lo + hi n; see arithmetic.c. Here every element is in
+Montgomery form, x R in the place of x.
+"""
+
+from collections.abc import Sequence
+
+import gmpy2
+import numpy as np
+from gmpy2 import mpz
+from numpy.typing import NDArray
+
+from common.paillier.native import _kernel
+from common.paillier.native.modulus import Modulus
+from common.paillier.native.threads import in_parallel
+
+Elements = NDArray[np.float64]
+"""Shape (count, 2 D), one number a row."""
+
+
+class Numbers:
+    """The kernel's operations on lists of numbers modulo n^2.
+
+    Args:
+        n: odd, such as `path.takes`.
+        width: bytes of the longest numbers that come in; those modulo n^2 by default.
+    """
+
+    def __init__(self, n: mpz, width: int | None = None) -> None:
+        modulus = Modulus(n, None if width is None else 8 * width)
+        self.n, self.n_squared = n, n * n
+        self.constants = modulus.constants
+        self.size = modulus.element_size
+        self._width_in = width or modulus.width
+        self._width = modulus.width
+
+    def empty(self, *shape: int) -> Elements:
+        """Room for elements that are yet to be made."""
+        return np.empty((*shape, self.size))
+
+    def enter(self, numbers: Sequence[mpz]) -> Elements:
+        """Take numbers of at most `width` bytes."""
+        width = self._width_in
+        data = memoryview(b"".join([number.to_bytes(width, "big") for number in numbers]))
+        out = self.empty(len(numbers))
+        in_parallel(
+            lambda start, stop: _kernel.enter(
+                self.constants, out[start:stop], data[start * width : stop * width], True
+            ),
+            len(numbers),
+        )
+        return out
+
+    def leave(self, elements: Elements, plaintexts: Sequence[mpz] | None = None) -> list[mpz]:
+        """Give the numbers; with plaintexts m, which may be negative, each times (1 + m n)."""
+        width, half = self._width, self._width // 2
+        count, n = len(elements), self.n
+        out = memoryview(bytearray(count * width))
+        plain = b"".join([(m % n).to_bytes(half, "big") for m in plaintexts]) if plaintexts is not None else b""
+        if plaintexts is not None and len(plaintexts) != count:
+            raise ValueError("there must be a plaintext for each element")
+
+        def work(start: int, stop: int) -> None:
+            numbers, plain_part = out[start * width : stop * width], plain[start * half : stop * half]
+            _kernel.leave(self.constants, numbers, elements[start:stop], plain_part)
+
+        in_parallel(work, count)
+        data = bytes(out)
+        return [mpz.from_bytes(data[start : start + width], "big") for start in range(0, count * width, width)]
+
+    def multiply(self, a: Elements, b: Elements) -> Elements:
+        """Multiply element by element."""
+        out = self.empty(len(a))
+        in_parallel(
+            lambda start, stop: _kernel.multiply(self.constants, out[start:stop], a[start:stop], b[start:stop]), len(a)
+        )
+        return out
+
+    def square(self, elements: Elements, times: int) -> Elements:
+        """Square each `times` times over."""
+        out = self.empty(len(elements))
+        in_parallel(
+            lambda start, stop: _kernel.square(self.constants, out[start:stop], elements[start:stop], times),
+            len(elements),
+        )
+        return out
+
+    def invert(self, elements: Elements) -> Elements:
+        """Invert each, none of which may share a factor with n.
+
+        One inversion for all (Montgomery's trick): products in pairs up to that of all, and back down, where the
+        inverse of a product times one factor is the inverse of the other. Three products an element.
+        """
+        levels = [elements]
+        while len(levels[-1]) > 1:
+            level = levels[-1]
+            pairs = len(level) // 2
+            products = self.multiply(np.ascontiguousarray(level[0 : 2 * pairs : 2]), np.ascontiguousarray(level[1::2]))
+            levels.append(np.concatenate([products, level[2 * pairs :]]))
+        inverses = self.enter([gmpy2.invert(number, self.n_squared) for number in self.leave(levels[-1])])
+        for level in reversed(levels[:-1]):
+            pairs = len(level) // 2
+            swapped = level[: 2 * pairs].reshape(pairs, 2, self.size)[:, ::-1].reshape(2 * pairs, self.size)
+            split = self.multiply(np.repeat(inverses[:pairs], 2, axis=0), np.ascontiguousarray(swapped))
+            inverses = np.concatenate([split, inverses[pairs:]])
+        return inverses

@@ -1,0 +1,54 @@
+"""Which arithmetic is in use: the kernel, or gmpy2 where it cannot be. Both give the same numbers."""
+
+import logging
+import os
+from functools import cache
+from typing import Literal
+
+from gmpy2 import mpz
+
+from common.errors import ConfigError
+from common.paillier.native.modulus import fits
+
+log = logging.getLogger(__name__)
+
+VARIABLE = "TRILATERAL_ARITHMETIC"
+"""Environment variable that asks for a path by its name, for comparisons: "avx2" or "gmpy2"."""
+Path = Literal["avx2", "gmpy2"]
+
+
+@cache
+def arithmetic_path() -> Path:
+    """Name the path of this process, and say it in the log, once.
+
+    Raises:
+        ConfigError: the environment asks for a path that is none, or that this machine has not.
+    """
+    asked = os.environ.get(VARIABLE, "")
+    if asked not in {"", "avx2", "gmpy2"}:
+        raise ConfigError(f"{VARIABLE} is {asked:.40}: expected avx2 or gmpy2, or nothing")
+    obstacle = _obstacle()
+    if asked == "gmpy2":
+        log.info("encrypted arithmetic: gmpy2, as %s says", VARIABLE)
+        return "gmpy2"
+    if obstacle:
+        if asked:
+            raise ConfigError(f"{VARIABLE} asks for {asked}, but {obstacle}")
+        log.warning("encrypted arithmetic: gmpy2, about five times slower, because %s", obstacle)
+        return "gmpy2"
+    log.info("encrypted arithmetic: the kernel, with AVX2")
+    return "avx2"
+
+
+def takes(n: mpz) -> bool:
+    """Whether products modulo n^2 are the kernel's: it takes odd n of up to 4144 bits."""
+    return arithmetic_path() == "avx2" and n % 2 == 1 and fits(n.bit_length())
+
+
+def _obstacle() -> str:
+    """Why the kernel cannot be used; empty if it can."""
+    try:
+        from common.paillier.native import _kernel
+    except ImportError:
+        return "the kernel was not built: that takes a C compiler when the package is installed"
+    return "" if _kernel.supported else "the processor has no AVX2 and fused multiply-add"
