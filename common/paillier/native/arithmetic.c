@@ -140,9 +140,10 @@ INLINE void product_columns(words4 *out, const digits4 *p, const digits4 *q, con
     struct columns6 c = no_columns();
     for (int s = 0; s < D; s++) {
         int first = first_quad(s, D / 2), last = last_quad(s, D / 4);
-        for (int j = first; j <= last; j++) tile(&c, p + 2 * s - 4 * j, q + 4 * j);
-        if (p2)
-            for (int j = first; j <= last; j++) tile(&c, p2 + 2 * s - 4 * j, q2 + 4 * j);
+        for (int j = first; j <= last; j++) {
+            tile(&c, p + 2 * s - 4 * j, q + 4 * j);
+            if (p2) tile(&c, p2 + 2 * s - 4 * j, q2 + 4 * j);
+        }
         out[2 * s] = c.c0, out[2 * s + 1] = c.c1;
         next_columns(&c);
     }
@@ -256,23 +257,44 @@ INLINE void subtract_m(words4 *columns, const digits4 *m, const words4 *mu, cons
         memcpy(out, lo_, (size_t)(D) * sizeof *lo_);                                                                   \
     } while (0)
 
-/* out = a b / R mod n^2. `out` may be a or b. */
-KERNEL void multiply4(digits4 *out, const digits4 *a, const digits4 *b, const struct modulus *mod) {
-    const int D = mod->digits;
+INLINE void multiply_digits(digits4 *out, const digits4 *a, const digits4 *b, const struct modulus *mod, int D) {
     words4 columns[2 * MAX_DIGITS];
     product_columns(columns, a, b, 0, 0, D);
     FINISH(out, columns, mod, D, product_columns(columns, a, b + D, a + D, b, D));
 }
 
-/* out = a^2 / R mod n^2. `out` may be a. */
-KERNEL void square4(digits4 *out, const digits4 *a, const struct modulus *mod) {
-    const int D = mod->digits;
+INLINE void square_digits(digits4 *out, const digits4 *a, const struct modulus *mod, int D) {
     words4 columns[2 * MAX_DIGITS];
     square_columns(columns, a, D);
     FINISH(out, columns, mod, D, {
         product_columns(columns, a, a + D, 0, 0, D);
         for (int t = 0; t < 2 * D; t++) columns[t] = ADD(columns[t], columns[t]);
     });
+}
+
+/* The usual numbers of digits, for the compiler to know: those of keys of 2048, 3072 and 4096 bits and of their primes. */
+#define FOR_DIGITS(D, call)                                                                                            \
+    switch (D) {                                                                                                       \
+    case 20: call(20); break;                                                                                          \
+    case 32: call(32); break;                                                                                          \
+    case 40: call(40); break;                                                                                          \
+    case 60: call(60); break;                                                                                          \
+    case 80: call(80); break;                                                                                          \
+    default: call(D); break;                                                                                           \
+    }
+
+/* out = a b / R mod n^2. `out` may be a or b. */
+KERNEL void multiply4(digits4 *out, const digits4 *a, const digits4 *b, const struct modulus *mod) {
+#define CALL(D) multiply_digits(out, a, b, mod, D)
+    FOR_DIGITS(mod->digits, CALL)
+#undef CALL
+}
+
+/* out = a^2 / R mod n^2. `out` may be a. */
+KERNEL void square4(digits4 *out, const digits4 *a, const struct modulus *mod) {
+#define CALL(D) square_digits(out, a, mod, D)
+    FOR_DIGITS(mod->digits, CALL)
+#undef CALL
 }
 
 /* out = a + b, digit by digit with carries. Whoever adds sees to it that lo and hi stay below 16 n. */
