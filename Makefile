@@ -54,7 +54,7 @@ clean: ## Remove all that was made here, .venv included
 	rm -rf $(VENV) build dist demo-result *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(SET_UP): pyproject.toml constraints.txt
+$(SET_UP): pyproject.toml constraints.txt $(wildcard common/paillier/native/*.[ch])
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "Python 3.11 or newer is needed, and '$(PYTHON)' is not that; name one: make PYTHON=/path/to/python3" >&2; \
 		exit 1; }

@@ -169,6 +169,8 @@ class Limits(Settings):
 
     max_jobs: Annotated[int, Field(ge=1, le=32)] = 8
     """Jobs at a time; more are refused until one has ended. A party holds the columns of each in memory."""
+    threads: Annotated[int, Field(ge=0, le=1024)] = 0
+    """Threads that share the encrypted arithmetic of all jobs; 0 for one on each processor."""
 
     @property
     def party_timeout(self) -> float:

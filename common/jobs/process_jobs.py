@@ -13,6 +13,8 @@ from common.config.process import ProcessConfig
 from common.errors import ConfigError, PeerError, PolicyError, ProtocolError, TrilateralError
 from common.jobs.runner import MachineRunner
 from common.jobs.vector_stream import VectorStream
+from common.paillier.native.path import arithmetic_path
+from common.paillier.native.threads import set_threads
 from common.pb.v1.rounds_pb2 import SendVectorRequest
 from common.protocol.messages import Failed, Machine, Message
 from common.roles import Role
@@ -36,6 +38,8 @@ class ProcessJobs:
         self.config = config
         self.audit = audit
         self.role = config.role
+        set_threads(config.limits.threads)
+        arithmetic_path()  # it is said in the log when the process starts, not in the midst of a job
         self._stopped = f"the {self.role} was stopped"
         self._running: dict[str, MachineRunner] = {}
         """By name: two runs of a name never go on at the same time."""

@@ -1,0 +1,198 @@
+"""The kernel's products against Python's whole numbers, for each size of key and over the ends of every range."""
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from gmpy2 import mpz
+
+from common.paillier.native import _kernel
+from common.paillier.native.modulus import DIGIT_BITS, Modulus, digits_for
+from common.paillier.native.numbers import Elements, Numbers
+
+RANDOM = random.Random(5)
+SIZES = [3, 16, 64, 191, 512, 1024, 1536, 2048, 3072, 4096]
+
+
+def moduli(bits: int) -> list[int]:
+    """Odd numbers of so many bits: a random one, the least, and the largest, whose digits are all at their largest."""
+    return [RANDOM.getrandbits(bits) | 1 << bits - 1 | 1, 1 << bits - 1 | 1, (1 << bits) - 1]
+
+
+every_modulus = pytest.mark.parametrize(
+    "n", [pytest.param(n, id=f"{bits}-{i}") for bits in SIZES for i, n in enumerate(moduli(bits))]
+)
+
+
+def numbers_below(n_squared: int, n: int) -> list[int]:
+    """The ends of the range, and a few within."""
+    ends = [0, 1, 2, n - 1, n, n + 1, n_squared - n, n_squared - 1]
+    return ends + [RANDOM.randrange(n_squared) for _ in range(5)]
+
+
+def element_of(lo: int, hi: int, numbers: Numbers) -> Elements:
+    digits = numbers.size // 2
+    return np.array([[x >> DIGIT_BITS * i & (1 << DIGIT_BITS) - 1 for x in (lo, hi) for i in range(digits)]], float)
+
+
+def halves(element: Elements) -> tuple[int, int]:
+    digits = len(element) // 2
+    assert np.all((element >= 0) & (element < 2**DIGIT_BITS))
+    assert np.all(element == np.rint(element))
+    lo, hi = (
+        sum(int(d) << DIGIT_BITS * i for i, d in enumerate(half)) for half in (element[:digits], element[digits:])
+    )
+    return lo, hi
+
+
+def value(element: Elements, n: int) -> int:
+    lo, hi = halves(element)
+    return (lo + hi * n) % (n * n)
+
+
+@every_modulus
+def test_numbers_come_out_as_they_went_in(n: int) -> None:
+    numbers = Numbers(mpz(n))
+    values = [mpz(x) for x in numbers_below(n * n, n)]
+    assert numbers.leave(numbers.enter(values)) == values
+
+
+@every_modulus
+def test_numbers_of_the_full_width_are_taken_modulo_the_square(n: int) -> None:
+    numbers, width = Numbers(mpz(n)), Modulus(n).width
+    largest = (1 << 8 * width) - 1
+    assert numbers.leave(numbers.enter([mpz(largest)])) == [largest % (n * n)]
+    wide = Numbers(mpz(n), 3 * width + 1)
+    for number in (largest**3, n**6, 1 << 24 * width):
+        assert wide.leave(wide.enter([mpz(number)])) == [number % (n * n)]
+
+
+@every_modulus
+def test_products_and_squares_are_those_of_whole_numbers(n: int) -> None:
+    numbers = Numbers(mpz(n))
+    values = [mpz(x) for x in numbers_below(n * n, n)]
+    pairs = [(a, b) for a in values for b in values]
+    a, b = (numbers.enter([pair[i] for pair in pairs]) for i in (0, 1))
+    assert numbers.leave(numbers.multiply(a, b)) == [x * y % n**2 for x, y in pairs]
+    assert numbers.leave(numbers.square(numbers.enter(values), 3)) == [x**8 % n**2 for x in values]
+
+
+@every_modulus
+def test_the_ends_of_what_a_product_takes_stay_within_what_it_gives(n: int) -> None:
+    """lo and hi below 16 n go in, below 3 n come out: so no product needs a subtraction of n."""
+    numbers, most = Numbers(mpz(n)), 16 * n - 1
+    r_inverse = pow(1 << DIGIT_BITS * digits_for(n.bit_length()), -1, n * n)
+    ends = [(0, 0), (most, most), (most, 0), (0, most), (1, most), (n, n), (n - 1, n), (1, 0)]
+    for first in ends:
+        a = element_of(*first, numbers)
+        assert value(numbers.square(a, 1)[0], n) == value(a[0], n) ** 2 * r_inverse % n**2
+        for second in ends:
+            b = element_of(*second, numbers)
+            product = numbers.multiply(a, b)[0]
+            assert max(halves(product)) < 3 * n
+            assert value(product, n) == value(a[0], n) * value(b[0], n) * r_inverse % n**2
+
+
+@every_modulus
+def test_a_plaintext_is_added_while_numbers_leave(n: int) -> None:
+    numbers = Numbers(mpz(n))
+    values = [mpz(x) for x in numbers_below(n * n, n)]
+    plaintexts = [mpz(m) for m in (0, 1, -1, n // 2, -(n // 2), n - 1, n, *(RANDOM.randrange(n) for _ in values[7:]))]
+    expected = [x * (1 + m * n) % n**2 for x, m in zip(values, plaintexts, strict=True)]
+    assert numbers.leave(numbers.enter(values), plaintexts) == expected
+
+
+@every_modulus
+def test_powers_are_those_of_whole_numbers(n: int) -> None:
+    numbers = Numbers(mpz(n))
+    values = [mpz(x) for x in numbers_below(n * n, n)]
+    elements = numbers.enter(values)
+    for exponent in (b"", b"\0", b"\1", b"\xff\xff\xff", bytes(range(7))):
+        out = numbers.empty(len(values))
+        _kernel.power(numbers.constants, out, elements, exponent)
+        assert numbers.leave(out) == [pow(x, int.from_bytes(exponent), n**2) for x in values]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 13])
+def test_inverses_of_any_number_of_numbers(count: int) -> None:
+    n = (2**61 - 1) * (2**89 - 1)
+    numbers = Numbers(mpz(n))
+    values = [mpz(RANDOM.randrange(1, n * n)) for _ in range(count)]
+    assert numbers.leave(numbers.invert(numbers.enter(values))) == [pow(int(x), -1, n * n) for x in values]
+
+
+def test_odd_powers_are_of_the_base_and_then_of_its_inverse() -> None:
+    n = (2**61 - 1) * (2**89 - 1)
+    numbers = Numbers(mpz(n))
+    bases = [mpz(RANDOM.randrange(1, n * n)) for _ in range(5)]
+    elements = numbers.enter(bases)
+    for width in (2, 3, 6):
+        out = numbers.empty(5, 1 << width - 1)
+        _kernel.odd_powers(numbers.constants, out, elements, numbers.invert(elements), width)
+        odd = range(1, 1 << width - 1, 2)
+        for row, base in zip(out, bases, strict=True):
+            assert numbers.leave(row) == [pow(int(base), sign * e, n * n) for sign in (1, -1) for e in odd]
+
+
+def test_moduli_that_it_has_no_room_for_are_refused() -> None:
+    for n in (0, 1, 2, 6, 1 << 2048, (1 << 4145) - 1):
+        with pytest.raises(ValueError, match="odd moduli"):
+            Modulus(n)
+    assert Numbers((mpz(1) << 4144) - 1).leave(Numbers((mpz(1) << 4144) - 1).enter([mpz(7)])) == [7]
+
+
+class _Call:
+    """A call of the right sizes, of which a test gets one wrong."""
+
+    def __init__(self) -> None:
+        self.numbers = Numbers(mpz(2**61 - 1))
+        self.constants, self.one = self.numbers.constants, self.numbers.enter([mpz(1)])
+        self.two = self.numbers.empty(2)
+        self.width = Modulus(2**61 - 1).width
+        self.buckets, self.filled = self.numbers.empty(2 * 3 * 5), np.zeros(2 * 3 * 5, np.uint8)
+        self.samples = np.ones((4, 2), np.int64)
+
+
+WRONG: dict[str, Callable[[_Call], None]] = {
+    "constants": lambda c: _kernel.square(c.constants[:-8], c.one, c.one, 1),
+    "constants of nothing": lambda c: _kernel.square(b"", c.one, c.one, 1),
+    "too many digits": lambda c: _kernel.square((1 << 40).to_bytes(8, "little") + c.constants[8:], c.one, c.one, 1),
+    "no digits": lambda c: _kernel.square(bytes(len(c.constants)), c.one, c.one, 1),
+    "enter": lambda c: _kernel.enter(c.constants, c.one, bytes(200), True),
+    "enter none": lambda c: _kernel.enter(c.constants, c.one[:0], b"1", True),
+    "leave": lambda c: _kernel.leave(c.constants, bytearray(c.width), c.two, b""),
+    "leave with plaintexts": lambda c: _kernel.leave(c.constants, bytearray(c.width), c.one, b"12"),
+    "part of an element": lambda c: _kernel.multiply(c.constants, c.one, c.one[0, :-1].copy(), c.one),
+    "multiply": lambda c: _kernel.multiply(c.constants, c.two, c.two, c.one),
+    "square": lambda c: _kernel.square(c.constants, c.two, c.one, 1),
+    "negative": lambda c: _kernel.square(c.constants, c.one, c.one, -1),
+    "power": lambda c: _kernel.power(c.constants, c.two, c.one, b"1"),
+    "comb": lambda c: _kernel.fill_comb(c.constants, c.two, c.one),
+    "draw": lambda c: _kernel.draw(c.constants, c.one, c.numbers.empty(256), b"12"),
+    "draw from half a row": lambda c: _kernel.draw(c.constants, c.one, c.numbers.empty(128), b""),
+    "odd powers": lambda c: _kernel.odd_powers(c.constants, c.two, c.one, c.one, 3),
+    "width": lambda c: _kernel.odd_powers(c.constants, c.one, c.one, c.one, 1),
+    "powers": lambda c: _kernel.fill_buckets(c.constants, c.buckets, c.filled, c.two, c.samples, 3, 2, 3, 5, 0, 2),
+    "columns": lambda c: _kernel.fill_buckets(
+        c.constants, c.buckets, c.filled, c.numbers.empty(8), c.samples, 3, 3, 3, 5, 0, 2
+    ),
+    "beyond the columns": lambda c: _kernel.fill_buckets(
+        c.constants, c.buckets, c.filled, c.numbers.empty(8), c.samples, 3, 2, 3, 5, 0, 3
+    ),
+    "filled": lambda c: _kernel.fill_buckets(
+        c.constants, c.buckets, c.filled[1:], c.numbers.empty(8), c.samples, 3, 2, 3, 5, 0, 2
+    ),
+    "long values": lambda c: _kernel.fill_buckets(
+        c.constants, c.buckets, c.filled, c.numbers.enter([mpz(1)] * 8), c.samples << 5, 3, 2, 3, 5, 0, 2
+    ),
+    "no slots": lambda c: _kernel.join_buckets(c.constants, c.two, c.buckets, c.filled, 0, 5, 7, 0, 2),
+    "no distance": lambda c: _kernel.join_buckets(c.constants, c.two, c.buckets, c.filled, 3, 5, 0, 0, 2),
+    "join": lambda c: _kernel.join_buckets(c.constants, c.one, c.buckets, c.filled, 3, 5, 7, 0, 1),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_sizes_are_refused_before_anything_is_read(name: str) -> None:
+    with pytest.raises(ValueError, match=r"sizes|constants|columns|powers|bits"):
+        WRONG[name](_Call())
