@@ -58,7 +58,7 @@ def condition(joined: JoinedTable) -> float:
 
 def measure(name: PublishedName, folder: Path) -> dict[str, Any]:
     """Train once and hold the result against the optimum."""
-    job = JobConfig(name=name, dataset=DATASET, tolerance=TOLERANCE, key_bits=KEY_BITS)
+    job = JobConfig(name=name, dataset=DATASET, aligned=True, tolerance=TOLERANCE, key_bits=KEY_BITS)
     with scratch_folder() as scratch:
         setup = Setup(scratch, read_tables(name, folder))
         (training,) = setup.train(job)

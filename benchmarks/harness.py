@@ -90,6 +90,12 @@ class Setup:
         """One process's configuration."""
         return load_process_config(self._configs[role], {})
 
+    @contextmanager
+    def serving(self) -> Iterator[LocalProcesses]:
+        """The three processes, while the block lasts."""
+        with LocalProcesses(self._configs, self._logs) as processes:
+            yield processes
+
     def joined(self, job: JobConfig, *, whiten: bool = True) -> JoinedTable:
         """Both parties' training columns side by side, which nobody has in a real job."""
         blocks = []
@@ -119,7 +125,7 @@ class Setup:
             histories={role: _read_lines(folder.history) for role, folder in folders.items()},
             models={role: load_model(folders[role].model) for role in PARTIES},
             seconds=seconds,
-            peak_rss_mb={str(role): _peak_rss_mb(pid) for role, pid in processes.pids.items()},
+            peak_rss_mb={str(role): peak_rss_mb(pid) for role, pid in processes.pids.items()},
         )
 
 
@@ -145,7 +151,7 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def _peak_rss_mb(pid: int) -> float:
+def peak_rss_mb(pid: int) -> float:
     """The most memory that a process has had so far, as Linux counts it."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     if found is None:

@@ -72,7 +72,14 @@ def phases(training: Training, rounds: set[int]) -> dict[str, dict[str, float]]:
 
 def measure() -> dict[str, Any]:
     """Train twice in the same three processes, without curvature and with it every second round."""
-    common: dict[str, Any] = {"dataset": DATASET, "batch": "all", "epochs": N_ROUNDS, "holdout": 0, "tolerance": 0}
+    common: dict[str, Any] = {
+        "dataset": DATASET,
+        "aligned": True,
+        "batch": "all",
+        "epochs": N_ROUNDS,
+        "holdout": 0,
+        "tolerance": 0,
+    }
     plain = JobConfig(name="plain", algorithm=Sgd(), **common)
     curved = JobConfig(name="curved", algorithm=Sqn(interval=2), **common | {"epochs": 2 * N_ROUNDS})
     with scratch_folder() as folder:

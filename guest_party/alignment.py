@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from secrets import token_bytes
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from common.data.alignment.guest_session import CommonShard, GuestSession
 from common.data.alignment.sources import IdSource, MemoryIds
 from common.data.id_form import rules_of
 from common.data.ids import NONCE_BYTES
-from common.errors import ProtocolError
+from common.errors import ProtocolError, TrilateralError
 from common.jobs.policy import take_ids
 from common.jobs.quota import IdQuota
 from common.pb.v1 import alignment_pb2
@@ -36,6 +36,8 @@ IN_FLIGHT = min(2 * CORES + 2, 32)
 """Shards under way at a time: enough for the cores of both sides, few enough for memory (some 4 MB each)."""
 
 
+CLOSE_SECONDS = 2.0
+"""For the last word of an alignment that has failed."""
 REPORT_SECONDS = 1.0
 """The least time between two reports to the coordinator."""
 
@@ -147,9 +149,11 @@ class GuestAlignment:
         workers = [asyncio.create_task(work()) for _ in range(min(IN_FLIGHT, dealing.n_shards))]
         try:
             await asyncio.gather(*workers)
-        finally:
+        except BaseException:
             for worker in workers:
                 worker.cancel()
+            await self._let_go()
+            raise
         await self.close()
         return progress
 
@@ -162,6 +166,12 @@ class GuestAlignment:
         """Let the host forget the session."""
         request = alignment_pb2.CloseAlignmentRequest(session=self.id)
         await self._alignments.call("AlignmentService/CloseAlignment", request, alignment_pb2.CloseAlignmentResponse)
+
+    async def _let_go(self) -> None:
+        """Close the session if the host is there, or it would keep its IDs in memory until the session expires."""
+        with suppress(TrilateralError, TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.close()
 
     async def _intersect(self, shard: int) -> CommonShard:
         points = await self._alignments.compute(self.session.request, shard)

@@ -39,6 +39,7 @@ from common.rpc.codec import MOST_TOTAL
 from common.scratch import SCRATCH, scratch_folder
 from guest_party.alignment import IN_FLIGHT, GuestAlignments
 from guest_party.score_file import check_suffix, write_scores
+from guest_party.stages import OnStage, Stage
 
 Response = TypeVar("Response", bound=Message)
 
@@ -75,21 +76,7 @@ class Counts:
     n_host: int
 
 
-@dataclass(frozen=True)
-class Stage:
-    """What it is doing, for people, and how much of it is done; the total is unknown while tables are read."""
-
-    doing: str
-    done: int
-    total: int | None = None
-
-
-OnProgress = Callable[[Stage], None]
-
-
-async def predict(
-    config: ProcessConfig, host: Peer, wanted: Wanted, on_progress: OnProgress = lambda _: None
-) -> Counts:
+async def predict(config: ProcessConfig, host: Peer, wanted: Wanted, on_progress: OnStage = lambda _: None) -> Counts:
     """Score the rows of the guest's table that the host holds too, and write them down.
 
     Args:
@@ -134,7 +121,7 @@ class _Prediction:
         table: DatasetConfig,
         model: PartyModel,
         folder: Path,
-        on_progress: OnProgress,
+        on_progress: OnStage,
     ) -> None:
         self._wanted = wanted
         self._table = table

@@ -21,6 +21,7 @@ from common.cli.program import command_line
 from common.cli.wording import decimal, duration
 from common.config.load import load_job, load_process_config
 from common.config.process import ProcessConfig
+from common.data.id_form import describe_changes
 from common.errors import ConfigError, DataError
 from common.pb.v1.jobs_pb2 import JobStatus
 from common.roles import Role
@@ -182,6 +183,31 @@ def stop(job: JobArgument, config: ConfigOption) -> None:
 
 
 @app.command()
+def align(
+    dataset: Annotated[
+        str, typer.Argument(metavar="DATASET", help="A dataset of this name in both parties' configurations.")
+    ],
+    config: ConfigOption,
+) -> None:
+    """Count the rows of a dataset that both parties have, at the guest; neither sees the other's remaining IDs."""
+    with public_errors():
+        settings = load_process_config(config)
+        if settings.role is not Role.GUEST:
+            raise ConfigError(f"{config}: role: is {settings.role}, and alignments are the guest's: take its file")
+        # No other organisation has the guest's code.
+        from common.cli.with_host import run_with_host
+        from guest_party.dataset_alignment import align_dataset
+
+        result = run_with_host(
+            settings, lambda host, on_stage: align_dataset(settings, host, dataset, on_stage), Console(stderr=True)
+        )
+        typer.echo(f"{result.n_common:,} IDs are common")
+        typer.echo(f"the guest has {result.n_guest:,}: {result.n_guest - result.n_common:,} are not at the host")
+        typer.echo(f"the host has {result.n_host:,}: {result.n_host - result.n_common:,} are not at the guest")
+        typer.echo(f"of the guest's IDs `id_form` has changed {describe_changes(result.changed) or 'none'}")
+
+
+@app.command()
 def predict(
     job: JobArgument,
     config: ConfigOption,
@@ -204,11 +230,13 @@ def predict(
         if settings.role is not Role.GUEST:
             raise ConfigError(f"{config}: role: is {settings.role}, and scores are the guest's: take the guest's file")
         # No other organisation has the guest's code.
-        from common.cli.predict import run_prediction
-        from guest_party.prediction import Wanted
+        from common.cli.with_host import run_with_host
+        from guest_party.prediction import Wanted, predict
 
-        missing = missing or out.with_suffix(f".missing{out.suffix}")
-        counts = run_prediction(settings, Wanted(job, dataset, out, missing, aligned), Console(stderr=True))
+        wanted = Wanted(job, dataset, out, missing or out.with_suffix(f".missing{out.suffix}"), aligned)
+        counts = run_with_host(
+            settings, lambda host, on_stage: predict(settings, host, wanted, on_stage), Console(stderr=True)
+        )
         typer.echo(f"scored {counts.n_scored:,} rows: {out}")
         if not aligned:
             typer.echo(f"not at the host: {counts.n_guest - counts.n_scored:,} of the guest's rows: {missing}")

@@ -1,8 +1,9 @@
-"""Having rows scored, at the guest."""
+"""What the guest does with the host and no coordinator: a channel, and how far it is."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -11,25 +12,27 @@ from common.config.process import ProcessConfig
 from common.roles import Role
 from common.rpc.certificates import load_certificates
 from common.rpc.channel import Peer, open_channel
-from guest_party.prediction import Counts, Stage, Wanted, predict
+from guest_party.stages import OnStage, Stage
+
+T = TypeVar("T")
 
 
-def run_prediction(config: ProcessConfig, wanted: Wanted, console: Console) -> Counts:
-    """Have rows scored, and show how far it is; see `predict`."""
+def run_with_host(config: ProcessConfig, work: Callable[[Peer, OnStage], Awaitable[T]], console: Console) -> T:
+    """Open a channel to the guest's host, do the work, and show how far it is."""
 
-    async def run(on_progress: Callable[[Stage], None]) -> Counts:
+    async def run(on_stage: OnStage) -> T:
         certificates = load_certificates(config)
         identity = certificates.current() if certificates else None
         peer = config.peers[Role.HOST]
         async with open_channel(peer.address, identity, peer.certificate_name) as channel:
-            return await predict(config, Peer(Role.HOST, peer.address, channel), wanted, on_progress)
+            return await work(Peer(Role.HOST, peer.address, channel), on_stage)
 
-    with _progress(console) as on_progress:
-        return asyncio.run(run(on_progress))
+    with _shown(console) as on_stage:
+        return asyncio.run(run(on_stage))
 
 
 @contextmanager
-def _progress(console: Console) -> Iterator[Callable[[Stage], None]]:
+def _shown(console: Console) -> Iterator[OnStage]:
     """Yield what shows a stage: a bar on a terminal, a line for each new one elsewhere."""
     if not console.is_terminal:
         shown: list[str] = []
