@@ -268,7 +268,8 @@ class Alignments:
         """End a session that belongs to no job, if it goes on; a job ends its own."""
         opened = self._sessions.get(session)
         if opened is not None and not opened.of_job:
-            self._end(opened, "finished")
+            done = opened.session.n_answered == opened.session.dealing.n_shards
+            self._end(opened, "finished" if done else "failed")
 
     async def compute(self, function: Callable[..., T], *args: object) -> T:
         """Call a function in one of the threads."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -22,9 +23,11 @@ from common.jobs.quota import IdQuota
 from common.pb.v1 import alignment_pb2
 from common.pb.v1.alignment_pb2_grpc import add_AlignmentServiceServicer_to_server
 from common.roles import Role
+from common.rpc.channel import Peer
 from common.rpc.codec import JobKey
 from common.rpc.server import bind
 from guest_party.alignment import GuestAlignment, GuestAlignments
+from guest_party.dataset_alignment import align_dataset
 from host_party.alignment_servicer import AlignmentServicer
 from host_party.alignments import Alignments, load_offer
 from tests.support.rpc import connected, plaintext_server
@@ -42,6 +45,7 @@ class Host:
     config: ProcessConfig
     alignments: Alignments
     guest: GuestAlignments
+    peer: Peer
 
     def audited(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.config.state / "audit.jsonl").read_text().splitlines()]
@@ -61,7 +65,9 @@ async def served(folder: Path, ids: list[str] | None = None, **settings: Any) ->
     await server.start()
     (folder / "guest").mkdir(exist_ok=True)
     async with connected(Role.HOST, address) as peer:
-        yield Host(config, alignments, GuestAlignments(peer, Limits(peer_timeout=2), IdQuota(folder / "guest", 10**9)))
+        yield Host(
+            config, alignments, GuestAlignments(peer, Limits(peer_timeout=2), IdQuota(folder / "guest", 10**9)), peer
+        )
         await server.stop(None)
 
 
@@ -185,18 +191,20 @@ async def test_ids_of_a_day_are_counted_over_all_sessions(tmp_path: Path) -> Non
         await (await open_with(host, GUEST_IDS[:10])).close()
 
 
-async def test_there_are_few_sessions_at_a_time_and_they_expire(tmp_path: Path) -> None:
-    async with served(tmp_path, limits={"round_timeout": 0.2}) as host:
+async def test_there_are_few_sessions_at_a_time_and_they_expire(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(tmp_path) as host:
         first, second = await open_with(host, GUEST_IDS), await open_with(host, GUEST_IDS)
         with pytest.raises(PolicyError, match="has 2 alignments open"):
             await open_with(host, GUEST_IDS)
         await first.close()
+        monkeypatch.setattr(host.alignments, "_seconds", 0.01)
         await open_with(host, GUEST_IDS)
-        await asyncio.sleep(0.6)
-        assert [line["result"] for line in host.audited() if line["decision"] == "closed"] == [
-            "finished",
-            *["expired"] * 2,
-        ]
+        host.alignments.find(second.id)  # Its time begins anew with each word of the guest.
+        async with asyncio.timeout(10):
+            while [line["result"] for line in host.audited() if "result" in line].count("expired") < 2:
+                await asyncio.sleep(0.01)
         with pytest.raises(PeerError, match="has ended, or the host was restarted"):
             await second.run(nothing)
 
@@ -225,3 +233,45 @@ async def test_the_guest_counts_what_the_host_brings(tmp_path: Path) -> None:
         host.guest._quota.limit = 100
         with pytest.raises(PolicyError, match="the guest refuses the alignment by policy.max_ids_a_day"):
             await open_with(host, GUEST_IDS)
+
+
+async def test_the_command_says_how_many_match_and_what_was_changed(tmp_path: Path) -> None:
+    async with served(tmp_path) as host:
+        address = host.peer.address
+        config = tmp_path / "guest.yaml"
+        made = make_configs(tmp_path)[Role.GUEST].model_dump(exclude_unset=True, mode="json")
+        made["peers"]["host"] = address
+        config.write_text(json.dumps(made))  # JSON is YAML
+        (tmp_path / "guest.csv").write_text("\n".join(["id,x,label", *(f" {one},1,yes" for one in GUEST_IDS)]))
+        command = [sys.executable, "-m", "common.cli.main", "align", DATASET, "--config", str(config)]
+        align = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        said, _ = await align.communicate()
+    assert align.returncode == 0
+    assert said.decode().splitlines() == [
+        "30 IDs are common",
+        "the guest has 90: 60 are not at the host",
+        "the host has 140: 110 are not at the guest",
+        "of the guest's IDs `id_form` has changed spaces: 90",
+    ]
+
+
+async def test_a_dataset_that_is_not_there_is_named(tmp_path: Path) -> None:
+    config = make_configs(tmp_path)[Role.GUEST]
+    async with served(tmp_path) as host:
+        with pytest.raises(ConfigError, match=f"datasets: has no other: there are {DATASET}"):
+            await align_dataset(config, host.peer, "other")
+
+
+async def test_an_alignment_that_is_broken_off_leaves_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(tmp_path) as host:
+
+        async def break_off(common: CommonShard) -> None:
+            raise DataError("no more")
+
+        monkeypatch.setattr(dealing, "SHARD_IDS", 1)
+        alignment = await open_with(host, GUEST_IDS)
+        with pytest.raises(DataError, match="no more"):
+            await alignment.run(break_off)
+        assert host.audited()[-1]["result"] == "failed"
