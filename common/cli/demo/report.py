@@ -51,7 +51,7 @@ def print_report(files: DemoFiles, console: Console) -> None:
     )
     console.print(
         "scikit-learn minimises the logistic loss itself, and the two others its second-order Taylor form, "
-        "since that is what can be computed under encryption.",
+        "since that is what can be computed under encryption. Their probabilities are calibrated on the hold-out rows.",
         highlight=False,
         soft_wrap=whole_lines,
     )
