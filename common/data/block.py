@@ -103,13 +103,14 @@ def make_block(
     n_features = len(preprocessing.terms)
     _check_sizes(len(train), n_features, job)
     check_sizes(len(train), n_features)
+    columns = preprocessing.transform(table.features.iloc[train])
     with np.errstate(over="ignore"):  # What overflows is found below.
-        columns = preprocessing.transform(table.features)
-    if not np.isfinite(columns).all():
+        holdout_columns = preprocessing.transform(table.features.iloc[holdout])
+    if not np.isfinite(holdout_columns).all():
         raise DataError("a hold-out row has a value beyond all training rows that cannot be scaled: set `clip`")
     return TrainingBlock(
-        columns=columns[train],
-        holdout_columns=columns[holdout],
+        columns=columns,
+        holdout_columns=holdout_columns,
         labels=None if table.labels is None else table.labels[train],
         holdout_labels=None if table.labels is None else table.labels[holdout],
         penalty=preprocessing.penalty,

@@ -189,8 +189,10 @@ def _read_features(
 
 
 def _join(chunks: list[pd.DataFrame], order: NDArray[np.int64]) -> pd.DataFrame:
-    """One table of all rows in this order."""
-    return pd.concat(chunks, ignore_index=True).iloc[order].reset_index(drop=True)
+    """One table of all rows in this order; the chunks are emptied, so that no column is in memory twice."""
+    names = list(chunks[0].columns)
+    columns = {name: pd.concat([chunk.pop(name) for chunk in chunks], ignore_index=True) for name in names}
+    return pd.DataFrame({name: columns.pop(name).take(order).reset_index(drop=True) for name in names})
 
 
 def _check_rows(file: TableFile, ids: list[str]) -> None:

@@ -15,6 +15,9 @@ from common.arrays import FloatMatrix
 from common.config.settings import Settings
 from common.errors import DataError
 
+ROWS_AT_A_TIME = 65_536
+"""All terms of all rows take far more memory than the table, so no more rows than these are expanded at once."""
+
 
 class NumberColumn(Settings):
     """A column of numbers: filled where one is missing, then clipped."""

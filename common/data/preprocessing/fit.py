@@ -9,6 +9,7 @@ see `LEAST_ROWS`.
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from pandas.api.types import is_numeric_dtype
 
 from common.arrays import FloatMatrix, FloatVector
 from common.config.dataset import ColumnPreprocessing, PreprocessingConfig
-from common.data.preprocessing.columns import CategoryColumn, NumberColumn
+from common.data.preprocessing.columns import ROWS_AT_A_TIME, CategoryColumn, NumberColumn
 from common.errors import DataError
 
 LEAST_ROWS = 10
@@ -83,37 +84,55 @@ def _check_names(features: pd.DataFrame, config: PreprocessingConfig) -> None:
 
 
 def fit_scales(
-    columns: tuple[NumberColumn | CategoryColumn, ...], terms: FloatMatrix, *, centred: bool
+    columns: tuple[NumberColumn | CategoryColumn, ...], features: pd.DataFrame, *, centred: bool
 ) -> tuple[FloatVector, FloatVector]:
-    """What to take away from each term and to divide it by; terms have shape (n_train, n_terms).
+    """What to take away from each term and to divide it by, shape (n_terms,).
 
     Args:
-        columns: what the terms are of.
-        terms: of the training rows.
+        columns: fitted on these rows.
+        features: the training rows.
         centred: whether also those terms get mean 0 that are not standardised.
 
     Raises:
-        DataError: a term is left as it is, and its mean square is above 1.
+        DataError: a term is to be left as it is, and its mean square is above 1.
     """
-    from sklearn.preprocessing import StandardScaler
-
     names = [name for column in columns for name in column.terms]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise DataError(f"several columns make a term of the same name, {twice[0]!r}: rename one of them")
+    # One column at a time, since all terms of all rows take far more memory than the table.
+    moments = [_moments(column, features[column.name]) for column in columns]
+    mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
     standardised = np.array([each for column in columns for each in column.standardised], dtype=bool)
-    scaler = StandardScaler().fit(terms)
-    mean = np.where(standardised | centred, scaler.mean_, 0.0)
-    # `scale_` would be 1 for a column that varies little for its size.
-    scale = np.where(standardised, np.sqrt(scaler.var_), 1.0)
-    too_large = ~standardised & (np.mean(np.square(terms - mean), axis=0) > 1) & (not centred)
-    reason = "a mean square above 1, which a column that is not standardised must not have without whitening: change "
-    refuse(
-        {reason + "its unit, or leave out `standardise: false`": [names[term] for term in np.flatnonzero(too_large)]}
-        if too_large.any()
-        else {}
-    )
-    return mean, scale
+    if not centred:
+        too_large = np.flatnonzero(~standardised & (np.square(mean) + variance > 1))
+        if len(too_large):
+            reason = (
+                "a mean square above 1, which a column that is not standardised must not have without whitening: "
+                "change its unit, or leave out `standardise: false`"
+            )
+            refuse({reason: [names[term] for term in too_large]})
+    return np.where(standardised | centred, mean, 0.0), np.where(standardised, np.sqrt(variance), 1.0)
+
+
+def _moments(column: NumberColumn | CategoryColumn, values: "pd.Series[Any]") -> tuple[FloatVector, FloatVector]:
+    """Mean and variance of each term of a column, shape (n_terms_of_column,)."""
+    from sklearn.preprocessing import StandardScaler
+
+    if isinstance(column, NumberColumn):
+        terms: FloatMatrix = np.empty((len(values), len(column.terms)), order="F")
+        column.expand(values, terms)
+        scaler = StandardScaler().fit(terms)
+        # Not `scale_`, which would be 1 for a column that varies little for its size.
+        return scaler.mean_, scaler.var_
+    ones = np.zeros(len(column.terms))
+    for start in range(0, len(values), ROWS_AT_A_TIME):
+        part = values.iloc[start : start + ROWS_AT_A_TIME]
+        terms = np.empty((len(part), len(column.terms)), order="F")
+        column.expand(part, terms)
+        ones += terms.sum(axis=0)
+    share = ones / len(values)
+    return share, share * (1 - share)
 
 
 # --- numbers

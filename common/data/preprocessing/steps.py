@@ -24,8 +24,8 @@ width of a slot relies on it: by Cauchy-Schwarz, no inner product of a column wi
 n * rms(d).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -34,7 +34,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from common.arrays import FloatMatrix, FloatVector
 from common.config.dataset import PreprocessingConfig
-from common.data.preprocessing.columns import CategoryColumn, Column, NumberColumn
+from common.data.preprocessing.columns import ROWS_AT_A_TIME, CategoryColumn, Column, NumberColumn
 from common.data.preprocessing.whitening import fit_whitening
 from common.errors import DataError
 
@@ -70,12 +70,11 @@ class Preprocessing:
         from common.data.preprocessing.fit import fit_columns, fit_scales
 
         columns = fit_columns(features, config)
-        mean, scale = fit_scales(columns, _expand(columns, features), centred=config.whiten)
+        mean, scale = fit_scales(columns, features, centred=config.whiten)
         steps = cls(columns, mean, scale, None, intercept)
         if not config.whiten:
             return steps
-        directions = fit_whitening(steps._standardise(features), l2)
-        return cls(columns, mean, scale, directions, intercept)
+        return replace(steps, directions=fit_whitening(steps._standardised_blocks(features), l2))
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -110,10 +109,13 @@ class Preprocessing:
         Raises:
             DataError: a feature is not there, or has text where there were numbers, or numbers where there was text.
         """
-        columns = self._standardise(features)
-        if self.directions is not None:
-            columns = columns @ self.directions
-        return np.column_stack([columns, np.ones(len(columns))]) if self.intercept else columns
+        columns: FloatMatrix = np.ones((len(features), self.n_columns))
+        start = 0
+        for block in self._standardised_blocks(features):
+            end = start + len(block)
+            columns[start:end, : self._rank] = block if self.directions is None else block @ self.directions
+            start = end
+        return columns
 
     def expand(self, features: pd.DataFrame) -> FloatMatrix:
         """Terms of any rows, shape (n_rows, n_terms).
@@ -121,13 +123,27 @@ class Preprocessing:
         Raises:
             DataError: as `transform`.
         """
-        return _expand(self.columns, features)
+        gone = [name for name in self.features if name not in features.columns]
+        if gone:
+            raise DataError(
+                "preprocessing mismatch: the table lacks columns that the model was fitted on: "
+                f"{', '.join(map(repr, gone))}"
+            )
+        terms: FloatMatrix = np.empty((len(features), len(self.terms)), order="F")
+        start = 0
+        for column in self.columns:
+            end = start + len(column.terms)
+            column.expand(features[column.name], terms[:, start:end])
+            start = end
+        return terms
 
-    def _standardise(self, features: pd.DataFrame) -> FloatMatrix:
-        Z = self.expand(features)
-        Z -= self.mean
-        Z /= self.scale
-        return Z
+    def _standardised_blocks(self, features: pd.DataFrame) -> Iterator[FloatMatrix]:
+        """Standardised terms, some rows at a time; without any rows, one block of none."""
+        for start in range(0, max(len(features), 1), ROWS_AT_A_TIME):
+            block = self.expand(features.iloc[start : start + ROWS_AT_A_TIME])
+            block -= self.mean
+            block /= self.scale
+            yield block
 
     def to_standardised(self, coef: FloatVector) -> FloatVector:
         """Training weights (n_columns,) to beta, the weights of the standardised terms (n_terms,)."""
@@ -181,19 +197,3 @@ class Preprocessing:
         if steps.mean.shape != (n_terms,) or steps.scale.shape != (n_terms,) or (T is not None and len(T) != n_terms):
             raise DataError(f"the model's preprocessing has {n_terms} terms, and not as many means and scales")
         return steps
-
-
-def _expand(columns: tuple[NumberColumn | CategoryColumn, ...], features: pd.DataFrame) -> FloatMatrix:
-    gone = [column.name for column in columns if column.name not in features.columns]
-    if gone:
-        raise DataError(
-            "preprocessing mismatch: the table lacks columns that the model was fitted on: "
-            f"{', '.join(map(repr, gone))}"
-        )
-    terms: FloatMatrix = np.empty((len(features), sum(len(column.terms) for column in columns)), order="F")
-    start = 0
-    for column in columns:
-        end = start + len(column.terms)
-        column.expand(features[column.name], terms[:, start:end])
-        start = end
-    return terms

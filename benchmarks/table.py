@@ -1,0 +1,164 @@
+"""What reading and preparing a party's table costs, and what its columns cost in the encrypted product.
+
+python benchmarks/table.py [--rows 1000000] [--json]
+
+15 columns of numbers, a tenth of them missing, with missing indicators, and 5 of ten categories each: for each kind of
+file the seconds of processor time to read it whole, to fit on all rows and to make training columns of them, whitened
+and not, and to do the reading and the preparing in chunks, as scoring does. Each in a process of its own, whose peak
+memory is given. `product` is one encrypted product of 1000 rows with the number columns alone and with the terms of
+categories and indicators alone: milliseconds and multiplications a term.
+"""
+
+import argparse
+import json
+import multiprocessing
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+# `python benchmarks/table.py` looks for modules in its own folder, and `python -m benchmarks.table` in this one.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from common.config.dataset import DatasetConfig
+from common.config.job import JobConfig
+from common.data.preprocessing import Preprocessing
+from common.data.table import read_table, stream_table
+from common.paillier.cipher import PackedCipher
+from common.paillier.keys import generate_private_key
+from common.paillier.product import PackedProduct, signed_digits
+from common.protocol.scales import round_scale
+
+NUMBERS = [f"number {each}" for each in range(15)]
+CATEGORIES = [f"category {each}" for each in range(5)]
+PRODUCT_ROWS = 1000
+
+
+def make_table(n_rows: int) -> pd.DataFrame:
+    """Skewed numbers with holes, and text."""
+    rng = np.random.default_rng(0)
+    columns: dict[str, Any] = {"id": [f"person-{row:09}" for row in rng.permutation(n_rows)]}
+    for name in NUMBERS:
+        columns[name] = np.where(rng.random(n_rows) < 0.1, np.nan, np.exp(rng.normal(size=n_rows)).round(6))
+    words = np.array([f"word {each}" for each in range(10)])
+    for name in CATEGORIES:
+        columns[name] = words[rng.choice(10, size=n_rows, p=[0.28, *[0.08] * 9])]
+    return pd.DataFrame(columns)
+
+
+def dataset(path: Path, *, whiten: bool) -> DatasetConfig:
+    """What a configuration says of it."""
+    return DatasetConfig.model_validate(
+        {"path": path, "categorical": CATEGORIES, "preprocessing": {"missing_indicator": True, "whiten": whiten}}
+    )
+
+
+def prepare(path: Path, whiten: bool) -> dict[str, float]:
+    """Read whole, fit, transform."""
+    import sklearn.preprocessing  # noqa: F401  not timed: a second
+
+    config = dataset(path, whiten=whiten)
+    marks = [time.process_time()]
+    table = read_table(config)
+    marks.append(time.process_time())
+    steps = Preprocessing.fit(table.features, config.preprocessing, intercept=True, l2=1e-3)
+    marks.append(time.process_time())
+    steps.transform(table.features)
+    marks.append(time.process_time())
+    return dict(zip(("read", "fit", "transform"), np.diff(marks).round(2).tolist(), strict=True))
+
+
+def stream(path: Path, steps: dict[str, Any]) -> dict[str, float]:
+    """Read and transform in chunks."""
+    fitted = Preprocessing.from_dict(steps)
+    start = time.process_time()
+    for chunk in stream_table(dataset(path, whiten=True), fitted.features, CATEGORIES):
+        fitted.transform(chunk.features)
+    return {"read and transform": round(time.process_time() - start, 2)}
+
+
+def _report(results: Any, work: Callable[..., dict[str, float]], arguments: tuple[Any, ...]) -> None:
+    seconds = work(*arguments)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    results.put({"seconds": seconds, "peak_rss_mb": round(peak)})
+
+
+def alone(work: Callable[..., dict[str, float]], *arguments: Any) -> dict[str, Any]:
+    """Run in a new process."""
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    process = context.Process(target=_report, args=(results, work, arguments))
+    process.start()
+    result: dict[str, Any] = results.get()
+    process.join()
+    return result
+
+
+def product() -> dict[str, Any]:
+    """One encrypted product with terms of each kind, without whitening."""
+    frame = make_table(PRODUCT_ROWS)
+    config = dataset(Path(), whiten=False).preprocessing
+    steps = Preprocessing.fit(frame[NUMBERS + CATEGORIES], config, intercept=False)
+    columns = steps.transform(frame)
+    binary = np.array([term not in NUMBERS for term in steps.terms])
+    key = generate_private_key(2048)
+    scale = round_scale(JobConfig(name="j", dataset="d"), PRODUCT_ROWS, PRODUCT_ROWS)
+    samples = np.random.default_rng(1).integers(-(2**20), 2**20, PRODUCT_ROWS)
+    ciphertexts = PackedCipher(key.public_key).encrypt(scale.layout.pack(samples))
+    figures = {}
+    for name, chosen in (("numbers", ~binary), ("categories and indicators", binary)):
+        encoded = scale.encode_columns(columns[:, chosen])
+        start = time.process_time()
+        work = PackedProduct(key.public_key, scale.layout, encoded)
+        work.update(ciphertexts)
+        work.result()
+        seconds = time.process_time() - start
+        digits = sum(int(np.count_nonzero(each)) for each in signed_digits(encoded, 7))
+        n_terms = int(chosen.sum())
+        figures[name] = {
+            "terms": n_terms,
+            "milliseconds a term": round(1000 * seconds / n_terms, 2),
+            "multiplications a term": round(digits / n_terms),
+        }
+    return figures
+
+
+def measure(n_rows: int) -> dict[str, Any]:
+    """Everything, for tables of `n_rows`."""
+    figures: dict[str, Any] = {"rows": n_rows}
+    with tempfile.TemporaryDirectory() as folder:
+        table = make_table(n_rows)
+        config = dataset(Path(), whiten=True).preprocessing
+        steps = Preprocessing.fit(table[NUMBERS + CATEGORIES].iloc[:10_000], config, intercept=True).to_dict()
+        for name in ("table.csv", "table.parquet"):
+            path = Path(folder) / name
+            table.to_csv(path, index=False) if path.suffix == ".csv" else table.to_parquet(path)
+        del table
+        for path in sorted(Path(folder).iterdir()):
+            figures[path.name] = {
+                "megabytes": round(path.stat().st_size / 1e6),
+                "whitened": alone(prepare, path, True),
+                "not whitened": alone(prepare, path, False),
+                "in chunks": alone(stream, path, steps),
+            }
+    return figures | {"product": product()}
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    arguments = parser.parse_args()
+    figures = measure(arguments.rows)
+    print(json.dumps(figures) if arguments.json else json.dumps(figures, indent=2))
+
+
+if __name__ == "__main__":
+    main()
