@@ -13,7 +13,7 @@ PROTOS := $(wildcard protos/common/pb/v1/*.proto)
 PROTOC = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iprotos
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format protos fuzz bench clean
+.PHONY: help demo test lint format protos fuzz sanitize bench clean
 
 help: ## Show these lines
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ fuzz: $(SET_UP) ## Feed the decoders for ten minutes with what a coverage-guided
 	$(BIN)/python -m pip install -q --disable-pip-version-check 'atheris>=3'
 	$(BIN)/python tests/fuzz/fuzz_decoders.py -max_total_time=600 -rss_limit_mb=1024 -timeout=5 \
 		-artifact_prefix=build/fuzz/ build/fuzz/corpus
+
+sanitize: $(SET_UP) ## Run the kernel's tests under the address and undefined-behaviour sanitizers
+	$(BIN)/python tests/fuzz/sanitize.py
 
 bench: $(SET_UP) ## Run the benchmark that needs no data from elsewhere
 	$(BIN)/python benchmarks/round.py

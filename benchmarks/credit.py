@@ -28,6 +28,7 @@ from benchmarks.harness import BETWEEN_PARTIES, DATASET, TO_COORDINATOR, Setup, 
 from common.config.job import JobConfig
 from common.data.published import PUBLISHED, PublishedName
 from common.data.published_table import split
+from common.paillier.native.path import arithmetic_path
 from common.protocol.taylor import taylor_loss
 from common.roles import Role
 from coordinator.plain import JoinedTable
@@ -68,6 +69,7 @@ def measure(name: PublishedName, folder: Path) -> dict[str, Any]:
     close = (line["round"] for line in lines if line["loss"] is not None and line["loss"] - least <= 1e-4)
     metrics = training.models[Role.GUEST].metrics
     return {
+        "path": arithmetic_path(),
         "rounds": len(lines),
         "rounds_to_1e-4": next(close, None),
         "excess_loss": taylor_loss(joined.columns @ training.coef, joined.labels) - least,

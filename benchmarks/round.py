@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.harness import BETWEEN_PARTIES, DATASET, TO_COORDINATOR, Setup, Training, scratch_folder
 from common.config.job import JobConfig, Sgd, Sqn
+from common.paillier.native.path import arithmetic_path
 from common.protocol.messages import Kind
 from common.roles import Role
 
@@ -88,6 +89,7 @@ def measure() -> dict[str, Any]:
     curvature_rounds = rounds_with(with_curvature, curvature=True)
     one = {min(rounds)}
     return {
+        "path": arithmetic_path(),
         "seconds": round(median_seconds(without, rounds), 4),
         "seconds_curvature": round(median_seconds(with_curvature, curvature_rounds), 4),
         "bytes_between_parties": without.traffic(BETWEEN_PARTIES, "bytes", one),

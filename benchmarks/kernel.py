@@ -1,0 +1,180 @@
+"""What the encrypted arithmetic costs beside gmpy2 and phe, in one process.
+
+python benchmarks/kernel.py [--json] [--threads N]
+
+Every ratio is the median of ratios of neighbouring measurements, so that what slows the machine down slows both.
+
+product_ratio_B         gmpy2's `a * b % N` over one product modulo N = n^2 of a B-bit n, one thread each
+square_ratio_B          the same over one squaring
+encrypt_ratio_packed    phe over encrypting 1000 values, packed as a job packs them, randomness drawn in the call
+encrypt_ratio_unpacked  the same with one value to a ciphertext
+matvec_ratio            phe's operators over X^T [d] of 1000 rows and 13 columns
+decrypt_ratio           phe over decrypting 25 ciphertexts
+bound_share             of the method's bound: 5 D^2 products of digits, five instructions each on four pipes
+threads_ratio           one thread over all of them, for the product X^T [d]
+
+phe does a tenth of the work or less, which is multiplied up: its cost a value does not depend on how many there are.
+"""
+
+import argparse
+import gc
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from secrets import randbelow
+from typing import Any
+
+import numpy as np
+from gmpy2 import mpz
+from phe import EncryptedNumber, PaillierPrivateKey, PaillierPublicKey
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from common.config.job import JobConfig
+from common.paillier.cipher import PartyCipher, make_cipher
+from common.paillier.fixed_point import encode
+from common.paillier.keys import generate_private_key
+from common.paillier.native.path import arithmetic_path
+from common.paillier.native.threads import set_threads, thread_count
+from common.protocol.scales import VALUE_BITS, round_scale
+
+N_ROWS, N_COLUMNS, N_DECRYPTED = 1000, 13, 25
+FEW = 10
+"""What phe does of a thousand values or rows."""
+INSTRUCTIONS, PIPES, LANES = 5, 4, 4
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long one call takes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def ratio(slow: Callable[[], object], fast: Callable[[], object], times: int, scale: float = 1) -> float:
+    """Median over `times` pairs of `scale` times what the one takes over what the other takes."""
+    return statistics.median(scale * seconds(slow) / seconds(fast) for _ in range(times))
+
+
+def product_figures(bits: int) -> dict[str, float]:
+    """Products and squarings of one thread."""
+    from common.paillier.native import _kernel
+    from common.paillier.native.numbers import Numbers
+
+    n = mpz(randbelow(1 << bits) | 1 << bits - 1 | 1)
+    numbers, n_squared, count = Numbers(n), n * n, 40
+    x, y = mpz(randbelow(int(n_squared))), mpz(randbelow(int(n_squared)))
+    a, b = numbers.enter([x] * count), numbers.enter([y] * count)
+    out = numbers.empty(count)
+    steps = 1_000_000
+
+    def gmpy2() -> None:
+        for _ in range(count):
+            x * y % n_squared
+
+    def multiply() -> None:
+        _kernel.multiply(numbers.constants, out, a, b)
+
+    def square() -> None:
+        _kernel.square(numbers.constants, out, a, 1)
+
+    least = min(seconds(multiply) for _ in range(1000)) / count
+    cycle = min(seconds(lambda: _kernel.cycles(steps // 100)) for _ in range(1000)) / (steps // 100)
+    digits = numbers.size // 2
+    bound = 5 * digits**2 * INSTRUCTIONS / PIPES / LANES * cycle
+    return {
+        f"product_ratio_{bits}": ratio(gmpy2, multiply, 1000),
+        f"square_ratio_{bits}": ratio(gmpy2, square, 1000),
+        f"product_us_{bits}": least * 1e6,
+        f"bound_share_{bits}": bound / least,
+    }
+
+
+def operation_figures() -> dict[str, float]:
+    """Whole operations beside phe's, under one key of 2048 bits."""
+    key = generate_private_key(2048)
+    cipher = make_cipher("packed", key.public_key)
+    phe_public = PaillierPublicKey(int(key.public_key.n))
+    phe_private = PaillierPrivateKey(phe_public, int(key.p), int(key.q))
+    rng = np.random.default_rng(0)
+    scale = round_scale(JobConfig(name="kernel", dataset="kernel"), N_ROWS, N_ROWS)
+    d, X = rng.normal(size=N_ROWS), rng.normal(size=(N_ROWS, N_COLUMNS))
+    values = encode(d, scale.value_fraction_bits, VALUE_BITS)
+    columns = scale.encode_columns(X / np.sqrt(np.mean(X**2, axis=0)))
+    packed = scale.layout.pack(values)
+    single = [mpz(int(value)) for value in values]
+    few, few_rows = [int(value) for value in values[:FEW]], columns[:FEW].tolist()
+    encrypted = [phe_public.encrypt(value) for value in few]
+    ciphertexts = cipher.encrypt(packed)
+    opened = [int(c) for c in ciphertexts[:N_DECRYPTED]]
+
+    def phe_encrypt() -> None:
+        for value in few:
+            phe_public.encrypt(value)
+
+    def phe_product() -> None:
+        sums: list[EncryptedNumber] = [0] * N_COLUMNS
+        for number, row in zip(encrypted, few_rows, strict=True):
+            sums = [total + number * x for total, x in zip(sums, row, strict=True)]
+
+    def phe_decrypt() -> None:
+        for ciphertext in opened:
+            phe_private.raw_decrypt(ciphertext)
+
+    def product() -> None:
+        multiply_all(cipher, ciphertexts)
+
+    def multiply_all(cipher: PartyCipher, ciphertexts: list[mpz]) -> None:
+        product = cipher.start_product(scale.layout, columns)
+        product.update(ciphertexts)
+        product.result()
+
+    more = N_ROWS / FEW
+    threads = thread_count()
+    figures = {
+        "encrypt_ratio_packed": ratio(phe_encrypt, lambda: cipher.encrypt(packed), 9, more),
+        "encrypt_ratio_unpacked": ratio(phe_encrypt, lambda: cipher.encrypt(single), 5, more),
+        "matvec_ratio": ratio(phe_product, product, 9, more),
+        "decrypt_ratio": ratio(phe_decrypt, lambda: key.decrypt_all(ciphertexts[:N_DECRYPTED]), 15),
+        "slots": scale.layout.slots,
+    }
+    one: list[float] = []
+    every: list[float] = []
+    for _ in range(9):
+        for count, times in ((1, one), (threads, every)):
+            set_threads(count)
+            times.append(seconds(product))
+    figures["matvec_seconds"] = min(every)
+    figures["threads_ratio"] = statistics.median(a / b for a, b in zip(one, every, strict=True))
+    return figures
+
+
+def measure() -> dict[str, Any]:
+    """All figures; without the kernel those of whole operations alone."""
+    gc.disable()
+    path = arithmetic_path()
+    figures: dict[str, float] = {}
+    if path == "avx2":
+        for bits in (2048, 3072, 4096):
+            figures |= product_figures(bits)
+        figures["bound_share"] = figures["bound_share_2048"]
+    figures |= operation_figures()
+    return {"path": path, "threads": thread_count()} | {name: round(value, 3) for name, value in figures.items()}
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    parser.add_argument("--threads", type=int, default=0, help="for whole operations; 0 for one on each processor")
+    arguments = parser.parse_args()
+    set_threads(arguments.threads)
+    figures = measure()
+    print(json.dumps(figures) if arguments.json else json.dumps(figures, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Call the kernel with buffers of random sizes and contents for a while: right numbers, or a ValueError, and no crash.
+
+python tests/fuzz/fuzz_kernel.py [seconds] [seed]
+
+It finds most under the sanitizers: `make sanitize`.
+"""
+
+import random
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import numpy as np
+from gmpy2 import mpz
+
+from common.paillier.native import _kernel
+from common.paillier.native.numbers import Elements, Numbers
+
+
+class Fuzzer:
+    """Random calls under one random modulus."""
+
+    def __init__(self, source: random.Random) -> None:
+        self.random = source
+        bits = source.choice([2, 15, 64, 190, 400, 1024, 2048, 4096, source.randrange(2, 4144)])
+        self.n = source.getrandbits(bits) | 1 << bits - 1 | 1
+        self.numbers = Numbers(mpz(self.n))
+
+    def check_products(self) -> None:
+        """Products, squares and plaintexts of random numbers, held against whole numbers."""
+        draw, n_squared = self.random, self.n**2
+        count = draw.randrange(1, 6)
+        a, b = ([mpz(self._number(n_squared)) for _ in range(count)] for _ in range(2))
+        m = [mpz(self._number(self.n)) for _ in range(count)]
+        numbers = self.numbers
+        product = numbers.multiply(numbers.enter(a), numbers.square(numbers.enter(b), 2))
+        expected = [x * y**4 * (1 + z * self.n) % n_squared for x, y, z in zip(a, b, m, strict=True)]
+        assert numbers.leave(product, m) == expected, self.n
+
+    def call_anything(self) -> None:
+        """A function with sizes that may or may not go together."""
+        c, draw = self.numbers.constants, self.random
+        if draw.random() < 0.1:
+            c = bytes(draw.randbytes(8) if draw.random() < 0.5 else c[: draw.randrange(len(c))])
+        some, table = self._elements, self.numbers.empty(draw.choice([256, 512, 1]))
+        calls: list[Callable[[], None]] = [
+            lambda: _kernel.enter(c, some(), self._bytes(), draw.random() < 0.5),
+            lambda: _kernel.leave(c, bytearray(self._bytes()), some(), self._bytes()),
+            lambda: _kernel.multiply(c, some(), some(), some()),
+            lambda: _kernel.square(c, some(), some(), draw.randrange(-1, 3)),
+            lambda: _kernel.power(c, some(), some(), draw.randbytes(draw.randrange(3))),
+            lambda: _kernel.fill_comb(c, table, some()),
+            lambda: _kernel.draw(
+                c, some(), self.numbers.empty(draw.choice([256, 512, 1])), draw.randbytes(draw.randrange(9))
+            ),
+            lambda: _kernel.odd_powers(c, some(), some(), some(), draw.randrange(0, 5)),
+            self._buckets,
+        ]
+        with suppress(ValueError):
+            draw.choice(calls)()
+
+    def _buckets(self) -> None:
+        """Sizes that mostly go together; values of any size."""
+        draw, c = self.random, self.numbers.constants
+        columns, slots, bits, width = (draw.randrange(1, most) for most in (5, 4, 9, 6))
+        width += 1
+        count = draw.randrange(0, 9)
+        wrong = draw.random() < 0.3
+        buckets, filled = self.numbers.empty(columns * slots * bits), np.zeros(columns * slots * bits, np.uint8)
+        powers = self.numbers.enter([mpz(1)] * (-(-count // slots) << width - 1))
+        most = draw.choice([1 << bits - 1, 1 << 62])
+        samples = np.array([draw.randrange(-most, most) for _ in range(count * columns)], np.int64)
+        first, stop = (0, columns) if not wrong else (draw.randrange(-1, 5), draw.randrange(-1, 6))
+        _kernel.fill_buckets(c, buckets, filled, powers, samples, width, columns, slots, bits, first, stop)
+        out = self.numbers.empty(columns + wrong)
+        _kernel.join_buckets(c, out, buckets, filled, slots, bits, draw.randrange(0, 12), first, stop)
+
+    def _number(self, end: int) -> int:
+        draw = self.random
+        return draw.choice([0, 1, end - 1, draw.randrange(end), (1 << draw.randrange(1, end.bit_length() + 1)) % end])
+
+    def _elements(self) -> Elements:
+        elements = self.numbers.enter([mpz(1)] * self.random.randrange(0, 6))
+        return elements if self.random.random() < 0.9 else elements.ravel()[1:].copy()
+
+    def _bytes(self) -> bytes:
+        return self.random.randbytes(self.random.choice([0, 1, 7, 64, 512, 1024, 3000]))
+
+
+def main(seconds: float, seed: int) -> None:
+    """Go on for so long."""
+    source, end, rounds = random.Random(seed), time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        fuzzer = Fuzzer(source)
+        for _ in range(20):
+            fuzzer.check_products()
+            for _ in range(5):
+                fuzzer.call_anything()
+            rounds += 1
+    print(f"{rounds} rounds, seed {seed}")
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]) if len(sys.argv) > 1 else 60, int(sys.argv[2]) if len(sys.argv) > 2 else 0)
