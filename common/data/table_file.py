@@ -214,5 +214,6 @@ class _ParquetFile(TableFile):
         return list(parquet.read_schema(self.path).names)
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
-        with parquet.ParquetFile(self.path) as file:
+        # Arrow would keep all that it has read ahead until the file is closed.
+        with parquet.ParquetFile(self.path, pre_buffer=False) as file:
             yield from file.iter_batches(rows, columns=columns)

@@ -154,3 +154,12 @@ def test_numbers_that_are_categories_read_alike_from_every_kind_of_file(tmp_path
 
     assert text.features["kind"].fillna("-").tolist() == ["2", "2", "10", "-", "1.5", "02"]
     assert numbers.features["kind"].fillna("-").tolist() == ["2", "10", "-", "1.5"]
+
+
+def test_what_was_read_is_not_kept(tmp_path: Path) -> None:
+    path = tmp_path / "table.parquet"
+    table = pa.table({"id": [str(row) for row in range(200_000)], "a": np.random.default_rng(0).normal(size=200_000)})
+    parquet.write_table(table, path, row_group_size=10_000)
+    before = pa.total_allocated_bytes()
+    held = [pa.total_allocated_bytes() - before for _ in stream_table(DatasetConfig(path=path), ["a"], [], 10_000)]
+    assert max(held) < path.stat().st_size / 2
