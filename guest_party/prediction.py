@@ -158,7 +158,7 @@ class _Prediction:
             # The thread that reads ends with its piece, and the file that it writes to can be closed then.
             self._over.set()
             opening.cancel()
-            await asyncio.wait({opening, reading})
+            await asyncio.gather(opening, reading, return_exceptions=True)
         for task in done:
             task.result()
         return opening.result()

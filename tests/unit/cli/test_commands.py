@@ -441,6 +441,24 @@ def test_the_role_must_be_that_of_the_file(runner: CliRunner, guest_file: Path) 
     assert result.stderr == f"error: {guest_file}: role: is guest, and you asked to serve host: take the other file\n"
 
 
+def predict_command(config: Path, out: Path) -> list[str]:
+    return ["predict", "credit", "--dataset", "march", "--config", str(config), "--out", str(out)]
+
+
+def test_scores_are_asked_for_with_the_guests_file(runner: CliRunner, coordinator_file: Path, tmp_path: Path) -> None:
+    result = runner.invoke(app, predict_command(coordinator_file, tmp_path / "scores.csv"))
+    assert result.exit_code == 2
+    assert "role: is coordinator, and scores are the guest's: take the guest's file" in result.stderr
+
+
+def test_a_prediction_on_a_dataset_that_is_none_ends_before_anyone_is_asked(
+    runner: CliRunner, guest_file: Path, tmp_path: Path
+) -> None:
+    result = runner.invoke(app, predict_command(guest_file, tmp_path / "scores.csv"))
+    assert result.exit_code == 1
+    assert "the guest has no dataset named march" in result.stderr
+
+
 def test_an_open_port_is_no_address_of_a_coordinator(runner: CliRunner, unreachable: Path) -> None:
     unreachable.write_text(unreachable.read_text().replace("127.0.0.1:1", "127.0.0.1:0"))
     result = runner.invoke(app, ["status", "--config", str(unreachable)])
