@@ -114,8 +114,8 @@ def measure_whole(n_rows: int, *, aligned: bool) -> dict[str, Any]:
             _, status, usage = os.wait4(guest.pid, 0)
             seconds = time.perf_counter() - started
             host_mb = peak_rss_mb(processes.pids[Role.HOST])
-        if status != 0:
-            raise SystemExit("the prediction has failed")
+            if status != 0:
+                raise SystemExit(f"the prediction has failed\n{processes.log_tails()}")
         n_scored = parquet.read_metadata(out).num_rows
     return {
         "rows": n_rows,

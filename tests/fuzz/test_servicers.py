@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 from common.cli.client import JobClient
 from common.config.job import JobConfig
 from common.config.process import ProcessConfig
+from common.data.model_file import load_model
+from common.jobs.folder import JobFolder
 from common.paillier.keys import PrivateKey, generate_private_key
 from common.pb.v1 import alignment_pb2, coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, prediction_pb2
 from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
@@ -82,6 +84,8 @@ class Servers:
 
     configs: dict[Role, ProcessConfig]
     key: PrivateKey
+    prediction: bytes = b""
+    """A request that opens one, named by sixteen zeros."""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
     channels: dict[Role, grpc.aio.Channel] = field(default_factory=dict)
     bugs: list[logging.LogRecord] = field(default_factory=list)
@@ -138,7 +142,10 @@ class _Bugs(logging.Handler):
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     folder = tmp_path_factory.mktemp("fuzzed")
     write_tables(folder)
-    running = Servers(make_configs(folder, peer_timeout=2), generate_private_key(512))
+    configs = make_configs(folder, peer_timeout=2)
+    policy = configs[Role.HOST].policy.model_copy(update={"allow_prediction": True})
+    configs[Role.HOST] = configs[Role.HOST].model_copy(update={"policy": policy})
+    running = Servers(configs, generate_private_key(512))
     handler = _Bugs(running.bugs)
     logging.getLogger().addHandler(handler)
     thread = threading.Thread(target=running.loop.run_forever)
@@ -147,6 +154,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     life = asyncio.run_coroutine_threadsafe(running.live(ready, stop), running.loop)
     assert ready.wait(20)
     try:
+        running.prediction = running.wait(prediction_of_a_model(configs))
         yield running
     finally:
         running.loop.call_soon_threadsafe(stop.set)
@@ -157,11 +165,27 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         logging.getLogger().removeHandler(handler)
 
 
+async def prediction_of_a_model(configs: dict[Role, ProcessConfig]) -> bytes:
+    """Train a model, and make the request that opens a prediction with it."""
+    job = JOB.model_copy(update={"name": "predicted"})
+    async with JobClient(configs[Role.GUEST]) as client:
+        assert (await train_over_localhost(client, job)).state == JOB_STATE_FINISHED
+    model = load_model(JobFolder(configs[Role.GUEST].state, job.name).model)
+    return prediction_pb2.OpenPredictionRequest(
+        job=job.name,
+        run_id=bytes.fromhex(model.run_id),
+        prediction=bytes(16),
+        model=model.shared_digest,
+        dataset=DATASET,
+    ).SerializeToString()
+
+
 def offer(servers: Servers, party: Role) -> bytes:
     route = next(route for route in ROUTES if route.message is OpenJob)
     return encode(RUN, OpenJob(JOB, mpz(servers.key.public_key.n), party), route).SerializeToString()
 
 
+OPEN_PREDICTION = next(method for method in ALL_METHODS if method.path.endswith("/OpenPrediction"))
 OPEN_JOB = {method.server: method for method in ALL_METHODS if method.path.endswith("/OpenJob")}
 
 
@@ -171,7 +195,9 @@ OPEN_JOB = {method.server: method for method in ALL_METHODS if method.path.endsw
 def test_any_request_is_answered_or_refused_in_the_projects_own_words(
     method: Method, servers: Servers, data: st.DataObject
 ) -> None:
-    """At a party, a job is open meanwhile, which half of the requests are of."""
+    """At a party, a job is open meanwhile, which half of the requests are of; and a prediction, for its methods."""
+    if "/PredictionService/" in method.path:
+        assert servers.wait(servers.call(OPEN_PREDICTION, Role.GUEST, [servers.prediction])) is None
     if method.server in PARTIES:
         servers.wait(servers.call(OPEN_JOB[method.server], Role.COORDINATOR, [offer(servers, method.server)]))
     count = st.lists(requests(method.request), min_size=1, max_size=6 if method.streams_in else 1)
