@@ -3,8 +3,8 @@
 python benchmarks/alignment.py [--ids N] [--json]
 
 Each party has N IDs of twelve digits in a Parquet file, in an order of its own, and half of them are common. `seconds`
-and `peak_rss_mb` are of `trilateral align` as a whole, its start and the reading of its file included; `peak_rss_mb` of
-the host is of its server.
+is of `trilateral align` as a whole, its start and the reading of its file included. `cpu_seconds`, which other programs
+on the machine hardly change, and `peak_rss_mb` are of that process and of the host's server.
 """
 
 import argparse
@@ -65,11 +65,21 @@ def measure(n_ids: int) -> dict[str, Any]:
                 "ids": n_ids,
                 "common": int(said.split()[0].replace(",", "")),
                 "seconds": round(seconds, 1),
+                "cpu_seconds": {
+                    "guest": round(usage.ru_utime + usage.ru_stime, 1),
+                    "host": _cpu_seconds(processes.pids[Role.HOST]),
+                },
                 "peak_rss_mb": {
                     "guest": round(usage.ru_maxrss / 1024, 1),
                     "host": peak_rss_mb(processes.pids[Role.HOST]),
                 },
             }
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Processor time of a process and all its threads so far, as Linux counts it."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return round((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), 1)
 
 
 def main() -> None:
