@@ -23,7 +23,7 @@ class Fuzzer:
 
     def __init__(self, source: random.Random) -> None:
         self.random = source
-        bits = source.choice([2, 15, 64, 190, 400, 1024, 2048, 4096, source.randrange(2, 4144)])
+        bits = source.choice([8, 15, 64, 190, 400, 1024, 2048, 3072, 4096, source.randrange(8, 4144)])
         self.n = source.getrandbits(bits) | 1 << bits - 1 | 1
         self.numbers = Numbers(mpz(self.n))
 

@@ -6,14 +6,15 @@
  *     lo'' = t                               = (T + M n) / R
  *     hi'' = (lo hi' + hi lo' - M + c n) / R   made whole by another reduction
  *
- * because T / R = t - (M / R) n. Five products of D digits by D in all: three, and two in the reductions.
+ * because T / R = t - (M / R) n. Five products of D digits by D in all: three, which long numbers make of halves (`split_columns`), and
+ * two in the reductions.
  *
  * BOUNDS. R >= 2^16 n. What comes in has lo, hi < 16 n; what goes out has lo, hi < 3 n, so that no subtraction of n is ever
  * needed between products:
  *
  *     a reduction takes T to (T + M n) / R with M < 2 R (see `reduce`), so to less than T / R + 2 n
  *     lo'' < 256 n^2 / R + 2 n            <= n / 256 + 2 n
- *     hi'' < (512 n^2 + 9 R + n) / R + 2 n <= n / 128 + 10 + 2 n    c n < 9 R + n keeps it positive, see `subtract_m`
+ *     hi'' < (512 n^2 + 9 R + n) / R + 2 n <= n / 128 + 10 + 2 n    for n > 128; c n < 9 R + n keeps it positive
  *
  * DIGITS are whole numbers d with 0 <= d < 2^52, as doubles. A product d e < 2^104 has an upper and a lower half of 52 bits:
  *
@@ -25,9 +26,11 @@
  *
  * COLUMNS. Both are added up as 64-bit whole numbers, column by column: column t gathers lower halves of digits with i + j = t
  * and upper halves of those with i + j = t - 1. The bits of the constants 2^104 and 2^52 come along each time; how often is
- * known, so `constant_lo` and `constant_hi` take them off again, modulo 2^64. What is left is at most 2 D terms from each of three
- * products (lo hi', hi lo', M n) of less than 2^52 each, 2^55 from c n, 2^12 carried over: for D <= 80 less than
- * 480 2^52 + 2^55 + 2^12 < 2^61. A lane of 64 bits does not overflow, and no carry is taken before a column is complete.
+ * known, so the arrays `constant` take them off again, modulo 2^64. What is left is at most 2 D terms from each of three
+ * products (lo hi', hi lo', M n) of less than 2^52 each, at most 2^55 + 2^52 from c n, less than 2^12 carried over, and 2^62, which
+ * every column is given and the next one pays for as 2^10: it keeps columns above zero that are differences (`split_columns`, which
+ * also adds less than 2^60; `subtract_m`). For D <= 80 that is less than 480 2^52 + 2^56 + 2^60 + 2^62 < 2^63 and more than
+ * 2^62 - 2^61 - 2^55 - 2^10 > 0: a lane of 64 bits does not overflow, and no carry is taken before a column is complete.
  *
  * TIME depends on D alone: no branch and no address depends on a digit.
  */
@@ -79,9 +82,8 @@ INLINE void next_columns(struct columns6 *c) {
     load " " y ", %[y]\n\t"                                                                                            \
     "vmovapd %[two104], %[h0]\n\t vfmadd231pd %[y], %[x0], %[h0]\n\t"                                                  \
     "vmovapd %[two104], %[h1]\n\t vfmadd231pd %[y], %[x1], %[h1]\n\t"                                                  \
-    "vsubpd %[h0], %[both], %[l0]\n\t vsubpd %[h1], %[both], %[l1]\n\t"                                                \
-    "vpaddq %[h0], " column1 ", " column1 "\n\t vpaddq %[h1], " column2 ", " column2 "\n\t"                            \
-    "vfmadd231pd %[y], %[x0], %[l0]\n\t vfmadd231pd %[y], %[x1], %[l1]\n\t"                                            \
+    "vsubpd %[h0], %[both], %[l0]\n\t vpaddq %[h0], " column1 ", " column1 "\n\t vfmadd231pd %[y], %[x0], %[l0]\n\t"   \
+    "vsubpd %[h1], %[both], %[l1]\n\t vpaddq %[h1], " column2 ", " column2 "\n\t vfmadd231pd %[y], %[x1], %[l1]\n\t"   \
     "vpaddq %[l0], " column0 ", " column0 "\n\t vpaddq %[l1], " column1 ", " column1 "\n\t"
 
 /* Two digits of one factor times four of the other, into c0 ... c5. `size` is of a digit of the second in memory. */
@@ -147,6 +149,61 @@ INLINE void product_columns(words4 *out, const digits4 *p, const digits4 *q, con
         out[2 * s] = c.c0, out[2 * s + 1] = c.c1;
         next_columns(&c);
     }
+}
+
+/* The lower digits of a number plus its upper ones: as many as there are lower ones, and all ones where one was carried out. */
+struct sum {
+    digits4 digits[MAX_DIGITS / 2]; /* `lower_digits` of them, at most half of 80 */
+    words4 carried;
+};
+
+INLINE void add_halves(struct sum *out, const digits4 *p, int lower, int D) {
+    words4 carry = _mm256_setzero_si256();
+    for (int i = 0; i < lower; i++) {
+        words4 column = ADD(carry, whole(p[i]));
+        if (lower + i < D) column = ADD(column, whole(p[lower + i]));
+        out->digits[i] = digit_of(column), carry = carry_of(column);
+    }
+    out->carried = SUB(_mm256_setzero_si256(), carry);
+}
+
+/* Add what carries contribute to (s + c B) (s' + c' B), c and c' being 0 or 1 and B the place after the digits of s and s'. */
+INLINE void add_carried(words4 *columns, const struct sum *s, const struct sum *t, int lower) {
+    for (int i = 0; i < lower; i++) {
+        words4 both = ADD(_mm256_and_si256(s->carried, whole(t->digits[i])), _mm256_and_si256(t->carried, whole(s->digits[i])));
+        columns[i] = ADD(columns[i], both);
+    }
+    columns[lower] = SUB(columns[lower], _mm256_and_si256(s->carried, t->carried)); /* all ones are -1 */
+}
+
+/* Below this the sums cost as much as they save. */
+enum { SPLIT_FROM = 60 };
+
+INLINE int lower_digits(int D) { return D < SPLIT_FROM ? D : (D + 7) / 8 * 4; }
+
+/* As `product_columns`, from products of halves (Karatsuba and Ofman): with p = p0 + p1 B and q = q0 + q1 B
+ *
+ *     p q = p0 q0 + ((p0 + p1) (q0 + q1) - p0 q0 - p1 q1) B + p1 q1 B^2
+ *
+ * The sums' own carries make a column's value differ from that of `product_columns`, and it can be negative, but not what all
+ * columns come to together. Products of sums are below 2^60 in a column as any others, so all are above -2^61; the constants
+ * add 2^62 to each column, which they take off the next as 2^10. `sums` are those of p, q, p2 and q2. */
+INLINE void split_columns(words4 *out, const digits4 *p, const digits4 *q, const digits4 *p2, const digits4 *q2,
+                          const struct sum *const sums[4], int D) {
+    const int lower = lower_digits(D), upper = D - lower;
+    if (!upper) {
+        product_columns(out, p, q, p2, q2, D);
+        return;
+    }
+    words4 middle[MAX_DIGITS + 4];
+    product_columns(out, p, q, p2, q2, lower);
+    product_columns(out + 2 * lower, p + lower, q + lower, p2 ? p2 + lower : 0, q2 ? q2 + lower : 0, upper);
+    product_columns(middle, sums[0]->digits, sums[1]->digits, p2 ? sums[2]->digits : 0, q2 ? sums[3]->digits : 0, lower);
+    for (int t = 0; t < 2 * lower; t++) middle[t] = SUB(middle[t], out[t]);
+    for (int t = 0; t < 2 * upper; t++) middle[t] = SUB(middle[t], out[2 * lower + t]);
+    for (int t = 0; t < 2 * lower; t++) out[lower + t] = ADD(out[lower + t], middle[t]);
+    add_carried(out + 2 * lower, sums[0], sums[1], lower);
+    if (p2) add_carried(out + 2 * lower, sums[2], sums[3], lower);
 }
 
 /* All columns of p^2: those of digits i < j twice, then the squares of the digits. The constants come as often as in p p. */
@@ -246,11 +303,11 @@ INLINE void subtract_m(words4 *columns, const digits4 *m, const words4 *mu, cons
 }
 
 /* What both kinds of product have in common: columns of lo lo' are there, those of lo hi' + hi lo' are made by `cross`. */
-#define FINISH(out, columns, mod, D, cross)                                                                            \
+#define FINISH(out, columns, constant, mod, D, cross)                                                                  \
     do {                                                                                                               \
         digits4 m_[MAX_DIGITS], lo_[MAX_DIGITS];                                                                       \
         words4 mu_[2];                                                                                                 \
-        reduce(lo_, m_, mu_, columns, (mod)->constant_lo, mod, D);                                                     \
+        reduce(lo_, m_, mu_, columns, constant, mod, D);                                                               \
         cross;                                                                                                         \
         subtract_m(columns, m_, mu_, mod, D);                                                                          \
         reduce((out) + (D), 0, 0, columns, (mod)->constant_hi, mod, D);                                                \
@@ -259,15 +316,24 @@ INLINE void subtract_m(words4 *columns, const digits4 *m, const words4 *mu, cons
 
 INLINE void multiply_digits(digits4 *out, const digits4 *a, const digits4 *b, const struct modulus *mod, int D) {
     words4 columns[2 * MAX_DIGITS];
-    product_columns(columns, a, b, 0, 0, D);
-    FINISH(out, columns, mod, D, product_columns(columns, a, b + D, a + D, b, D));
+    struct sum a_lo, a_hi, b_lo, b_hi;
+    if (D >= SPLIT_FROM) {
+        add_halves(&a_lo, a, lower_digits(D), D), add_halves(&a_hi, a + D, lower_digits(D), D);
+        add_halves(&b_lo, b, lower_digits(D), D), add_halves(&b_hi, b + D, lower_digits(D), D);
+    }
+    const struct sum *const low[4] = {&a_lo, &b_lo, 0, 0}, *const crossed[4] = {&a_lo, &b_hi, &a_hi, &b_lo};
+    split_columns(columns, a, b, 0, 0, low, D);
+    FINISH(out, columns, mod->constant_lo, mod, D, split_columns(columns, a, b + D, a + D, b, crossed, D));
 }
 
 INLINE void square_digits(digits4 *out, const digits4 *a, const struct modulus *mod, int D) {
     words4 columns[2 * MAX_DIGITS];
+    struct sum a_lo, a_hi;
+    if (D >= SPLIT_FROM) add_halves(&a_lo, a, lower_digits(D), D), add_halves(&a_hi, a + D, lower_digits(D), D);
+    const struct sum *const crossed[4] = {&a_lo, &a_hi, 0, 0};
     square_columns(columns, a, D);
-    FINISH(out, columns, mod, D, {
-        product_columns(columns, a, a + D, 0, 0, D);
+    FINISH(out, columns, mod->constant_square, mod, D, {
+        split_columns(columns, a, a + D, 0, 0, crossed, D);
         for (int t = 0; t < 2 * D; t++) columns[t] = ADD(columns[t], columns[t]);
     });
 }

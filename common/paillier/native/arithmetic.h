@@ -29,7 +29,8 @@ struct modulus {
     const double *n;         /* [D] digits of n */
     const double *h;         /* [D] digits of (k n + 1) / 2^104 */
     const double *k;         /* [2] digits of k = -1/n mod 2^104 */
-    const int64_t *constant_lo, *constant_hi; /* [2 D] what is added to each column before it is read */
+    /* [2 D] What is added to each column before it is read: of lo lo', of lo lo, and of lo hi' + hi lo'. */
+    const int64_t *constant_lo, *constant_square, *constant_hi;
     const double *power_of_r; /* [chunks + 1][2 D] R, R^2, R^3 ... mod n^2 */
     const uint64_t *n_limbs; /* [limbs] */
 };

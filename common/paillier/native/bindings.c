@@ -28,9 +28,9 @@ static int read_modulus(struct modulus *m, const Py_buffer *buffer) {
         const double *doubles = (const double *)(words + 3);
         m->n = doubles, m->h = m->n + D, m->k = m->h + D, m->power_of_r = m->k + 2;
         m->constant_lo = (const int64_t *)(m->power_of_r + (m->chunks + 1) * 2 * D);
-        m->constant_hi = m->constant_lo + 2 * D;
+        m->constant_square = m->constant_lo + 2 * D, m->constant_hi = m->constant_square + 2 * D;
         m->n_limbs = (const uint64_t *)(m->constant_hi + 2 * D);
-        if (count == 3 + 2 * D + 2 + (m->chunks + 1) * 2 * D + 4 * D + m->limbs) return 1;
+        if (count == 3 + 2 * D + 2 + (m->chunks + 1) * 2 * D + 6 * D + m->limbs) return 1;
     }
     PyErr_SetString(PyExc_ValueError, "these are not the constants of a modulus");
     return 0;

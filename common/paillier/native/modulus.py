@@ -7,13 +7,19 @@ from gmpy2 import mpz
 
 DIGIT_BITS = 52
 MAX_DIGITS = 80
+LEAST_BITS = 8
+"""A shorter n could leave hi above 3 n."""
 SLACK_BITS = 16
 """R is so many bits longer than n, at least: that is what makes subtractions of n unnecessary."""
 _WORD = 1 << 64
 _LOW_EXPONENT, _HIGH_EXPONENT = 0x433 << 52, 0x467 << 52
 """2^52 and 2^104 as the bits of doubles: each half of a product brings one of them into its column."""
+_LEVEL = 1 << 62
+"""What keeps columns above zero that come of differences."""
+_SPLIT_FROM = 60
+"""Digits from which on products are made of halves."""
 _COLUMN_OFFSET = 1 << 55
-"""Above what is taken off a column when M is."""
+"""Above what is taken off a column when M is; as a whole it is a multiple of n above M."""
 
 
 def digits_for(bits: int) -> int:
@@ -30,14 +36,14 @@ class Modulus:
     """An odd n, for products modulo n^2.
 
     Args:
-        n: of at most 4144 bits.
+        n: of 8 to 4144 bits.
         number_bits: of the longest numbers that come from outside, as many as n^2 has by default.
     """
 
     def __init__(self, n: int | mpz, number_bits: int | None = None) -> None:
         n = int(n)
-        if n < 3 or n % 2 == 0 or not fits(n.bit_length()):
-            raise ValueError("the kernel takes odd moduli of at least two bits and at most 4144")
+        if n.bit_length() < LEAST_BITS or n < 0 or n % 2 == 0 or not fits(n.bit_length()):
+            raise ValueError(f"the kernel takes odd moduli of at least {LEAST_BITS} bits and at most 4144")
         digits = digits_for(n.bit_length())
         r = 1 << DIGIT_BITS * digits
         self.width = 2 * -(-n.bit_length() // 8)
@@ -50,15 +56,20 @@ class Modulus:
         h = (k * n + 1) // pair
         full = sum(_COLUMN_OFFSET << DIGIT_BITS * t for t in range(digits))
         offset = [_COLUMN_OFFSET + digit for digit in _digits(-full % n, digits)] + [0] * digits
-        product = _constants(digits, range(digits), range(digits))
+        squares, product = _product_constants(digits), _split_constants(digits)
         reduction = _add(
             _constants(digits, range(2, digits), range(digits)),
             # What the last row brings to the columns it is read from is taken off later.
             [0] * digits + _constants(digits, range(digits - 2, digits), range(digits))[digits:],
         )
         taken_off = _constants(digits, range(2), range(digits))
-        constant_lo = [-x for x in _add(product, reduction)]
-        constant_hi = [x + m - 2 * p - q for x, m, p, q in zip(offset, taken_off, product, reduction, strict=True)]
+        # Nothing as a whole: 2^62 in each column is taken off the next one as 2^10.
+        level = [_LEVEL] + [_LEVEL - (_LEVEL >> DIGIT_BITS)] * (2 * digits - 2) + [-(_LEVEL >> DIGIT_BITS)]
+        constant_lo = [x - p - q for x, p, q in zip(level, product, reduction, strict=True)]
+        constant_square = [x - p - q for x, p, q in zip(level, squares, reduction, strict=True)]
+        constant_hi = [
+            x + y + m - 2 * p - q for x, y, m, p, q in zip(level, offset, taken_off, product, reduction, strict=True)
+        ]
         doubles = _digits(n, digits) + _digits(h, digits) + _digits(k, 2)
         for power in range(1, chunks + 2):
             hi, lo = divmod(pow(r, power, n * n), n)
@@ -67,7 +78,7 @@ class Modulus:
         self.constants = (
             array("q", [digits, chunks, self.width]).tobytes()
             + array("d", doubles).tobytes()
-            + array("Q", [x % _WORD for x in constant_lo + constant_hi]).tobytes()
+            + array("Q", [x % _WORD for x in constant_lo + constant_square + constant_hi]).tobytes()
             + array("Q", [n >> 64 * i & _WORD - 1 for i in range(limbs)]).tobytes()
         )
 
@@ -84,6 +95,22 @@ def _constants(digits: int, rows: Iterable[int], columns: range) -> list[int]:
             constants[i + j] += _LOW_EXPONENT
             constants[i + j + 1] += _HIGH_EXPONENT
     return constants[: 2 * digits]
+
+
+def _product_constants(digits: int) -> list[int]:
+    """Those of a product of so many digits by so many."""
+    return _constants(digits, range(digits), range(digits))
+
+
+def _split_constants(digits: int) -> list[int]:
+    """The same where the product is made of halves: of the middle one only those of the upper remain, taken off."""
+    if digits < _SPLIT_FROM:
+        return _product_constants(digits)
+    lower = (digits + 7) // 8 * 4
+    constants = _product_constants(lower) + _product_constants(digits - lower)
+    for t, constant in enumerate(_product_constants(digits - lower)):
+        constants[lower + t] -= constant
+    return constants
 
 
 def _add(a: list[int], b: list[int]) -> list[int]:

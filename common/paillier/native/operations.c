@@ -213,12 +213,13 @@ KERNEL void power(double *out, const double *bases, const uint8_t *exponent, int
         for (int64_t position = 0; position < 2 * exponent_bytes; position++) {
             int digit = exponent[position / 2] >> (position % 2 ? 0 : 4) & 15;
             for (int i = 0; i < WINDOW; i++) square4(x, x, m);
-            memset(factor, 0, sizeof factor);
-            for (int i = 0; i < 1 << WINDOW; i++) {
-                /* All ones when i == digit: (i ^ digit) - 1 is negative for 0 alone. */
-                digits4 mask = _mm256_castsi256_pd(_mm256_set1_epi64x((int64_t)((i ^ digit) - 1) >> 63));
-                for (int j = 0; j < size_of(m); j++)
-                    factor[j] = _mm256_or_pd(factor[j], _mm256_and_pd(mask, powers[i][j]));
+            digits4 masks[1 << WINDOW];
+            for (int i = 0; i < 1 << WINDOW; i++) /* all ones when i == digit: (i ^ digit) - 1 is negative for 0 alone */
+                masks[i] = _mm256_castsi256_pd(_mm256_set1_epi64x((int64_t)((i ^ digit) - 1) >> 63));
+            for (int j = 0; j < size_of(m); j++) {
+                factor[j] = _mm256_setzero_pd();
+                for (int i = 0; i < 1 << WINDOW; i++)
+                    factor[j] = _mm256_or_pd(factor[j], _mm256_and_pd(masks[i], powers[i][j]));
             }
             multiply4(x, x, factor, m);
         }
