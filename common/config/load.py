@@ -14,8 +14,8 @@ from common.config.settings import Settings
 from common.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "TRILATERAL_"
-NOT_SETTINGS = frozenset({"TRILATERAL_DEBUG"})
-"""Variables with the prefix that mean something to the command line alone."""
+NOT_SETTINGS = frozenset({"TRILATERAL_DEBUG", "TRILATERAL_ARITHMETIC"})
+"""Variables with the prefix that are no settings: they mean something to the command line and to the arithmetic."""
 
 
 def load_process_config(path: Path, environment: Mapping[str, str] | None = None) -> ProcessConfig:
