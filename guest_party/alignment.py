@@ -26,7 +26,7 @@ from common.pb.v1 import alignment_pb2
 from common.roles import Role
 from common.rpc.calls import call_peer
 from common.rpc.channel import Peer
-from common.rpc.codec import PACKAGE, JobKey
+from common.rpc.codec import MOST_TOTAL, PACKAGE, JobKey
 
 T = TypeVar("T")
 Response = TypeVar("Response", bound=Message)
@@ -80,8 +80,6 @@ class GuestAlignments:
         else:
             request.dataset = purpose
         opened = await self.call("AlignmentService/OpenAlignment", request, alignment_pb2.OpenAlignmentResponse)
-        if opened.n_ids < 1:
-            raise ProtocolError("the host opened an alignment without IDs")
         return await self.begin(opened.session, nonce, opened.nonce, source, opened.n_ids)
 
     async def begin(
@@ -91,10 +89,13 @@ class GuestAlignments:
 
         Raises:
             PolicyError: too many IDs.
-            ProtocolError: the host's nonce is none.
+            ProtocolError: the host's nonce is none, or it says that it has no IDs, or more than there can be.
         """
-        await asyncio.to_thread(take_ids, n_host, self._quota, Role.GUEST)
-        session = await self.compute(GuestSession, source, Dealing.of(nonce, host_nonce, source.n_ids, n_host))
+        if not 1 <= n_host <= MOST_TOTAL:
+            raise ProtocolError(f"the host aligns {n_host} IDs: 1 to {MOST_TOTAL} are possible")
+        dealing = Dealing.of(nonce, host_nonce, source.n_ids, n_host)
+        await asyncio.to_thread(take_ids, dealing.host_room, self._quota, Role.GUEST)
+        session = await self.compute(GuestSession, source, dealing)
         return GuestAlignment(self, session_id, session)
 
     @contextmanager

@@ -21,7 +21,7 @@ from common.data.alignment.sources import IdSource, MemoryIds
 from common.data.id_form import rules_of
 from common.data.ids import NONCE_BYTES
 from common.data.table import read_table_ids
-from common.errors import ConfigError, DataError, PeerError, PolicyError, notes
+from common.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, notes
 from common.jobs.policy import take_ids
 from common.jobs.quota import IdQuota
 from common.roles import Role
@@ -252,17 +252,17 @@ class Alignments:
         self.find(session)
         return answer
 
-    async def settle(self, session: bytes, shard: int, tags: bytes) -> Sequence[int]:
-        """Take what is common in one shard; see `HostSession`."""
+    async def settle(self, session: bytes, shard: int, tags: bytes) -> None:
+        """Take what is common in one shard of a job's alignment; see `HostSession`."""
         if session in self._done:
-            return []  # Its last answer was lost: the job goes on already.
+            return  # Its last answer was lost: the job goes on already.
         opened = self.find(session)
-        places = await asyncio.to_thread(opened.session.settle, shard, tags)
-        if opened.of_job:
-            opened.common[shard] = places
-        if opened.session.complete:
+        if not opened.of_job:
+            raise ProtocolError("the guest tells what is common in an alignment that is none of a job")
+        opened.common[shard] = await asyncio.to_thread(opened.session.settle, shard, tags)
+        # The session is complete once the last thread has settled a shard: the places of another may be on their way.
+        if len(opened.common) == opened.session.dealing.n_shards:
             opened.settled.set()
-        return places
 
     def close(self, session: bytes) -> None:
         """End a session that belongs to no job, if it goes on; a job ends its own."""
@@ -281,10 +281,16 @@ class Alignments:
         self, offer: Offer, form: Sequence[str], n_ids: int, guest_nonce: bytes, purpose: dict[str, str]
     ) -> Opened:
         check_form(form, offer.form)
-        await asyncio.to_thread(take_ids, n_ids, self._quota, Role.HOST)
         nonce, n_host = token_bytes(NONCE_BYTES), offer.source.n_ids
-        self._audit.allowed(calling(), "OpenAlignment", **purpose, n_ids={"host": n_host, "guest": n_ids})
         dealing = Dealing.of(guest_nonce, nonce, n_ids, n_host)
+        await asyncio.to_thread(take_ids, dealing.guest_room, self._quota, Role.HOST)
+        self._audit.allowed(
+            calling(),
+            "OpenAlignment",
+            **purpose,
+            n_ids={"host": n_host, "guest": n_ids},
+            n_points={"host": dealing.host_room, "guest": dealing.guest_room},
+        )
         session = await self.compute(HostSession, offer.source, dealing)
         opened = Opened(token_bytes(SESSION_BYTES), purpose, nonce, session)
         self._sessions[opened.id] = opened
@@ -300,7 +306,7 @@ class Alignments:
 
     def _end(self, opened: Opened, result: str) -> None:
         del self._sessions[opened.id]
-        if opened.session.complete:
+        if opened.of_job and opened.session.complete:
             self._done.append(opened.id)
         if opened.timer is not None:
             opened.timer.cancel()

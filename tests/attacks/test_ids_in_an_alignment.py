@@ -95,9 +95,9 @@ def test_two_alignments_of_the_same_tables_have_no_point_in_common() -> None:
 
 
 def test_with_a_key_that_is_used_again_both_show_which_ids_stayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    key = new_key()
-    for module in (guest_session, host_session):
-        monkeypatch.setattr(module, "new_key", lambda: key)
+    keys = {module: new_key() for module in (guest_session, host_session)}
+    for module, key in keys.items():
+        monkeypatch.setattr(module, "new_key", lambda key=key: key)
     _, first = record(GUEST_IDS, HOST_IDS)
     _, second = record(GUEST_IDS[:30], HOST_IDS)
     assert len({*points_of(first)} & {*points_of(second)}) >= 30 + len(HOST_IDS)
@@ -121,7 +121,7 @@ def test_messages_have_the_same_sizes_whatever_the_ids_are(ids: list[str]) -> No
 
 
 def test_without_padding_the_sizes_of_shards_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guest_session, "pad", lambda ids, n_points: list(ids))
+    monkeypatch.setattr(guest_session, "pad", lambda key, shard, ids, n_points: list(ids))
     dealt = Dealing.of(bytes(32), bytes(32), len(GUEST_IDS), len(HOST_IDS))
     guest = GuestSession(MemoryIds(GUEST_IDS), dealt)
     assert len({len(guest.request(shard)) for shard in range(dealt.n_shards)}) > 1

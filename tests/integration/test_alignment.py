@@ -19,7 +19,7 @@ from common.data.alignment.aligned import AlignmentProgress
 from common.data.alignment.guest_session import CommonShard, GuestSession
 from common.data.alignment.sources import MemoryIds
 from common.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
-from common.jobs.quota import IdQuota
+from common.jobs.quota import IDS_COUNTER, IdQuota
 from common.pb.v1 import alignment_pb2
 from common.pb.v1.alignment_pb2_grpc import add_AlignmentServiceServicer_to_server
 from common.roles import Role
@@ -125,6 +125,33 @@ async def test_both_sides_of_a_job_end_with_the_same_rows(tmp_path: Path, monkey
         }
 
 
+async def test_a_job_goes_on_when_every_shard_has_come_and_not_when_its_last_thread_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dealing, "SHARD_IDS", 70)
+    run = JobKey.draw("credit")
+    async with served(tmp_path) as host:
+        with host.alignments.expect(run) as expected:
+            waiting = asyncio.create_task(expected.common_rows(HOST_IDS, IdForm(), ignore))
+            alignment = await open_with(host, GUEST_IDS, run)
+            opened = host.alignments.find(alignment.id)
+            common = [await alignment._intersect(shard) for shard in range(2)]
+            # As if the thread that settles a shard had ended, and its coroutine had not come to its turn.
+            opened.session.settle(0, common[0].tags)
+            await host.alignments.settle(alignment.id, 1, common[1].tags)
+            assert opened.session.complete
+            assert not opened.settled.is_set()
+            await host.alignments.settle(alignment.id, 0, common[0].tags)
+            assert [HOST_IDS[row] for row in (await waiting).rows] == COMMON
+
+
+async def test_only_for_a_job_the_host_takes_what_is_common(tmp_path: Path) -> None:
+    async with served(tmp_path) as host:
+        alignment = await open_with(host, GUEST_IDS)
+        with pytest.raises(ProtocolError, match="none of a job"):
+            await alignment.run(alignment.confirm)
+
+
 async def test_the_guest_waits_until_the_host_has_its_table_and_hears_why_there_is_none(tmp_path: Path) -> None:
     run = JobKey.draw("credit")
     async with served(tmp_path) as host:
@@ -189,6 +216,26 @@ async def test_ids_of_a_day_are_counted_over_all_sessions(tmp_path: Path) -> Non
         with pytest.raises(PolicyError, match="10 are left until"):
             await open_with(host, GUEST_IDS)
         await (await open_with(host, GUEST_IDS[:10])).close()
+
+
+async def test_every_point_counts_since_padding_may_be_an_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dealing, "SHARD_IDS", 20)
+    async with served(tmp_path, policy={"max_ids_a_day": 40}) as host:
+        dealt = (await open_with(host, GUEST_IDS[:5])).session.dealing
+        assert (dealt.n_shards, dealt.guest_points) == (7, 5)
+        assert host.audited()[-1]["n_points"] == {"host": dealt.host_room, "guest": 35}
+        for state, count in ((host.config.state, 35), (tmp_path / "guest", dealt.host_room)):
+            assert json.loads((state / IDS_COUNTER).read_text())["given"] == count
+        with pytest.raises(PolicyError, match="5 are left until"):
+            await open_with(host, GUEST_IDS[:5])
+
+
+@pytest.mark.parametrize("n_host", [0, 2**31 + 1])
+async def test_the_guest_takes_no_number_of_ids_that_cannot_be(tmp_path: Path, n_host: int) -> None:
+    async with served(tmp_path) as host:
+        with pytest.raises(ProtocolError, match=f"the host aligns {n_host} IDs"):
+            await host.guest.begin(bytes(16), bytes(32), bytes(32), MemoryIds(GUEST_IDS), n_host)
+    assert not (tmp_path / "guest" / IDS_COUNTER).exists()
 
 
 async def test_there_are_few_sessions_at_a_time_and_they_expire(

@@ -77,6 +77,16 @@ class Dealing:
         """Points of the host in each shard."""
         return n_points(self.n_host, self.n_shards)
 
+    @property
+    def guest_room(self) -> int:
+        """Points of the guest in all shards. The host cannot tell padding from IDs, so all may be IDs."""
+        return self.n_shards * self.guest_points
+
+    @property
+    def host_room(self) -> int:
+        """Points of the host in all shards, of which the guest cannot tell either."""
+        return self.n_shards * self.host_points
+
     def shard(self, one: str) -> int:
         """Which shard an ID belongs to."""
         return int.from_bytes(self._digest(one)[TAG_BYTES:], "big") % self.n_shards

@@ -41,7 +41,7 @@ class GuestSession:
 
     def request(self, shard: int) -> bytes:
         """The guest's points for one shard."""
-        return blind(self._key, pad(self.shards.ids(shard), self.dealing.guest_points))
+        return blind(self._key, pad(self._key, shard, self.shards.ids(shard), self.dealing.guest_points))
 
     def read(self, shard: int, setup: bytes, response: bytes) -> CommonShard:
         """Find the common IDs in the host's answer.

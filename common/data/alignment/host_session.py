@@ -1,7 +1,6 @@
 """The host's side of one alignment: what it answers, and what it refuses."""
 
 import hashlib
-from collections import Counter
 from threading import Lock
 
 from common.data.alignment.dealing import TAG_BYTES, Dealing
@@ -67,7 +66,7 @@ class HostSession:
             ProtocolError: some are no points of the curve.
         """
         response = respond(self._key, points)
-        own = setup(self._key, pad(self.shards.ids(shard), self.dealing.host_points))
+        own = setup(self._key, pad(self._key, shard, self.shards.ids(shard), self.dealing.host_points))
         self._answered.add(shard)
         return own, response
 
@@ -82,6 +81,10 @@ class HostSession:
             would tell the guest a little more of the host's IDs than it has announced to ask.
         """
         self._check_shard(shard)
+        with self._lock:  # Of several tries at a time, too, only one is answered.
+            return self._settle(shard, tags)
+
+    def _settle(self, shard: int, tags: bytes) -> list[int]:
         if self._guessed:
             raise ProtocolError("the guest took IDs for common that are not: the alignment is over")
         if shard not in self._answered:
@@ -91,20 +94,19 @@ class HostSession:
             raise ProtocolError(f"{len(tags)} bytes came as tags of {TAG_BYTES} bytes, {most} at the most")
         if shard in self._settled:
             _same_again(self._settled, shard, tags)  # Before it shows whether the host holds them.
-        place = {self.dealing.tag(one): number for number, one in enumerate(self.shards.ids(shard))}
         told = [tags[start : start + TAG_BYTES] for start in range(0, len(tags), TAG_BYTES)]
-        unknown = sum(tag not in place for tag in told)
-        if unknown:
+        # The texts have no numbers, and what comes twice is seen first, whatever the host holds: the guest is told no
+        # more of the host's IDs than that one of those that it took for common is none.
+        if len({*told}) < len(told):
             self._guessed = True
-            raise DataError(f"the guest takes {unknown} IDs for common that the host does not hold")
-        repeated = sum(count - 1 for count in Counter(told).values())
-        if repeated:
+            raise DataError("the guest names common IDs twice")
+        place = {self.dealing.tag(one): number for number, one in enumerate(self.shards.ids(shard))}
+        if not place.keys() >= {*told}:
             self._guessed = True
-            raise DataError(f"the guest names {repeated} common IDs twice")
-        with self._lock:
-            if shard not in self._settled:
-                self.n_common += len(told)
-            _same_again(self._settled, shard, tags)
+            raise DataError("the guest takes IDs for common that the host does not hold")
+        if shard not in self._settled:
+            self.n_common += len(told)
+        _same_again(self._settled, shard, tags)
         return [place[tag] for tag in told]
 
     def _check_shard(self, shard: int) -> None:

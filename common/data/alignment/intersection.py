@@ -9,8 +9,8 @@ The library leaves the interpreter's lock to others while it computes, and its o
 (one that two threads use ends the process), so each call here makes its own from the session's key.
 """
 
+import hmac
 from collections.abc import Sequence
-from secrets import token_hex
 
 from private_set_intersection.python import DataStructure, Request, Response, ServerSetup, client, server
 
@@ -27,15 +27,19 @@ def new_key() -> bytes:
     return key
 
 
-def pad(ids: Sequence[str], n_points: int) -> list[str]:
-    """The IDs and so many random texts that there are `n_points`; 128 random bits never meet an ID.
+def pad(key: bytes, shard: int, ids: Sequence[str], n_points: int) -> list[str]:
+    """The IDs of a shard and so many other texts that there are `n_points`; their 128 bits never meet an ID.
+
+    They follow from the session's key, so that a shard that is asked for again is padded alike: of two messages with
+    other padding, the points in both would be those of IDs.
 
     Raises:
         DataError: there are more IDs already.
     """
     if len(ids) > n_points:
         raise DataError("a shard of the alignment has more IDs than it has room for: try again")
-    return [*ids, *(token_hex(16) for _ in range(n_points - len(ids)))]
+    padding = (hmac.digest(key, b"padding %d %d" % (shard, number), "sha256") for number in range(n_points - len(ids)))
+    return [*ids, *(digest[:16].hex() for digest in padding)]
 
 
 def blind(key: bytes, texts: Sequence[str]) -> bytes:

@@ -43,6 +43,7 @@ def test_another_session_deals_otherwise() -> None:
     [
         (1, 1, 1, 1, 1),
         (10_000, 7, 1, 10_000, 7),
+        (1, 10**6, 100, 1, 10_824),
         (1_000_000, 1_000_000, 100, 10_824, 10_824),
         (10**6, 50, 100, 10_824, 33),
     ],
@@ -52,6 +53,7 @@ def test_points_follow_from_sizes(
 ) -> None:
     dealing = new_dealing(n_guest, n_host)
     assert (dealing.n_shards, dealing.guest_points, dealing.host_points) == (n_shards, guest_points, host_points)
+    assert (dealing.guest_room, dealing.host_room) == (n_shards * guest_points, n_shards * host_points)
 
 
 def test_a_shard_has_room_for_what_is_dealt_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,11 +65,18 @@ def test_a_shard_has_room_for_what_is_dealt_to_it(monkeypatch: pytest.MonkeyPatc
 
 
 def test_padding_never_repeats_and_an_overfull_shard_is_refused() -> None:
-    padded = pad(["a", "b"], 100)
+    padded = pad(bytes(32), 0, ["a", "b"], 100)
     assert padded[:2] == ["a", "b"]
     assert len(set(padded)) == 100
     with pytest.raises(DataError, match="try again"):
-        pad(["a", "b"], 1)
+        pad(bytes(32), 0, ["a", "b"], 1)
+
+
+def test_padding_is_the_same_for_a_shard_and_a_key_and_for_no_other() -> None:
+    key = token_bytes(32)
+    assert pad(key, 1, ["a"], 20) == pad(key, 1, ["a"], 20)
+    assert {*pad(key, 1, ["a"], 20)} & {*pad(key, 11, ["a"], 20)} == {"a"}
+    assert {*pad(key, 1, ["a"], 20)} & {*pad(token_bytes(32), 1, ["a"], 20)} == {"a"}
 
 
 def test_a_short_nonce_is_refused() -> None:

@@ -1,8 +1,11 @@
 """An alignment finds exactly what is common, whoever looks at it; and the host refuses what was not agreed."""
 
+from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from secrets import token_bytes
+from threading import Barrier
 
 import pytest
 from hypothesis import given, settings
@@ -116,15 +119,55 @@ def test_the_host_takes_what_is_common_once(sides: Sides) -> None:
 
 @pytest.mark.parametrize(
     ("told", "said"),
-    [(["a", "b"], "1 IDs for common that the host does not hold"), (["b", "b"], "1 common IDs twice")],
+    [
+        (["a", "b"], "^the guest takes IDs for common that the host does not hold$"),
+        (["a", "x"], "^the guest takes IDs for common that the host does not hold$"),
+        (["b", "b"], "^the guest names common IDs twice$"),
+        (["a", "a"], "^the guest names common IDs twice$"),  # No other answer for one that the host does not hold.
+    ],
 )
-def test_who_guesses_what_is_common_has_one_try(sides: Sides, told: list[str], said: str) -> None:
+def test_who_guesses_what_is_common_has_one_try_and_hears_of_how_many_no_word(
+    sides: Sides, told: list[str], said: str
+) -> None:
     sides.intersect(0)
     with pytest.raises(DataError, match=said):
         sides.host.settle(0, sides.dealing.tags(told))
     with pytest.raises(ProtocolError, match="the alignment is over"):
         sides.host.settle(0, sides.dealing.tags(["c", "b"]))
     assert not sides.host.complete
+
+
+def test_of_guesses_at_the_same_time_one_is_answered() -> None:
+    sides = Sides(["a", "b", "c"], [f"{number:04d}" for number in range(3000)])
+    sides.intersect(0)
+    n_threads = 8
+    together = Barrier(n_threads)
+
+    def guess(_: int) -> str:
+        together.wait()
+        try:
+            sides.host.settle(0, sides.dealing.tags(["a"]))
+        except (DataError, ProtocolError) as error:
+            return str(error)
+        return "taken"
+
+    with ThreadPoolExecutor(n_threads) as threads:
+        said = Counter(threads.map(guess, range(n_threads)))
+    assert said == {
+        "the guest takes IDs for common that the host does not hold": 1,
+        "the guest took IDs for common that are not: the alignment is over": n_threads - 1,
+    }
+
+
+def test_what_is_asked_again_is_answered_alike_and_a_shard_is_asked_for_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Points in both of two answers would be those of IDs, if each had padding of its own."""
+    monkeypatch.setattr(dealing_module, "SHARD_IDS", 25)
+    sides = Sides([f"{number:05d}" for number in range(60)], [f"{number:05d}" for number in range(50, 110)])
+    points = sides.guest.request(1)
+    assert len(sides.guest.shards.ids(1)) < sides.dealing.guest_points
+    assert len(sides.host.shards.ids(1)) < sides.dealing.host_points
+    assert sides.guest.request(1) == points
+    assert sides.host.answer(1, points) == sides.host.answer(1, points)
 
 
 BAD_POINTS = [
