@@ -203,7 +203,7 @@ class _Prediction:
 
         async def settle(common: CommonShard) -> None:
             await self._settle(common.shard, common.tags)
-            await asyncio.to_thread(np.save, self._places_path(common.shard), np.array(common.places, np.int64))
+            await asyncio.to_thread(np.array(common.places, np.int64).tofile, self._places_path(common.shard))
 
         def tell(progress: AlignmentProgress) -> None:
             self._on_progress(Stage("aligning", progress.done, progress.n_shards))
@@ -221,7 +221,7 @@ class _Prediction:
         def prove(shard: int) -> bytes:
             ids = shards.ids(shard)
             order = canonical_order(ids)
-            np.save(self._places_path(shard), np.array(order, np.int64))
+            np.array(order, np.int64).tofile(self._places_path(shard))
             return id_digest([ids[place] for place in order], *nonces, Role.GUEST)
 
         async def settle(shard: int) -> None:
@@ -235,8 +235,8 @@ class _Prediction:
         await self._call("SettleShard", request, prediction_pb2.SettleShardResponse)
 
     def _places_path(self, shard: int) -> Path:
-        """File of the places of the common rows among those of a shard."""
-        return self._folder / f"common-{shard}.npy"
+        """File of the places of the common rows among those of a shard; int64, without a header."""
+        return self._folder / f"common-{shard}"
 
     # --- the scores
 
@@ -245,7 +245,7 @@ class _Prediction:
         totals[:] = np.nan
 
         def add(shard: int, scores: FloatVector) -> None:
-            own, places = shards.read(shard), np.load(self._places_path(shard))
+            own, places = shards.read(shard), np.fromfile(self._places_path(shard), np.int64)
             if scores.shape != places.shape or not np.isfinite(scores).all():
                 raise ProtocolError(f"the host sent {len(scores)} scores where {len(places)} are due, or some are none")
             totals[own.rows[places]] = own.scores[places] + scores

@@ -88,7 +88,8 @@ class HostPrediction:
             places = self._settling.settle(shard, told)
             if shard not in self._settled:
                 scores = self._shards.read(shard).scores[np.asarray(places, np.int64)]
-                np.save(self._path(shard), scores)
+                # Not as .npy, whose header is parsed as Python: of several threads at a time that fails now and then.
+                scores.tofile(self._path(shard))
                 self._settled[shard] = len(scores)
 
     def scores(self, shard: int) -> FloatVector:
@@ -102,7 +103,7 @@ class HostPrediction:
             raise ProtocolError(
                 f"the guest asks for scores when {len(self._settled)} of {self.n_shards} shards are settled"
             )
-        scores: FloatVector = np.load(self._path(shard))
+        scores: FloatVector = np.fromfile(self._path(shard), np.float64)
         return scores
 
     def _check(self, shard: int) -> None:
@@ -110,4 +111,4 @@ class HostPrediction:
             raise ProtocolError(f"there is no shard {shard} in a prediction of {self.n_shards}")
 
     def _path(self, shard: int) -> Path:
-        return self._folder / f"scores-{shard}.npy"
+        return self._folder / f"scores-{shard}"
