@@ -11,7 +11,7 @@ import numpy as np
 from common.arrays import FloatMatrix, FloatVector
 from common.config.job import JobConfig
 from common.data.block import TrainingBlock
-from common.data.metrics import log_loss
+from common.data.metrics import log_loss, to_tell
 from common.data.split import Batches
 from common.errors import OutOfRangeError
 from common.protocol.taylor import gradient, hessian_product, residual, taylor_loss
@@ -103,7 +103,7 @@ def train_plain(
         slope = gradient(X, residual(scores, y)) + penalty_hessian @ coef if plan.gradient else None
         holdout_loss = None
         if plan.evaluate_at is not None and holdout is not None:
-            holdout_loss = log_loss(holdout[0] @ (coef + plan.evaluate_at), holdout[1])
+            holdout_loss = to_tell(log_loss(holdout[0] @ (coef + plan.evaluate_at), holdout[1]))
         if plan.direction is None:
             return Observation(loss, slope, holdout_loss=holdout_loss)
         X = columns[batches.curvature_rows(plan.batch, plan.curvature_draw)]

@@ -11,7 +11,7 @@ from common.arrays import FloatVector, Rows
 from common.config.job import JobConfig
 from common.data.block import PartyData
 from common.data.ids import NONCE_BYTES, check_id_digest, id_digest
-from common.data.metrics import measure
+from common.data.metrics import measure, to_tell
 from common.errors import DataError, OutOfRangeError, ProtocolError
 from common.paillier.keys import PublicKey
 from common.protocol.bounds import is_beyond
@@ -84,6 +84,7 @@ class GuestMachine(PartyMachine):
 
     def _work(self, begin: BeginRound) -> Iterator[Envelope]:
         yield from ()
+        self._forget_if_void(begin.key.round - 1, begin.loss)
         rows = self._batches.rows(begin.batch)
         self._expect_scores(rows, self._scale(len(rows)), gradient=begin.gradient)
         if begin.direction is not None:
@@ -168,7 +169,7 @@ class GuestMachine(PartyMachine):
     def _evaluate(self) -> Iterator[Envelope]:
         """Once the host's part is there: how good the point is, in two numbers for the coordinator."""
         begun = self._begun
-        if begun is None or self._finished or (host_part := self._holdout.scores(begun.key)) is None:
+        if begun is None or self._is_void or self._finished or (host_part := self._holdout.scores(begun.key)) is None:
             return
         if begun.evaluate_at is None:
             if len(host_part):
@@ -183,11 +184,22 @@ class GuestMachine(PartyMachine):
         evaluated = Evaluated(begun.key, begun.batch.epoch - 1, metrics)
         self._evaluations[begun.key.round] = evaluated
         yield Envelope(Role.GUEST, evaluated)
-        yield Envelope(Role.COORDINATOR, Evaluation(begun.key, metrics.log_loss, metrics.auc))
+        auc = None if metrics.auc is None else to_tell(metrics.auc)
+        yield Envelope(Role.COORDINATOR, Evaluation(begun.key, to_tell(metrics.log_loss), auc))
+
+    def _declare_void(self) -> Iterator[Envelope]:
+        self._evaluations.pop(self._key.round, None)
+        yield from super()._declare_void()
+
+    def _forget_if_void(self, round_number: int, loss: float | None) -> None:
+        """The coordinator has told the loss of a round that is over; without one it was void, and evaluated nothing."""
+        if loss is None:
+            self._evaluations.pop(round_number, None)
 
     # --- the end
 
     def _finish(self, finish: FinishJob) -> Iterator[Envelope]:
+        self._forget_if_void(finish.round - 1, finish.round_loss)
         self._conclusion = finish
         yield from self._conclude()
 

@@ -74,6 +74,8 @@ class Counts:
     n_scored: int
     n_guest: int
     n_host: int
+    warnings: tuple[str, ...] = ()
+    """What the guest should look at in its own table."""
 
 
 async def predict(config: ProcessConfig, host: Peer, wanted: Wanted, on_progress: OnStage = lambda _: None) -> Counts:
@@ -131,6 +133,7 @@ class _Prediction:
         self._alignments = GuestAlignments(host, config.limits, IdQuota(config.state, config.policy.max_ids_a_day))
         self._rows = ScoredRows(folder, table.id)
         self._name = token_bytes(PREDICTION_BYTES)
+        self._warnings: list[str] = []
         self._over = threading.Event()
         """Nobody waits for the table that is read in a thread any more."""
 
@@ -145,7 +148,7 @@ class _Prediction:
         finally:
             self._rows.finish()
             await self._close()
-        return Counts(n_scored, self._rows.n_ids, n_host)
+        return Counts(n_scored, self._rows.n_ids, n_host, tuple(self._warnings))
 
     # --- both tables are read at the same time
 
@@ -182,7 +185,7 @@ class _Prediction:
                 raise PeerError("the prediction has ended")
             self._on_progress(Stage("reading", n_rows))
 
-        await asyncio.to_thread(score_table, self._model, self._table, self._rows, tell)
+        self._warnings = await asyncio.to_thread(score_table, self._model, self._table, self._rows, tell)
 
     # --- which rows are common
 

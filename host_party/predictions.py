@@ -274,13 +274,15 @@ class Predictions:
 
         try:
             with self._using_table():
-                await asyncio.to_thread(score_table, opened.model, opened.table, opened.rows, check_stopped)
+                warnings = await asyncio.to_thread(score_table, opened.model, opened.table, opened.rows, check_stopped)
         except BaseException:
             self._end(opened)
             raise
         finally:
             if opened.stopped.is_set():
                 opened.resources.close()
+        for warning in warnings:
+            log.warning("job %s: dataset %s: %s", opened.wanted.run.name, opened.wanted.dataset, warning)
         log.info("job %s: %d rows scored for a prediction", opened.wanted.run.name, opened.rows.n_ids)
 
     async def _align(self, opened: _Open, beginning: Beginning) -> Begun:

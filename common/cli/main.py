@@ -237,6 +237,8 @@ def predict(
         counts = run_with_host(
             settings, lambda host, on_stage: predict(settings, host, wanted, on_stage), Console(stderr=True)
         )
+        for warning in counts.warnings:
+            typer.echo(f"warning: {warning}", err=True)
         typer.echo(f"scored {counts.n_scored:,} rows: {out}")
         if not aligned:
             typer.echo(f"not at the host: {counts.n_guest - counts.n_scored:,} of the guest's rows: {missing}")

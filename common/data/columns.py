@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from common.arrays import FloatVector
 from common.config.dataset import LabelConfig, label_key
+from common.data.preprocessing.columns import CategoryColumn
 from common.data.table_file import TableFile
 from common.errors import DataError
 
@@ -131,6 +132,17 @@ def read_categories(column: pa.ChunkedArray, name: str) -> "pd.Series[str]":
     texts = pc.replace_substring_regex(_trimmed(_cast_to_text(_decoded(column), name)), _WHOLE_NUMBER, r"\1")
     series: pd.Series[str] = texts.to_pandas()
     return series
+
+
+def note_numbers(column: pa.ChunkedArray, category: CategoryColumn, faults: Faults, first_row: int, kind: str) -> None:
+    """Note as faults of this kind the numbers in a column of a numeric type that can be no categories of the training.
+
+    In text a number may be a category that is new, so nothing of it is noted.
+    """
+    column = _decoded(column)
+    if any(is_type(column.type) for is_type in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)):
+        numbers: FloatVector = column.cast(pa.float64(), safe=False).to_numpy()
+        faults.note(category.name, kind, ~category.may_be_categories(numbers), first_row)
 
 
 def read_text(column: pa.ChunkedArray, name: str) -> list[str]:

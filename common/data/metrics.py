@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 from common.arrays import FloatVector
 
+_TOLD_DECIMALS = 6
+
 N_GROUPS = 10
 """Deciles."""
 
@@ -82,6 +84,14 @@ def measure(
 def log_loss(log_odds: FloatVector, labels: FloatVector) -> float:
     """Mean of log(1 + exp(-y z)) for log-odds z and labels y of -1 or +1, both of shape (n_rows,)."""
     return float(np.logaddexp(0.0, -labels * log_odds).mean())
+
+
+def to_tell(figure: float) -> float:
+    """A log loss or an AUC as others than the guest are told it, and as a training goes by it.
+
+    All digits of a log loss of known scores would be an equation for the labels that few labels solve.
+    """
+    return round(figure, _TOLD_DECIMALS)
 
 
 def equal_groups(values: FloatVector, by: FloatVector) -> list[NDArray[np.float64]]:

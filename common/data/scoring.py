@@ -1,5 +1,6 @@
 """One party's part of the scores of any rows: its model file applied to its table."""
 
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -11,11 +12,18 @@ from common.data.spool import ScoredRows
 from common.data.table import stream_table
 from common.errors import DataError
 
+_LEAST_KNOWN = 0.01
+"""A column is told of if a smaller share of its values is of known categories. By default a known one alone was as
+frequent in the training rows."""
+
 
 def score_table(
     model: PartyModel, dataset: DatasetConfig, rows: ScoredRows, on_progress: Callable[[int], None]
-) -> None:
+) -> list[str]:
     """Read a table in bounded memory, score its rows, and put them into `rows`, which is finished then.
+
+    Returns a sentence on each column of categories of which nearly none is known to the model: what is wrong with the
+    column may be its spelling. It is for this party alone.
 
     Args:
         model: this party's part.
@@ -28,7 +36,9 @@ def score_table(
         OSError: the rows cannot be written.
     """
     steps, weights = model.steps, np.array(model.training_weights)
-    categorical = [column.name for column in steps.columns if column.kind == "category"]
+    categorical = [column for column in steps.columns if column.kind == "category"]
+    known = [column for column in categorical if column.known]
+    n_present, n_known = Counter[str](), Counter[str]()
     for chunk in stream_table(dataset, steps.features, categorical):
         with np.errstate(over="ignore", invalid="ignore"):  # What overflows is found below.
             scores = steps.transform(chunk.features) @ weights
@@ -38,6 +48,16 @@ def score_table(
                 f"{infinite} rows have values beyond all training rows whose score is no number: correct them, or train"
                 " with `clip`"
             )
+        for column in known:
+            values = chunk.features[column.name]
+            n_present[column.name] += int(values.notna().sum())
+            n_known[column.name] += column.count_known(values)
         rows.add(normalise(chunk.ids, dataset.id_form).ids, chunk.ids, scores)
         on_progress(rows.n_ids)
     rows.finish()
+    return [
+        f"column {name!r} has a category that the model knows in {n_known[name]} of {count} rows: "
+        "is it written as it was for the training?"
+        for name, count in n_present.items()
+        if n_known[name] < _LEAST_KNOWN * count
+    ]

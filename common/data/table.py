@@ -22,6 +22,7 @@ from common.data.columns import (
     NOT_NUMBERS,
     Faults,
     expected_labels,
+    note_numbers,
     read_categories,
     read_ids,
     read_labels,
@@ -29,6 +30,7 @@ from common.data.columns import (
 )
 from common.data.id_form import NormalIds, describe_changes, normalise
 from common.data.ids import canonical_order
+from common.data.preprocessing.columns import CategoryColumn
 from common.data.table_file import TableFile, open_table
 from common.errors import DataError
 
@@ -39,6 +41,10 @@ _LISTED_NAMES = 40
 
 _ROWS_AT_A_TIME = 100_000
 
+_NOW_NUMBERS = (
+    "had categories when the model was fitted, and here has {count} numbers that are none (preprocessing mismatch): "
+    "write the column as it was for the training"
+)
 _CHANGED = (
     "had numbers when the model was fitted, and here has {count} values that are none (preprocessing mismatch): "
     "write the column as it was for the training"
@@ -136,19 +142,20 @@ def read_table_ids(dataset: DatasetConfig) -> NormalIds:
 
 
 def stream_table(
-    dataset: DatasetConfig, features: Sequence[str], categorical: Sequence[str], rows: int = _ROWS_AT_A_TIME
+    dataset: DatasetConfig, features: Sequence[str], categorical: Sequence[CategoryColumn], rows: int = _ROWS_AT_A_TIME
 ) -> Iterator[TableChunk]:
     """Read a table of any size in bounded memory, `rows` at a time, for a model that was fitted before.
 
     Args:
         dataset: whose `path` and `id` are read; what it says of labels and features is not.
         features: names of the columns that the model was fitted on.
-        categorical: which of them are text.
+        categorical: those of them that are text.
         rows: of a chunk; the last may have fewer.
 
     Raises:
         DataError: the table cannot be used, by column and count of the rows so far; with the words "preprocessing
-            mismatch" where a column is gone or no longer holds numbers. IDs that repeat are not found here.
+            mismatch" where a column is gone, no longer holds numbers, or holds numbers in the place of categories.
+            IDs that repeat are not found here.
     """
     file = open_table(dataset.path)
     _check_names(file, {"id": dataset.id})
@@ -159,8 +166,11 @@ def stream_table(
         )
     faults = Faults(file)
     n_rows = 0
+    names = [column.name for column in categorical]
     for batch in file.batches([dataset.id, *features], rows):
-        frame = _read_features(batch, features, categorical, faults, first_row=n_rows, not_numbers=_CHANGED)
+        for column in categorical:
+            note_numbers(batch[column.name], column, faults, n_rows, _NOW_NUMBERS)
+        frame = _read_features(batch, features, names, faults, first_row=n_rows, not_numbers=_CHANGED)
         ids = read_ids(batch[dataset.id], dataset.id, faults, n_rows)
         n_rows += len(ids)
         faults.check(n_rows)

@@ -102,14 +102,16 @@ class History:
         """At a party: a round begins, so the one before is over, void or overtaken."""
         before = self._round
         if before is None or begin.key > before.key:
-            if before is not None:
-                self._write_begun(before, begin.loss if begin.key.round > before.key.round else None)
+            if before is not None and begin.key.round > before.key.round:
+                self._write_over(before, begin.loss)
+            elif before is not None:
+                self._write_begun(before, None)
             self._round = begin
 
     def finish(self, finish: FinishJob) -> None:
         """At a party: the last round is over."""
         if self._round is not None:
-            self._write_begun(self._round, finish.round_loss)
+            self._write_over(self._round, finish.round_loss)
             self._round = None
 
     def evaluate(self, evaluated: Evaluated) -> None:
@@ -127,6 +129,12 @@ class History:
         """The job has finished: give the file its name."""
         with writing(self._role, self._path):
             self._partial.replace(self._path)
+
+    def _write_over(self, begun: BeginRound, loss: float | None) -> None:
+        """A round without a loss was void, and has evaluated nothing."""
+        if loss is None:
+            self._evaluated = None
+        self._write_begun(begun, loss)
 
     def _write_begun(self, begun: BeginRound, loss: float | None) -> None:
         evaluation = None

@@ -112,7 +112,7 @@ class BeginRound:
     curvature_draw: int = 0
     """Which draw of S_H, from 1 up; 0 is S_H = S."""
     loss: float | None = None
-    """Mean loss of the round before, for the party's history file."""
+    """Mean loss of the round before, for the party's history file; None if that was void, or there was none."""
     evaluate_at: FloatVector | None = None
     """This party's part of w_e - w_k, shape (n_columns,): the hold-out rows are to be evaluated at w_e; None if not."""
 
@@ -148,7 +148,10 @@ class HoldoutScores:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Guest to coordinator: how good w_e is on the hold-out rows. Both are aggregates of the guest's labels."""
+    """Guest to coordinator: how good w_e is on the hold-out rows.
+
+    Both figures are aggregates of the guest's labels, and rounded by `to_tell`.
+    """
 
     key: RoundKey
     log_loss: float
@@ -186,7 +189,7 @@ class FinishJob:
     epochs: int
     reason: str
     round_loss: float | None
-    """Mean loss of the last round, for the party's history file."""
+    """Mean loss of the last round, for the party's history file; None if that was void."""
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,7 @@ class PartyMachine(ABC):
         self._early: list[VectorPiece] = []
         self._finished = False
         self._begun: BeginRound | None = None
+        self._is_void = False
         self._residues_per_round = self._count_residues()
         # The sizes of all rounds to come: what has no room in a slot must show before anything is trained.
         for batch in (Batch(1), Batch(1, self._batches.count - 1), WHOLE_SET):
@@ -151,6 +152,7 @@ class PartyMachine(ABC):
         self._apply(begin.key.round, begin.step)
         self._key = begin.key
         self._begun = begin
+        self._is_void = False
         self._incoming = {}
         early = [piece for piece in self._early if piece.key == begin.key]
         self._early = [piece for piece in self._early if piece.key > begin.key]
@@ -232,6 +234,8 @@ class PartyMachine(ABC):
         self._coef = self._coef - step
 
     def _declare_void(self) -> Iterator[Envelope]:
+        """This attempt is over for this party: what still comes for it is ignored."""
+        self._is_void = True
         self._incoming = {}
         yield Envelope(Role.COORDINATOR, OutOfRange(self._key))
 

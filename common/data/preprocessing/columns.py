@@ -4,14 +4,16 @@ Each of these values is a *term*: what a weight in a model belongs to. All that 
 exactly, and applying it needs numpy and pandas alone.
 """
 
+import math
 from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pandas.api.types import is_numeric_dtype
 from pydantic import Field, FiniteFloat
 
-from common.arrays import FloatMatrix
+from common.arrays import FloatMatrix, FloatVector
 from common.config.settings import Settings
 from common.errors import DataError
 
@@ -81,6 +83,30 @@ class CategoryColumn(Settings):
     other: Literal["term", "reference"]
     """What is none of `categories`, rare in the training rows or not there at all, has one term, or counts as the
     reference."""
+    fractions: bool = False
+    """Whether a value in the training rows was a number that is not whole."""
+
+    @property
+    def known(self) -> list[str]:
+        """All categories that were frequent in the training rows, the reference included."""
+        return [*self.categories, *([] if self.reference is None else [self.reference])]
+
+    def may_be_categories(self, numbers: FloatVector) -> NDArray[np.bool_]:
+        """Which values of a column of a numeric type may be categories, or are missing; all of shape (n_rows,).
+
+        Numbers may not where no known category is one, nor numbers that are not whole where there was none such.
+        """
+        missing: NDArray[np.bool_] = np.isnan(numbers)
+        if self.known and all(_number(category) is None for category in self.known):
+            return missing
+        if self.fractions:
+            return np.ones(len(numbers), dtype=bool)
+        whole: NDArray[np.bool_] = numbers == np.floor(numbers)
+        return missing | whole
+
+    def count_known(self, values: "pd.Series[str]") -> int:
+        """How many of the rows are of a known category."""
+        return int(values.isin(self.known).sum())
 
     @property
     def terms(self) -> list[str]:
@@ -108,8 +134,7 @@ class CategoryColumn(Settings):
             raise DataError(
                 f"preprocessing mismatch: column {self.name!r} had text when the model was fitted, and has numbers here"
             )
-        known = [*self.categories, *([] if self.reference is None else [self.reference])]
-        place = pd.Index(known, dtype=object).get_indexer(pd.Index(values, dtype=object))
+        place = pd.Index(self.known, dtype=object).get_indexer(pd.Index(values, dtype=object))
         place[missing] = -1
         for term in range(len(self.categories)):
             out[:, term] = place == term
@@ -120,6 +145,21 @@ class CategoryColumn(Settings):
             out[:, len(self.categories)] = missing
         if self.other == "term":
             out[:, -1] = other
+
+
+def is_fraction(text: str) -> bool:
+    """Whether a text is a number that is not whole."""
+    number = _number(text)
+    return number is not None and not number.is_integer()
+
+
+def _number(text: str) -> float | None:
+    """A finite number as it is written."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 Column = Annotated[NumberColumn | CategoryColumn, Field(discriminator="kind")]

@@ -3,8 +3,8 @@
 They are imported where they are used: that takes a second and 75 MB, which only a training needs. What they have
 fitted is read out of them at once.
 
-A term that is 1 for few rows would make a gradient a sum over those rows alone, and a sum over one row is that row:
-see `LEAST_ROWS`.
+A term that is 1 for few rows would make a gradient a sum over those rows alone, and a sum over one row is that row.
+So would a number that is the same in all rows but a few: see `LEAST_ROWS`.
 """
 
 import math
@@ -18,16 +18,21 @@ from pandas.api.types import is_numeric_dtype
 
 from common.arrays import FloatMatrix, FloatVector
 from common.config.dataset import ColumnPreprocessing, PreprocessingConfig
-from common.data.preprocessing.columns import ROWS_AT_A_TIME, CategoryColumn, NumberColumn
+from common.data.preprocessing.columns import ROWS_AT_A_TIME, CategoryColumn, NumberColumn, is_fraction
 from common.errors import DataError
 
 LEAST_ROWS = 10
-"""A term of 0 and 1 is 1 in at least this many training rows, and 0 in as many, or there is no such term."""
+"""A term of 0 and 1 is 1 in at least this many training rows, and 0 in as many, or there is no such term. A column of
+numbers has another value than its usual one in as many."""
 
 _CONSTANT = 1e-12
 """A column whose range is at most this share of its largest value varies by rounding only."""
 
 SAME_VALUE = "the same value in all training rows: exclude it"
+TOO_RARE = (
+    f"the same value in all but fewer than {LEAST_ROWS} training rows, which is too rare to train on without telling"
+    " those rows: exclude it"
+)
 
 
 class _UnusableError(Exception):
@@ -150,6 +155,8 @@ def _fit_number(name: str, values: FloatVector, config: ColumnPreprocessing) -> 
     if config.clip is not None:
         lower, upper = _fit_clip(filled, config.clip)
         filled = filled.clip(lower, upper) if lower is not None else filled
+    if _is_too_rare(filled):
+        raise _UnusableError(TOO_RARE)
     n_missing = int(missing.sum())
     indicator = config.missing_indicator and LEAST_ROWS <= n_missing <= len(values) - LEAST_ROWS
     variance = float(np.var(filled))
@@ -196,6 +203,14 @@ def _is_constant(values: FloatVector) -> bool:
     return bool(np.ptp(values) <= _CONSTANT * np.abs(values).max())
 
 
+def _is_too_rare(values: FloatVector) -> bool:
+    """Whether most values are the same one, and fewer than `LEAST_ROWS` another."""
+    # If more than half of the values are the same, the one in the middle is.
+    usual = np.partition(values, len(values) // 2)[len(values) // 2]
+    n_others = int(np.count_nonzero(np.abs(values - usual) > _CONSTANT * np.abs(values).max()))
+    return n_others < LEAST_ROWS and 2 * n_others < len(values)
+
+
 # --- categories
 
 
@@ -222,7 +237,8 @@ def _fit_category(name: str, values: "pd.Series[str]", rare: float) -> CategoryC
         else:
             frequent[str(level)] = count
     n_other = int(counts[is_rare].sum())
-    return _choose_terms(name, frequent, n_missing, n_other, least)
+    column = _choose_terms(name, frequent, n_missing, n_other, least)
+    return column.model_copy(update={"fractions": any(is_fraction(str(level)) for level in levels)})
 
 
 def _choose_terms(name: str, frequent: dict[str, int], n_missing: int, n_other: int, least: int) -> CategoryColumn:

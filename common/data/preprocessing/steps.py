@@ -191,7 +191,7 @@ class Preprocessing:
             )
         except (KeyError, TypeError, ValueError) as error:
             where = f": look at columns.{error.errors()[0]['loc']}" if isinstance(error, ValidationError) else ""
-            raise DataError(f"the model's preprocessing is none that this version reads{where}") from None
+            raise DataError(f"the model's preprocessing is none that this version reads{where}: train again") from None
         n_terms = len(steps.terms)
         T = steps.directions
         if steps.mean.shape != (n_terms,) or steps.scale.shape != (n_terms,) or (T is not None and len(T) != n_terms):

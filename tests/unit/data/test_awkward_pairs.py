@@ -18,6 +18,7 @@ import pytest
 from pyarrow import parquet
 
 from common.config.dataset import DatasetConfig
+from common.data.preprocessing.columns import CategoryColumn
 from common.data.table import read_table, stream_table
 from common.errors import DataError, notes
 
@@ -295,7 +296,11 @@ def test_what_is_read_whole_is_read_alike_in_chunks(side: Side, labelled: bool, 
     settings = dataset(side, labelled, tmp_path)
     whole = read_table(settings)
 
-    chunks = list(stream_table(settings, list(whole.features.columns), settings.categorical, rows=2))
+    categorical = [
+        CategoryColumn(name=name, reference=None, categories=[], missing="other", other="reference")
+        for name in settings.categorical
+    ]
+    chunks = list(stream_table(settings, list(whole.features.columns), categorical, rows=2))
 
     rows = pd.concat([chunk.features.set_axis(chunk.ids) for chunk in chunks])
     pd.testing.assert_frame_equal(rows.loc[whole.ids].reset_index(drop=True), whole.features)

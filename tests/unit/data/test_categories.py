@@ -164,11 +164,20 @@ def test_a_column_without_two_frequent_categories_is_named() -> None:
 def test_an_indicator_needs_missing_values_in_enough_rows() -> None:
     """A term that few rows have would tell their labels by its gradient."""
     frame = pd.DataFrame({name: np.arange(100.0) for name in "abcd"})
-    frame.loc[:8, "b"] = frame.loc[:9, "c"] = frame.loc[:90, "d"] = np.nan
+    frame.loc[:8, "b"] = frame.loc[:9, "c"] = frame.loc[:89, "d"] = np.nan
 
     fitted = Preprocessing.fit(frame, PreprocessingConfig(missing_indicator=True, whiten=False), intercept=False)
 
-    assert fitted.terms == ("a", "b", "c", "c is missing", "d")
+    assert fitted.terms == ("a", "b", "c", "c is missing", "d", "d is missing")
+
+
+@pytest.mark.parametrize(
+    ("value", "remembered"),
+    [("1.5", True), ("0.25", True), ("1e-3", True), ("3", False), ("x", False), ("nan", False), (None, False)],
+)
+def test_a_column_remembers_whether_a_number_in_it_was_not_whole(value: str | None, remembered: bool) -> None:
+    (fitted,) = column(["1"] * 20 + ["2"] * 20 + [value]).to_dict()["columns"]
+    assert fitted["fractions"] is remembered
 
 
 def test_settings_of_numbers_for_categories_are_refused() -> None:
@@ -308,6 +317,8 @@ def test_state_goes_through_json_to_the_last_bit(config: PreprocessingConfig) ->
         lambda state: state.update(columns=None),
         lambda state: state.update(directions=[[1.0]]),
         lambda state: state.update(scale="x"),
+        lambda state: state.update(columns=["age", "branch"]),
+        lambda state: state.update(columns=[]),
     ],
 )
 def test_a_damaged_state_is_refused(damage: Any) -> None:
@@ -315,6 +326,22 @@ def test_a_damaged_state_is_refused(damage: Any) -> None:
     damage(state)
     with pytest.raises(DataError, match="the model's preprocessing"):
         Preprocessing.from_dict(state)
+
+
+def test_a_state_in_another_form_is_refused_with_a_way_out() -> None:
+    """One that has names of columns, and one number of each kind for each of them."""
+    names = ["age", "income"]
+    other = {
+        "features": names,
+        "fill": [1.0, 2.0],
+        "lower": None,
+        "upper": None,
+        "mean": [0.0, 0.0],
+        "scale": [1.0, 1.0],
+    }
+    for state in (other, {**other, "directions": None, "intercept": True}, {}):
+        with pytest.raises(DataError, match="the model's preprocessing is none that this version reads: .*train again"):
+            Preprocessing.from_dict(state)
 
 
 # --- what they cost under encryption

@@ -13,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from common.config.dataset import PreprocessingConfig
 from common.data.preprocessing import Preprocessing
+from common.data.preprocessing.fit import LEAST_ROWS
 from common.errors import DataError
 
 PLAIN = PreprocessingConfig(clip=None, whiten=False)
@@ -74,7 +75,8 @@ def test_new_rows_are_filled_and_clipped_by_the_training_rows() -> None:
 @pytest.mark.parametrize("dtype", [float, bool])
 def test_a_column_of_two_values_is_not_clipped(dtype: type) -> None:
     """However rare one of them is: a rare event would be lost, or its size changed."""
-    frame = features().assign(rare=(np.arange(400) == 7).astype(dtype), seldom=5.0 * (np.arange(400) < 4))
+    rows = np.arange(2000)
+    frame = features(2000).assign(rare=(rows < LEAST_ROWS).astype(dtype), seldom=5.0 * (rows < 15))
 
     fitted = Preprocessing.fit(frame, PreprocessingConfig(whiten=False), intercept=False)
 
@@ -84,12 +86,45 @@ def test_a_column_of_two_values_is_not_clipped(dtype: type) -> None:
 def test_where_nearly_all_values_are_the_same_the_rest_is_clipped_at_its_own_quantiles() -> None:
     """Else the column would become constant."""
     amounts = np.zeros(1000)
-    amounts[:5] = [3, 4, 5, 6, 1e9]
+    amounts[:10] = [3, 3, 4, 4, 5, 5, 6, 6, 1e9, 1e9]
     fitted = Preprocessing.fit(pd.DataFrame({"a": amounts}), PreprocessingConfig(clip=(0, 0.75)), intercept=False)
 
     terms = fitted.expand(pd.DataFrame({"a": [-1.0, 0, 5, 1e6]}))
 
     np.testing.assert_array_equal(terms[:, 0], [0, 0, 5, 6])
+
+
+RARE = {
+    "one": np.arange(1000) == 7,
+    "falls": np.where(np.arange(1000) < 9, -5.0, 3.0),
+    "amounts": np.where(np.arange(1000) < 9, 10.0 + np.arange(1000), 0.0),
+    "rounded": np.where(np.arange(1000) < 9, 2.0, 1 + 1e-16 * np.arange(1000)),
+    "missing": np.where(np.arange(1000) < 9, 1.0, np.nan),
+}
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_column_in_which_few_rows_differ_from_the_rest_is_named(config: PreprocessingConfig) -> None:
+    """Its part of a gradient would be the sum of the residuals of those rows: with one, that row's label."""
+    frame = features(1000).assign(**RARE)
+    config = config.model_copy(update={"fill": 0.0})
+
+    with pytest.raises(
+        DataError, match="each of the columns 'one', 'falls', 'amounts', 'rounded', 'missing' has the "
+    ) as refusal:
+        Preprocessing.fit(frame, config, intercept=False)
+
+    assert "the same value in all but fewer than 10 training rows" in str(refusal.value)
+    assert "exclude it" in str(refusal.value)
+
+
+def test_a_column_in_which_enough_rows_differ_from_the_rest_is_taken() -> None:
+    few = np.arange(1000) < LEAST_ROWS
+    frame = pd.DataFrame({"one": few.astype(float), "amounts": np.where(few, 10.0 + np.arange(1000), 0.0)})
+
+    for config in CONFIGS:
+        terms = Preprocessing.fit(frame, config, intercept=False).expand(frame)
+        assert (np.count_nonzero(terms, axis=0) == LEAST_ROWS).all()
 
 
 def test_a_column_may_have_settings_of_its_own() -> None:

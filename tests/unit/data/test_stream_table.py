@@ -10,6 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from common.config.dataset import DatasetConfig
+from common.data.preprocessing.columns import CategoryColumn
 from common.data.table import TableChunk, read_table, stream_table
 from common.errors import DataError
 
@@ -38,7 +39,17 @@ def write(frame: pd.DataFrame, path: Path) -> Path:
     return path
 
 
-def stream(path: Path, features: list[str], categorical: list[str], rows: int) -> list[TableChunk]:
+def kinds(*known: str, fractions: bool = False) -> CategoryColumn:
+    """The column `kind`, of a model that knows these categories."""
+    return CategoryColumn(
+        name="kind", reference=None, categories=list(known), missing="other", other="reference", fractions=fractions
+    )
+
+
+KIND = kinds("car", "house")
+
+
+def stream(path: Path, features: list[str], categorical: list[CategoryColumn], rows: int) -> list[TableChunk]:
     return list(stream_table(DatasetConfig(path=path), features, categorical, rows))
 
 
@@ -47,7 +58,7 @@ def stream(path: Path, features: list[str], categorical: list[str], rows: int) -
 def test_chunks_in_the_order_of_the_file_are_the_table(
     frame: pd.DataFrame, tmp_path: Path, name: str, rows: int
 ) -> None:
-    chunks = stream(write(frame, tmp_path / name), ["a", "b", "kind"], ["kind"], rows)
+    chunks = stream(write(frame, tmp_path / name), ["a", "b", "kind"], [KIND], rows)
 
     assert [len(chunk.ids) for chunk in chunks[:-1]] == [rows] * (len(chunks) - 1)
     assert [one for chunk in chunks for one in chunk.ids] == frame["id"].tolist()
@@ -63,7 +74,7 @@ def test_chunks_read_like_the_whole_table(frame: pd.DataFrame, tmp_path: Path) -
     path = write(frame, tmp_path / "table.csv")
     whole = read_table(DatasetConfig(path=path, exclude=["note"], categorical=["kind"]))
 
-    chunks = stream(path, list(whole.features.columns), ["kind"], 600)
+    chunks = stream(path, list(whole.features.columns), [KIND], 600)
 
     rows = pd.concat([chunk.features.set_axis(chunk.ids) for chunk in chunks]).loc[whole.ids]
     pd.testing.assert_frame_equal(rows.reset_index(drop=True), whole.features)
@@ -96,7 +107,7 @@ def test_only_as_much_of_a_file_as_is_asked_for_is_read(tmp_path: Path) -> None:
 def test_columns_that_are_gone_are_named(frame: pd.DataFrame, tmp_path: Path, name: str) -> None:
     path = write(frame.drop(columns=["a", "kind"]), tmp_path / name)
     with pytest.raises(DataError, match="preprocessing mismatch: table.* lacks columns .* fitted on: 'a', 'kind'$"):
-        stream(path, ["a", "b", "kind"], ["kind"], 100)
+        stream(path, ["a", "b", "kind"], [KIND], 100)
 
 
 @pytest.mark.parametrize(
@@ -149,11 +160,53 @@ def test_numbers_that_are_categories_read_alike_from_every_kind_of_file(tmp_path
     columns: dict[str, Any] = {"id": list("abcd"), "kind": [2.0, 10.0, None, 1.5]}
     parquet.write_table(pa.table(columns), binary)
 
-    (text,) = stream(path, ["kind"], ["kind"], 100)
-    (numbers,) = stream(binary, ["kind"], ["kind"], 100)
+    known = [kinds("2", "10", fractions=True)]
+    (text,) = stream(path, ["kind"], known, 100)
+    (numbers,) = stream(binary, ["kind"], known, 100)
 
     assert text.features["kind"].fillna("-").tolist() == ["2", "2", "10", "-", "1.5", "02"]
     assert numbers.features["kind"].fillna("-").tolist() == ["2", "10", "-", "1.5"]
+
+
+@pytest.mark.parametrize(
+    ("values", "known", "count"),
+    [
+        (pa.array([2.0, 0.25, None, 1.5]), kinds("2", "10"), 2),
+        (pa.array(["0.50", "2.00"]).cast(pa.decimal128(9, 2)), kinds("2", "10"), 1),
+        (pa.array([2, 10, None]), kinds("car", "house"), 2),
+        (pa.array([2.0, 10.0, float("nan")]), kinds("car", "house"), 2),
+        (pa.array([2.0, 0.25]).dictionary_encode(), kinds("2"), 1),
+    ],
+)
+def test_numbers_in_the_place_of_categories_are_refused(
+    tmp_path: Path, values: pa.Array, known: CategoryColumn, count: int
+) -> None:
+    """Else every row would silently be of no known category."""
+    path = tmp_path / "table.parquet"
+    parquet.write_table(pa.table({"id": list("abcd")[: len(values)], "kind": values}), path)
+
+    with pytest.raises(DataError, match=rf"column 'kind' had categories .* {count} numbers .*preprocessing mismatch"):
+        stream(path, ["kind"], [known], 100)
+
+
+@pytest.mark.parametrize(
+    ("values", "known"),
+    [
+        (pa.array([2, 10, 11, None]), kinds("2", "10")),
+        (pa.array([2.0, 10.0, None]), kinds("2", "10")),
+        (pa.array([2.0, 0.25]), kinds("2", "10", fractions=True)),
+        (pa.array([True, False]), kinds("true", "false")),
+        (pa.array([None, None], pa.float64()), kinds("car", "house")),
+        (pa.array([0.5, 1.0]), kinds(fractions=True)),
+    ],
+)
+def test_numbers_that_may_be_categories_are_read(tmp_path: Path, values: pa.Array, known: CategoryColumn) -> None:
+    path = tmp_path / "table.parquet"
+    parquet.write_table(pa.table({"id": list("abcd")[: len(values)], "kind": values}), path)
+
+    (chunk,) = stream(path, ["kind"], [known], 100)
+
+    assert chunk.features["kind"].notna().sum() == len(values) - values.null_count
 
 
 def test_what_was_read_is_not_kept(tmp_path: Path) -> None:

@@ -92,6 +92,16 @@ def test_an_evaluation_is_in_the_line_of_its_round_and_attempt(folder: JobFolder
     assert "evaluation" not in third
 
 
+def test_a_round_that_was_void_has_evaluated_nothing(folder: JobFolder) -> None:
+    metrics = measure(np.array([1.0, -1.0]), np.array([1.0, -1.0]))
+    history = History(folder, Role.GUEST)
+    for number in (1, 2):
+        history.begin_round(begin(number))
+        history.evaluate(Evaluated(RoundKey(number, 1), 0, metrics))
+    history.finish(FinishJob(3, np.zeros(1), 0.5, 1, "given up", None))
+    assert ["evaluation" in line for line in lines(folder.unfinished_history)] == [False, False]
+
+
 def test_the_coordinator_writes_the_two_numbers_that_it_is_told(folder: JobFolder) -> None:
     history = History(folder, Role.COORDINATOR)
     evaluation = Evaluation(RoundKey(3, 1), 0.5, None)
