@@ -241,7 +241,7 @@ def predict(
             typer.echo(f"warning: {warning}", err=True)
         typer.echo(f"scored {counts.n_scored:,} rows: {out}")
         if not aligned:
-            typer.echo(f"not at the host: {counts.n_guest - counts.n_scored:,} of the guest's rows: {missing}")
+            typer.echo(f"not at the host: {counts.n_guest - counts.n_scored:,} of the guest's rows: {wanted.missing}")
             typer.echo(f"not at the guest: {counts.n_host - counts.n_scored:,} of the host's rows")
 
 
