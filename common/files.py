@@ -2,7 +2,10 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -11,11 +14,18 @@ def write_whole(path: Path, text: str) -> None:
     The folder is made if it is not there.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with whole_file(path) as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a file of mode 0600 to write to, which takes the place of `path` at the end, if all went well."""
     # mkstemp makes the file 0600. In the same folder, so that the rename stays within a file system.
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).replace(path)

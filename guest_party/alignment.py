@@ -4,10 +4,10 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from secrets import token_bytes
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
@@ -27,6 +27,7 @@ from common.roles import Role
 from common.rpc.calls import call_peer
 from common.rpc.channel import Peer
 from common.rpc.codec import MOST_TOTAL, PACKAGE, JobKey
+from common.tasks import for_each
 
 T = TypeVar("T")
 Response = TypeVar("Response", bound=Message)
@@ -60,6 +61,7 @@ class GuestAlignments:
         self._limits = limits
         self._quota = quota
         self._pool = ThreadPoolExecutor(CORES, thread_name_prefix="alignment")
+        self._running: set[Future[Any]] = set()
 
     async def open(self, purpose: JobKey | str, source: IdSource, form: IdForm) -> "GuestAlignment":
         """Begin an alignment with the host.
@@ -109,7 +111,14 @@ class GuestAlignments:
 
     async def compute(self, function: Callable[..., T], *args: object) -> T:
         """Call a function in one of the threads."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
+        running = self._pool.submit(function, *args)
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+        return await asyncio.wrap_future(running)
+
+    async def computed(self) -> None:
+        """Wait until nothing is computed any more, for those either who have stopped waiting."""
+        await asyncio.gather(*map(asyncio.wrap_future, list(self._running)), return_exceptions=True)
 
 
 class GuestAlignment:
@@ -134,25 +143,18 @@ class GuestAlignment:
         dealing = self.session.dealing
         progress = AlignmentProgress(0, dealing.n_shards, dealing.n_host, dealing.n_guest, 0)
         on_progress(progress)
-        shards = iter(range(dealing.n_shards))
 
-        async def work() -> None:
+        async def find(shard: int) -> None:
             nonlocal progress
-            for shard in shards:
-                common = await self._intersect(shard)
-                await settle(common)
-                n_common = progress.n_common + len(common.places)
-                progress = AlignmentProgress(
-                    progress.done + 1, dealing.n_shards, dealing.n_host, dealing.n_guest, n_common
-                )
-                on_progress(progress)
+            common = await self._intersect(shard)
+            await settle(common)
+            n_common = progress.n_common + len(common.places)
+            progress = AlignmentProgress(progress.done + 1, dealing.n_shards, dealing.n_host, dealing.n_guest, n_common)
+            on_progress(progress)
 
-        workers = [asyncio.create_task(work()) for _ in range(min(IN_FLIGHT, dealing.n_shards))]
         try:
-            await asyncio.gather(*workers)
+            await for_each(dealing.n_shards, IN_FLIGHT, find)
         except BaseException:
-            for worker in workers:
-                worker.cancel()
             await self._let_go()
             raise
         await self.close()

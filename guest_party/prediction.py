@@ -35,15 +35,15 @@ from common.jobs.quota import IdQuota
 from common.pb.v1 import prediction_pb2
 from common.roles import Role
 from common.rpc.channel import Peer
-from common.rpc.codec import MOST_TOTAL
+from common.rpc.codec import MOST_TOTAL, PREDICTION_BYTES
 from common.scratch import SCRATCH, scratch_folder
+from common.tasks import for_each
 from guest_party.alignment import IN_FLIGHT, GuestAlignments
 from guest_party.score_file import check_suffix, write_scores
 from guest_party.stages import OnStage, Stage
 
 Response = TypeVar("Response", bound=Message)
 
-PREDICTION_BYTES = 16
 CLOSE_SECONDS = 5.0
 """For telling a host, which may be gone, that nothing more will come."""
 
@@ -144,10 +144,14 @@ class _Prediction:
             shards, n_shards = await (self._prove(n_host) if self._wanted.aligned else self._intersect(n_host))
             totals = np.memmap(self._folder / "totals", np.float64, "w+", shape=(self._rows.n_ids,))
             await self._fetch(shards, n_shards, totals)
-            n_scored = await asyncio.to_thread(self._write, totals)
+            n_scored = await self._alignments.compute(self._write, totals)
         finally:
-            self._rows.finish()
-            await self._close()
+            try:
+                await self._close()
+            finally:
+                # A thread goes on when nobody waits for it any more, and would write to the folder while it is removed.
+                await self._alignments.computed()
+                self._rows.finish()
         return Counts(n_scored, self._rows.n_ids, n_host, tuple(self._warnings))
 
     # --- both tables are read at the same time
@@ -185,7 +189,7 @@ class _Prediction:
                 raise PeerError("the prediction has ended")
             self._on_progress(Stage("reading", n_rows))
 
-        self._warnings = await asyncio.to_thread(score_table, self._model, self._table, self._rows, tell)
+        self._warnings = await self._alignments.compute(score_table, self._model, self._table, self._rows, tell)
 
     # --- which rows are common
 
@@ -206,7 +210,7 @@ class _Prediction:
 
         async def settle(common: CommonShard) -> None:
             await self._settle(common.shard, common.tags)
-            await asyncio.to_thread(np.array(common.places, np.int64).tofile, self._places_path(common.shard))
+            await self._alignments.compute(np.array(common.places, np.int64).tofile, self._places_path(common.shard))
 
         def tell(progress: AlignmentProgress) -> None:
             self._on_progress(Stage("aligning", progress.done, progress.n_shards))
@@ -219,7 +223,7 @@ class _Prediction:
         nonce = token_bytes(NONCE_BYTES)
         nonces = nonce, (await self._align(nonce)).nonce
         dealing = Dealing.of(*nonces, self._rows.n_ids, n_host)
-        shards = await asyncio.to_thread(self._rows.deal, dealing)
+        shards = await self._alignments.compute(self._rows.deal, dealing)
 
         def prove(shard: int) -> bytes:
             ids = shards.ids(shard)
@@ -228,7 +232,7 @@ class _Prediction:
             return id_digest([ids[place] for place in order], *nonces, Role.GUEST)
 
         async def settle(shard: int) -> None:
-            await self._settle(shard, await asyncio.to_thread(prove, shard))
+            await self._settle(shard, await self._alignments.compute(prove, shard))
 
         await self._for_each(dealing.n_shards, settle, "comparing")
         return shards, dealing.n_shards
@@ -256,7 +260,7 @@ class _Prediction:
         async def fetch(shard: int) -> None:
             request = prediction_pb2.GetScoresRequest(prediction=self._name, shard=shard)
             answer = await self._call("GetScores", request, prediction_pb2.GetScoresResponse)
-            await asyncio.to_thread(add, shard, np.array(answer.scores))
+            await self._alignments.compute(add, shard, np.array(answer.scores))
 
         await self._for_each(n_shards, fetch, "scoring")
 
@@ -285,21 +289,15 @@ class _Prediction:
 
     async def _for_each(self, n_shards: int, work: Callable[[int], Awaitable[None]], doing: str) -> None:
         """Do it for each shard, several at a time."""
-        shards, done = iter(range(n_shards)), 0
+        done = 0
 
-        async def work_on() -> None:
+        async def work_on(shard: int) -> None:
             nonlocal done
-            for shard in shards:
-                await work(shard)
-                done += 1
-                self._on_progress(Stage(doing, done, n_shards))
+            await work(shard)
+            done += 1
+            self._on_progress(Stage(doing, done, n_shards))
 
-        workers = [asyncio.create_task(work_on()) for _ in range(min(IN_FLIGHT, n_shards))]
-        try:
-            await asyncio.gather(*workers)
-        finally:
-            for worker in workers:
-                worker.cancel()
+        await for_each(n_shards, IN_FLIGHT, work_on)
 
     async def _call(self, method: str, request: Message, response: type[Response]) -> Response:
         return await self._alignments.call(f"PredictionService/{method}", request, response)

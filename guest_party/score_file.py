@@ -1,7 +1,5 @@
 """The guest's result: a table of scores, whole or not at all, in the order of the guest's own rows."""
 
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -11,6 +9,7 @@ from pyarrow import csv, parquet
 
 from common.arrays import FloatVector
 from common.errors import ConfigError
+from common.files import whole_file
 
 SCORES = pa.schema([("id", pa.string()), ("score", pa.float64()), ("probability", pa.float64())])
 MISSING = pa.schema([("id", pa.string())])
@@ -62,19 +61,8 @@ def write_scores(
 def _whole_table(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], None]]:
     """Yield what takes batches; the file appears at the end, if all went well."""
     try:
-        # mkstemp makes the file 0600. In the same folder, so that the rename stays within a file system.
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        temporary = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                make = csv.CSVWriter if path.suffix == ".csv" else parquet.ParquetWriter
-                with make(file, schema) as writer:
-                    yield writer.write_batch
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        make = csv.CSVWriter if path.suffix == ".csv" else parquet.ParquetWriter
+        with whole_file(path) as file, make(file, schema) as writer:
+            yield writer.write_batch
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error.strerror}") from error

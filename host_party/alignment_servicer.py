@@ -12,7 +12,7 @@ from common.errors import ProtocolError
 from common.pb.v1 import alignment_pb2, alignment_pb2_grpc
 from common.rpc.access import Context
 from common.rpc.codec import MOST_TOTAL, job_key
-from host_party.alignments import Alignments, Offer
+from host_party.alignments import Alignments, Asked, Offer
 
 MOST_RULES = 16
 RULE = r"[a-z_]{1,32}"
@@ -43,7 +43,9 @@ class AlignmentServicer(alignment_pb2_grpc.AlignmentServiceServicer):
                 if re.fullmatch(JOB_NAME, name) is None:
                     raise ProtocolError("received the name of a dataset that is none")
                 opened = await self._alignments.open_loose(
-                    lambda: self._load(name), form, request.n_ids, request.nonce, {"dataset": name}
+                    request.nonce,
+                    lambda: self._load(name),
+                    Asked(form, request.n_ids, request.nonce, {"dataset": name}),
                 )
             case _:
                 raise ProtocolError("received an alignment for no purpose")

@@ -28,6 +28,7 @@ from common.roles import Role
 from common.rpc.access import calling
 from common.rpc.codec import JobKey
 from common.rpc.errors import UnknownJobError, public_error
+from common.tasks import start
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,23 @@ def load_offer(config: ProcessConfig, dataset: str) -> Offer:
         raise DataError(f"the host: {error}") from error
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What the guest asks for when it opens an alignment.
+
+    Attributes:
+        form: rules of the normal form of its IDs.
+        n_ids: how many it says that it has.
+        nonce: the guest's.
+        purpose: what the audit log says of it; a session with a `run` in it is a job's.
+    """
+
+    form: Sequence[str]
+    n_ids: int
+    nonce: bytes
+    purpose: dict[str, str]
+
+
 @dataclass(eq=False)
 class Opened:
     """A session that is open.
@@ -83,6 +101,7 @@ class Opened:
         session: what it answers.
         common: places of the common IDs in each shard that is settled, for a job.
         settled: set when the guest has told of every shard.
+        key: of the opening, if it belongs to no job.
     """
 
     id: bytes
@@ -92,11 +111,20 @@ class Opened:
     common: dict[int, list[int]] = field(default_factory=dict)
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     timer: asyncio.TimerHandle | None = None
+    key: bytes = b""
 
     @property
     def of_job(self) -> bool:
         """Whether it lives as long as its job."""
         return "run" in self.purpose
+
+
+@dataclass(frozen=True)
+class _Loose:
+    """A session that belongs to no job, from the moment it is asked for to its end."""
+
+    asked: Asked
+    opening: "asyncio.Task[Opened]"
 
 
 class JobAlignment:
@@ -146,7 +174,7 @@ class Alignments:
         self._pool = ThreadPoolExecutor(CORES, thread_name_prefix="alignment")
         self._sessions: dict[bytes, Opened] = {}
         self._expected: dict[JobKey, JobAlignment] = {}
-        self._n_opening = 0
+        self._loose: dict[bytes, _Loose] = {}
         self._done: deque[bytes] = deque(maxlen=MOST_DONE)
 
     # --- for a job
@@ -181,18 +209,17 @@ class Alignments:
             raise UnknownJobError(f"the host does not align for this run of the job {run.name}")
         if alignment.opening is None:
             alignment.guest_nonce = nonce
-            opening = self._open_offered(alignment, form, n_ids, nonce, _run_fields(run))
+            opening = self._open_offered(alignment, Asked(form, n_ids, nonce, _run_fields(run)))
             alignment.opening = asyncio.create_task(opening)
         elif alignment.guest_nonce != nonce:
             raise PolicyError(f"the guest has opened an alignment for the job {run.name} already: one is enough")
         return await asyncio.shield(alignment.opened)
 
-    async def _open_offered(
-        self, alignment: JobAlignment, form: Sequence[str], n_ids: int, nonce: bytes, purpose: dict[str, str]
-    ) -> None:
+    async def _open_offered(self, alignment: JobAlignment, asked: Asked) -> None:
         """In a task of its own, since whoever calls may hang up and call again."""
         try:
-            opened = await self._begin(await alignment.offered, form, n_ids, nonce, purpose)
+            offer = await alignment.offered
+            opened = await self._begin(lambda: offer, asked)
         except Exception as error:
             alignment.fail(error)
         else:
@@ -200,33 +227,40 @@ class Alignments:
 
     # --- for anything else
 
-    async def open_loose(
-        self, load: Callable[[], Offer], form: Sequence[str], n_ids: int, nonce: bytes, purpose: dict[str, str]
-    ) -> Opened:
+    async def open_loose(self, key: bytes, load: Callable[[], Offer], asked: Asked) -> Opened:
         """Open a session that belongs to no job; it ends when the guest closes it or says nothing for long.
 
+        While it is open the same again gets the same session, since an answer may be lost.
+
         Args:
+            key: by which the same is known.
             load: reads the host's IDs; it is called in a thread.
-            form: rules of the guest's normal form.
-            n_ids: of the guest.
-            nonce: the guest's.
-            purpose: what the audit log says of it.
+            asked: what the guest asks for.
 
         Raises:
             PolicyError: too many IDs, or sessions.
             ConfigError: the guest's IDs are in another form.
+            ProtocolError: something else was opened by this key.
             TrilateralError: what `load` raises.
         """
-        n_open = sum(not opened.of_job for opened in self._sessions.values())
-        if n_open + self._n_opening >= MOST_LOOSE:
-            raise PolicyError(
-                f"the host has {MOST_LOOSE} alignments open beside those of jobs: wait until one has ended"
-            )
-        self._n_opening += 1
+        loose = self._loose.get(key)
+        if loose is None:
+            if len(self._loose) >= MOST_LOOSE:
+                raise PolicyError(
+                    f"the host has {MOST_LOOSE} alignments open beside those of jobs: wait until one has ended"
+                )
+            loose = self._loose[key] = _Loose(asked, start(self._open_loose(key, load, asked)))
+        elif loose.asked != asked:
+            raise ProtocolError("the guest opens an alignment again, and not the same")
+        return await asyncio.shield(loose.opening)
+
+    async def _open_loose(self, key: bytes, load: Callable[[], Offer], asked: Asked) -> Opened:
         try:
-            opened = await self._begin(await self.compute(load), form, n_ids, nonce, purpose)
-        finally:
-            self._n_opening -= 1
+            opened = await self._begin(load, asked)
+        except BaseException:
+            del self._loose[key]
+            raise
+        opened.key = key
         self._keep(opened)
         return opened
 
@@ -247,7 +281,12 @@ class Alignments:
     async def intersect(self, session: bytes, shard: int, points: bytes) -> tuple[bytes, bytes]:
         """Answer for one shard; see `HostSession`."""
         opened = self.find(session)
-        opened.session.check_request(shard, points)
+        try:
+            opened.session.check_request(shard, points)
+        except ProtocolError:
+            if opened.session.over:
+                self.close(session)
+            raise
         answer = await self.compute(opened.session.answer, shard, points)
         self.find(session)
         return answer
@@ -269,7 +308,7 @@ class Alignments:
         opened = self._sessions.get(session)
         if opened is not None and not opened.of_job:
             done = opened.session.n_answered == opened.session.dealing.n_shards
-            self._end(opened, "finished" if done else "failed")
+            self._end(opened, "finished" if done and not opened.session.over else "failed")
 
     async def compute(self, function: Callable[..., T], *args: object) -> T:
         """Call a function in one of the threads."""
@@ -277,22 +316,24 @@ class Alignments:
 
     # --- a session's life
 
-    async def _begin(
-        self, offer: Offer, form: Sequence[str], n_ids: int, guest_nonce: bytes, purpose: dict[str, str]
-    ) -> Opened:
-        check_form(form, offer.form)
+    async def _begin(self, load: Callable[[], Offer], asked: Asked) -> Opened:
+        n_ids = asked.n_ids
+        # What the guest has announced counts before a table is read for it, and its padding once there is its number.
+        await asyncio.to_thread(take_ids, n_ids, self._quota, Role.HOST)
+        offer = await self.compute(load)
+        check_form(asked.form, offer.form)
         nonce, n_host = token_bytes(NONCE_BYTES), offer.source.n_ids
-        dealing = Dealing.of(guest_nonce, nonce, n_ids, n_host)
-        await asyncio.to_thread(take_ids, dealing.guest_room, self._quota, Role.HOST)
+        dealing = Dealing.of(asked.nonce, nonce, n_ids, n_host)
+        await asyncio.to_thread(take_ids, dealing.guest_room - n_ids, self._quota, Role.HOST)
         self._audit.allowed(
             calling(),
             "OpenAlignment",
-            **purpose,
+            **asked.purpose,
             n_ids={"host": n_host, "guest": n_ids},
             n_points={"host": dealing.host_room, "guest": dealing.guest_room},
         )
         session = await self.compute(HostSession, offer.source, dealing)
-        opened = Opened(token_bytes(SESSION_BYTES), purpose, nonce, session)
+        opened = Opened(token_bytes(SESSION_BYTES), asked.purpose, nonce, session)
         self._sessions[opened.id] = opened
         log.info("alignment: %d IDs of the host, %d of the guest, in %d shards", n_host, n_ids, dealing.n_shards)
         return opened
@@ -306,6 +347,7 @@ class Alignments:
 
     def _end(self, opened: Opened, result: str) -> None:
         del self._sessions[opened.id]
+        self._loose.pop(opened.key, None)
         if opened.of_job and opened.session.complete:
             self._done.append(opened.id)
         if opened.timer is not None:

@@ -9,11 +9,10 @@ from common.config.settings import JOB_NAME
 from common.errors import ProtocolError
 from common.pb.v1 import prediction_pb2, prediction_pb2_grpc
 from common.rpc.access import Context
-from common.rpc.codec import job_key
+from common.rpc.codec import PREDICTION_BYTES, job_key
 from host_party.alignment_servicer import check_opening
 from host_party.predictions import Beginning, Predictions, Wanted
 
-PREDICTION_BYTES = 16
 MODEL_BYTES = 32
 
 

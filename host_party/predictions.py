@@ -21,13 +21,14 @@ from common.data.scoring import score_table
 from common.data.spool import ScoredRows
 from common.errors import DataError, PeerError, PolicyError, ProtocolError, TrilateralError
 from common.jobs.folder import JobFolder, writing
-from common.jobs.policy import PREDICTION, check_prediction, check_scores, take_scores
-from common.jobs.quota import ScoreQuota
+from common.jobs.policy import PREDICTION, check_prediction, check_scores, take_ids, take_scores
+from common.jobs.quota import IdQuota, ScoreQuota
 from common.roles import Role
 from common.rpc.access import calling
 from common.rpc.codec import JobKey
 from common.scratch import SCRATCH, scratch_folder, sweep_scratch
-from host_party.alignments import Alignments, Offer, check_form
+from common.tasks import start
+from host_party.alignments import Alignments, Asked, Offer, check_form
 from host_party.prediction import HostPrediction, SameIds
 
 log = logging.getLogger(__name__)
@@ -96,6 +97,8 @@ class _Open:
     resources: ExitStack
     stopped: threading.Event = field(default_factory=threading.Event)
     """Ends the reading, in whatever thread it goes on."""
+    working: "set[asyncio.Task[Any]]" = field(default_factory=set)
+    """All that goes on with the folder, for those too who have hung up."""
     reading: "asyncio.Task[None] | None" = None
     beginning: Beginning | None = None
     aligning: "asyncio.Task[Begun] | None" = None
@@ -136,9 +139,10 @@ class Predictions:
         self._audit = audit
         self._alignments = alignments
         self._quota = ScoreQuota(config.state, config.policy.max_scores_a_day)
+        self._ids_quota = IdQuota(config.state, config.policy.max_ids_a_day)
         self._open: dict[bytes, _Open] = {}
         self._holding: set[_Open] = set()
-        """Those that have a folder on disk: one that has ended may be reading still, to the end of a piece."""
+        """Those that have a folder on disk: what goes on in a thread may outlive the prediction."""
         sweep_scratch(config.state)
 
     async def open(self, name: bytes, wanted: Wanted) -> int:
@@ -172,7 +176,7 @@ class Predictions:
                 raise ProtocolError("the guest aligns a prediction before the host has read its table")
             if opened.aligning is None:
                 opened.beginning = beginning
-                opened.aligning = _start(self._align(opened, beginning))
+                opened.aligning = self._start(opened, self._align(opened, beginning))
             elif opened.beginning != beginning:
                 raise ProtocolError("the guest aligns a prediction a second time")
             return await asyncio.shield(opened.aligning)
@@ -183,13 +187,16 @@ class Predictions:
         What is not so ends the prediction: each try would tell the guest a little of the host's IDs, uncounted.
         """
         async with self._using(name) as opened:
-            prediction = _begun(opened)
-            try:
-                with self._writing():
-                    await asyncio.to_thread(prediction.settle, shard, told)
-            except TrilateralError:
-                self._end(opened)
-                raise
+            work = self._settle(opened, _begun(opened), shard, told)
+            await asyncio.shield(self._start(opened, work))
+
+    async def _settle(self, opened: _Open, prediction: HostPrediction, shard: int, told: bytes) -> None:
+        try:
+            with self._writing():
+                await asyncio.to_thread(prediction.settle, shard, told)
+        except TrilateralError:
+            self._end(opened)
+            raise
 
     async def scores(self, name: bytes, shard: int) -> FloatVector:
         """u_A of the common rows of a shard; the first time, those of all shards are counted.
@@ -200,17 +207,19 @@ class Predictions:
             ProtocolError: a shard is not settled.
         """
         async with self._using(name) as opened:
-            prediction = _begun(opened)
-            with self._writing():
-                scores = await asyncio.to_thread(prediction.scores, shard)
-            async with opened.counting:
-                if opened.n_counted is None:
-                    n_scores = prediction.n_common
-                    left = await asyncio.to_thread(take_scores, n_scores, self._quota, PREDICTION)
-                    self._audit.allowed(calling(), "GetScores", **opened.record, n_scores=n_scores, n_left=left)
-                    opened.n_counted = n_scores
-            opened.fetched.add(shard)
-            return scores
+            return await asyncio.shield(self._start(opened, self._scores(opened, _begun(opened), shard)))
+
+    async def _scores(self, opened: _Open, prediction: HostPrediction, shard: int) -> FloatVector:
+        with self._writing():
+            scores = await asyncio.to_thread(prediction.scores, shard)
+        async with opened.counting:
+            if opened.n_counted is None:
+                n_scores = prediction.n_common
+                left = await asyncio.to_thread(take_scores, n_scores, self._quota, PREDICTION)
+                self._audit.allowed(calling(), "GetScores", **opened.record, n_scores=n_scores, n_left=left)
+                opened.n_counted = n_scores
+        opened.fetched.add(shard)
+        return scores
 
     def close(self, name: bytes) -> None:
         """End a prediction, if it goes on."""
@@ -221,9 +230,9 @@ class Predictions:
         """End all, since the process stops."""
         for opened in list(self._open.values()):
             self._end(opened)
-        reading = [opened.reading for opened in self._holding if opened.reading is not None]
-        if reading:
-            await asyncio.wait(reading)
+        working = [task for opened in self._holding for task in opened.working]
+        if working:
+            await asyncio.wait(working)
 
     # --- the start
 
@@ -244,7 +253,7 @@ class Predictions:
         self._holding.add(opened)
         opened.resources.callback(self._holding.discard, opened)
         self._open[name] = opened
-        opened.reading = _start(self._read(opened))
+        opened.reading = self._start(opened, self._read(opened))
         log.info("job %s: prediction on dataset %s", run.name, wanted.dataset)
         return opened
 
@@ -278,9 +287,6 @@ class Predictions:
         except BaseException:
             self._end(opened)
             raise
-        finally:
-            if opened.stopped.is_set():
-                opened.resources.close()
         for warning in warnings:
             log.warning("job %s: dataset %s: %s", opened.wanted.run.name, opened.wanted.dataset, warning)
         log.info("job %s: %d rows scored for a prediction", opened.wanted.run.name, opened.rows.n_ids)
@@ -295,8 +301,11 @@ class Predictions:
         purpose = {"job": opened.wanted.run.name, "dataset": opened.wanted.dataset}
         with self._using_table():
             alignment = await self._alignments.open_loose(
-                load, beginning.form, beginning.n_rows, beginning.nonce, purpose
+                opened.name, load, Asked(beginning.form, beginning.n_rows, beginning.nonce, purpose)
             )
+        if opened.stopped.is_set():
+            self._alignments.close(alignment.id)
+            raise PeerError("the prediction has ended")
         opened.session, n_shards = alignment.id, alignment.session.dealing.n_shards
         opened.prediction = HostPrediction(opened.rows.dealt(n_shards), n_shards, alignment.session, opened.folder)
         return Begun(alignment.nonce, alignment.id)
@@ -310,6 +319,7 @@ class Predictions:
                 " --aligned out"
             )
         check_scores(rows.n_ids, self._quota, PREDICTION)
+        await asyncio.to_thread(take_ids, n_guest, self._ids_quota, Role.HOST)
         nonce = token_bytes(NONCE_BYTES)
         dealing = Dealing.of(beginning.nonce, nonce, n_guest, rows.n_ids)
         with self._using_table():
@@ -355,7 +365,23 @@ class Predictions:
             n_scores=opened.n_counted or 0,
         )
         log.info("job %s: the prediction has ended", opened.wanted.run.name)
-        if opened.reading is None or opened.reading.done():
+        self._release(opened)
+
+    def _start(self, opened: _Open, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Begin what goes on with the folder of a prediction, which is there as long."""
+
+        def done(task: "asyncio.Task[T]") -> None:
+            opened.working.discard(task)
+            self._release(opened)
+
+        task = start(work)
+        opened.working.add(task)
+        task.add_done_callback(done)
+        return task
+
+    def _release(self, opened: _Open) -> None:
+        """Remove the folder of a prediction that has ended, once no thread writes to it any more."""
+        if opened.stopped.is_set() and not opened.working:
             opened.resources.close()
 
     @contextmanager
@@ -375,10 +401,3 @@ def _begun(opened: _Open) -> HostPrediction:
     if opened.prediction is None:
         raise ProtocolError("the guest asks for a prediction's rows before it has begun the alignment")
     return opened.prediction
-
-
-def _start(work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-    """In a task of its own, since whoever calls may hang up and call again."""
-    task = asyncio.create_task(work)
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())  # Nobody need be waiting.
-    return task

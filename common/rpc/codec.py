@@ -47,6 +47,8 @@ from common.roles import PARTIES, Role
 
 PACKAGE = "common.pb.v1"
 RUN_ID_BYTES = 16
+PREDICTION_BYTES = 16
+"""Of the name that a guest gives to a prediction."""
 CHUNK_BYTES = 1024 * 1024
 """Of ciphertexts in one request, at most."""
 LEAST_KEY_BITS, MOST_KEY_BITS = 256, 8192

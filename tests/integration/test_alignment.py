@@ -17,7 +17,9 @@ from common.config.process import Limits, ProcessConfig
 from common.data.alignment import dealing
 from common.data.alignment.aligned import AlignmentProgress
 from common.data.alignment.guest_session import CommonShard, GuestSession
+from common.data.alignment.host_session import MOST_ANSWERS
 from common.data.alignment.sources import MemoryIds
+from common.data.id_form import rules_of
 from common.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
 from common.jobs.quota import IDS_COUNTER, IdQuota
 from common.pb.v1 import alignment_pb2
@@ -226,7 +228,7 @@ async def test_every_point_counts_since_padding_may_be_an_id(tmp_path: Path, mon
         assert host.audited()[-1]["n_points"] == {"host": dealt.host_room, "guest": 35}
         for state, count in ((host.config.state, 35), (tmp_path / "guest", dealt.host_room)):
             assert json.loads((state / IDS_COUNTER).read_text())["given"] == count
-        with pytest.raises(PolicyError, match="5 are left until"):
+        with pytest.raises(PolicyError, match="0 are left until .* and 30 are to come"):
             await open_with(host, GUEST_IDS[:5])
 
 
@@ -273,6 +275,47 @@ async def test_the_guest_gets_no_more_than_it_has_announced(tmp_path: Path) -> N
         other = GuestSession(MemoryIds(HOST_IDS[: len(GUEST_IDS)]), alignment.session.dealing).request(0)
         with pytest.raises(ProtocolError, match="not the same"):
             await intersect(host, alignment, 0, other)
+
+
+async def test_who_asks_for_a_shard_again_and_again_ends_the_alignment(tmp_path: Path) -> None:
+    async with served(tmp_path) as host:
+        alignment = await open_with(host, GUEST_IDS)
+        points = alignment.session.request(0)
+        for _ in range(MOST_ANSWERS):
+            await intersect(host, alignment, 0, points)
+        with pytest.raises(ProtocolError, match="the alignment is over"):
+            await intersect(host, alignment, 0, points)
+        with pytest.raises(PeerError, match="does not know this alignment"):
+            await intersect(host, alignment, 0, points)
+        assert host.audited()[-1]["result"] == "failed"
+
+
+async def test_an_opening_whose_answer_was_lost_gets_the_same_session_and_counts_once(tmp_path: Path) -> None:
+    async with served(tmp_path) as host:
+
+        async def ask(**changed: Any) -> alignment_pb2.OpenAlignmentResponse:
+            fields: dict[str, Any] = {"nonce": bytes(32), "n_ids": 9, "form": rules_of(IdForm()), "dataset": DATASET}
+            request = alignment_pb2.OpenAlignmentRequest(**fields | changed)
+            return await host.guest.call("AlignmentService/OpenAlignment", request, alignment_pb2.OpenAlignmentResponse)
+
+        first, second = await asyncio.gather(ask(), ask())
+        assert first == second == await ask()
+        assert json.loads((host.config.state / IDS_COUNTER).read_text())["given"] == 9
+        with pytest.raises(ProtocolError, match="opens an alignment again, and not the same"):
+            await ask(n_ids=10)
+        other = await ask(nonce=bytes([1] * 32))
+        assert other.session != first.session
+        with pytest.raises(PolicyError, match="has 2 alignments open"):
+            await ask(nonce=bytes([2] * 32))
+        host.alignments.close(first.session)
+        assert (await ask()).session not in (first.session, other.session)
+
+
+async def test_no_table_is_read_for_ids_that_are_too_many(tmp_path: Path) -> None:
+    gone = {DATASET: {"path": "gone.csv"}}
+    async with served(tmp_path, policy={"max_ids_a_day": 89}, datasets=gone) as host:
+        with pytest.raises(PolicyError, match="89 of the other party is the most"):
+            await open_with(host, GUEST_IDS)
 
 
 async def test_the_guest_counts_what_the_host_brings(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 import asyncio
 import json
 import shutil
+import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from secrets import token_bytes
 from typing import Any
@@ -19,9 +21,10 @@ from common.config.job import JobConfig
 from common.config.process import Limits, Policy, ProcessConfig
 from common.data.ids import NONCE_BYTES, id_digest
 from common.data.model_file import load_model
+from common.data.spool import ScoredRows
 from common.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
 from common.jobs.folder import JobFolder
-from common.jobs.quota import COUNTER, IdQuota
+from common.jobs.quota import COUNTER, IDS_COUNTER, IdQuota
 from common.pb.v1 import prediction_pb2
 from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from common.roles import Role
@@ -29,6 +32,8 @@ from common.rpc.channel import Peer, new_channel
 from common.scratch import SCRATCH
 from guest_party.alignment import GuestAlignments
 from guest_party.prediction import Counts, Wanted, predict
+from guest_party.score_file import write_scores
+from host_party.prediction import HostPrediction
 from tests.support.new_rows import NEW, plain_scores, with_new_rows, write_new_rows
 from tests.support.three_servers import DATASET, LENIENT, make_configs, serving, train_over_localhost, write_tables
 
@@ -469,6 +474,118 @@ async def test_what_cannot_be_asked_for_is_refused(world: World, changed: dict[s
         with pytest.raises(ProtocolError):
             await Calls(world, peer).open(**changed)
     assert world.nothing_is_left()
+
+
+class Held:
+    """A function that waits, in its thread, until it is let go."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.entered, self.released = threading.Event(), threading.Event()
+
+    def __get__(self, one: object, kind: type) -> Callable[..., Any]:
+        return partial(self, one)
+
+    def __call__(self, *args: Any) -> Any:
+        self.entered.set()
+        assert self.released.wait(30)
+        return self._function(*args)
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not reached():
+            await asyncio.sleep(0.01)
+
+
+async def hang_up(call: "asyncio.Task[Any]") -> None:
+    call.cancel()
+    with suppress(asyncio.CancelledError):
+        await call
+
+
+async def test_the_hosts_folder_is_there_as_long_as_a_thread_writes_to_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(HostPrediction.settle)
+    monkeypatch.setattr(HostPrediction, "settle", held)
+    async with world.host() as peer:
+        calls = Calls(world, peer)
+        await calls.open()
+        await calls.align(aligned=True)
+        settling = asyncio.create_task(calls.settle(0, bytes(32)))
+        await until(held.entered.is_set)
+        await hang_up(settling)
+        await calls.close()
+        assert not world.nothing_is_left()
+        held.released.set()
+        await until(world.nothing_is_left)
+
+
+async def test_who_hangs_up_after_a_wrong_guess_has_no_other_try(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(HostPrediction.settle)
+    monkeypatch.setattr(HostPrediction, "settle", held)
+    async with world.host() as peer:
+        calls = Calls(world, peer)
+        await calls.open()
+        await calls.align(aligned=True)
+        guessing = asyncio.create_task(calls.settle(0, bytes(32)))
+        await until(held.entered.is_set)
+        await hang_up(guessing)
+        await asyncio.sleep(0.2)  # The host hears of it.
+        held.released.set()
+        await until(world.nothing_is_left)
+        with pytest.raises(PeerError, match="does not know this prediction"):
+            await calls.settle(0, bytes(32))
+
+
+async def test_an_alignment_that_opens_after_its_prediction_has_ended_is_closed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(ScoredRows.deal)
+    monkeypatch.setattr(ScoredRows, "deal", held)
+    async with world.host() as peer:
+        calls = Calls(world, peer)
+        await calls.open()
+        aligning = asyncio.create_task(calls.align())
+        await until(held.entered.is_set)
+        await calls.close()
+        assert not world.nothing_is_left()
+        held.released.set()
+        with pytest.raises(PeerError, match="the prediction has ended"):
+            await aligning
+        await until(world.nothing_is_left)
+        assert [line["decision"] for line in world.audit("OpenAlignment")] == ["allowed", "closed"]
+
+
+async def test_the_guests_folder_is_there_as_long_as_a_thread_writes_to_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(write_scores)
+    monkeypatch.setattr("guest_party.prediction.write_scores", held)
+    async with world.host() as peer:
+        predicting = asyncio.create_task(world.predict(peer))
+        await until(held.entered.is_set)
+        predicting.cancel()
+        await asyncio.wait({predicting}, timeout=0.5)
+        assert not predicting.done()
+        assert list((world.configs[Role.GUEST].state / SCRATCH).glob("*/totals"))
+        held.released.set()
+        with pytest.raises(asyncio.CancelledError):
+            await predicting
+    assert world.nothing_is_left()
+
+
+async def test_a_comparison_without_an_intersection_counts_as_one_with(world: World) -> None:
+    for role in world.rows:
+        world.rewrite(role, lambda table: table[table["id"].str.startswith("new")])
+    world.set_policy(max_ids_a_day=2 * N_COMMON - 1)
+    async with world.host() as peer:
+        await world.predict(peer, aligned=True)
+    (world.folder / "scores.csv").unlink()
+    assert json.loads((world.configs[Role.HOST].state / IDS_COUNTER).read_text())["given"] == N_COMMON
+    said = rf"the host refuses .* by policy\.max_ids_a_day: 119 .* 59 are left until .* {N_COMMON} are to come"
+    await world.refused(PolicyError, said, aligned=True)
 
 
 async def test_no_more_than_two_go_on_at_a_time_and_one_that_is_closed_makes_room(world: World) -> None:

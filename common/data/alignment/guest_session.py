@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from common.data.alignment.dealing import Dealing
-from common.data.alignment.intersection import POINT_BYTES, blind, matches, new_key, pad
+from common.data.alignment.intersection import POINT_BYTES, blind, has_repeated, matches, new_key, pad
 from common.data.alignment.sources import IdSource
 from common.errors import ProtocolError
 
@@ -47,11 +47,14 @@ class GuestSession:
         """Find the common IDs in the host's answer.
 
         Raises:
-            ProtocolError: the answer has not the size that is due, or is none.
+            ProtocolError: the answer has not the size that is due, has a point twice, or is none.
         """
         due = self.dealing.host_points * POINT_BYTES, self.dealing.guest_points * POINT_BYTES
         if (len(setup), len(response)) != due:
             raise ProtocolError(f"the host's answer to a shard of the alignment has not the {sum(due)} bytes due")
+        if has_repeated(setup) or has_repeated(response):
+            # One point of an ID that the host holds, as the answer to each of the guest's, would make all common.
+            raise ProtocolError("the host's answer to a shard of the alignment has a point twice")
         ids = self.shards.ids(shard)
         places = matches(self._key, setup, response)
         if places and places[-1] >= len(ids):

@@ -1,12 +1,16 @@
 """The host's side of one alignment: what it answers, and what it refuses."""
 
 import hashlib
+from collections import Counter
 from threading import Lock
 
 from common.data.alignment.dealing import TAG_BYTES, Dealing
 from common.data.alignment.intersection import POINT_BYTES, new_key, pad, respond, setup
 from common.data.alignment.sources import IdSource
 from common.errors import DataError, ProtocolError
+
+MOST_ANSWERS = 10
+"""To one shard. An answer that is lost is asked for again; each takes seconds."""
 
 
 class HostSession:
@@ -27,7 +31,9 @@ class HostSession:
         self._requests: dict[int, bytes] = {}
         self._settled: dict[int, bytes] = {}
         self._answered: set[int] = set()
-        self._guessed = False
+        self._n_requests: Counter[int] = Counter()
+        self._over: str | None = None
+        """Why nothing is answered or settled any more."""
         self._lock = Lock()
         self.n_common = 0
         """So far, as the guest has told."""
@@ -36,6 +42,11 @@ class HostSession:
     def complete(self) -> bool:
         """Whether every shard is settled."""
         return len(self._settled) == self.dealing.n_shards
+
+    @property
+    def over(self) -> bool:
+        """Whether the guest has done what ends an alignment: nothing is answered or settled any more."""
+        return self._over is not None
 
     @property
     def n_answered(self) -> int:
@@ -51,13 +62,19 @@ class HostSession:
         """Accept the guest's points for one shard.
 
         Raises:
-            ProtocolError: there is no such shard, their number is not the announced one, or others came for it before.
+            ProtocolError: there is no such shard, their number is not the announced one, others came for it before, or
+                they came too often. Nothing is answered any more then.
         """
         self._check_shard(shard)
+        self._check_goes_on()
         n_bytes = self.dealing.guest_points * POINT_BYTES
         if len(points) != n_bytes:
             raise ProtocolError(f"a shard of the alignment came with {len(points)} bytes where {n_bytes} are due")
         _same_again(self._requests, shard, points)
+        self._n_requests[shard] += 1
+        if self._n_requests[shard] > MOST_ANSWERS:
+            self._over = f"the guest asked for a shard more than {MOST_ANSWERS} times"
+            self._check_goes_on()
 
     def answer(self, shard: int, points: bytes) -> tuple[bytes, bytes]:
         """The host's own points and the guest's under both keys, for a request that was accepted.
@@ -85,8 +102,7 @@ class HostSession:
             return self._settle(shard, tags)
 
     def _settle(self, shard: int, tags: bytes) -> list[int]:
-        if self._guessed:
-            raise ProtocolError("the guest took IDs for common that are not: the alignment is over")
+        self._check_goes_on()
         if shard not in self._answered:
             raise ProtocolError("the guest told what is common in a shard of the alignment before it was intersected")
         most = min(self.dealing.guest_points, self.dealing.host_points)
@@ -98,16 +114,20 @@ class HostSession:
         # The texts have no numbers, and what comes twice is seen first, whatever the host holds: the guest is told no
         # more of the host's IDs than that one of those that it took for common is none.
         if len({*told}) < len(told):
-            self._guessed = True
+            self._over = "the guest took IDs for common that are not"
             raise DataError("the guest names common IDs twice")
         place = {self.dealing.tag(one): number for number, one in enumerate(self.shards.ids(shard))}
         if not place.keys() >= {*told}:
-            self._guessed = True
+            self._over = "the guest took IDs for common that are not"
             raise DataError("the guest takes IDs for common that the host does not hold")
         if shard not in self._settled:
             self.n_common += len(told)
         _same_again(self._settled, shard, tags)
         return [place[tag] for tag in told]
+
+    def _check_goes_on(self) -> None:
+        if self._over is not None:
+            raise ProtocolError(f"the alignment is over: {self._over}")
 
     def _check_shard(self, shard: int) -> None:
         if not 0 <= shard < self.dealing.n_shards:

@@ -81,5 +81,11 @@ def matches(key: bytes, setup_points: bytes, response_points: bytes) -> list[int
         raise ProtocolError(NO_POINT) from None
 
 
+def has_repeated(points: bytes) -> bool:
+    """Whether a point comes twice. Of different texts none does."""
+    split = _split(points)
+    return len({*split}) < len(split)
+
+
 def _split(points: bytes) -> list[bytes]:
     return [points[start : start + POINT_BYTES] for start in range(0, len(points), POINT_BYTES)]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from common.data.alignment import dealing as dealing_module
 from common.data.alignment.dealing import TAG_BYTES, Dealing
 from common.data.alignment.guest_session import CommonShard, GuestSession
-from common.data.alignment.host_session import HostSession
+from common.data.alignment.host_session import MOST_ANSWERS, HostSession
 from common.data.alignment.intersection import POINT_BYTES
 from common.data.alignment.sources import MemoryIds
 from common.errors import DataError, ProtocolError
@@ -155,7 +155,7 @@ def test_of_guesses_at_the_same_time_one_is_answered() -> None:
         said = Counter(threads.map(guess, range(n_threads)))
     assert said == {
         "the guest takes IDs for common that the host does not hold": 1,
-        "the guest took IDs for common that are not: the alignment is over": n_threads - 1,
+        "the alignment is over: the guest took IDs for common that are not": n_threads - 1,
     }
 
 
@@ -202,6 +202,28 @@ def test_garbage_never_ends_the_process(data: bytes, signs: bool) -> None:
     ):
         with suppress(ProtocolError):
             read()
+
+
+def test_an_answer_with_a_point_twice_is_refused(sides: Sides) -> None:
+    """With the point of an ID that it holds for all of the guest's, the host would be told that all are common."""
+    setup, response = sides.host.answer(0, sides.guest.request(0))
+    held = response[POINT_BYTES : 2 * POINT_BYTES]
+    for answer in ((setup, held * 3), (setup[:POINT_BYTES] * 4, response)):
+        with pytest.raises(ProtocolError, match="a point twice"):
+            sides.guest.read(0, *answer)
+
+
+def test_a_shard_is_answered_a_few_times(sides: Sides) -> None:
+    points = sides.guest.request(0)
+    for _ in range(MOST_ANSWERS):
+        sides.host.check_request(0, points)
+    assert not sides.host.over
+    for _ in range(2):
+        with pytest.raises(
+            ProtocolError, match="the alignment is over: the guest asked for a shard more than 10 times"
+        ):
+            sides.host.check_request(0, points)
+    assert sides.host.over
 
 
 def test_an_answer_of_another_size_is_refused(sides: Sides) -> None:
