@@ -12,6 +12,9 @@ matvec_ratio            phe's operators over X^T [d] of 1000 rows and 13 columns
 decrypt_ratio           phe over decrypting 25 ciphertexts
 bound_share             of the method's bound: five instructions for each product of digits, on four pipes
 threads_ratio           one thread over all of them, for the product X^T [d]
+seconds_T_threads       the encryption of 1000 values, packed, and the product, on T threads, for each T up to all
+windows                 milliseconds of one thread's processor time that a ciphertext takes in the product, for 13, 100
+                        and 300 columns, by the width w of the digits; `chosen` is the w that the kernel takes of itself
 
 phe does a tenth of the work or less, which is multiplied up: its cost a value does not depend on how many there are.
 """
@@ -26,9 +29,11 @@ from collections.abc import Callable
 from pathlib import Path
 from secrets import randbelow
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from gmpy2 import mpz
+from numpy.typing import NDArray
 from phe import EncryptedNumber, PaillierPrivateKey, PaillierPublicKey
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -42,6 +47,7 @@ from common.paillier.native.threads import set_threads, thread_count
 from common.protocol.scales import VALUE_BITS, round_scale
 
 N_ROWS, N_COLUMNS, N_DECRYPTED = 1000, 13, 25
+WINDOWS, WINDOW_COLUMNS, WINDOW_CIPHERTEXTS = range(5, 13), (13, 100, 300), 32
 FEW = 10
 """What phe does of a thousand values or rows."""
 INSTRUCTIONS, PIPES, LANES = 5, 4, 4
@@ -154,8 +160,46 @@ def operation_figures() -> dict[str, float]:
         for count, times in ((1, one), (threads, every)):
             set_threads(count)
             times.append(seconds(product))
+    for count in range(1, threads + 1):
+        set_threads(count)
+        figures[f"seconds_{count}_threads"] = min(
+            seconds(lambda: multiply_all(cipher, cipher.encrypt(packed))) for _ in range(5)
+        )
     figures["matvec_seconds"] = min(every)
     figures["threads_ratio"] = statistics.median(a / b for a, b in zip(one, every, strict=True))
+    return figures
+
+
+def window_figures() -> dict[str, dict[str, float]]:
+    """What a ciphertext costs with every width of the digits, on one thread; the joining of the buckets is left out."""
+    from common.paillier.native.numbers import Numbers
+    from common.paillier.native.product import NativeProduct
+
+    public_key = generate_private_key(2048).public_key
+    cipher, numbers = make_cipher("packed", public_key), Numbers(public_key.n)
+    scale = round_scale(JobConfig(name="kernel", dataset="kernel"), N_ROWS, N_ROWS)
+    layout = scale.layout
+    ciphertexts = cipher.encrypt([mpz(i) for i in range(WINDOW_CIPHERTEXTS)])
+    rng, n_rows = np.random.default_rng(0), layout.slots * WINDOW_CIPHERTEXTS
+    threads = thread_count()
+    set_threads(1)
+
+    def milliseconds(columns: NDArray[np.int64], width: int) -> float:
+        with mock.patch("common.paillier.native.product.window_width", return_value=width):
+            product = NativeProduct(numbers, layout, columns)
+        started = time.thread_time()
+        product.update(ciphertexts)
+        return 1000 * (time.thread_time() - started) / WINDOW_CIPHERTEXTS
+
+    figures: dict[str, dict[str, float]] = {}
+    for n_columns in WINDOW_COLUMNS:
+        columns = scale.encode_columns(rng.normal(size=(n_rows, n_columns)))
+        rounds = [[milliseconds(columns, width) for width in WINDOWS] for _ in range(5)]
+        least = {
+            str(width): round(min(times), 2) for width, times in zip(WINDOWS, zip(*rounds, strict=True), strict=True)
+        }
+        figures[f"{n_columns} columns"] = least | {"chosen": NativeProduct(numbers, layout, columns).width}
+    set_threads(threads)
     return figures
 
 
@@ -169,7 +213,9 @@ def measure() -> dict[str, Any]:
             figures |= product_figures(bits)
         figures["bound_share"] = figures["bound_share_2048"]
     figures |= operation_figures()
-    return {"path": path, "threads": thread_count()} | {name: round(value, 3) for name, value in figures.items()}
+    rounded = {name: round(value, 3) for name, value in figures.items()}
+    windows = {"windows": window_figures()} if path == "avx2" else {}
+    return {"path": path, "threads": thread_count()} | rounded | windows
 
 
 def main() -> None:

@@ -6,7 +6,8 @@ python benchmarks/table.py [--rows 1000000] [--json]
 file the seconds of processor time to read it whole, to fit on all rows and to make training columns of them, whitened
 and not, and to do the reading and the preparing in chunks, as scoring does. Each in a process of its own, whose peak
 memory is given. `product` is one encrypted product of 1000 rows with the number columns alone and with the terms of
-categories and indicators alone: milliseconds and multiplications a term.
+categories and indicators alone: milliseconds of processor time and multiplications a term, and the path of the
+arithmetic.
 """
 
 import argparse
@@ -30,9 +31,10 @@ from common.config.dataset import DatasetConfig
 from common.config.job import JobConfig
 from common.data.preprocessing import Preprocessing
 from common.data.table import read_table, stream_table
-from common.paillier.cipher import PackedCipher
+from common.paillier.cipher import make_cipher
 from common.paillier.keys import generate_private_key
-from common.paillier.product import PackedProduct, signed_digits
+from common.paillier.native.path import arithmetic_path
+from common.paillier.product import signed_digits
 from common.protocol.scales import round_scale
 
 NUMBERS = [f"number {each}" for each in range(15)]
@@ -111,12 +113,13 @@ def product() -> dict[str, Any]:
     key = generate_private_key(2048)
     scale = round_scale(JobConfig(name="j", dataset="d"), PRODUCT_ROWS, PRODUCT_ROWS)
     samples = np.random.default_rng(1).integers(-(2**20), 2**20, PRODUCT_ROWS)
-    ciphertexts = PackedCipher(key.public_key).encrypt(scale.layout.pack(samples))
-    figures = {}
+    cipher = make_cipher("packed", key.public_key)
+    ciphertexts = cipher.encrypt(scale.layout.pack(samples))
+    figures: dict[str, Any] = {"path": arithmetic_path()}
     for name, chosen in (("numbers", ~binary), ("categories and indicators", binary)):
         encoded = scale.encode_columns(columns[:, chosen])
         start = time.process_time()
-        work = PackedProduct(key.public_key, scale.layout, encoded)
+        work = cipher.start_product(scale.layout, encoded)
         work.update(ciphertexts)
         work.result()
         seconds = time.process_time() - start

@@ -73,7 +73,7 @@ class PrivateKey:
         self._inverse_p = gmpy2.invert(-q, p)
         self._inverse_q = gmpy2.invert(-p, q)
         self._q_inverse_mod_p = gmpy2.invert(q, p)
-        self._power_p, self._power_q = (_secret_powers(prime, self.public_key) for prime in (p, q))
+        self._power_p, self._power_q = _secret_powers(p, q, self.public_key.ciphertext_bytes)
 
     def __repr__(self) -> str:
         return f"PrivateKey({self.public_key.bits} bits)"
@@ -103,13 +103,20 @@ class PrivateKey:
         return plaintext - n if 2 * plaintext > n else plaintext
 
 
-def _secret_powers(prime: mpz, public_key: PublicKey) -> Callable[[Sequence[mpz]], list[mpz]]:
-    """How to raise ciphertexts to prime - 1 modulo prime^2, in a time that does not depend on the prime's bits."""
-    if takes(public_key.n):
+_Powers = Callable[[Sequence[mpz]], list[mpz]]
+
+
+def _secret_powers(p: mpz, q: mpz, ciphertext_bytes: int) -> tuple[_Powers, _Powers]:
+    """How to raise ciphertexts to p - 1 modulo p^2, and for q: in a time that does not depend on their bits."""
+    if all(takes(prime, 8 * ciphertext_bytes) for prime in (p, q)):
         # Only where the kernel is there to be loaded.
         from common.paillier.native.decryption import SecretPowers
 
-        return SecretPowers(prime, public_key.ciphertext_bytes)
+        return SecretPowers(p, ciphertext_bytes), SecretPowers(q, ciphertext_bytes)
+    return _powers_by_gmpy2(p), _powers_by_gmpy2(q)
+
+
+def _powers_by_gmpy2(prime: mpz) -> _Powers:
     square = prime * prime
     return lambda ciphertexts: [gmpy2.powmod_sec(c % square, prime - 1, square) for c in ciphertexts]
 

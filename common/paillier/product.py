@@ -118,12 +118,12 @@ def typical_bits(columns: NDArray[np.int64]) -> int:
     return int(np.abs(columns).mean()).bit_length()
 
 
-def window_width(n_uses: int, exponent_bits: int) -> int:
-    """Choose w for ciphertexts whose table serves `n_uses` exponents, columns times slots.
+def window_width(n_uses: int, exponent_bits: int, most: int = 12) -> int:
+    """Choose w, at most `most`, for ciphertexts whose table serves `n_uses` exponents, columns times slots.
 
     A table costs 2^(w-1) products and an exponent about (exponent_bits + 1) / (w + 1).
     """
-    return min(range(2, 13), key=lambda w: (1 << w - 1) + n_uses * (exponent_bits + 1) / (w + 1))
+    return min(range(2, most + 1), key=lambda w: (1 << w - 1) + n_uses * (exponent_bits + 1) / (w + 1))
 
 
 def odd_powers(ciphertext: mpz, width: int, n_squared: mpz) -> list[mpz]:

@@ -10,7 +10,6 @@ from gmpy2 import mpz
 from common.paillier.keys import PublicKey
 
 TOOTH_BITS = 8
-_PIECE = 8
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -36,6 +35,9 @@ class NthResidues:
     products and a table of 17 MiB, built in a fifth of a second. Both grow as the square of the
     bits or faster.
     """
+
+    piece = 8
+    """See Source."""
 
     def __init__(self, public_key: PublicKey) -> None:
         n_squared = public_key.n_squared
@@ -77,6 +79,11 @@ def comb_rows(public_key: PublicKey) -> int:
 class Source(Protocol[T_co]):
     """What makes residues, as numbers or in the form that somebody computes with."""
 
+    @property
+    def piece(self) -> int:
+        """How many it makes well at a time, a few milliseconds' worth."""
+        ...
+
     def draw(self, count: int) -> Sequence[T_co]:
         """Make `count` of them."""
         ...
@@ -93,7 +100,7 @@ class RandomnessPool(Generic[T]):
         """Draw a few if fewer than `target` are stored; False when there was nothing to do."""
         missing = target - len(self._stored)
         if missing > 0:
-            self._stored += self._source.draw(min(missing, _PIECE))
+            self._stored += self._source.draw(min(missing, self._source.piece))
         return missing > 0
 
     def take(self, count: int) -> list[T]:

@@ -202,7 +202,7 @@ static PyObject *kernel_fill_buckets(PyObject *self, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS status = fill_buckets(&buckets, DATA(3), width, &samples, first, stop, &call.modulus);
     Py_END_ALLOW_THREADS finish(&call);
     if (status == -1) return PyErr_NoMemory();
-    if (!require(status == 0, "fill_buckets: a value has more bits than there are buckets")) return NULL;
+    if (!require(status == 0, "fill_buckets: a value has more bits than there are buckets, or than 62")) return NULL;
     Py_RETURN_NONE;
 }
 

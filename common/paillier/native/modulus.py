@@ -7,10 +7,12 @@ from gmpy2 import mpz
 
 DIGIT_BITS = 52
 MAX_DIGITS = 80
-LEAST_BITS = 8
-"""A shorter n could leave hi above 3 n."""
+MAX_CHUNKS = 8
+"""Pieces of as many digits as n that a number from outside may have."""
 SLACK_BITS = 16
 """R is so many bits longer than n, at least: that is what makes subtractions of n unnecessary."""
+LEAST_BITS, MOST_BITS = 8, MAX_DIGITS * DIGIT_BITS - SLACK_BITS
+"""Of n. A shorter one could leave hi above 3 n."""
 _WORD = 1 << 64
 _LOW_EXPONENT, _HIGH_EXPONENT = 0x433 << 52, 0x467 << 52
 """2^52 and 2^104 as the bits of doubles: each half of a product brings one of them into its column."""
@@ -27,9 +29,19 @@ def digits_for(bits: int) -> int:
     return 4 * -(-(bits + SLACK_BITS) // (4 * DIGIT_BITS))
 
 
-def fits(bits: int) -> bool:
-    """Whether the kernel has room for such a modulus n."""
-    return digits_for(bits) <= MAX_DIGITS
+def fits(n: int | mpz, number_bits: int = 0) -> bool:
+    """Whether the kernel takes n, for numbers from outside of up to `number_bits` bits, or those of n^2."""
+    return (
+        n > 0
+        and n % 2 == 1
+        and LEAST_BITS <= n.bit_length() <= MOST_BITS
+        and _chunks(n.bit_length(), number_bits) <= MAX_CHUNKS
+    )
+
+
+def _chunks(bits: int, number_bits: int) -> int:
+    """How many pieces of as many digits as n a number from outside has."""
+    return max(2, -(-max(number_bits, 16 * -(-bits // 8)) // (DIGIT_BITS * digits_for(bits))))
 
 
 class Modulus:
@@ -37,20 +49,23 @@ class Modulus:
 
     Args:
         n: of 8 to 4144 bits.
-        number_bits: of the longest numbers that come from outside, as many as n^2 has by default.
+        number_bits: of the longest numbers that come from outside, at least as many as n^2 has.
     """
 
-    def __init__(self, n: int | mpz, number_bits: int | None = None) -> None:
+    def __init__(self, n: int | mpz, number_bits: int = 0) -> None:
         n = int(n)
-        if n.bit_length() < LEAST_BITS or n < 0 or n % 2 == 0 or not fits(n.bit_length()):
-            raise ValueError(f"the kernel takes odd moduli of at least {LEAST_BITS} bits and at most 4144")
+        if not fits(n, number_bits):
+            raise ValueError(
+                f"the kernel takes odd moduli of {LEAST_BITS} to {MOST_BITS} bits, and numbers of at most {MAX_CHUNKS}"
+                " times their length"
+            )
         digits = digits_for(n.bit_length())
         r = 1 << DIGIT_BITS * digits
         self.width = 2 * -(-n.bit_length() // 8)
         """Bytes of a number modulo n^2."""
         self.element_size = 2 * digits
         """Doubles in an element."""
-        chunks = max(2, -(-max(number_bits or 0, 8 * self.width) // (DIGIT_BITS * digits)))
+        chunks = _chunks(n.bit_length(), number_bits)
         pair = 1 << 2 * DIGIT_BITS
         k = -pow(n, -1, pair) % pair
         h = (k * n + 1) // pair

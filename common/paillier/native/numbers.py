@@ -27,8 +27,8 @@ class Numbers:
         width: bytes of the longest numbers that come in; those modulo n^2 by default.
     """
 
-    def __init__(self, n: mpz, width: int | None = None) -> None:
-        modulus = Modulus(n, None if width is None else 8 * width)
+    def __init__(self, n: mpz, width: int = 0) -> None:
+        modulus = Modulus(n, 8 * width)
         self.n, self.n_squared = n, n * n
         self.constants = modulus.constants
         self.size = modulus.element_size
@@ -71,6 +71,8 @@ class Numbers:
 
     def multiply(self, a: Elements, b: Elements) -> Elements:
         """Multiply element by element."""
+        if len(a) != len(b):
+            raise ValueError(f"{len(a)} numbers cannot be multiplied with {len(b)}, one by one")
         out = self.empty(len(a))
         in_parallel(
             lambda start, stop: _kernel.multiply(self.constants, out[start:stop], a[start:stop], b[start:stop]), len(a)

@@ -225,7 +225,7 @@ KERNEL void power(double *out, const double *bases, const uint8_t *exponent, int
         }
         store(out + start * size_of(m), lanes, 1, x, m);
         memset(powers, 0, sizeof powers), memset(x, 0, sizeof x), memset(factor, 0, sizeof factor);
-        __asm__ volatile("" : : "r"(powers), "r"(x), "r"(factor) : "memory"); /* they are dropped, not left on the stack */
+        __asm__ volatile("" : : "r"(powers), "r"(x), "r"(factor) : "memory"); /* the wipe is not optimised away */
     }
     restore_rounding(rounding);
 }
@@ -294,6 +294,9 @@ KERNEL void odd_powers(double *out, const double *bases, const double *inverses,
     }
     restore_rounding(rounding);
 }
+
+/* Of a value in a column, in size: what next_digit adds to smaller ones cannot pass 2^63. */
+static const int64_t LEAST_TOO_LARGE = (int64_t)1 << 62;
 
 /* One signed digit of a number: 0, or odd and below 2^(width - 1) in size. */
 struct digit {
@@ -394,6 +397,10 @@ KERNEL int fill_buckets(struct buckets *buckets, const double *powers, int width
             for (int64_t column = first; column < stop; column++) {
                 int64_t bucket = ((column - first) * buckets->slots + slot) * buckets->bits, bit = 0;
                 struct digit digit = {samples->values[i * samples->columns + column], 0};
+                if (digit.rest >= LEAST_TOO_LARGE || digit.rest <= -LEAST_TOO_LARGE) {
+                    status = -2;
+                    break;
+                }
                 for (; digit.rest; bit++) {
                     digit = next_digit(digit.rest, width);
                     if (!digit.value) continue;

@@ -34,7 +34,7 @@ void draw(double *out, const double *comb, int64_t n_rows, const uint8_t *expone
           const struct modulus *m);
 void odd_powers(double *out, const double *bases, const double *inverses, int width, int64_t count,
                 const struct modulus *m);
-/* -1 when there is no memory, -2 when a value has more bits than there are buckets. */
+/* -1 when there is no memory, -2 when a value has more bits than there are buckets, or is 2^62 or more in size. */
 int fill_buckets(struct buckets *buckets, const double *powers, int width, const struct samples *samples, int64_t first,
                  int64_t stop, const struct modulus *m);
 void join_buckets(double *out, const struct buckets *buckets, int64_t slot_bits, int64_t first, int64_t stop,

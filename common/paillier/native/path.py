@@ -8,7 +8,7 @@ from typing import Literal
 from gmpy2 import mpz
 
 from common.errors import ConfigError
-from common.paillier.native.modulus import fits
+from common.paillier.native.modulus import LEAST_BITS, MOST_BITS, fits
 
 log = logging.getLogger(__name__)
 
@@ -40,9 +40,20 @@ def arithmetic_path() -> Path:
     return "avx2"
 
 
-def takes(n: mpz) -> bool:
-    """Whether products modulo n^2 are the kernel's: it takes odd n of up to 4144 bits."""
-    return arithmetic_path() == "avx2" and n % 2 == 1 and fits(n.bit_length())
+def takes(n: mpz, number_bits: int = 0) -> bool:
+    """Whether products modulo n^2 are the kernel's. Where it has no room for n, see `modulus.fits`, the log says so."""
+    if arithmetic_path() != "avx2":
+        return False
+    if fits(n, number_bits):
+        return True
+    log.warning(
+        "a modulus of %d bits: gmpy2, about five times slower, because the kernel takes odd ones of %d to %d bits, and"
+        " primes of about equal length",
+        n.bit_length(),
+        LEAST_BITS,
+        MOST_BITS,
+    )
+    return False
 
 
 def _obstacle() -> str:

@@ -12,8 +12,10 @@ from common.paillier.native.threads import LANES, in_parallel, thread_count
 from common.paillier.packing import SlotLayout
 from common.paillier.product import check_columns, typical_bits, window_width
 
-_TABLE_BYTES = 8 << 20
+_TABLE_BYTES = 16 << 20
 """Tables of powers that exist at one time, whatever the size of a piece."""
+_WIDEST = 10
+"""Wider tables take longer to read than their products save; docs/kernel.md has the figures."""
 
 
 class NativeProduct:
@@ -32,11 +34,12 @@ class NativeProduct:
         self._n_groups = layout.n_groups(len(columns))
         self._n_seen = 0
         n_columns = columns.shape[1]
-        self._width = window_width(n_columns * min(layout.slots, len(columns)), typical_bits(columns))
+        uses = n_columns * min(layout.slots, len(columns))
+        self.width = window_width(uses, typical_bits(columns), _widest(8 * numbers.size))
         self._bits = largest.bit_length() + 1
         self._buckets = numbers.empty(n_columns, layout.slots * self._bits)
         self._filled = np.zeros((n_columns, layout.slots * self._bits), dtype=np.uint8)
-        table_bytes = 8 * numbers.size << self._width - 1
+        table_bytes = 8 * numbers.size << self.width - 1
         self._block = max(LANES * thread_count(), _TABLE_BYTES // table_bytes // LANES * LANES)
 
     def update(self, ciphertexts: Sequence[mpz]) -> None:
@@ -47,7 +50,7 @@ class NativeProduct:
             self._update_block(ciphertexts[start : start + self._block])
 
     def _update_block(self, ciphertexts: Sequence[mpz]) -> None:
-        numbers, width, slots = self._numbers, self._width, self._layout.slots
+        numbers, width, slots = self._numbers, self.width, self._layout.slots
         bases = numbers.enter(ciphertexts)
         inverses = numbers.invert(bases)
         powers = numbers.empty(len(bases), 1 << width - 1)
@@ -82,3 +85,9 @@ class NativeProduct:
             lambda first, stop: _kernel.join_buckets(numbers.constants, out, *buckets, *sizes, first, stop), len(out)
         )
         return numbers.leave(out)
+
+
+def _widest(element_bytes: int) -> int:
+    """The largest w with which the tables of four ciphertexts a thread are within _TABLE_BYTES."""
+    powers = _TABLE_BYTES // (LANES * thread_count() * element_bytes)
+    return min(_WIDEST, max(2, powers.bit_length()))

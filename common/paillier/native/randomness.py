@@ -7,7 +7,7 @@ import numpy as np
 from common.paillier.keys import PublicKey
 from common.paillier.native import _kernel
 from common.paillier.native.numbers import Elements, Numbers
-from common.paillier.native.threads import in_parallel
+from common.paillier.native.threads import LANES, in_parallel, thread_count
 from common.paillier.randomness import TOOTH_BITS, comb_rows, draw_base
 
 
@@ -24,6 +24,11 @@ class NativeResidues:
         in_parallel(
             lambda start, stop: _kernel.fill_comb(numbers.constants, self._comb[start:stop], bases[start:stop]), n_rows
         )
+
+    @property
+    def piece(self) -> int:
+        """See Source: each thread draws as many at a time as there are lanes."""
+        return LANES * thread_count()
 
     def draw(self, count: int) -> list[Elements]:
         """Make `count` residues, each an element."""

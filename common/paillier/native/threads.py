@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 
 LANES = 4
@@ -25,8 +25,10 @@ class _Threads:
         shares = min(self.count, units)
         bounds = [min(count, unit * (units * i // max(1, shares))) for i in range(shares + 1)]
         parts = [(start, stop) for start, stop in pairwise(bounds) if start < stop]
-        others = [self._pool.submit(work, *part) for part in parts[1:]]
+        others: list[Future[None]] = []
         try:
+            for part in parts[1:]:
+                others.append(self._pool.submit(work, *part))
             if parts:
                 work(*parts[0])
         finally:
@@ -42,6 +44,9 @@ def _processors() -> int:
 
 
 _threads = _Threads()
+if hasattr(os, "register_at_fork"):
+    # The threads of the pool stay behind in the parent, and a list given to them would never be done.
+    os.register_at_fork(after_in_child=lambda: _threads.set(_threads.count))
 
 
 def set_threads(count: int) -> None:

@@ -139,6 +139,8 @@ def test_moduli_that_it_has_no_room_for_are_refused() -> None:
     for n in (0, 1, 127, -(2**64) + 1, 130, 1 << 2048, (1 << 4145) - 1):
         with pytest.raises(ValueError, match="odd moduli"):
             Modulus(n)
+    with pytest.raises(ValueError, match="at most 8 times their length"):
+        Numbers(mpz(2**127 - 1), 1000)
     assert Numbers((mpz(1) << 4144) - 1).leave(Numbers((mpz(1) << 4144) - 1).enter([mpz(7)])) == [7]
 
 
@@ -186,6 +188,22 @@ WRONG: dict[str, Callable[[_Call], None]] = {
     "long values": lambda c: _kernel.fill_buckets(
         c.constants, c.buckets, c.filled, c.numbers.enter([mpz(1)] * 8), c.samples << 5, 3, 2, 3, 5, 0, 2
     ),
+    **{
+        f"a value of {value}": lambda c, value=value: _kernel.fill_buckets(  # type: ignore[misc]
+            c.constants,
+            c.numbers.empty(128),
+            np.zeros(128, np.uint8),
+            c.numbers.enter([mpz(1)] * 4),
+            np.array([[value, 1]]),
+            3,
+            2,
+            1,
+            64,
+            0,
+            2,
+        )
+        for value in (1 << 62, -(1 << 62), (1 << 63) - 1, -(1 << 63))
+    },
     "no slots": lambda c: _kernel.join_buckets(c.constants, c.two, c.buckets, c.filled, 0, 5, 7, 0, 2),
     "no distance": lambda c: _kernel.join_buckets(c.constants, c.two, c.buckets, c.filled, 3, 5, 0, 0, 2),
     "join": lambda c: _kernel.join_buckets(c.constants, c.one, c.buckets, c.filled, 3, 5, 7, 0, 1),

@@ -2,8 +2,13 @@
 
 import random
 import secrets
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,16 +19,25 @@ from phe import PaillierPrivateKey, PaillierPublicKey
 
 from common.errors import ConfigError
 from common.paillier.cipher import PackedCipher, make_cipher
-from common.paillier.keys import PrivateKey, generate_private_key
+from common.paillier.keys import PrivateKey, PublicKey, generate_private_key
 from common.paillier.native import path
+from common.paillier.native import threads as native_threads
 from common.paillier.native.cipher import NativeCipher
-from common.paillier.native.numbers import Numbers
+from common.paillier.native.decryption import SecretPowers
+from common.paillier.native.numbers import Elements, Numbers
 from common.paillier.native.product import NativeProduct
+from common.paillier.native.randomness import NativeResidues
 from common.paillier.native.threads import in_parallel, set_threads, thread_count
 from common.paillier.packing import SlotLayout
 from common.paillier.product import PackedProduct
+from common.paillier.randomness import RandomnessPool
 
 KEY = generate_private_key(512)
+# Primes that are 3 mod 4 with gcd(p - 1, q - 1) = 2: to find others of this length takes a second or ten.
+LONG_KEYS = {
+    3072: PrivateKey((mpz(3) << 1534) + 3979, (mpz(3) << 1534) + 14567),
+    4096: PrivateKey((mpz(3) << 2046) + 439, (mpz(3) << 2046) + 1907),
+}
 PUBLIC = KEY.public_key
 NUMBERS = Numbers(PUBLIC.n)
 
@@ -61,17 +75,26 @@ def by_gmpy2(key: PrivateKey) -> PrivateKey:
 
 
 def both_ciphers(key: PrivateKey) -> tuple[PackedCipher, NativeCipher]:
-    with same_randomness():
-        packed = PackedCipher(key.public_key)
-    with same_randomness():
-        native = NativeCipher(key.public_key)
+    with pytest.MonkeyPatch.context() as patch:
+        if key.public_key.bits > 2048:  # gmpy2 would take seconds for the whole table
+            for module in ("randomness", "native.randomness"):
+                patch.setattr(f"common.paillier.{module}.comb_rows", lambda _: 12)
+        with same_randomness():
+            packed = PackedCipher(key.public_key)
+        with same_randomness():
+            native = NativeCipher(key.public_key)
     return packed, native
 
 
-@pytest.mark.parametrize("bits", [256, 1024, 2048])
+def encrypt_with_r(public_key: PublicKey, m: int | mpz, r: int) -> mpz:
+    return (1 + m * public_key.n) * pow(r, public_key.n, public_key.n_squared) % public_key.n_squared
+
+
+@pytest.mark.parametrize("bits", [256, 1024, 2048, 3072, 4096])
 def test_both_paths_give_the_same_ciphertexts_given_the_same_randomness(bits: int) -> None:
-    key = generate_private_key(bits)
+    key = LONG_KEYS.get(bits) or generate_private_key(bits)
     n = key.public_key.n
+    assert key.public_key.bits == bits
     plaintexts = [mpz(m) for m in (0, 1, -1, n // 2, -(n // 2), 12345, -(1 << 100))]
     found = []
     for cipher in both_ciphers(key):
@@ -82,7 +105,29 @@ def test_both_paths_give_the_same_ciphertexts_given_the_same_randomness(bits: in
                 pass
             found.append((encrypted, sums, cipher.add(encrypted, sums), cipher.rerandomise(sums)))
     assert found[0] == found[1]
-    assert key.decrypt_all(found[1][0]) == plaintexts
+    encrypted, sums, _, again = found[1]
+    totals = [a + b for a, b in zip(plaintexts, plaintexts[::-1], strict=True)]
+    for each in (key, by_gmpy2(key)):
+        assert each.decrypt_all(encrypted) == plaintexts
+        for opened in (each.decrypt_all(sums), each.decrypt_all(again)):
+            assert [(m - total) % n for m, total in zip(opened, totals, strict=True)] == [0] * len(totals)
+
+
+@pytest.mark.parametrize("bits", [3072, 4096])
+def test_both_paths_give_the_same_products_under_long_keys(bits: int) -> None:
+    key = LONG_KEYS[bits]
+    layout, rng = SlotLayout(60, 20), np.random.default_rng(0)
+    columns = rng.integers(-(1 << 20), 1 << 20, (100, 3))
+    d = rng.integers(-(1 << 20), 1 << 20, 100)
+    ciphertexts = [encrypt_with_r(key.public_key, m, r) for m, r in zip(layout.pack(d), range(2, 7), strict=True)]
+    native = NativeProduct(Numbers(key.public_key.n), layout, columns)
+    packed = PackedProduct(key.public_key, layout, columns)
+    for each in (native, packed):
+        each.update(ciphertexts)
+    result = native.result()
+    assert result == packed.result()
+    inner = [layout.read(m) for m in key.decrypt_all(result)]
+    assert np.abs(inner - columns.T @ d).max() <= 1
 
 
 def test_phe_opens_what_the_kernel_encrypts_and_the_kernel_opens_what_phe_encrypts() -> None:
@@ -94,9 +139,16 @@ def test_phe_opens_what_the_kernel_encrypts_and_the_kernel_opens_what_phe_encryp
     assert KEY.decrypt_all([mpz(phe_public.raw_encrypt(m)) for m in values]) == values
 
 
-@pytest.mark.parametrize("bits", [16, 250, 512, 2048, 3072])
+def test_lists_of_different_lengths_are_not_added() -> None:
+    for cipher in both_ciphers(KEY):
+        for others in (CIPHERTEXTS[:1], CIPHERTEXTS[:9]):
+            with pytest.raises(ValueError, match=r"argument 2|one by one"):
+                cipher.add(CIPHERTEXTS[:5], others)
+
+
+@pytest.mark.parametrize("bits", [16, 250, 512, 2048, 3072, 4096])
 def test_both_paths_open_alike(bits: int) -> None:
-    key = generate_private_key(bits)
+    key = LONG_KEYS.get(bits) or generate_private_key(bits)
     n, n_squared = key.public_key.n, key.public_key.n_squared
     units = [
         mpz(1),
@@ -183,8 +235,70 @@ def test_a_package_without_the_kernel_goes_on(
 def test_keys_that_the_kernel_has_no_room_for_are_gmpy2s() -> None:
     with forced("avx2"):
         assert path.takes(PUBLIC.n)
-        assert not path.takes(PUBLIC.n - 1)
-        assert not path.takes(mpz(1) << 8191 | 1)
+        for n in (PUBLIC.n - 1, mpz(1) << 8191 | 1, mpz(1) << 4144 | 1, mpz(127), mpz(1), mpz(-129)):
+            assert not path.takes(n)
+        assert path.takes(mpz(1) << 4143 | 1)
+        assert path.takes(mpz(129))
+
+
+def test_an_arithmetic_that_falls_back_for_a_key_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    long_key = PublicKey((mpz(1) << 4145) + 1)
+    with forced("avx2"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("common.paillier.cipher.PackedCipher", lambda key: key)
+        assert make_cipher("packed", long_key) is long_key  # type: ignore[comparison-overlap]
+    assert ["a modulus of 4146 bits: gmpy2" in message for message in caplog.messages] == [False, True]
+
+
+def test_primes_that_the_kernel_does_not_take_are_gmpy2s(caplog: pytest.LogCaptureFixture) -> None:
+    """Those too short, and those whose ciphertexts are too long for them."""
+    for p, q in ((103, 107), (1019, 2**1279 - 1)):
+        with forced("avx2"):
+            caplog.clear()
+            key = PrivateKey(mpz(p), mpz(q))
+        assert sum("gmpy2, about five times slower" in message for message in caplog.messages) == 1
+        assert key.decrypt_all([encrypt_with_r(key.public_key, m, 2) for m in (0, 5, -7)]) == [0, 5, -7]
+
+
+def test_a_key_that_is_too_long_for_the_kernel_has_primes_that_are_not() -> None:
+    with forced("avx2"):
+        key = PrivateKey((mpz(3) << 2078) + 511, (mpz(3) << 2078) + 1231)
+        assert not path.takes(key.public_key.n)
+    assert isinstance(key._power_p, SecretPowers)
+    ciphertext = encrypt_with_r(key.public_key, 5, 2)
+    assert key.decrypt(ciphertext) == by_gmpy2(key).decrypt(ciphertext) == 5
+
+
+@pytest.mark.parametrize("count", [1, 2, 16, 64, 512])
+def test_tables_are_never_larger_than_they_may_be(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    empty = Numbers.empty
+
+    def measured(self: Numbers, *shape: int) -> Elements:
+        out = empty(self, *shape)
+        if len(shape) == 2 and shape[0] <= len(CIPHERTEXTS):
+            made.append(out.nbytes)
+        return out
+
+    monkeypatch.setattr("common.paillier.native.product._TABLE_BYTES", 1 << 20)
+    columns = np.full((23 * 60, 40), 1 << 20)
+    with threads(count):
+        product = NativeProduct(NUMBERS, SlotLayout(30, 60), columns)
+        monkeypatch.setattr(Numbers, "empty", measured)
+        product.update(CIPHERTEXTS)
+    assert 0 < max(made) <= 1 << 20
+    assert product.width == {1: 10, 2: 10, 16: 7, 64: 5, 512: 2}[count]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_each_thread_draws_four_at_a_time(count: int) -> None:
+    with threads(count):
+        residues = NativeResidues(PUBLIC, NUMBERS)
+        pool = RandomnessPool(residues)
+        calls = 0
+        while pool.prepare(24):
+            calls += 1
+    assert calls == 24 // (4 * count)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
@@ -204,3 +318,43 @@ def test_an_error_in_any_thread_is_the_callers() -> None:
 
     with threads(2), pytest.raises(ValueError, match="here"):
         in_parallel(work, 8)
+
+
+def test_work_that_has_begun_ends_before_an_error_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[int] = []
+
+    def work(start: int, stop: int) -> None:
+        time.sleep(0.05)
+        done.append(start)
+
+    with threads(3):
+        pool = native_threads._threads._pool
+        submit = pool.submit
+        given: list[Any] = []
+
+        def submit_once(*args: Any) -> Future[None]:
+            if given:
+                raise RuntimeError("no more threads")
+            given.append(args)
+            return submit(*args)
+
+        monkeypatch.setattr(pool, "submit", submit_once)
+        with pytest.raises(RuntimeError, match="no more threads"):
+            in_parallel(work, 12)
+        assert done == [4]
+
+
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    program = """
+import os
+from common.paillier.native.threads import in_parallel, set_threads, thread_count
+set_threads(3)
+in_parallel(lambda start, stop: None, 12)
+child = os.fork()
+done = []
+in_parallel(lambda start, stop: done.append(start), 12)
+assert sorted(done) == [0, 4, 8] and thread_count() == 3
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=50)
