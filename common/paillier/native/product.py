@@ -15,7 +15,7 @@ from common.paillier.product import check_columns, typical_bits, window_width
 _TABLE_BYTES = 16 << 20
 """Tables of powers that exist at one time, whatever the size of a piece."""
 _WIDEST = 10
-"""Wider tables take longer to read than their products save; docs/kernel.md has the figures."""
+"""What wider digits save in products goes into reading the larger tables; docs/kernel.md has the figures."""
 
 
 class NativeProduct:
