@@ -80,7 +80,7 @@ def measure(row: dict[str, Any], folder: Path) -> dict[str, Any]:
     settings = SETTINGS["job"] | ({"tolerance": row["tolerance"]} if row.get("tolerance") else {})
     first = algorithm(row["method"], SETTINGS["sgd"]["rates"][0])
     job = JobConfig.model_validate(
-        {"name": "table1", "dataset": DATASET, "batch": row["batch"], "algorithm": first, **settings}
+        {"name": "table1", "dataset": DATASET, "aligned": True, "batch": row["batch"], "algorithm": first, **settings}
     )
     with scratch_folder() as scratch:
         setup = Setup(scratch, read_tables(row["data_set"], folder), row["preprocessing"])
