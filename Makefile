@@ -13,7 +13,7 @@ PROTOS := $(wildcard protos/common/pb/v1/*.proto)
 PROTOC = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iprotos
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format protos fuzz sanitize bench clean
+.PHONY: help demo test lint format protos fuzz sanitize chaos bench clean
 
 help: ## Show these lines
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ fuzz: $(SET_UP) ## Feed the decoders for ten minutes with what a coverage-guided
 
 sanitize: $(SET_UP) ## Run the kernel's tests under the address and undefined-behaviour sanitizers
 	$(BIN)/python tests/fuzz/sanitize.py
+
+chaos: $(SET_UP) ## Kill processes of 200 trainings at random, and report how they ended
+	$(BIN)/python -m tests.faults.chaos 200
 
 bench: $(SET_UP) ## Run the benchmark that needs no data from elsewhere
 	$(BIN)/python benchmarks/round.py

@@ -9,6 +9,7 @@
     ├── OutOfRangeError      a value does not fit the job's fixed-point range
     ├── ProtocolError        a message that the protocol does not allow here
     └── PeerError            another process is gone, late, or has refused
+        └── SuspendedError   a session of a job has ended and the job has not: it goes on in another
 
 The text of each of these is *public*: it may be shown to the other organisations. So it
 names columns, counts and settings of the raiser's own side, never an ID, a label, a key or
@@ -59,3 +60,7 @@ class ProtocolError(TrilateralError):
 
 class PeerError(TrilateralError):
     """Another process does not answer, has lost the job, or has refused it."""
+
+
+class SuspendedError(PeerError):
+    """This session of a job has ended, since a process was restarted or stops; the job itself has not."""

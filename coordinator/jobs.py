@@ -1,18 +1,22 @@
 """The coordinator's jobs: what an operator can start, watch and stop."""
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import Any
+from typing import Any, Self
+
+import numpy as np
 
 from common.audit import Audit
 from common.config.job import JobConfig
 from common.config.process import ProcessConfig
 from common.data.alignment.aligned import AlignmentProgress
-from common.errors import PeerError, ProtocolError, TrilateralError
+from common.errors import ConfigError, PeerError, ProtocolError, SuspendedError, TrilateralError
 from common.jobs.folder import JobFolder
 from common.jobs.history import History
+from common.jobs.journal import Record, State
 from common.jobs.process_jobs import MOST_ENDED, STOPPED, ProcessJobs
 from common.jobs.runner import MachineRunner
 from common.jobs.states import ENDED
@@ -25,34 +29,88 @@ from common.pb.v1.jobs_pb2 import (
     JOB_STATE_TRAINING,
     JobStatus,
 )
-from common.protocol.messages import BeginRound, Evaluation, FinishJob, JobEnded, Machine, Message, OpenJob, RoundReport
+from common.protocol.messages import (
+    Began,
+    BeginRound,
+    Evaluation,
+    FinishJob,
+    JobEnded,
+    Machine,
+    Message,
+    Observed,
+    OpenJob,
+    Ready,
+    RoundReport,
+)
 from common.roles import PARTIES, Role
 from common.rpc.access import calling
 from common.rpc.channel import Peer
 from common.rpc.codec import JobKey
 from common.rpc.errors import NameTakenError, UnknownJobError
-from coordinator.machine import CoordinatorMachine
+from coordinator.machine import CoordinatorMachine, Past
+from coordinator.plan import Observation
 
 log = logging.getLogger(__name__)
 
+MOST_FRUITLESS = 10
+"""Sessions of a job in a row that come no further, before it is given up."""
+VECTORS = ("gradient", "curvature")
+STATUS = "status"
+"""The fact under which the journal has a job's last status."""
+
 
 class Job:
-    """What is known of one job, for people."""
+    """What is known of one job, for people.
 
-    def __init__(self, config: JobConfig) -> None:
+    Args:
+        config: its settings.
+        job_id: run ID of its first session.
+        known: its status as an earlier process wrote it down.
+    """
+
+    def __init__(self, config: JobConfig, job_id: bytes, known: JobStatus | None = None) -> None:
+        self.config = config
+        self.id = job_id
+        self.fruitless = 0
+        """Sessions in a row that came no further than the one before."""
         self.ended = asyncio.Event()
         self.error: TrilateralError | None = None
         self.stopped = False
         self.finishing = False
         """The parties may have their models already, so there is no way back."""
-        self._status = JobStatus(
-            job=config.name, state=JOB_STATE_STARTING, detail="making the job's key", n_epochs=config.epochs
-        )
+        self._status = known or JobStatus(job=config.name, n_epochs=config.epochs)
+        self._seconds = self._status.seconds
+        self.begin_session()
+        self._left = False
         self._waiting: dict[Role, str] = {}
-        self._n_opened = 0
         self._aligned = False
         self._started = time.monotonic()
         self._changed = asyncio.Event()
+
+    @classmethod
+    def of_record(cls, record: Record) -> Self:
+        """As the journal has it."""
+        known = None
+        if STATUS in record.facts:
+            known = JobStatus.FromString(record.facts[STATUS])
+        detail = "" if known is None else known.detail
+        job = cls(record.job, record.id, known)
+        if record.state is not State.RUNNING:
+            job.stopped = record.state is State.STOPPED
+            job.end(None if record.state is State.FINISHED else PeerError(record.reason), detail=detail)
+        return job
+
+    def begin_session(self, why: str | None = None) -> None:
+        """A session begins; `why`, if it is not the first."""
+        self._status.state, self._status.detail = JOB_STATE_STARTING, "making the job's key"
+        self._n_opened = 0
+        if why is not None:
+            self._status.notes.append(f"goes on in another session: {why}")
+
+    def leave(self) -> None:
+        """The process stops, and the job goes on when it is started again: nobody can watch it meanwhile."""
+        self._left = True
+        self.show()
 
     def status(self, n_known_notes: int | None = 0) -> JobStatus:
         """What the job is doing now, with the notes that are not known yet; None leaves them all out."""
@@ -60,7 +118,7 @@ class Job:
         status.CopyFrom(self._status)
         del status.notes[:n_known_notes]
         if not self.ended.is_set():
-            status.seconds = time.monotonic() - self._started
+            status.seconds = self._seconds + time.monotonic() - self._started
             status.detail = "; ".join(self._waiting.values()) or status.detail
         return status
 
@@ -75,7 +133,7 @@ class Job:
             status = self.status(n_notes)
             n_notes += len(status.notes)
             yield status
-            if status.state in ENDED:
+            if status.state in ENDED or self._left:
                 return
             await changed.wait()
 
@@ -131,10 +189,13 @@ class Job:
             case JobEnded(loss=float(loss)):  # `end` shows it.
                 self._status.detail, self._status.epoch, self._status.loss = message.reason, message.epochs, loss
 
-    def end(self, error: TrilateralError | None) -> None:
-        """The job is over."""
+    def end(self, error: TrilateralError | None, detail: str | None = None) -> None:
+        """The job is over; with `detail` it had ended before the process began."""
         self.error = error
-        self._status.seconds = time.monotonic() - self._started
+        if detail is None:
+            self._status.seconds = self._seconds + time.monotonic() - self._started
+        else:
+            self._status.detail = detail
         self.ended.set()
         if error is None:
             self.show(state=JOB_STATE_FINISHED)
@@ -145,6 +206,14 @@ class Job:
 def _described(evaluation: Evaluation, epochs: int) -> str:
     auc = "" if evaluation.auc is None else f", AUC {evaluation.auc:.4f}"
     return f"after epoch {epochs}, on the hold-out rows: log loss {evaluation.log_loss:.5g}{auc}"
+
+
+def _observation(content: bytes) -> Observation | None:
+    fields = json.loads(content)
+    if fields["loss"] is None:
+        return None
+    gradient, curvature = (None if fields[name] is None else np.asarray(fields[name]) for name in VECTORS)
+    return Observation(fields["loss"], gradient, curvature, fields["holdout_loss"])
 
 
 class CoordinatorJobs(ProcessJobs):
@@ -161,6 +230,25 @@ class CoordinatorJobs(ProcessJobs):
         self._peers = peers
         self._jobs: dict[str, Job] = {}
 
+    def open(self) -> None:
+        """See `ProcessJobs.open`; what became of the jobs of earlier processes is known from then on."""
+        super().open()
+        for record in self.journal.all():
+            self._jobs[record.job.name] = Job.of_record(record)
+        self._forget_oldest()
+
+    def go_on(self) -> None:
+        """Go on with the jobs that had not ended when the process before this one did."""
+        for job in list(self._jobs.values()):
+            if not job.ended.is_set():
+                self._begin_session(job, "the coordinator was restarted")
+
+    async def close(self) -> None:
+        """See `ProcessJobs.close`."""
+        for job in self._jobs.values():
+            job.leave()
+        await super().close()
+
     def start(self, config: JobConfig) -> None:
         """Start a job. Whether both parties take it, its status tells.
 
@@ -176,9 +264,73 @@ class CoordinatorJobs(ProcessJobs):
         key = JobKey.draw(config.name)
         self.audit.allowed(calling(), "StartJob", job=config.name, run=key.run_id.hex(), dataset=config.dataset)
         history = History(folder, self.role)
-        self._jobs.pop(config.name, None)  # The new one comes last.
-        job = self._jobs[config.name] = Job(config)
+        self.journal.add(key.run_id, config)
+        log.info("job %s: starts, %s with a %d-bit key", config.name, config.algorithm.name, config.key_bits)
+        self._launch_session(self._place(Job(config, key.run_id)), key, history)
+
+    def resume(self, name: str) -> None:
+        """Take a job that was stopped or has failed up where it was.
+
+        Raises:
+            UnknownJobError: there is no such job.
+            ProtocolError: it goes on, or has finished.
+            PolicyError: too many jobs run.
+            ConfigError: the state folder or the audit log cannot be written.
+        """
+        before = self.find(name)
+        if not before.ended.is_set():
+            raise ProtocolError(f"the job {name} goes on: watch it")
+        if before.error is None:
+            raise ProtocolError(f"the job {name} has finished")
+        record = self.journal.find(before.id)
+        if record is None:
+            raise UnknownJobError(f"the coordinator has nothing of the job {name} in its journal: start it anew")
+        self._check_room()
+        self.audit.allowed(calling(), "ResumeJob", job=name, run=before.id.hex())
+        self.journal.mark(before.id, State.RUNNING)
+        self._begin_session(self._place(Job(record.job, record.id, before.status())), "resumed by the operator")
+
+    def _place(self, job: Job) -> Job:
+        """Have a job in the list, as the last; another of its name leaves it."""
+        self._jobs.pop(job.config.name, None)
+        self._jobs[job.config.name] = job
         self._forget_oldest()
+        return job
+
+    # --- sessions
+
+    def _begin_session(self, job: Job, why: str) -> None:
+        """Begin a session that is not the first."""
+        job.begin_session(why)
+        log.info("job %s: goes on in another session: %s", job.config.name, why)
+        try:
+            history = History(JobFolder(self.config.state, job.config.name), self.role, resumed=True)
+        except ConfigError as error:
+            self._end(job, error)
+        else:
+            self._launch_session(job, JobKey.draw(job.config.name), history)
+
+    def _launch_session(self, job: Job, key: JobKey, history: History) -> None:
+        config, is_first = job.config, key.run_id == job.id
+
+        async def observe(message: Message) -> None:
+            match message:
+                case Began() | Observed():
+                    job.fruitless = 0
+                    await runner.in_thread(self._keep, job.id, message, job.status().SerializeToString())
+                case _:
+                    await job.observe(message)
+
+        def ended(error: TrilateralError | None) -> None:
+            if not isinstance(error, SuspendedError) or job.stopped:
+                self._end(job, error)
+            elif not self._closing:
+                job.fruitless += 1
+                if job.fruitless < MOST_FRUITLESS:
+                    self._begin_session(job, str(error))
+                else:
+                    self._end(job, PeerError(f"{MOST_FRUITLESS} sessions in a row came no further: {error}"))
+
         runner = MachineRunner(
             self.role,
             config,
@@ -186,22 +338,52 @@ class CoordinatorJobs(ProcessJobs):
             self._peers,
             limits=self.config.limits,
             history=history,
-            observe=job.observe,
+            observe=observe,
             on_wait=job.wait_for,
         )
 
         async def begin() -> Machine:
             private_key = await runner.in_thread(generate_private_key, config.key_bits)
+            past = None if is_first else await runner.in_thread(self._past, job)
             job.show(detail="offering the job to both parties")
-            return CoordinatorMachine(config, private_key, phase=history.stopwatch.phase)
+            return CoordinatorMachine(config, private_key, phase=history.stopwatch.phase, past=past)
 
-        log.info("job %s: starts, %s with a %d-bit key", config.name, config.algorithm.name, config.key_bits)
-        self._launch(runner, begin, job.end)
+        self._launch(runner, begin, ended)
+
+    def _end(self, job: Job, error: TrilateralError | None) -> None:
+        job.end(error)
+        state = State.FINISHED if error is None else State.STOPPED if job.stopped else State.FAILED
+        self._mark(job.id, state, "" if error is None else str(error), status=job.status())
+
+    def _keep(self, job_id: bytes, message: Began | Observed, status: bytes) -> None:
+        self.journal.set_fact(job_id, STATUS, status)
+        if isinstance(message, Began):
+            for party, ready in message.ready.items():
+                sizes = {"n_train": ready.n_train, "n_columns": ready.n_columns}
+                self.journal.set_fact(job_id, party, json.dumps(sizes).encode())
+            return
+        content = {
+            "loss": message.loss,
+            "gradient": None if message.gradient is None else message.gradient.tolist(),
+            "curvature": None if message.curvature is None else message.curvature.tolist(),
+            "holdout_loss": message.holdout_loss,
+        }
+        self.journal.write_round(job_id, message.round, json.dumps(content).encode())
+
+    def _past(self, job: Job) -> Past:
+        record = self.journal.find(job.id)
+        if record is None:
+            raise PeerError(f"the coordinator has nothing of the job {job.config.name} in its journal: start it anew")
+        sizes = {party: record.facts[party] for party in PARTIES if party in record.facts}
+        if len(sizes) < len(PARTIES):
+            return Past(job.id)
+        ready = {party: Ready(**json.loads(content)) for party, content in sizes.items()}
+        return Past(job.id, ready, [_observation(content) for content in record.rounds.values()])
 
     def find(self, name: str) -> Job:
         """The job of that name; UnknownJobError if there is none."""
         if name not in self._jobs:
-            raise UnknownJobError(f"the coordinator knows of no job named {name}: it forgets them when it is restarted")
+            raise UnknownJobError(f"the coordinator knows of no job named {name}: see `trilateral status`")
         return self._jobs[name]
 
     def all(self) -> Iterable[Job]:
@@ -219,6 +401,14 @@ class CoordinatorJobs(ProcessJobs):
         job.stopped = True
         self._running[name].fail(PeerError(STOPPED))
         await job.ended.wait()
+
+    def _mark(self, job_id: bytes, state: State, reason: str = "", status: JobStatus | None = None) -> None:
+        super()._mark(job_id, state, reason)
+        if status is not None:
+            try:
+                self.journal.set_fact(job_id, STATUS, status.SerializeToString())
+            except ConfigError as error:
+                log.error("the last status of a job is not written down: %s", error)
 
     def _forget_oldest(self) -> None:
         ended = [name for name, job in self._jobs.items() if job.ended.is_set()]

@@ -1,6 +1,7 @@
 """The coordinator's state machine: C of the paper, who has the private key and chooses the steps."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from gmpy2 import mpz
 
@@ -10,12 +11,14 @@ from common.paillier.cipher import make_decrypt
 from common.paillier.keys import PrivateKey, check_ciphertexts
 from common.protocol.bounds import MOST_ATTEMPTS
 from common.protocol.messages import (
+    Began,
     Envelope,
     Evaluation,
     Failed,
     Finished,
     JobEnded,
     Message,
+    Observed,
     OpenJob,
     OutOfRange,
     Ready,
@@ -29,6 +32,21 @@ from coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from coordinator.rounds import Attempt, Rounds
 
 
+@dataclass(frozen=True)
+class Past:
+    """What is known of a job's earlier sessions.
+
+    Attributes:
+        job_id: run ID of the first.
+        ready: what each party said, once both had been ready; else empty.
+        observations: of each round that was over, in order; None where it was void.
+    """
+
+    job_id: bytes
+    ready: Mapping[Role, Ready] = field(default_factory=dict)
+    observations: Sequence[Observation | None] = ()
+
+
 class CoordinatorMachine:
     """Leads the rounds of one job: asks, decrypts, lets the optimiser choose, pushes the step.
 
@@ -36,10 +54,14 @@ class CoordinatorMachine:
         job: the job's settings.
         private_key: made for this job alone; it lives as long as this machine does.
         phase: names the kinds of work, for whoever holds a clock.
+        past: what is known of the job's earlier sessions; None in the first.
     """
 
-    def __init__(self, job: JobConfig, private_key: PrivateKey, *, phase: Phase = no_phase) -> None:
+    def __init__(
+        self, job: JobConfig, private_key: PrivateKey, *, phase: Phase = no_phase, past: Past | None = None
+    ) -> None:
         self._job = job
+        self._past = past
         self._private_key = private_key
         self._open = make_decrypt(job.cipher, private_key)
         self._phase = phase
@@ -53,8 +75,12 @@ class CoordinatorMachine:
 
     def start(self) -> Iterator[Envelope]:
         """Offer the job to the host first: the guest, once it knows of the job, calls the host."""
+        modulus, past = self._private_key.public_key.n, self._past
         for party in PARTIES:
-            yield Envelope(party, OpenJob(self._job, self._private_key.public_key.n, party))
+            if past is None:
+                yield Envelope(party, OpenJob(self._job, modulus, party))
+            else:
+                yield Envelope(party, OpenJob(self._job, modulus, party, past.job_id, bool(past.ready)))
 
     def prepare(self) -> bool:
         """Nothing: the coordinator encrypts nothing."""
@@ -100,7 +126,31 @@ class CoordinatorMachine:
         if host.n_train < least:
             raise ProtocolError(f"the parties train on {host.n_train} rows, where the job's batches need {least}")
         self._rounds = Rounds(self._job, host.n_train, {Role.HOST: host.n_columns, Role.GUEST: guest.n_columns})
-        yield from self._follow(self._rounds.training.begin())
+        following = self._restore(self._rounds)
+        if self._past is None or not self._past.ready:
+            yield Envelope(Role.COORDINATOR, Began(dict(self._ready)))
+        yield from self._follow(following)
+
+    def _restore(self, rounds: Rounds) -> RoundPlan | Conclusion | GivenUp:
+        """Where the training goes on: what was observed before leads to the same place again."""
+        past = self._past or Past(b"")
+        for party, before in past.ready.items():
+            now = self._ready[party]
+            if (now.n_train, now.n_columns) != (before.n_train, before.n_columns):
+                raise ProtocolError(
+                    f"the {party} has {now.n_train} training rows and {now.n_columns} columns, and had"
+                    f" {before.n_train} and {before.n_columns} when the job began"
+                )
+        following = rounds.replay(past.observations)
+        if isinstance(following, GivenUp):
+            return following
+        for party, ready in self._ready.items():
+            if ready.round not in (following.round - 1, following.round):
+                raise ProtocolError(
+                    f"the {party} is in round {ready.round} of the job and the coordinator in round {following.round}:"
+                    " one of them has an old copy of its journal; start the job anew under another name"
+                )
+        return following
 
     # --- a round
 
@@ -162,6 +212,7 @@ class CoordinatorMachine:
         """The round is over, with an observation or void: report it, and go where the optimiser says."""
         with self._phase("optimise"):
             following = self._begun_rounds.training.observe(observation)
+        yield Envelope(Role.COORDINATOR, _to_keep(attempt.key.round, observation))
         yield self._begun_rounds.report(attempt, observation, following)
         yield from self._follow(following)
 
@@ -188,3 +239,11 @@ class CoordinatorMachine:
         for party in PARTIES:
             yield Envelope(party, Failed(reason))
         yield Envelope(Role.COORDINATOR, JobEnded(reason))
+
+
+def _to_keep(round_number: int, observation: Observation | None) -> Observed:
+    if observation is None:
+        return Observed(round_number, None)
+    return Observed(
+        round_number, observation.loss, observation.gradient, observation.curvature, observation.holdout_loss
+    )

@@ -1,6 +1,6 @@
 """The rounds of a job once both parties are ready: plans to messages, observations to reports."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from common.arrays import FloatVector
@@ -46,6 +46,17 @@ class Rounds:
         self.allowances = {party: Allowance(party, rounds, 2 * count + 1) for party, count in n_columns.items()}
         """What each party may still send."""
         self.training = Training(job, sum(n_columns.values()), self._batches.count)
+
+    def replay(self, observations: Sequence[Observation | None]) -> RoundPlan | Conclusion | GivenUp:
+        """Begin the training, and observe again what was observed before; return what follows."""
+        following: RoundPlan | Conclusion | GivenUp = self.training.begin()
+        for observation in observations:
+            plan = following
+            if not isinstance(plan, RoundPlan):
+                break
+            following = self.training.observe(observation)
+            self._last_loss = _loss_to_report(plan, observation, following)
+        return following
 
     def attempt(self, plan: RoundPlan, key: RoundKey) -> Attempt:
         """Get ready for the answers to a plan."""

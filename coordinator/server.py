@@ -28,10 +28,19 @@ async def serve(
         jobs = CoordinatorJobs(config, audit, peers)
 
         def add_services(server: grpc.aio.Server) -> None:
+            jobs.open()
             add_CoordinatorServiceServicer_to_server(CoordinatorServicer(jobs), server)
             add_JobServiceServicer_to_server(JobServicer(jobs), server)
 
         services = ("CoordinatorService", "JobService")
         await run_server(
-            config, certificates, services, add_services, jobs.close, audit=audit, stop=stop, on_ready=on_ready
+            config,
+            certificates,
+            services,
+            add_services,
+            jobs.close,
+            audit=audit,
+            stop=stop,
+            on_ready=on_ready,
+            begin=jobs.go_on,
         )

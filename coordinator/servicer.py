@@ -89,6 +89,10 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         async for status in self._jobs.find(request.job).watch():
             yield jobs_pb2.WatchJobResponse(status=status)
 
+    async def ResumeJob(self, request: jobs_pb2.ResumeJobRequest, context: Context) -> jobs_pb2.ResumeJobResponse:
+        self._jobs.resume(request.job)
+        return jobs_pb2.ResumeJobResponse()
+
     async def StopJob(self, request: jobs_pb2.StopJobRequest, context: Context) -> jobs_pb2.StopJobResponse:
         await self._jobs.stop(request.job)
         return jobs_pb2.StopJobResponse()

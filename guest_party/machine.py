@@ -28,7 +28,6 @@ from common.protocol.messages import (
     IdProof,
     Kind,
     Message,
-    Ready,
     RoundKey,
     VectorPiece,
 )
@@ -58,7 +57,6 @@ class GuestMachine(PartyMachine):
         self._holdout_labels = data.block.holdout_labels
         self._nonce = token_bytes(NONCE_BYTES)
         self._holdout = HoldoutIntake(len(data.block.holdout_columns))
-        self._evaluations: dict[int, Evaluated] = {}
         self._conclusion: FinishJob | None = None
 
     def start(self) -> Iterator[Envelope]:
@@ -78,13 +76,12 @@ class GuestMachine(PartyMachine):
         nonces = self._nonce, proof.nonce
         check_id_digest(proof.digest, self._ids, *nonces, Role.HOST)
         yield Envelope(Role.HOST, IdConfirmation(id_digest(self._ids, *nonces, Role.GUEST)))
-        yield Envelope(Role.COORDINATOR, Ready(self._n_train, self._n_columns))
+        yield Envelope(Role.COORDINATOR, self.ready)
 
     # --- a round
 
     def _work(self, begin: BeginRound) -> Iterator[Envelope]:
         yield from ()
-        self._forget_if_void(begin.key.round - 1, begin.loss)
         rows = self._batches.rows(begin.batch)
         self._expect_scores(rows, self._scale(len(rows)), gradient=begin.gradient)
         if begin.direction is not None:
@@ -190,11 +187,6 @@ class GuestMachine(PartyMachine):
     def _declare_void(self) -> Iterator[Envelope]:
         self._evaluations.pop(self._key.round, None)
         yield from super()._declare_void()
-
-    def _forget_if_void(self, round_number: int, loss: float | None) -> None:
-        """The coordinator has told the loss of a round that is over; without one it was void, and evaluated nothing."""
-        if loss is None:
-            self._evaluations.pop(round_number, None)
 
     # --- the end
 

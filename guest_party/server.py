@@ -35,6 +35,7 @@ async def serve(
         jobs = PartyJobs(config, audit, peers, GuestMachine, alignments)
 
         def add_services(server: grpc.aio.Server) -> None:
+            jobs.open()
             add_GuestServiceServicer_to_server(GuestServicer(jobs), server)
             add_PartyServiceServicer_to_server(PartyServicer(jobs), server)
 

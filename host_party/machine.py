@@ -19,7 +19,6 @@ from common.protocol.messages import (
     IdProof,
     Kind,
     Message,
-    Ready,
     RoundKey,
     VectorPiece,
 )
@@ -63,7 +62,7 @@ class HostMachine(PartyMachine):
         if self._nonces is None:
             raise ProtocolError("the guest confirmed the IDs before it had asked for them")
         check_id_digest(confirmation.digest, self._ids, *self._nonces, Role.GUEST)
-        return Envelope(Role.COORDINATOR, Ready(self._n_train, self._n_columns))
+        return Envelope(Role.COORDINATOR, self.ready)
 
     # --- a round
 

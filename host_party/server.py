@@ -41,6 +41,7 @@ async def serve(
             return load_offer(config, dataset)
 
         def add_services(server: grpc.aio.Server) -> None:
+            jobs.open()
             add_AlignmentServiceServicer_to_server(AlignmentServicer(alignments, load), server)
             add_HostServiceServicer_to_server(HostServicer(jobs), server)
             add_PartyServiceServicer_to_server(PartyServicer(jobs), server)

@@ -96,6 +96,12 @@ class JobClient:
         with self._public_errors():
             await self._stub.StopJob(jobs_pb2.StopJobRequest(job=job), timeout=CALL_SECONDS, metadata=self._metadata)
 
+    async def resume(self, job: str) -> None:
+        """Take a job that was stopped or has failed up where it was; its status tells whether both parties do."""
+        request = jobs_pb2.ResumeJobRequest(job=job)
+        with self._public_errors():
+            await self._stub.ResumeJob(request, timeout=CALL_SECONDS, metadata=self._metadata)
+
     async def watch(self, job: str) -> AsyncIterator[JobStatus]:
         """Yield a job's status now and at each change, until it ends; each note comes once."""
         request = jobs_pb2.WatchJobRequest(job=job)

@@ -61,7 +61,7 @@ async def _watch(config: ProcessConfig, job: str, console: Console) -> JobStatus
             if not seen:
                 raise
             raise PeerError(
-                f"lost sight of {job}, since the coordinator no longer answers: if it runs, watch the job again; if it"
-                " has ended, the job is lost with it: start the coordinator, and the job under another name"
+                f"lost sight of {job}, since the coordinator no longer answers: start it if it has ended, and watch the"
+                " job again, which goes on where it was"
             ) from error
     raise PeerError(f"the coordinator has ended the watch of {job} while the job goes on: watch it again")

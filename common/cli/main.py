@@ -183,6 +183,27 @@ def stop(job: JobArgument, config: ConfigOption) -> None:
 
 
 @app.command()
+def resume(
+    job: JobArgument,
+    config: ConfigOption,
+    detach: Annotated[bool, typer.Option("--detach", help="Resume the job, and do not follow it.")] = False,
+) -> None:
+    """Take a job that was stopped or has failed up where it was, and follow it; Ctrl-C leaves it running."""
+
+    async def ask(settings: ProcessConfig) -> None:
+        async with JobClient(settings) as client:
+            await client.resume(job)
+
+    with public_errors():
+        settings = load_process_config(config)
+        asyncio.run(ask(settings))
+        if detach:
+            typer.echo(f"resumed {job}; watch it with: {_watch_command(job, config)}")
+        else:
+            _follow(settings, job, config)
+
+
+@app.command()
 def align(
     dataset: Annotated[
         str, typer.Argument(metavar="DATASET", help="A dataset of this name in both parties' configurations.")

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from common.jobs.folder import JobFolder, writing
@@ -81,8 +82,8 @@ class History:
     Each method raises ConfigError if the file cannot be written.
     """
 
-    def __init__(self, folder: JobFolder, role: Role) -> None:
-        """Begin the file."""
+    def __init__(self, folder: JobFolder, role: Role, *, resumed: bool = False) -> None:
+        """Begin the file, or go on with it in a session that is not the job's first."""
         self._role = role
         self.stopwatch = Stopwatch()
         self.sent = Traffic()
@@ -95,8 +96,16 @@ class History:
         self._evaluated: Evaluated | None = None
         with writing(role, self._partial):
             folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._partial.unlink(missing_ok=True)
+            if not resumed:
+                self._partial.unlink(missing_ok=True)
+            elif self._path.exists():
+                self._path.replace(self._partial)
             self._partial.touch(mode=0o600)
+            _cut_torn_line(self._partial)
+
+    def restore(self, begin: BeginRound) -> None:
+        """At a party: the round that an earlier session came to, which has no line yet."""
+        self._round, self.rounds = begin, begin.key.round - 1
 
     def begin_round(self, begin: BeginRound) -> None:
         """At a party: a round begins, so the one before is over, void or overtaken."""
@@ -160,3 +169,11 @@ class History:
             line["evaluation"] = evaluation
         with writing(self._role, self._partial), self._partial.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Take away what a process that was killed has written of its last line."""
+    content = path.read_bytes()
+    if content and not content.endswith(b"\n"):
+        with path.open("r+b") as file:
+            file.truncate(content.rfind(b"\n") + 1)

@@ -21,18 +21,21 @@ from common.errors import (
     PeerError,
     PolicyError,
     ProtocolError,
+    SuspendedError,
     TrilateralError,
     notes,
 )
 from common.jobs.folder import JobFolder, writing
 from common.jobs.history import History
+from common.jobs.journal import Record, State
+from common.jobs.party_place import PartyPlace, RestoredMachine
 from common.jobs.policy import JOB, check_holdout, check_job, check_sizes, take_scores
-from common.jobs.process_jobs import ProcessJobs
+from common.jobs.process_jobs import STOPPED, ProcessJobs
 from common.jobs.quota import ScoreQuota
 from common.jobs.runner import MachineRunner, without_lock
 from common.paillier.keys import PublicKey, check_public_key
 from common.protocol.bounds import most_evaluations
-from common.protocol.messages import Machine, Message, OpenJob, Result
+from common.protocol.messages import Evaluated, Machine, Message, OpenJob, Result, StepTaken
 from common.protocol.phases import Phase
 from common.roles import Role
 from common.rpc.access import calling
@@ -46,7 +49,7 @@ log = logging.getLogger(__name__)
 class MakeMachine(Protocol):
     """A role's state machine class, seen from here."""
 
-    def __call__(self, job: JobConfig, data: PartyData, public_key: PublicKey, *, phase: Phase) -> Machine:
+    def __call__(self, job: JobConfig, data: PartyData, public_key: PublicKey, *, phase: Phase) -> RestoredMachine:
         """Make the machine of one job."""
         ...
 
@@ -119,7 +122,8 @@ class PartyJobs(ProcessJobs):
 
     async def _open(self, key: JobKey, offer: OpenJob) -> None:
         job = offer.job
-        dataset = self._check_policy(job)
+        job_id, record = self._known(key, offer)
+        dataset = self._check_policy(job, known=record is not None)
         public_key = await asyncio.to_thread(without_lock, self._check_key, offer)
         caller, what = calling(), {"job": job.name, "run": key.run_id.hex()}
         self.audit.allowed(
@@ -136,44 +140,73 @@ class PartyJobs(ProcessJobs):
         )
         await self._replace(job.name)
         folder = self._folder(job)
-        history = History(folder, self.role)
+        history = History(folder, self.role, resumed=record is not None)
+        if record is None:
+            self.journal.add(job_id, job)
+        place = PartyPlace(self.journal, self.role, key, job_id, record)
         data: PartyData | None = None
 
         async def begin() -> Machine:
             nonlocal data
             try:
-                table = await self._read(runner, dataset, job)
+                table = await self._read(runner, dataset, job, place)
                 data = await runner.in_thread(self._prepare, table, dataset, job)
+                await runner.in_thread(place.check_columns, data.block.columns)
                 check_holdout(job, self.config.policy, len(data.block.holdout_columns), self.role)
-                await runner.in_thread(self._take_scores, job, data)
+                if record is None:  # They were counted in the session before.
+                    await runner.in_thread(self._take_scores, job, data)
             except PolicyError as error:
                 self.audit.refused(caller, "OpenJob", str(error), **what)
                 raise
-            return await runner.in_thread(self._make_machine, job, data, public_key, phase=history.stopwatch.phase)
+            machine = await runner.in_thread(self._make_machine, job, data, public_key, phase=history.stopwatch.phase)
+            await runner.in_thread(place.restore, machine, history)
+            return machine
 
         async def observe(message: Message) -> None:
-            if isinstance(message, Result) and data is not None:
+            if isinstance(message, StepTaken | Evaluated):
+                await runner.in_thread(place.keep, message)
+            elif isinstance(message, Result) and data is not None:
                 run_id = key.run_id.hex()
                 model = await runner.in_thread(PartyModel.of, self.role, job, data, dataset, message, run_id=run_id)
                 with writing(self.role, folder.model):
                     await runner.in_thread(save_model, folder.model, model)
+                await runner.in_thread(self.journal.mark, job_id, State.FINISHED)
                 log.info("job %s: model written after %d rounds, loss %.6f", job.name, message.rounds, message.loss)
 
         runner = MachineRunner(
             self.role, job, key, self._peers, limits=self.config.limits, history=history, observe=observe
         )
         log.info("job %s: opened on dataset %s, %d-bit key", job.name, job.dataset, public_key.bits)
-        self._launch(runner, begin)
+
+        def ended(error: TrilateralError | None) -> None:
+            if error is not None and not isinstance(error, SuspendedError):
+                self._mark(job_id, State.STOPPED if str(error) == STOPPED else State.FAILED, str(error))
+
+        self._launch(runner, begin, ended)
+
+    def _known(self, key: JobKey, offer: OpenJob) -> tuple[bytes, Record | None]:
+        """The job's ID, and what this party has of its earlier sessions if both parties were ready in one."""
+        job_id = offer.job_id or key.run_id
+        record = self.journal.find(job_id)
+        if record is not None and record.job != offer.job:
+            raise ProtocolError(
+                f"the coordinator has offered the job {record.job.name} with other settings than before"
+            )
+        if not offer.was_ready:
+            return job_id, None
+        if record is None:
+            raise PeerError(f"the {self.role} has nothing of the job {key.name} in its journal: start it anew")
+        return job_id, record
 
     async def _replace(self, name: str) -> None:
         """End the run of that name which goes on here: the coordinator has one at a time, so it has lost that one."""
         runner = self._running.get(name)
         if runner is not None:
-            runner.fail(PeerError("the coordinator has lost the job and started it anew"), told_by=Role.COORDINATOR)
+            runner.fail(SuspendedError("the coordinator has begun another session"), told_by=Role.COORDINATOR)
             await asyncio.wait({self._tasks[runner.key]})
 
-    def _check_policy(self, job: JobConfig) -> DatasetConfig:
-        if self._folder(job).model.exists():
+    def _check_policy(self, job: JobConfig, *, known: bool) -> DatasetConfig:
+        if self._folder(job).model.exists() and not known:
             raise NameTakenError(f"the {self.role} already has a job named {job.name}: choose another name")
         dataset = self.config.datasets.get(job.dataset)
         if dataset is None:
@@ -195,13 +228,24 @@ class PartyJobs(ProcessJobs):
             raise BadKeyError(f"the public key has {public_key.bits} bits where the job says {offer.job.key_bits}")
         return public_key
 
-    async def _read(self, runner: MachineRunner, dataset: DatasetConfig, job: JobConfig) -> PartyTable:
+    async def _read(
+        self, runner: MachineRunner, dataset: DatasetConfig, job: JobConfig, place: PartyPlace
+    ) -> PartyTable:
         """The party's table, with the rows alone that the other party has too."""
         if job.aligned:
-            return await self._read_all(runner, dataset, job)
+            return await self._read_all(runner, dataset, job, place)
+        if place.resumed:
+            table = await self._read_all(runner, dataset, job, place)
+            with self._naming(dataset):
+                return await runner.in_thread(table.select, place.common_rows(len(table.ids)))
         with self._aligner.expect(runner.key) as alignment:
-            table = await self._read_all(runner, dataset, job)
-            aligned = await alignment.common_rows(table.ids, dataset.id_form, runner.tell_coordinator)
+            table = await self._read_all(runner, dataset, job, place)
+            try:
+                aligned = await alignment.common_rows(table.ids, dataset.id_form, runner.tell_coordinator)
+            except PeerError as error:
+                # The other may have been restarted. The coordinator finds out, and begins another session.
+                raise SuspendedError(str(error)) from error
+        await runner.in_thread(place.keep_common_rows, aligned.rows, len(table.ids))
         log.info(
             "job %s: %d rows of the host and %d of the guest have %d IDs in common",
             job.name,
@@ -216,9 +260,12 @@ class PartyJobs(ProcessJobs):
         with self._naming(dataset):
             return await runner.in_thread(table.select, aligned.rows)
 
-    async def _read_all(self, runner: MachineRunner, dataset: DatasetConfig, job: JobConfig) -> PartyTable:
+    async def _read_all(
+        self, runner: MachineRunner, dataset: DatasetConfig, job: JobConfig, place: PartyPlace
+    ) -> PartyTable:
         with self._naming(dataset):
             table = await runner.in_thread(read_party_table, dataset, job, labelled=self.role is Role.GUEST)
+            await runner.in_thread(place.check_table, table, dataset)
         log.info("job %s: %d rows loaded", job.name, len(table.ids))
         return table
 

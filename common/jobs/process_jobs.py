@@ -10,7 +10,8 @@ from google.protobuf.message import Message as Request
 
 from common.audit import Audit
 from common.config.process import ProcessConfig
-from common.errors import ConfigError, PeerError, PolicyError, ProtocolError, TrilateralError
+from common.errors import ConfigError, PeerError, PolicyError, ProtocolError, SuspendedError, TrilateralError
+from common.jobs.journal import Journal, State
 from common.jobs.runner import MachineRunner
 from common.jobs.vector_stream import VectorStream
 from common.paillier.native.path import arithmetic_path
@@ -46,6 +47,15 @@ class ProcessJobs:
         self._lingering: list[Future[None]] = []
         self._ended: dict[JobKey, TrilateralError | None] = {}
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
+        self._closing = False
+
+    def open(self) -> None:
+        """Open the journal, in the state folder that this process holds by now.
+
+        Raises:
+            ConfigError: there is one that cannot be used, or none can be made.
+        """
+        self.journal = Journal(self.config.state, self.role)
 
     async def deliver(self, request: Request) -> None:
         """Take the message that a servicer was called with; returns once it may be acknowledged.
@@ -91,11 +101,13 @@ class ProcessJobs:
             self._check_ended_well(key)
 
     async def close(self) -> None:
-        """End every job, since the process stops."""
+        """End every session, since the process stops: the jobs go on when it is started again."""
+        self._closing = True
         for runner in self._running.values():
-            runner.fail(PeerError(self._stopped))
+            runner.fail(SuspendedError(self._stopped))
         if self._tasks:
             await asyncio.wait(self._tasks.values())
+        self.journal.close()
 
     @contextmanager
     def _blaming(self, sender: Role, key: JobKey) -> Iterator[None]:
@@ -120,6 +132,8 @@ class ProcessJobs:
         if key not in self._ended:
             raise UnknownJobError(f"the {self.role} does not know this run of the job {key.name}")
         error = self._ended[key]
+        if isinstance(error, SuspendedError):
+            raise UnknownJobError(f"the {self.role} has ended this session of the job {key.name}: {error}")
         if error is not None:
             raise PeerError(f"the {self.role} has ended the job: {error}")
 
@@ -144,7 +158,9 @@ class ProcessJobs:
                 public = public_error(error, self.role)
                 # A copy has no traceback, which would keep the state machine alive, and the key with it.
                 ended = type(public)(str(public))
-                if str(ended) in (STOPPED, self._stopped):
+                if isinstance(ended, SuspendedError):
+                    log.info("job %s: session ended, and the job goes on in another: %s", key.name, ended)
+                elif str(ended) == STOPPED:
                     log.info("job %s: %s", key.name, ended)
                 else:
                     log.error("job %s: failed: %s", key.name, " ".join(str(ended).split()))
@@ -157,7 +173,10 @@ class ProcessJobs:
                 if runner.last_step is not None:
                     self._lingering.append(runner.last_step)
                 self._remember(key, ended)
-                result = {"result": "finished"} if ended is None else {"result": "failed", "reason": str(ended)}
+                result = {"result": "finished"}
+                if ended is not None:
+                    how = "suspended" if isinstance(ended, SuspendedError) else "failed"
+                    result = {"result": how, "reason": str(ended)}
                 self.audit.ended(job=key.name, run=key.run_id.hex(), **result, **runner.record())
                 if on_end:
                     on_end(ended)
@@ -171,3 +190,10 @@ class ProcessJobs:
         self._ended[key] = ended
         if len(self._ended) > MOST_ENDED:
             del self._ended[next(iter(self._ended))]  # the first that was put in
+
+    def _mark(self, job_id: bytes, state: State, reason: str = "") -> None:
+        """Write down that a job has ended; that it cannot be is no reason to end otherwise."""
+        try:
+            self.journal.mark(job_id, state, reason)
+        except ConfigError as error:
+            log.error("the end of a job is not written down: %s", error)

@@ -17,10 +17,11 @@ import gmpy2
 from common.config.job import JobConfig
 from common.config.process import Limits
 from common.data.alignment.aligned import AlignmentProgress
-from common.errors import PeerError, TrilateralError
+from common.errors import PeerError, SuspendedError, TrilateralError
 from common.jobs.history import History
 from common.jobs.patience import Patience
 from common.protocol.messages import (
+    Began,
     BeginRound,
     Envelope,
     Evaluated,
@@ -30,10 +31,12 @@ from common.protocol.messages import (
     JobEnded,
     Machine,
     Message,
+    Observed,
     OpenJob,
     Result,
     RoundKey,
     RoundReport,
+    StepTaken,
     VectorPiece,
     Waiting,
 )
@@ -303,7 +306,10 @@ class MachineRunner:
             case RoundReport():
                 self._history.report(message)
                 await self._observe(message)
+            case Began() | Observed() | StepTaken():
+                await self._observe(message)
             case Evaluated():
+                await self._observe(message)
                 self._history.evaluate(message)
             case Result() | JobEnded():
                 await self._observe(message)
@@ -323,9 +329,10 @@ class MachineRunner:
         if not isinstance(error, TrilateralError):
             log.error("job %s: an unexpected error: %s", self.key.name, where(error))
         public = public_error(error, self._role)
+        goes_on = isinstance(public, SuspendedError)  # The others learn of the next session by its beginning.
         for role, link in self._links.items():
             link.clear()
-            if role in self._counterparts and role is not self._told_by:
+            if role in self._counterparts and role is not self._told_by and not goes_on:
                 link.send(Failed(str(public)))
         await self._close_links(FAREWELL)
         raise public from (None if public is error else error)

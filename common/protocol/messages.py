@@ -6,7 +6,7 @@ by (round, attempt, kind), so that a message may be sent again at any time and a
 attempt's late messages change nothing.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -61,6 +61,10 @@ class OpenJob:
     modulus: mpz
     party: Role
     """Whom the coordinator takes the receiver for: with swapped addresses each party would get the other's steps."""
+    job_id: bytes = b""
+    """Run ID of the job's first session; empty in that session itself."""
+    was_ready: bool = False
+    """Whether both parties were ready in an earlier session."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +92,12 @@ class IdConfirmation:
 
 @dataclass(frozen=True)
 class Ready:
-    """Party to coordinator: it can begin. Sizes only."""
+    """Party to coordinator: it can begin. Sizes only, and its place."""
 
     n_train: int
     n_columns: int
+    round: int = 0
+    """The newest round that was begun in an earlier session."""
 
 
 # --- a round
@@ -226,6 +232,31 @@ class RoundReport:
     """Of the hold-out rows, if there was one: after the epoch before."""
 
 
+@dataclass(frozen=True, eq=False)
+class Began:
+    """Coordinator: both parties are ready for the first time; to be kept before the first round begins."""
+
+    ready: Mapping[Role, Ready]
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """Coordinator: what a round has shown, to be kept before the next begins; the loss is None if it was void."""
+
+    round: int
+    loss: float | None
+    gradient: FloatVector | None = None
+    curvature: FloatVector | None = None
+    holdout_loss: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class StepTaken:
+    """Party: what was asked is allowed, and its step is taken; to be kept before anything is answered."""
+
+    asked: BeginRound | FinishJob
+
+
 @dataclass(frozen=True)
 class Evaluated:
     """Guest: all that is known of w_e on the hold-out rows."""
@@ -278,6 +309,9 @@ Message = (
     | Finished
     | Failed
     | RoundReport
+    | Began
+    | Observed
+    | StepTaken
     | Evaluated
     | Result
     | JobEnded

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from gmpy2 import mpz
@@ -25,8 +25,10 @@ from common.protocol.messages import (
     Kind,
     Message,
     OutOfRange,
+    Ready,
     Result,
     RoundKey,
+    StepTaken,
     VectorPiece,
 )
 from common.protocol.phases import Phase, no_phase
@@ -84,6 +86,7 @@ class PartyMachine(ABC):
         # At most one ciphertext a sample in each of two vectors, and the sum of squares.
         self._allowance = Allowance(self.peer, self._most_rounds, 2 * self._n_train + 1)
         self._evaluated_rounds: set[int] = set()
+        self._evaluations: dict[int, Evaluated] = {}
         self._phase = phase
         self._public_key = public_key
         self._cipher = make_cipher(job.cipher, public_key)
@@ -94,6 +97,7 @@ class PartyMachine(ABC):
         self._finished = False
         self._begun: BeginRound | None = None
         self._is_void = False
+        self._last_step: FinishJob | None = None
         self._residues_per_round = self._count_residues()
         # The sizes of all rounds to come: what has no room in a slot must show before anything is trained.
         for batch in (Batch(1), Batch(1, self._batches.count - 1), WHOLE_SET):
@@ -103,6 +107,32 @@ class PartyMachine(ABC):
     def coef(self) -> FloatVector:
         """This party's part of w, shape (n_columns,), in training units."""
         return self._coef.copy()
+
+    @property
+    def ready(self) -> Ready:
+        """What the coordinator hears once the IDs are proved."""
+        return Ready(self._n_train, self._n_columns, self._key.round)
+
+    def restore(self, steps: Sequence[BeginRound | FinishJob], evaluations: Sequence[Evaluated] = ()) -> None:
+        """Take up the place that this party had in earlier sessions of the job, before anything is handled.
+
+        Args:
+            steps: what the coordinator asked in them, of each round once, in order: see `StepTaken`.
+            evaluations: at the guest, what it measured in them.
+
+        Raises:
+            ProtocolError: they are not the steps of this job on these data.
+        """
+        self._evaluations.update((each.key.round, each) for each in evaluations)
+        for asked in steps:
+            if isinstance(asked, FinishJob):
+                self._last_step = asked  # It is taken when it comes again.
+                continue
+            begin = replace(asked, key=RoundKey(asked.key.round, 0))  # Attempts are those of a session.
+            self._check_begin(begin)
+            self._apply(begin.key.round, begin.step)
+            self._forget_if_void(begin.key.round - 1, begin.loss)
+            self._key, self._begun = begin.key, begin
 
     def start(self) -> Iterator[Envelope]:
         """Nothing, unless the role speaks first."""
@@ -117,8 +147,10 @@ class PartyMachine(ABC):
                 yield from self._take_piece(message)
             case FinishJob() if sender is Role.COORDINATOR:
                 if not self._finished:
+                    self._check_finish(message)
                     self._apply(message.round, message.step)
                     self._finished = True
+                    yield Envelope(self.role, StepTaken(message))
                     yield from self._finish(message)
             case _:
                 yield from self._handle_own(sender, message)
@@ -156,6 +188,8 @@ class PartyMachine(ABC):
         self._incoming = {}
         early = [piece for piece in self._early if piece.key == begin.key]
         self._early = [piece for piece in self._early if piece.key > begin.key]
+        self._forget_if_void(begin.key.round - 1, begin.loss)
+        yield Envelope(self.role, StepTaken(begin))
         try:
             yield from self._work(begin)
             for piece in early:
@@ -166,6 +200,8 @@ class PartyMachine(ABC):
     def _check_begin(self, begin: BeginRound) -> None:
         """Hold the coordinator to the job: each round shows it a sum more over this party's rows."""
         asked = f"the coordinator began round {begin.key.round}, attempt {begin.key.attempt}"
+        if self._last_step is not None:
+            raise ProtocolError(f"{asked}, and had taken the last step before it was restarted")
         before = self._begun
         if before is not None and before.key.round == begin.key.round and not _ask_alike(before, begin):
             raise ProtocolError(f"{asked}, and asks for something else than in the attempt before")
@@ -195,6 +231,12 @@ class PartyMachine(ABC):
                 f"{asked}, with draw {begin.curvature_draw} of a curvature batch: this job has none such"
             )
 
+    def _check_finish(self, finish: FinishJob) -> None:
+        """Hold the coordinator to the point of which the host has given the scores, if it has."""
+        last = self._last_step
+        if last is not None and not (finish.round == last.round and np.array_equal(finish.step, last.step)):
+            raise ProtocolError("the coordinator took another last step before it was restarted")
+
     def _check_evaluation(self, begin: BeginRound, asked: str) -> None:
         """Each one gives the guest one more linear function of every hold-out row."""
         if begin.evaluate_at is None:
@@ -208,6 +250,11 @@ class PartyMachine(ABC):
                 f"{asked}, with an evaluation at {begin.evaluate_at.size} numbers:"
                 f" the {self.role} has {self._n_columns} columns"
             )
+
+    def _forget_if_void(self, round_number: int, loss: float | None) -> None:
+        """The coordinator has told the loss of a round that is over; without one it was void, and evaluated nothing."""
+        if loss is None:
+            self._evaluations.pop(round_number, None)
 
     def _holdout_part(self, offset: FloatVector | None = None) -> FloatVector:
         """This party's part of the scores of the hold-out rows, at w or at w + offset, shape (n_holdout,).

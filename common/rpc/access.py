@@ -160,6 +160,7 @@ OPERATIONS: Mapping[str, Permission] = MappingProxyType(
         f"/{PACKAGE}.JobService/ListJobs": "watch",
         f"/{PACKAGE}.JobService/WatchJob": "watch",
         f"/{PACKAGE}.JobService/StopJob": "stop",
+        f"/{PACKAGE}.JobService/ResumeJob": "start",
     }
 )
 """Method to the permission that it takes; the coordinator's configuration says who has it."""

@@ -219,7 +219,13 @@ def _short(data: bytes, what: str) -> bytes:
 
 def _pack_open(message: OpenJob) -> dict[str, Any]:
     modulus = message.modulus.to_bytes(-(-message.modulus.bit_length() // 8), "big")
-    return {"job_json": message.job.model_dump_json(), "modulus": modulus, "party": _PARTY_NUMBERS[message.party]}
+    return {
+        "job_json": message.job.model_dump_json(),
+        "modulus": modulus,
+        "party": _PARTY_NUMBERS[message.party],
+        "job_id": message.job_id,
+        "was_ready": message.was_ready,
+    }
 
 
 def _unpack_open(request: party_pb2.OpenJobRequest) -> OpenJob:
@@ -229,7 +235,9 @@ def _unpack_open(request: party_pb2.OpenJobRequest) -> OpenJob:
     if len(request.modulus) > MOST_KEY_BITS // 8:
         _refuse(f"a public key of more than {MOST_KEY_BITS} bits")
     party = _PARTIES.get(request.party) or _refuse(f"an offer to no known party ({request.party})")
-    return OpenJob(job, mpz.from_bytes(request.modulus, "big"), party)
+    if len(request.job_id) not in (0, RUN_ID_BYTES):
+        _refuse(f"a job ID of {len(request.job_id)} bytes")
+    return OpenJob(job, mpz.from_bytes(request.modulus, "big"), party, request.job_id, request.was_ready)
 
 
 def _pack_begin(message: BeginRound) -> dict[str, Any]:
@@ -393,9 +401,11 @@ ROUTES = (
         "CoordinatorService",
         "ReportReady",
         Ready,
-        lambda message: {"n_train": message.n_train, "n_columns": message.n_columns},
+        lambda message: {"n_train": message.n_train, "n_columns": message.n_columns, "round": message.round},
         lambda request: Ready(
-            _count(request.n_train, MOST_TOTAL, "rows"), _count(request.n_columns, MOST_FLOATS, "columns")
+            _count(request.n_train, MOST_TOTAL, "rows"),
+            _count(request.n_columns, MOST_FLOATS, "columns"),
+            request.round,
         ),
     ),
     _route("CoordinatorService", "SendVector", VectorPiece, _pack_piece, _unpack_piece),

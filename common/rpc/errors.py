@@ -22,6 +22,7 @@ from common.errors import (
     PeerError,
     PolicyError,
     ProtocolError,
+    SuspendedError,
     TrilateralError,
 )
 from common.roles import Role
@@ -64,6 +65,7 @@ STATUS: Mapping[type[TrilateralError], tuple[grpc.StatusCode, str]] = MappingPro
         ProtocolError: (grpc.StatusCode.INVALID_ARGUMENT, "protocol"),
         AccessError: (grpc.StatusCode.PERMISSION_DENIED, "access"),
         PeerError: (grpc.StatusCode.ABORTED, "peer"),
+        SuspendedError: (grpc.StatusCode.ABORTED, "suspended"),
         UnknownJobError: (grpc.StatusCode.NOT_FOUND, "unknown_job"),
         InternalError: (grpc.StatusCode.INTERNAL, "internal"),
     }

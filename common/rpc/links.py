@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 import grpc
 
 from common.config.process import Limits
-from common.errors import PeerError, TrilateralError
+from common.errors import PeerError, SuspendedError, TrilateralError
 from common.pb.v1.rounds_pb2 import SendVectorRequest
 from common.protocol.messages import Kind, Message, RoundKey, VectorPiece
 from common.roles import Role
@@ -31,7 +31,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 NOTICE_SECONDS = 1.0
 """How often to tell of a peer that does not answer."""
 UNKNOWN_JOB_PATIENCE = 5.0
-"""Seconds for a party to hear of a job that the other has heard of already."""
+"""Seconds for a party to hear of a session that the other has heard of already."""
 
 _JITTER = random.SystemRandom()  # leaves the state of the module's own generator to whoever has seeded it
 
@@ -265,7 +265,7 @@ def judge(
         ), 0.0
     problem = from_rpc_error(error, str(peer))
     if isinstance(problem, UnknownJobError):
-        lost = PeerError(f"{peer} has lost the job (was it restarted?)")
+        lost = SuspendedError(f"{peer} has lost the job (was it restarted?)")
         between_parties = Role.COORDINATOR not in (sender, peer.role)
         return lost, UNKNOWN_JOB_PATIENCE if between_parties else 0.0
     if raised_by_peer(error) or error.code() not in UNANSWERED:

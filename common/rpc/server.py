@@ -86,8 +86,11 @@ async def run_server(
     audit: Audit,
     stop: asyncio.Event | None,
     on_ready: Callable[[str], None],
+    begin: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until SIGTERM, SIGINT or `stop`; `close` ends the jobs while their peers can still be told.
+    """Serve until SIGTERM, SIGINT or `stop`; `begin` is called once calls are taken, `close` before the last of them.
+
+    `add_services` is called when the process holds its state folder.
 
     Raises:
         ConfigError: the address or the state folder cannot be used.
@@ -114,6 +117,7 @@ async def run_server(
                 await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
             log.info("%s listens on %s", config.role, address)
             on_ready(address)
+            begin()
             await stop.wait()
             log.info("%s stops", config.role)
             await health_servicer.enter_graceful_shutdown()

@@ -66,6 +66,7 @@ MAY_CALL: dict[str, set[str]] = {
     "common.pb.v1.CoordinatorService/ReportWaiting": PARTIES,
     "common.pb.v1.JobService/StartJob": {"guest", ANALYST},
     "common.pb.v1.JobService/StopJob": {"coordinator", ANALYST},
+    "common.pb.v1.JobService/ResumeJob": {"guest", ANALYST},
     "common.pb.v1.JobService/GetJob": {"guest", "coordinator", WATCHER},
     "common.pb.v1.JobService/ListJobs": {"guest", "coordinator", WATCHER},
     "common.pb.v1.JobService/WatchJob": {"guest", "coordinator", WATCHER},

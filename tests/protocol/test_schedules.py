@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from common.config.job import JobConfig, Sgd, Sqn
 from common.paillier.keys import generate_private_key
 from common.protocol.messages import (
+    Began,
     BeginRound,
     Envelope,
     Evaluated,
@@ -18,11 +19,13 @@ from common.protocol.messages import (
     Kind,
     Machine,
     Message,
+    Observed,
     OpenJob,
     Result,
     RoundKey,
     RoundReport,
     RoundTimedOut,
+    StepTaken,
     VectorPiece,
 )
 from common.roles import Role
@@ -55,7 +58,7 @@ def run_shuffled(machines: dict[Role, Machine], chance: random.Random) -> tuple[
             ended = message
         elif isinstance(message, Result):
             results[sender] = message
-        elif not isinstance(message, RoundReport | OpenJob | Evaluated):
+        elif not isinstance(message, RoundReport | OpenJob | Evaluated | Began | Observed | StepTaken):
             if isinstance(message, BeginRound):
                 begun = max(begun, message.key)
             queues.setdefault((sender, envelope.to), deque()).append(message)

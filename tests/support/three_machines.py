@@ -16,16 +16,19 @@ from common.data.table import PartyTable
 from common.errors import TrilateralError
 from common.paillier.keys import PrivateKey
 from common.protocol.messages import (
+    Began,
     Envelope,
     Evaluated,
     Failed,
     JobEnded,
     Machine,
     Message,
+    Observed,
     OpenJob,
     Result,
     RoundReport,
     RoundTimedOut,
+    StepTaken,
 )
 from common.roles import Role
 from coordinator.machine import CoordinatorMachine
@@ -136,7 +139,7 @@ def run_machines(
             case Result():
                 outcome_results[sender] = message
                 continue
-            case OpenJob() | Evaluated():
+            case OpenJob() | Evaluated() | Began() | Observed() | StepTaken():
                 continue
             case Failed() if envelope.to is not Role.COORDINATOR:
                 continue

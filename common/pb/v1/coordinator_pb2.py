@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from common.pb.v1 import rounds_pb2 as common_dot_pb_dot_v1_dot_rounds__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x63ommon/pb/v1/coordinator.proto\x12\x0c\x63ommon.pb.v1\x1a\x19\x63ommon/pb/v1/rounds.proto\"\x88\x01\n\x16ReportAlignmentRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0c\n\x04\x64one\x18\x02 \x01(\r\x12\x10\n\x08n_shards\x18\x03 \x01(\r\x12\x0e\n\x06n_host\x18\x04 \x01(\x04\x12\x0f\n\x07n_guest\x18\x05 \x01(\x04\x12\x10\n\x08n_common\x18\x06 \x01(\x04\"\x19\n\x17ReportAlignmentResponse\"U\n\x12ReportReadyRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0f\n\x07n_train\x18\x02 \x01(\x04\x12\x11\n\tn_columns\x18\x03 \x01(\r\"\x15\n\x13ReportReadyResponse\"[\n\x17ReportOutOfRangeRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12#\n\x03key\x18\x02 \x01(\x0b\x32\x16.common.pb.v1.RoundKey\"\x1a\n\x18ReportOutOfRangeResponse\"\x87\x01\n\x17ReportEvaluationRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12#\n\x03key\x18\x02 \x01(\x0b\x32\x16.common.pb.v1.RoundKey\x12\x10\n\x08log_loss\x18\x03 \x01(\x01\x12\x10\n\x03\x61uc\x18\x04 \x01(\x01H\x00\x88\x01\x01\x42\x06\n\x04_auc\"\x1a\n\x18ReportEvaluationResponse\"4\n\x15ReportFinishedRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\"\x18\n\x16ReportFinishedResponse\"3\n\x14ReportWaitingRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\"\x17\n\x15ReportWaitingResponse\"C\n\x14ReportFailureRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x17\n\x15ReportFailureResponse2\xf2\x05\n\x12\x43oordinatorService\x12^\n\x0fReportAlignment\x12$.common.pb.v1.ReportAlignmentRequest\x1a%.common.pb.v1.ReportAlignmentResponse\x12R\n\x0bReportReady\x12 .common.pb.v1.ReportReadyRequest\x1a!.common.pb.v1.ReportReadyResponse\x12Q\n\nSendVector\x12\x1f.common.pb.v1.SendVectorRequest\x1a .common.pb.v1.SendVectorResponse(\x01\x12\x61\n\x10ReportOutOfRange\x12%.common.pb.v1.ReportOutOfRangeRequest\x1a&.common.pb.v1.ReportOutOfRangeResponse\x12\x61\n\x10ReportEvaluation\x12%.common.pb.v1.ReportEvaluationRequest\x1a&.common.pb.v1.ReportEvaluationResponse\x12[\n\x0eReportFinished\x12#.common.pb.v1.ReportFinishedRequest\x1a$.common.pb.v1.ReportFinishedResponse\x12X\n\rReportWaiting\x12\".common.pb.v1.ReportWaitingRequest\x1a#.common.pb.v1.ReportWaitingResponse\x12X\n\rReportFailure\x12\".common.pb.v1.ReportFailureRequest\x1a#.common.pb.v1.ReportFailureResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x63ommon/pb/v1/coordinator.proto\x12\x0c\x63ommon.pb.v1\x1a\x19\x63ommon/pb/v1/rounds.proto\"\x88\x01\n\x16ReportAlignmentRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0c\n\x04\x64one\x18\x02 \x01(\r\x12\x10\n\x08n_shards\x18\x03 \x01(\r\x12\x0e\n\x06n_host\x18\x04 \x01(\x04\x12\x0f\n\x07n_guest\x18\x05 \x01(\x04\x12\x10\n\x08n_common\x18\x06 \x01(\x04\"\x19\n\x17ReportAlignmentResponse\"d\n\x12ReportReadyRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0f\n\x07n_train\x18\x02 \x01(\x04\x12\x11\n\tn_columns\x18\x03 \x01(\r\x12\r\n\x05round\x18\x04 \x01(\r\"\x15\n\x13ReportReadyResponse\"[\n\x17ReportOutOfRangeRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12#\n\x03key\x18\x02 \x01(\x0b\x32\x16.common.pb.v1.RoundKey\"\x1a\n\x18ReportOutOfRangeResponse\"\x87\x01\n\x17ReportEvaluationRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12#\n\x03key\x18\x02 \x01(\x0b\x32\x16.common.pb.v1.RoundKey\x12\x10\n\x08log_loss\x18\x03 \x01(\x01\x12\x10\n\x03\x61uc\x18\x04 \x01(\x01H\x00\x88\x01\x01\x42\x06\n\x04_auc\"\x1a\n\x18ReportEvaluationResponse\"4\n\x15ReportFinishedRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\"\x18\n\x16ReportFinishedResponse\"3\n\x14ReportWaitingRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\"\x17\n\x15ReportWaitingResponse\"C\n\x14ReportFailureRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x17\n\x15ReportFailureResponse2\xf2\x05\n\x12\x43oordinatorService\x12^\n\x0fReportAlignment\x12$.common.pb.v1.ReportAlignmentRequest\x1a%.common.pb.v1.ReportAlignmentResponse\x12R\n\x0bReportReady\x12 .common.pb.v1.ReportReadyRequest\x1a!.common.pb.v1.ReportReadyResponse\x12Q\n\nSendVector\x12\x1f.common.pb.v1.SendVectorRequest\x1a .common.pb.v1.SendVectorResponse(\x01\x12\x61\n\x10ReportOutOfRange\x12%.common.pb.v1.ReportOutOfRangeRequest\x1a&.common.pb.v1.ReportOutOfRangeResponse\x12\x61\n\x10ReportEvaluation\x12%.common.pb.v1.ReportEvaluationRequest\x1a&.common.pb.v1.ReportEvaluationResponse\x12[\n\x0eReportFinished\x12#.common.pb.v1.ReportFinishedRequest\x1a$.common.pb.v1.ReportFinishedResponse\x12X\n\rReportWaiting\x12\".common.pb.v1.ReportWaitingRequest\x1a#.common.pb.v1.ReportWaitingResponse\x12X\n\rReportFailure\x12\".common.pb.v1.ReportFailureRequest\x1a#.common.pb.v1.ReportFailureResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,29 +37,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPORTALIGNMENTRESPONSE']._serialized_start=214
   _globals['_REPORTALIGNMENTRESPONSE']._serialized_end=239
   _globals['_REPORTREADYREQUEST']._serialized_start=241
-  _globals['_REPORTREADYREQUEST']._serialized_end=326
-  _globals['_REPORTREADYRESPONSE']._serialized_start=328
-  _globals['_REPORTREADYRESPONSE']._serialized_end=349
-  _globals['_REPORTOUTOFRANGEREQUEST']._serialized_start=351
-  _globals['_REPORTOUTOFRANGEREQUEST']._serialized_end=442
-  _globals['_REPORTOUTOFRANGERESPONSE']._serialized_start=444
-  _globals['_REPORTOUTOFRANGERESPONSE']._serialized_end=470
-  _globals['_REPORTEVALUATIONREQUEST']._serialized_start=473
-  _globals['_REPORTEVALUATIONREQUEST']._serialized_end=608
-  _globals['_REPORTEVALUATIONRESPONSE']._serialized_start=610
-  _globals['_REPORTEVALUATIONRESPONSE']._serialized_end=636
-  _globals['_REPORTFINISHEDREQUEST']._serialized_start=638
-  _globals['_REPORTFINISHEDREQUEST']._serialized_end=690
-  _globals['_REPORTFINISHEDRESPONSE']._serialized_start=692
-  _globals['_REPORTFINISHEDRESPONSE']._serialized_end=716
-  _globals['_REPORTWAITINGREQUEST']._serialized_start=718
-  _globals['_REPORTWAITINGREQUEST']._serialized_end=769
-  _globals['_REPORTWAITINGRESPONSE']._serialized_start=771
-  _globals['_REPORTWAITINGRESPONSE']._serialized_end=794
-  _globals['_REPORTFAILUREREQUEST']._serialized_start=796
-  _globals['_REPORTFAILUREREQUEST']._serialized_end=863
-  _globals['_REPORTFAILURERESPONSE']._serialized_start=865
-  _globals['_REPORTFAILURERESPONSE']._serialized_end=888
-  _globals['_COORDINATORSERVICE']._serialized_start=891
-  _globals['_COORDINATORSERVICE']._serialized_end=1645
+  _globals['_REPORTREADYREQUEST']._serialized_end=341
+  _globals['_REPORTREADYRESPONSE']._serialized_start=343
+  _globals['_REPORTREADYRESPONSE']._serialized_end=364
+  _globals['_REPORTOUTOFRANGEREQUEST']._serialized_start=366
+  _globals['_REPORTOUTOFRANGEREQUEST']._serialized_end=457
+  _globals['_REPORTOUTOFRANGERESPONSE']._serialized_start=459
+  _globals['_REPORTOUTOFRANGERESPONSE']._serialized_end=485
+  _globals['_REPORTEVALUATIONREQUEST']._serialized_start=488
+  _globals['_REPORTEVALUATIONREQUEST']._serialized_end=623
+  _globals['_REPORTEVALUATIONRESPONSE']._serialized_start=625
+  _globals['_REPORTEVALUATIONRESPONSE']._serialized_end=651
+  _globals['_REPORTFINISHEDREQUEST']._serialized_start=653
+  _globals['_REPORTFINISHEDREQUEST']._serialized_end=705
+  _globals['_REPORTFINISHEDRESPONSE']._serialized_start=707
+  _globals['_REPORTFINISHEDRESPONSE']._serialized_end=731
+  _globals['_REPORTWAITINGREQUEST']._serialized_start=733
+  _globals['_REPORTWAITINGREQUEST']._serialized_end=784
+  _globals['_REPORTWAITINGRESPONSE']._serialized_start=786
+  _globals['_REPORTWAITINGRESPONSE']._serialized_end=809
+  _globals['_REPORTFAILUREREQUEST']._serialized_start=811
+  _globals['_REPORTFAILUREREQUEST']._serialized_end=878
+  _globals['_REPORTFAILURERESPONSE']._serialized_start=880
+  _globals['_REPORTFAILURERESPONSE']._serialized_end=903
+  _globals['_COORDINATORSERVICE']._serialized_start=906
+  _globals['_COORDINATORSERVICE']._serialized_end=1660
 # @@protoc_insertion_point(module_scope)

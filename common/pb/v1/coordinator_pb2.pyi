@@ -72,10 +72,13 @@ class ReportReadyRequest(google.protobuf.message.Message):
     RUN_ID_FIELD_NUMBER: builtins.int
     N_TRAIN_FIELD_NUMBER: builtins.int
     N_COLUMNS_FIELD_NUMBER: builtins.int
+    ROUND_FIELD_NUMBER: builtins.int
     job: builtins.str
     run_id: builtins.bytes
     n_train: builtins.int
     n_columns: builtins.int
+    round: builtins.int
+    """the newest that was begun in an earlier session of the job; 0 if none"""
     def __init__(
         self,
         *,
@@ -83,8 +86,9 @@ class ReportReadyRequest(google.protobuf.message.Message):
         run_id: builtins.bytes = ...,
         n_train: builtins.int = ...,
         n_columns: builtins.int = ...,
+        round: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "n_columns", b"n_columns", "n_train", b"n_train", "run_id", b"run_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "n_columns", b"n_columns", "n_train", b"n_train", "round", b"round", "run_id", b"run_id"]) -> None: ...
 
 Global___ReportReadyRequest: typing_extensions.TypeAlias = ReportReadyRequest
 

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x63ommon/pb/v1/jobs.proto\x12\x0c\x63ommon.pb.v1\"\xee\x01\n\tJobStatus\x12\x0b\n\x03job\x18\x01 \x01(\t\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.common.pb.v1.JobState\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\r\n\x05round\x18\x04 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\x12\r\n\x05\x65poch\x18\x06 \x01(\r\x12\x10\n\x08n_epochs\x18\x07 \x01(\r\x12\r\n\x05\x62\x61tch\x18\x08 \x01(\r\x12\x11\n\tn_batches\x18\t \x01(\r\x12\x11\n\x04loss\x18\n \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07seconds\x18\x0b \x01(\x01\x12\r\n\x05notes\x18\x0c \x03(\tB\x07\n\x05_loss\"#\n\x0fStartJobRequest\x12\x10\n\x08job_json\x18\x01 \x01(\t\"\x12\n\x10StartJobResponse\"\x1c\n\rGetJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"9\n\x0eGetJobResponse\x12\'\n\x06status\x18\x01 \x01(\x0b\x32\x17.common.pb.v1.JobStatus\"\x11\n\x0fListJobsRequest\"=\n\x10ListJobsResponse\x12)\n\x08statuses\x18\x01 \x03(\x0b\x32\x17.common.pb.v1.JobStatus\"\x1e\n\x0fWatchJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\";\n\x10WatchJobResponse\x12\'\n\x06status\x18\x01 \x01(\x0b\x32\x17.common.pb.v1.JobStatus\"\x1d\n\x0eStopJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\x11\n\x0fStopJobResponse*\x9a\x01\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12JOB_STATE_STARTING\x10\x01\x12\x16\n\x12JOB_STATE_TRAINING\x10\x02\x12\x16\n\x12JOB_STATE_FINISHED\x10\x03\x12\x14\n\x10JOB_STATE_FAILED\x10\x04\x12\x15\n\x11JOB_STATE_STOPPED\x10\x05\x32\xfc\x02\n\nJobService\x12I\n\x08StartJob\x12\x1d.common.pb.v1.StartJobRequest\x1a\x1e.common.pb.v1.StartJobResponse\x12\x43\n\x06GetJob\x12\x1b.common.pb.v1.GetJobRequest\x1a\x1c.common.pb.v1.GetJobResponse\x12I\n\x08ListJobs\x12\x1d.common.pb.v1.ListJobsRequest\x1a\x1e.common.pb.v1.ListJobsResponse\x12K\n\x08WatchJob\x12\x1d.common.pb.v1.WatchJobRequest\x1a\x1e.common.pb.v1.WatchJobResponse0\x01\x12\x46\n\x07StopJob\x12\x1c.common.pb.v1.StopJobRequest\x1a\x1d.common.pb.v1.StopJobResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x63ommon/pb/v1/jobs.proto\x12\x0c\x63ommon.pb.v1\"\xee\x01\n\tJobStatus\x12\x0b\n\x03job\x18\x01 \x01(\t\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.common.pb.v1.JobState\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\r\n\x05round\x18\x04 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\x12\r\n\x05\x65poch\x18\x06 \x01(\r\x12\x10\n\x08n_epochs\x18\x07 \x01(\r\x12\r\n\x05\x62\x61tch\x18\x08 \x01(\r\x12\x11\n\tn_batches\x18\t \x01(\r\x12\x11\n\x04loss\x18\n \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07seconds\x18\x0b \x01(\x01\x12\r\n\x05notes\x18\x0c \x03(\tB\x07\n\x05_loss\"#\n\x0fStartJobRequest\x12\x10\n\x08job_json\x18\x01 \x01(\t\"\x12\n\x10StartJobResponse\"\x1c\n\rGetJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"9\n\x0eGetJobResponse\x12\'\n\x06status\x18\x01 \x01(\x0b\x32\x17.common.pb.v1.JobStatus\"\x11\n\x0fListJobsRequest\"=\n\x10ListJobsResponse\x12)\n\x08statuses\x18\x01 \x03(\x0b\x32\x17.common.pb.v1.JobStatus\"\x1e\n\x0fWatchJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\";\n\x10WatchJobResponse\x12\'\n\x06status\x18\x01 \x01(\x0b\x32\x17.common.pb.v1.JobStatus\"\x1d\n\x0eStopJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\x11\n\x0fStopJobResponse\"\x1f\n\x10ResumeJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\x13\n\x11ResumeJobResponse*\x9a\x01\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12JOB_STATE_STARTING\x10\x01\x12\x16\n\x12JOB_STATE_TRAINING\x10\x02\x12\x16\n\x12JOB_STATE_FINISHED\x10\x03\x12\x14\n\x10JOB_STATE_FAILED\x10\x04\x12\x15\n\x11JOB_STATE_STOPPED\x10\x05\x32\xca\x03\n\nJobService\x12I\n\x08StartJob\x12\x1d.common.pb.v1.StartJobRequest\x1a\x1e.common.pb.v1.StartJobResponse\x12\x43\n\x06GetJob\x12\x1b.common.pb.v1.GetJobRequest\x1a\x1c.common.pb.v1.GetJobResponse\x12I\n\x08ListJobs\x12\x1d.common.pb.v1.ListJobsRequest\x1a\x1e.common.pb.v1.ListJobsResponse\x12K\n\x08WatchJob\x12\x1d.common.pb.v1.WatchJobRequest\x1a\x1e.common.pb.v1.WatchJobResponse0\x01\x12\x46\n\x07StopJob\x12\x1c.common.pb.v1.StopJobRequest\x1a\x1d.common.pb.v1.StopJobResponse\x12L\n\tResumeJob\x12\x1e.common.pb.v1.ResumeJobRequest\x1a\x1f.common.pb.v1.ResumeJobResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'common.pb.v1.jobs_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_JOBSTATE']._serialized_start=654
-  _globals['_JOBSTATE']._serialized_end=808
+  _globals['_JOBSTATE']._serialized_start=708
+  _globals['_JOBSTATE']._serialized_end=862
   _globals['_JOBSTATUS']._serialized_start=42
   _globals['_JOBSTATUS']._serialized_end=280
   _globals['_STARTJOBREQUEST']._serialized_start=282
@@ -55,6 +55,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STOPJOBREQUEST']._serialized_end=632
   _globals['_STOPJOBRESPONSE']._serialized_start=634
   _globals['_STOPJOBRESPONSE']._serialized_end=651
-  _globals['_JOBSERVICE']._serialized_start=811
-  _globals['_JOBSERVICE']._serialized_end=1191
+  _globals['_RESUMEJOBREQUEST']._serialized_start=653
+  _globals['_RESUMEJOBREQUEST']._serialized_end=684
+  _globals['_RESUMEJOBRESPONSE']._serialized_start=686
+  _globals['_RESUMEJOBRESPONSE']._serialized_end=705
+  _globals['_JOBSERVICE']._serialized_start=865
+  _globals['_JOBSERVICE']._serialized_end=1323
 # @@protoc_insertion_point(module_scope)

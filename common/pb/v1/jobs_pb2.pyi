@@ -241,3 +241,28 @@ class StopJobResponse(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___StopJobResponse: typing_extensions.TypeAlias = StopJobResponse
+
+@typing.final
+class ResumeJobRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job"]) -> None: ...
+
+Global___ResumeJobRequest: typing_extensions.TypeAlias = ResumeJobRequest
+
+@typing.final
+class ResumeJobResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___ResumeJobResponse: typing_extensions.TypeAlias = ResumeJobResponse

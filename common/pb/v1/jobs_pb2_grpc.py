@@ -60,6 +60,11 @@ class JobServiceStub(object):
                 request_serializer=common_dot_pb_dot_v1_dot_jobs__pb2.StopJobRequest.SerializeToString,
                 response_deserializer=common_dot_pb_dot_v1_dot_jobs__pb2.StopJobResponse.FromString,
                 _registered_method=True)
+        self.ResumeJob = channel.unary_unary(
+                '/common.pb.v1.JobService/ResumeJob',
+                request_serializer=common_dot_pb_dot_v1_dot_jobs__pb2.ResumeJobRequest.SerializeToString,
+                response_deserializer=common_dot_pb_dot_v1_dot_jobs__pb2.ResumeJobResponse.FromString,
+                _registered_method=True)
 
 
 class JobServiceServicer(object):
@@ -101,6 +106,13 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ResumeJob(self, request, context):
+        """Takes a job that was stopped or has failed up where it was.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JobServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -128,6 +140,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.StopJob,
                     request_deserializer=common_dot_pb_dot_v1_dot_jobs__pb2.StopJobRequest.FromString,
                     response_serializer=common_dot_pb_dot_v1_dot_jobs__pb2.StopJobResponse.SerializeToString,
+            ),
+            'ResumeJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeJob,
+                    request_deserializer=common_dot_pb_dot_v1_dot_jobs__pb2.ResumeJobRequest.FromString,
+                    response_serializer=common_dot_pb_dot_v1_dot_jobs__pb2.ResumeJobResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -266,6 +283,33 @@ class JobService(object):
             '/common.pb.v1.JobService/StopJob',
             common_dot_pb_dot_v1_dot_jobs__pb2.StopJobRequest.SerializeToString,
             common_dot_pb_dot_v1_dot_jobs__pb2.StopJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/common.pb.v1.JobService/ResumeJob',
+            common_dot_pb_dot_v1_dot_jobs__pb2.ResumeJobRequest.SerializeToString,
+            common_dot_pb_dot_v1_dot_jobs__pb2.ResumeJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

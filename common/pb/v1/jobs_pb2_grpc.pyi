@@ -105,7 +105,23 @@ _JobServiceStopJobType = typing_extensions.TypeVar(
     ],
 )
 
-class JobServiceStub(typing.Generic[_JobServiceStartJobType, _JobServiceGetJobType, _JobServiceListJobsType, _JobServiceWatchJobType, _JobServiceStopJobType]):
+_JobServiceResumeJobType = typing_extensions.TypeVar(
+    '_JobServiceResumeJobType',
+    grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.jobs_pb2.ResumeJobRequest,
+        common.pb.v1.jobs_pb2.ResumeJobResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.jobs_pb2.ResumeJobRequest,
+        common.pb.v1.jobs_pb2.ResumeJobResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        common.pb.v1.jobs_pb2.ResumeJobRequest,
+        common.pb.v1.jobs_pb2.ResumeJobResponse,
+    ],
+)
+
+class JobServiceStub(typing.Generic[_JobServiceStartJobType, _JobServiceGetJobType, _JobServiceListJobsType, _JobServiceWatchJobType, _JobServiceStopJobType, _JobServiceResumeJobType]):
     """What an operator's command line calls at the coordinator."""
 
     @typing.overload
@@ -129,6 +145,10 @@ class JobServiceStub(typing.Generic[_JobServiceStartJobType, _JobServiceGetJobTy
         grpc.UnaryUnaryMultiCallable[
             common.pb.v1.jobs_pb2.StopJobRequest,
             common.pb.v1.jobs_pb2.StopJobResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            common.pb.v1.jobs_pb2.ResumeJobRequest,
+            common.pb.v1.jobs_pb2.ResumeJobResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
@@ -154,6 +174,10 @@ class JobServiceStub(typing.Generic[_JobServiceStartJobType, _JobServiceGetJobTy
             common.pb.v1.jobs_pb2.StopJobRequest,
             common.pb.v1.jobs_pb2.StopJobResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            common.pb.v1.jobs_pb2.ResumeJobRequest,
+            common.pb.v1.jobs_pb2.ResumeJobResponse,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     StartJob: _JobServiceStartJobType
@@ -170,6 +194,9 @@ class JobServiceStub(typing.Generic[_JobServiceStartJobType, _JobServiceGetJobTy
 
     StopJob: _JobServiceStopJobType
     """Ends a job without a model; the answer comes once the parties have been told."""
+
+    ResumeJob: _JobServiceResumeJobType
+    """Takes a job that was stopped or has failed up where it was."""
 
 JobServiceAsyncStub: typing_extensions.TypeAlias = JobServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
@@ -191,6 +218,10 @@ JobServiceAsyncStub: typing_extensions.TypeAlias = JobServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         common.pb.v1.jobs_pb2.StopJobRequest,
         common.pb.v1.jobs_pb2.StopJobResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        common.pb.v1.jobs_pb2.ResumeJobRequest,
+        common.pb.v1.jobs_pb2.ResumeJobResponse,
     ],
 ]
 
@@ -236,5 +267,13 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[common.pb.v1.jobs_pb2.StopJobResponse, collections.abc.Awaitable[common.pb.v1.jobs_pb2.StopJobResponse]]:
         """Ends a job without a model; the answer comes once the parties have been told."""
+
+    @abc.abstractmethod
+    def ResumeJob(
+        self,
+        request: common.pb.v1.jobs_pb2.ResumeJobRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[common.pb.v1.jobs_pb2.ResumeJobResponse, collections.abc.Awaitable[common.pb.v1.jobs_pb2.ResumeJobResponse]]:
+        """Takes a job that was stopped or has failed up where it was."""
 
 def add_JobServiceServicer_to_server(servicer: JobServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -46,6 +46,8 @@ class OpenJobRequest(google.protobuf.message.Message):
     JOB_JSON_FIELD_NUMBER: builtins.int
     MODULUS_FIELD_NUMBER: builtins.int
     PARTY_FIELD_NUMBER: builtins.int
+    JOB_ID_FIELD_NUMBER: builtins.int
+    WAS_READY_FIELD_NUMBER: builtins.int
     job: builtins.str
     run_id: builtins.bytes
     """16 bytes"""
@@ -55,6 +57,10 @@ class OpenJobRequest(google.protobuf.message.Message):
     """n of the job's Paillier key, big-endian"""
     party: Global___Party.ValueType
     """whom the coordinator takes the receiver for; it refuses if it is the other"""
+    job_id: builtins.bytes
+    """run ID of the job's first session, 16 bytes; empty in that session itself"""
+    was_ready: builtins.bool
+    """both parties were ready in an earlier session"""
     def __init__(
         self,
         *,
@@ -63,8 +69,10 @@ class OpenJobRequest(google.protobuf.message.Message):
         job_json: builtins.str = ...,
         modulus: builtins.bytes = ...,
         party: Global___Party.ValueType = ...,
+        job_id: builtins.bytes = ...,
+        was_ready: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "job_json", b"job_json", "modulus", b"modulus", "party", b"party", "run_id", b"run_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "job_id", b"job_id", "job_json", b"job_json", "modulus", b"modulus", "party", b"party", "run_id", b"run_id", "was_ready", b"was_ready"]) -> None: ...
 
 Global___OpenJobRequest: typing_extensions.TypeAlias = OpenJobRequest
 

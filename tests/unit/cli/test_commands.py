@@ -46,6 +46,7 @@ class FakeCoordinator(jobs_pb2_grpc.JobServiceServicer):
     """End a watch as a call ends whose server is gone."""
     started: list[JobConfig] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
+    resumed: list[str] = field(default_factory=list)
     metadata: list[dict[str, str | bytes]] = field(default_factory=list)
     deadlines: list[float | None] = field(default_factory=list)
 
@@ -88,6 +89,13 @@ class FakeCoordinator(jobs_pb2_grpc.JobServiceServicer):
             over = Event()
             context.add_callback(over.set)
             over.wait()
+
+    def ResumeJob(
+        self, request: jobs_pb2.ResumeJobRequest, context: grpc.ServicerContext
+    ) -> jobs_pb2.ResumeJobResponse:
+        self._note(context)
+        self.resumed.append(request.job)
+        return jobs_pb2.ResumeJobResponse()
 
     def StopJob(self, request: jobs_pb2.StopJobRequest, context: grpc.ServicerContext) -> jobs_pb2.StopJobResponse:
         self._note(context)
@@ -298,7 +306,7 @@ def test_a_watch_that_breaks_off_is_no_end_of_the_job(
     assert "error: the coordinator has ended the watch of first" in result.stderr
 
 
-def test_a_coordinator_that_dies_in_mid_training_may_have_lost_the_job(
+def test_a_coordinator_that_dies_in_mid_training_will_go_on_when_it_is_started(
     runner: CliRunner, coordinator: FakeCoordinator, coordinator_file: Path
 ) -> None:
     coordinator.script = [training(1)]
@@ -306,7 +314,7 @@ def test_a_coordinator_that_dies_in_mid_training_may_have_lost_the_job(
     result = runner.invoke(app, ["watch", "first", "--config", str(coordinator_file)])
     assert result.exit_code == 1
     assert "error: lost sight of first" in result.stderr
-    assert "under another name" in result.stderr
+    assert "start it if it has ended, and watch the job again" in " ".join(result.stderr.split())
 
 
 def test_a_watch_that_outlasts_its_deadline_goes_on_and_tells_each_note_once(
@@ -379,6 +387,13 @@ def test_stop_asks_the_coordinator(runner: CliRunner, coordinator: FakeCoordinat
     assert result.exit_code == 0
     assert result.stdout == "stopped first\n"
     assert coordinator.stopped == ["first"]
+
+
+def test_resume_asks_the_coordinator(runner: CliRunner, coordinator: FakeCoordinator, guest_file: Path) -> None:
+    result = runner.invoke(app, ["resume", "first", "--detach", "--config", str(guest_file)])
+    assert result.exit_code == 0
+    assert result.stdout.startswith("resumed first; watch it with: ")
+    assert coordinator.resumed == ["first"]
 
 
 # --- errors

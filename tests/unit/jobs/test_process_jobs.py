@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,8 +25,11 @@ from common.paillier.keys import PublicKey, generate_private_key
 from common.pb.v1 import rounds_pb2
 from common.pb.v1.rounds_pb2 import SendVectorRequest
 from common.protocol.messages import (
+    BeginRound,
     Envelope,
+    Evaluated,
     Failed,
+    FinishJob,
     JobEnded,
     Machine,
     Message,
@@ -61,6 +64,9 @@ class Listener:
 
     def prepare(self) -> bool:
         return False
+
+    def restore(self, steps: Sequence[BeginRound | FinishJob], evaluations: Sequence[Evaluated] = ()) -> None:
+        assert not steps
 
 
 class Started(ProcessJobs):
@@ -98,6 +104,7 @@ async def jobs(tmp_path: Path) -> AsyncIterator[Started]:
         ProcessConfig(role=Role.COORDINATOR, listen="127.0.0.1:0", peers=peers, state=tmp_path, plaintext=True),
         Audit(tmp_path / "audit.jsonl"),
     )
+    started.open()
     yield started
     await started.close()
 
@@ -252,12 +259,14 @@ async def host_jobs(tmp_path: Path) -> AsyncIterator[tuple[PartyJobs, list[JobCo
     """A host without peers, and the jobs for which it has made a machine."""
     made: list[JobConfig] = []
 
-    def make(job: JobConfig, data: PartyData, public_key: PublicKey, *, phase: Phase) -> Machine:
+    def make(job: JobConfig, data: PartyData, public_key: PublicKey, *, phase: Phase) -> Listener:
         made.append(job)
         return Listener()
 
     write_tables(tmp_path, n_rows=30)
     jobs = PartyJobs(make_configs(tmp_path)[Role.HOST], Audit(tmp_path / "audit.jsonl"), {}, make, Unused())
+    jobs.config.state.mkdir(parents=True)
+    jobs.open()
     yield jobs, made
     await jobs.close()
 
@@ -287,7 +296,7 @@ async def test_an_offer_of_another_run_replaces_the_one_that_the_coordinator_has
         await offer(jobs, lost)
         await offer(jobs, anew)
         await jobs.take(Role.COORDINATOR, anew, Waiting(), 0)
-        with pytest.raises(PeerError, match="the coordinator has lost the job and started it anew"):
+        with pytest.raises(UnknownJobError, match="the coordinator has begun another session"):
             await jobs.take(Role.GUEST, lost, READY, 0)
 
 

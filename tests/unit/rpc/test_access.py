@@ -74,6 +74,7 @@ MAY_CALL = {
     "JobService/ListJobs": {"host", "guest", "coordinator"},
     "JobService/WatchJob": {"host", "guest", "coordinator"},
     "JobService/StopJob": {"guest"},
+    "JobService/ResumeJob": {"guest"},
 }
 MAY_SEND = {
     ("host", Kind.SCORES): {"guest"},

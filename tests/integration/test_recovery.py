@@ -1,0 +1,142 @@
+"""A job that was stopped, or whose processes were started again, is taken up where it was, on the same data alone."""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.cli.client import JobClient
+from common.config.job import JobConfig, Sgd
+from common.config.process import ProcessConfig
+from common.data.model_file import load_model
+from common.errors import ConfigError, ProtocolError
+from common.jobs.folder import JobFolder
+from common.jobs.journal import JOURNAL
+from common.jobs.quota import COUNTER
+from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING, JobStatus
+from common.roles import PARTIES, Role
+from coordinator.plain import train_plain
+from tests.support.three_servers import DATASET, load_tables, make_configs, serving, trained_coef, write_tables
+
+JOB = JobConfig(
+    name="resumed",
+    dataset=DATASET,
+    key_bits=512,
+    algorithm=Sgd(),
+    batch=24,
+    epochs=12,
+    tolerance=0.0,
+    evaluate_every=4,
+)
+Configs = dict[Role, ProcessConfig]
+
+
+@pytest.fixture
+def configs(tmp_path: Path) -> Configs:
+    write_tables(tmp_path)
+    return make_configs(tmp_path, peer_timeout=60)
+
+
+async def until(client: JobClient, condition: Callable[[JobStatus], bool]) -> JobStatus:
+    async with asyncio.timeout(60):
+        async for status in client.watch(JOB.name):
+            if condition(status):
+                return status
+    raise AssertionError("the job ended before")
+
+
+def has_ended(status: JobStatus) -> bool:
+    return status.state in (JOB_STATE_FAILED, JOB_STATE_FINISHED)
+
+
+async def stop_in_mid_training(client: JobClient) -> int:
+    await client.start(JOB)
+    await until(client, lambda status: status.state == JOB_STATE_TRAINING and status.round >= 20)
+    await client.stop(JOB.name)
+    return (await client.status(JOB.name)).round
+
+
+async def test_a_stopped_job_is_resumed_where_it_was_and_ends_in_the_same_model(configs: Configs) -> None:
+    async with serving(configs) as client:
+        stopped_in = await stop_in_mid_training(client)
+    async with serving(configs) as client:  # all three started anew
+        assert (await client.status(JOB.name)).round == stopped_in
+        await client.resume(JOB.name)
+        with pytest.raises(ProtocolError, match="the job resumed goes on: watch it"):
+            await client.resume(JOB.name)
+        status = await until(client, has_ended)
+        assert status.state == JOB_STATE_FINISHED, status.detail
+        with pytest.raises(ProtocolError, match="the job resumed has finished"):
+            await client.resume(JOB.name)
+    joined = load_tables(configs, JOB).joined
+    holdout = joined.holdout_columns, joined.holdout_labels
+    plain = train_plain(JOB, joined.columns, joined.labels, joined.penalty, holdout)
+    np.testing.assert_allclose(trained_coef(configs, JOB), plain.coef, rtol=0, atol=1e-6)
+    for role in Role:
+        folder = JobFolder(configs[role].state, JOB.name)
+        rounds = [json.loads(line)["round"] for line in folder.history.read_text().splitlines()]
+        assert rounds == sorted(set(rounds))
+        assert len(rounds) >= status.round - 1  # that in which it was stopped may lack its line
+    # They were counted once, not once a session.
+    given = json.loads((configs[Role.HOST].state / COUNTER).read_text())["given"]
+    n_holdout = len(joined.holdout_labels)
+    assert given == n_holdout * 3
+    model = load_model(JobFolder(configs[Role.GUEST].state, JOB.name).model)
+    assert model.metrics is not None
+
+
+@pytest.mark.parametrize("role", PARTIES)
+async def test_a_job_is_not_resumed_on_another_table(role: Role, configs: Configs, tmp_path: Path) -> None:
+    path = tmp_path / f"{role}.csv"
+    async with serving(configs) as client:
+        await stop_in_mid_training(client)
+        right = path.read_text()
+        lines = right.splitlines()
+        cells = lines[1].split(",")
+        cells[1] = "0.123"
+        path.write_text("\n".join([lines[0], ",".join(cells), *lines[2:]]) + "\n")
+        await client.resume(JOB.name)
+        status = await until(client, has_ended)
+        assert status.detail.startswith(f"the {role}: the table has changed since the job began")
+        path.write_text(right)
+        await client.resume(JOB.name)
+        assert (await until(client, has_ended)).state == JOB_STATE_FINISHED
+
+
+async def test_a_job_is_not_resumed_with_other_settings_of_its_dataset(configs: Configs) -> None:
+    async with serving(configs) as client:
+        await stop_in_mid_training(client)
+    dataset = configs[Role.HOST].datasets[DATASET]
+    changed = dataset.model_copy(update={"preprocessing": dataset.preprocessing.model_copy(update={"whiten": False})})
+    configs[Role.HOST] = configs[Role.HOST].model_copy(update={"datasets": {DATASET: changed}})
+    async with serving(configs) as client:
+        await client.resume(JOB.name)
+        status = await until(client, has_ended)
+    assert status.detail.startswith("the host: the settings of the dataset have changed since the job began")
+
+
+async def test_a_party_without_its_journal_refuses_what_it_cannot_check(configs: Configs) -> None:
+    async with serving(configs) as client:
+        await stop_in_mid_training(client)
+    for path in configs[Role.GUEST].state.glob(f"{JOURNAL}*"):
+        path.unlink()
+    async with serving(configs) as client:
+        await client.resume(JOB.name)
+        status = await until(client, has_ended)
+    assert status.detail == "the guest has nothing of the job resumed in its journal: start it anew"
+
+
+async def test_no_process_starts_on_a_journal_of_another_program(configs: Configs) -> None:
+    config = configs[Role.HOST]
+    config.state.mkdir(parents=True)
+    with sqlite3.connect(config.state / JOURNAL) as foreign:
+        foreign.execute("CREATE TABLE tunes (name TEXT)")
+    foreign.close()
+    from host_party.server import serve
+
+    with pytest.raises(ConfigError, match="is another program's file"):
+        await serve(config, stop=asyncio.Event())

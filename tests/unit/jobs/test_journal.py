@@ -1,0 +1,158 @@
+"""What is written into a journal is there afterwards, and one that cannot be used is left as it is."""
+
+import sqlite3
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from common.config.job import JobConfig
+from common.errors import ConfigError
+from common.jobs.journal import JOURNAL, KEPT_DAYS, Journal, State
+from common.roles import Role
+
+JOB = JobConfig(name="credit", dataset="made", seed=3)
+ID, OTHER = bytes(16), bytes(15) + b"\1"
+
+
+def reopened(journal: Journal, folder: Path) -> Journal:
+    journal.close()
+    return Journal(folder, Role.HOST)
+
+
+def test_a_job_its_facts_and_its_rounds_are_there_when_it_is_opened_again(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, Role.HOST)
+    journal.add(ID, JOB)
+    journal.set_fact(ID, "table", b"old")
+    journal.set_fact(ID, "table", b"new")
+    assert [journal.write_round(ID, number, b"%d" % number) for number in (2, 1, 2, 2)] == [1, 1, 2, 3]
+    journal = reopened(journal, tmp_path)
+    record = journal.find(ID)
+    assert record is not None
+    assert (record.job, record.state) == (JOB, State.RUNNING)
+    assert record.facts == {"table": b"new"}
+    assert list(record.rounds.items()) == [(1, b"1"), (2, b"2")]
+    assert journal.find(OTHER) is None
+    journal.close()
+
+
+def test_what_a_round_was_first_asked_stays(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, Role.HOST)
+    journal.add(ID, JOB)
+    for content in (b"first", b"second"):
+        journal.write_round(ID, 1, content)
+    record = journal.find(ID)
+    assert record is not None
+    assert record.rounds == {1: b"first"}
+    journal.close()
+
+
+def test_a_job_that_has_finished_stays_so(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, Role.HOST)
+    journal.add(ID, JOB)
+    for state, reason in ((State.FAILED, "no disk"), (State.RUNNING, ""), (State.FINISHED, ""), (State.FAILED, "late")):
+        journal.mark(ID, state, reason)
+    (record,) = journal.all()
+    assert (record.state, record.reason) == (State.FINISHED, "")
+    journal.close()
+
+
+def test_a_new_job_takes_the_place_of_one_of_its_name(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, Role.HOST)
+    journal.add(ID, JOB)
+    journal.write_round(ID, 1, b"")
+    journal.add(OTHER, JOB)
+    assert [record.id for record in journal.all()] == [OTHER]
+    assert journal.find(ID) is None
+    journal.close()
+
+
+def test_jobs_that_have_not_changed_for_long_are_taken_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(tmp_path, Role.HOST)
+    now = time.time()
+    for job_id, days in ((ID, KEPT_DAYS + 1), (OTHER, KEPT_DAYS - 1)):
+        monkeypatch.setattr(time, "time", lambda days=days: now - days * 86_400)
+        journal.add(job_id, JOB.model_copy(update={"name": f"job{days}"}))
+    monkeypatch.undo()
+    journal = reopened(journal, tmp_path)
+    assert [record.id for record in journal.all()] == [OTHER]
+    journal.close()
+
+
+def test_its_files_are_for_its_user_alone(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, Role.HOST)
+    journal.add(ID, JOB)
+    files = list(tmp_path.glob(f"{JOURNAL}*"))
+    assert len(files) == 3
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    journal.close()
+
+
+def test_what_is_no_journal_of_ours_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / JOURNAL
+    with sqlite3.connect(path) as foreign:
+        foreign.execute("CREATE TABLE tunes (name TEXT)")
+    foreign.close()
+    content = path.read_bytes()
+    with pytest.raises(ConfigError, match="another program's file"):
+        Journal(tmp_path, Role.HOST)
+    assert path.read_bytes() == content
+
+
+def test_a_journal_of_a_newer_version_is_left_as_it_is(tmp_path: Path) -> None:
+    Journal(tmp_path, Role.HOST).close()
+    with sqlite3.connect(tmp_path / JOURNAL) as newer:
+        newer.execute("PRAGMA user_version = 2")
+    newer.close()
+    content = (tmp_path / JOURNAL).read_bytes()
+    with pytest.raises(ConfigError, match="newer version of trilateral"):
+        Journal(tmp_path, Role.HOST)
+    assert (tmp_path / JOURNAL).read_bytes() == content
+
+
+@pytest.mark.parametrize("keep", [50, 5000])
+def test_a_journal_that_was_cut_off_is_left_as_it_is(keep: int, tmp_path: Path) -> None:
+    journal = Journal(tmp_path, Role.HOST)
+    journal.add(ID, JOB)
+    for number in range(200):
+        journal.write_round(ID, number, bytes(1000))
+    journal.close()
+    path = tmp_path / JOURNAL
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(ConfigError, match="the journal of the host is damaged: see its log"):
+        Journal(tmp_path, Role.HOST)
+    assert path.stat().st_size == keep
+
+
+def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:
+    (tmp_path / JOURNAL).mkdir()
+    with pytest.raises(ConfigError, match="the journal of the host cannot be written: Is a directory"):
+        Journal(tmp_path, Role.HOST)
+
+
+def test_a_full_disk_is_told_and_what_was_written_stays(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, Role.HOST)
+    journal.add(ID, JOB)
+    journal._database.execute("PRAGMA max_page_count = 12")
+
+    def fill() -> None:
+        for number in range(100):
+            journal.write_round(ID, number, bytes(4000))
+
+    with pytest.raises(ConfigError, match="the journal of the host cannot be read or written: .*full"):
+        fill()
+    journal = reopened(journal, tmp_path)
+    record = journal.find(ID)
+    assert record is not None
+    assert list(record.rounds) == list(range(len(record.rounds)))
+    assert journal.write_round(ID, 1000, b"") == 1
+    journal.close()
+
+
+def test_a_journal_that_may_only_be_read_is_told(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, Role.HOST)
+    journal._database.execute("PRAGMA query_only = ON")
+    with pytest.raises(ConfigError, match="the journal of the host cannot be read or written: .*readonly"):
+        journal.add(ID, JOB)
+    journal.close()
