@@ -122,7 +122,7 @@ class PartyJobs(ProcessJobs):
 
     async def _open(self, key: JobKey, offer: OpenJob) -> None:
         job = offer.job
-        job_id, record = self._known(key, offer)
+        job_id, record = await asyncio.to_thread(self._known, key, offer)
         dataset = self._check_policy(job, known=record is not None)
         public_key = await asyncio.to_thread(without_lock, self._check_key, offer)
         caller, what = calling(), {"job": job.name, "run": key.run_id.hex()}
@@ -142,7 +142,7 @@ class PartyJobs(ProcessJobs):
         folder = self._folder(job)
         history = History(folder, self.role, resumed=record is not None)
         if record is None:
-            self.journal.add(job_id, job)
+            await asyncio.to_thread(self.journal.add, job_id, job)
         place = PartyPlace(self.journal, self.role, key, job_id, record)
         data: PartyData | None = None
 
