@@ -78,11 +78,15 @@ async def _follow(
     deadline = time.monotonic() + TRIAL_SECONDS
     async with JobClient(config) as client:
         await client.start(job)
+        reached = 0
         while len(trial.faults) < n_faults:
-            await asyncio.sleep(chance.uniform(0.0, 1.5))
-            status = await _status(client, job.name, deadline)
+            # One fault in five strikes while the job begins, the others somewhere in a round that is further on.
+            due = reached if chance.random() < 0.2 else reached + chance.randint(1, 30)
+            status = await _at_round(client, job.name, due, deadline)
             if status.state in ENDED:
                 break
+            reached = max(reached, status.round)
+            await asyncio.sleep(chance.uniform(0.0, 0.1))
             roles = tuple(chance.sample(list(Role), chance.choice([1, 1, 2, 3])))
             processes.kill(roles)
             trial.faults.append((status.round, roles))
@@ -93,6 +97,17 @@ async def _follow(
             await asyncio.sleep(0.1)
             trial.status = await _status(client, job.name, deadline)
     return trial
+
+
+async def _at_round(client: JobClient, job: str, due: int, deadline: float) -> JobStatus:
+    """As soon as that round has begun, or the job has ended."""
+    while True:
+        status = await _status(client, job, deadline)
+        if status.round >= due or status.state in ENDED:
+            return status
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{status.detail!r} in round {status.round}, where {due} was due")
+        await asyncio.sleep(0.02)
 
 
 async def _status(client: JobClient, job: str, deadline: float) -> JobStatus:
