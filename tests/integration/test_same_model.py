@@ -120,7 +120,8 @@ async def test_evaluations_and_early_stopping_over_three_servers(tmp_path: Path)
     assert len(evaluated) >= 2
     told = [note.partition(": log loss")[0] for note in notes if "hold-out rows" in note]
     assert told == [f"after epoch {each.epochs}, on the hold-out rows" for each in model.evaluations]
-    for role, expected in ((Role.GUEST, evaluated), (Role.COORDINATOR, evaluated), (Role.HOST, [])):
+    shown = [round(each, 6) for each in evaluated]
+    for role, expected in ((Role.GUEST, evaluated), (Role.COORDINATOR, shown), (Role.HOST, [])):
         lines = map(json.loads, (configs[role].state / "stops/history.jsonl").read_text().splitlines())
         assert [line["evaluation"]["log_loss"] for line in lines if "evaluation" in line] == expected
     assert load_model(configs[Role.HOST].state / "stops/model.json").evaluations == []
