@@ -7,20 +7,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-
-import grpc
-import grpc.aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from common.config.load import ENVIRONMENT_PREFIX, NOT_SETTINGS, load_process_config
 from common.development import DevelopmentFiles, development_name
 from common.errors import PeerError
 from common.roles import Role
-from common.rpc.certificates import load_certificates
-from common.rpc.channel import open_channel
+from common.rpc.health import check_health
 
 START_SECONDS = 60.0
 """Three interpreters that import numpy at once on a busy machine take their time."""
@@ -142,24 +138,15 @@ class LocalProcesses:
     async def _wait_for(self, role: Role) -> None:
         deadline = time.monotonic() + START_SECONDS
         config = load_process_config(self._configs[role], {})
-        address = config.listen
-        certificates = load_certificates(config)
-        identity = certificates.current() if certificates else None
-        async with open_channel(address, identity, identity.host_name if identity else "") as channel:
-            health = health_pb2_grpc.HealthStub(channel)
-            while time.monotonic() < deadline:
-                exit_code = self._processes[role].poll()
-                if exit_code is not None:
-                    raise PeerError(f"the {role} ended at once, with exit code {exit_code}")
-                try:
-                    answer = await health.Check(health_pb2.HealthCheckRequest(), timeout=1)
-                except grpc.aio.AioRpcError:
-                    pass
-                else:
-                    if answer.status == health_pb2.HealthCheckResponse.SERVING:
-                        return
-                await asyncio.sleep(0.1)
-        raise PeerError(f"the {role} does not serve at {address} after {START_SECONDS:.0f} s")
+        while time.monotonic() < deadline:
+            exit_code = self._processes[role].poll()
+            if exit_code is not None:
+                raise PeerError(f"the {role} ended at once, with exit code {exit_code}")
+            with suppress(PeerError):
+                await check_health(config, seconds=1)
+                return
+            await asyncio.sleep(0.1)
+        raise PeerError(f"the {role} does not serve at {config.listen} after {START_SECONDS:.0f} s")
 
     def _stop(self) -> None:
         if self._guard is not None:

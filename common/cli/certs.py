@@ -6,13 +6,10 @@ from typing import Annotated
 
 import typer
 
-from common.authority import key_pem, new_key, signing_request
 from common.cli.errors import public_errors
-from common.development import VALID, DevelopmentFiles, development_name, write_development_files
 from common.errors import ConfigError
 from common.files import write_whole
 from common.roles import Role
-from common.rpc.certificates import is_name
 
 app = typer.Typer(help="Make keys and certificates.", no_args_is_help=True)
 
@@ -31,6 +28,8 @@ def development(
 
     Who has the files can pretend to be any of the three. Real organisations use `certs request`.
     """
+    from common.development import VALID, DevelopmentFiles, development_name, write_development_files
+
     with public_errors():
         names = _check_names("--host", host or [])
         _refuse_to_overwrite(out, DevelopmentFiles(out).all)
@@ -51,6 +50,8 @@ def request(
     out: OutOption,
 ) -> None:
     """Make a key that stays here, and a request to have its certificate issued."""
+    from common.authority import key_pem, new_key, signing_request
+
     with public_errors():
         names = _check_names("--name", name)
         key_file, request_file = out / "key.pem", out / "request.pem"
@@ -79,6 +80,8 @@ def request(
 
 
 def _check_names(option: str, names: Sequence[str]) -> Sequence[str]:
+    from common.rpc.certificates import is_name
+
     for name in names:
         if not is_name(name):
             raise ConfigError(f"{option} {name:.40}: expected a host's name or address, such as guest.example.org")

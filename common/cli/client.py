@@ -2,14 +2,14 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, contextmanager
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Self
 
 import grpc
 
 from common.config.job import JobConfig
 from common.config.process import ProcessConfig
-from common.errors import ConfigError, PeerError, TrilateralError
+from common.errors import PeerError, TrilateralError
 from common.pb.v1 import jobs_pb2, jobs_pb2_grpc
 from common.pb.v1.jobs_pb2 import JobStatus
 from common.roles import Role
@@ -17,11 +17,10 @@ from common.rpc.access import call_metadata
 from common.rpc.certificates import load_certificates
 from common.rpc.channel import open_channel
 from common.rpc.errors import RUN_IT, from_rpc_error, way_out
+from common.rpc.health import own_address
 
 CALL_SECONDS = 15.0
 """Deadline of a call that the coordinator answers by itself."""
-LOOPBACK_OF = MappingProxyType({"0.0.0.0": "127.0.0.1", "[::]": "[::1]"})  # noqa: S104 (nothing listens here)
-"""Where to call a server of this machine that listens on all its addresses."""
 WATCH_SECONDS = 3600.0
 """Deadline of one call of WatchJob; a watch that lasts longer calls again."""
 
@@ -34,10 +33,7 @@ def coordinator_address(config: ProcessConfig) -> str:
     """
     if config.role is not Role.COORDINATOR:
         return config.peers[Role.COORDINATOR].address
-    if config.listen.endswith(":0"):
-        raise ConfigError(f"listen: {config.listen} leaves the port open: give the port the coordinator listens on")
-    host, _, port = config.listen.rpartition(":")
-    return f"{LOOPBACK_OF.get(host, host)}:{port}"
+    return own_address(config)
 
 
 class JobClient:

@@ -7,18 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from common.cli.errors import public_errors
 from common.cli.program import command_line
-from common.config.write import commented_yaml
 from common.data.published import PUBLISHED, PublishedDataSet, PublishedName
-from common.development import DevelopmentFiles
-from common.download import download
 from common.errors import ConfigError, DataError, PeerError
 from common.files import write_whole
-from common.localhost import process_settings
 from common.roles import PARTIES, Role
 
 app = typer.Typer(help="Get the paper's data sets.", no_args_is_help=True)
@@ -82,7 +76,11 @@ def _read(path: Path) -> bytes:
 
 
 def _download(url: str) -> bytes:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
     from common.data.published_table import MAX_BYTES
+    from common.download import download
 
     console = Console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(bar_width=12), DownloadColumn()
@@ -106,6 +104,8 @@ def _refuse_to_overwrite(folder: Path, force: bool) -> None:
 
 def _make_files(name: PublishedName, data_set: PublishedDataSet, content: bytes, source: Path | str) -> dict[str, str]:
     """Return the texts of all files, by their names."""
+    from common.config.write import commented_yaml
+
     with _naming(source):
         # What reads tables takes longer to import than the rest of the command line.
         from common.data.published_table import check_content, csv_text, read_published, split
@@ -129,6 +129,9 @@ def _naming(source: Path | str) -> Iterator[None]:
 
 
 def _process_yaml(role: Role, name: PublishedName) -> str:
+    from common.config.write import commented_yaml
+    from common.localhost import process_settings
+
     config = process_settings(role, ADDRESSES, certificates=Path(CERTIFICATES))
     if role in PARTIES:
         config["datasets"] = {name.value: {"path": f"{role}.csv"}}
@@ -141,6 +144,8 @@ def _process_yaml(role: Role, name: PublishedName) -> str:
 
 
 def _print_result(data_set: PublishedDataSet, folder: Path, content: bytes) -> None:
+    from common.development import DevelopmentFiles
+
     typer.echo(
         f"{data_set.title}: {data_set.n_rows:,} rows, as published\n"
         f"  SHA-256 of the file     {hashlib.sha256(content).hexdigest()}\n"

@@ -7,24 +7,21 @@ import sys
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from common.cli import certs, data, model
-from common.cli.client import JobClient
 from common.cli.errors import INTERRUPTED, public_errors
-from common.cli.follow import DetachedError, follow_job, start_job
-from common.cli.listing import detail_lines, shorten, table_lines
 from common.cli.program import command_line
 from common.cli.wording import decimal, duration
-from common.config.load import load_job, load_process_config
-from common.config.process import ProcessConfig
-from common.data.id_form import describe_changes
-from common.errors import ConfigError, DataError
-from common.pb.v1.jobs_pb2 import JobStatus
+from common.errors import ConfigError, DataError, TrilateralError
 from common.roles import Role
+
+# What a command needs it imports itself: a health check is run every few seconds and has no time for the others'.
+if TYPE_CHECKING:
+    from common.config.process import ProcessConfig
+    from common.pb.v1.jobs_pb2 import JobStatus
 
 app = typer.Typer(
     help="Two organisations train one logistic regression on joint columns without showing them to each other.",
@@ -93,6 +90,8 @@ def serve(
     log_level: Annotated[LogLevel, typer.Option(help="How much to log, on stderr.")] = LogLevel.INFO,
 ) -> None:
     """Serve one role until interrupted."""
+    from common.config.load import load_process_config
+
     with public_errors():
         settings = load_process_config(config)
         if settings.role is not role:
@@ -110,7 +109,7 @@ def serve(
             raise ConfigError(f"{config}: {error}") from error
 
 
-async def _serve(config: ProcessConfig) -> None:
+async def _serve(config: "ProcessConfig") -> None:
     # Only the role that is served is imported: no organisation needs the others' code to run.
     match config.role:
         case Role.HOST:
@@ -129,6 +128,9 @@ def train(
     detach: Annotated[bool, typer.Option("--detach", help="Start the job, and do not follow it.")] = False,
 ) -> None:
     """Start a job and follow it to its end; Ctrl-C leaves it running."""
+    from common.cli.follow import start_job
+    from common.config.load import load_job, load_process_config
+
     with public_errors():
         settings = load_process_config(config)
         job_settings = load_job(job)
@@ -142,6 +144,8 @@ def train(
 @app.command()
 def watch(job: JobArgument, config: ConfigOption) -> None:
     """Follow a job to its end; Ctrl-C leaves it running."""
+    from common.config.load import load_process_config
+
     with public_errors():
         _follow(load_process_config(config), job, config)
 
@@ -152,8 +156,11 @@ def status(
     job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="All about this job, with its notes.")] = None,
 ) -> None:
     """Show what the jobs are doing."""
+    from common.cli.client import JobClient
+    from common.cli.listing import detail_lines
+    from common.config.load import load_process_config
 
-    async def ask(settings: ProcessConfig) -> list[JobStatus]:
+    async def ask(settings: "ProcessConfig") -> "list[JobStatus]":
         async with JobClient(settings) as client:
             return await client.statuses() if job is None else [await client.status(job)]
 
@@ -172,8 +179,10 @@ def status(
 @app.command()
 def stop(job: JobArgument, config: ConfigOption) -> None:
     """End a job without a model."""
+    from common.cli.client import JobClient
+    from common.config.load import load_process_config
 
-    async def ask(settings: ProcessConfig) -> None:
+    async def ask(settings: "ProcessConfig") -> None:
         async with JobClient(settings) as client:
             await client.stop(job)
 
@@ -189,8 +198,10 @@ def resume(
     detach: Annotated[bool, typer.Option("--detach", help="Resume the job, and do not follow it.")] = False,
 ) -> None:
     """Take a job that was stopped or has failed up where it was, and follow it; Ctrl-C leaves it running."""
+    from common.cli.client import JobClient
+    from common.config.load import load_process_config
 
-    async def ask(settings: ProcessConfig) -> None:
+    async def ask(settings: "ProcessConfig") -> None:
         async with JobClient(settings) as client:
             await client.resume(job)
 
@@ -211,6 +222,11 @@ def align(
     config: ConfigOption,
 ) -> None:
     """Count the rows of a dataset that both parties have, at the guest; neither sees the other's remaining IDs."""
+    from rich.console import Console
+
+    from common.config.load import load_process_config
+    from common.data.id_form import describe_changes
+
     with public_errors():
         settings = load_process_config(config)
         if settings.role is not Role.GUEST:
@@ -246,6 +262,10 @@ def predict(
     ] = False,
 ) -> None:
     """Score rows with the model of a job, at the guest; the host must permit it."""
+    from rich.console import Console
+
+    from common.config.load import load_process_config
+
     with public_errors():
         settings = load_process_config(config)
         if settings.role is not Role.GUEST:
@@ -267,6 +287,20 @@ def predict(
 
 
 @app.command()
+def healthcheck(config: ConfigOption) -> None:
+    """Ask the process of a configuration whether it serves: exit code 0 if so, or else 1 with a line that says why."""
+    from common.config.load import load_process_config
+    from common.rpc.health import check_health
+
+    with public_errors():
+        try:
+            asyncio.run(check_health(load_process_config(config)))
+        except ConfigError as error:
+            # To whoever runs health checks, 2 for a wrong configuration would mean something else.
+            raise TrilateralError(str(error)) from error
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where tables, configurations, logs and models go.")] = Path(
         "demo-result"
@@ -284,7 +318,11 @@ def demo(
 # --- what the commands have in common
 
 
-def _follow(settings: ProcessConfig, job: str, config: Path) -> None:
+def _follow(settings: "ProcessConfig", job: str, config: Path) -> None:
+    from rich.console import Console
+
+    from common.cli.follow import DetachedError, follow_job
+
     try:
         final = follow_job(settings, job, Console(stderr=True))
     except DetachedError:
@@ -309,7 +347,11 @@ def _watch_command(job: str, config: Path) -> str:
     return command_line("watch", job, "--config", config)
 
 
-def _print_table(statuses: list[JobStatus], config: Path) -> None:
+def _print_table(statuses: "list[JobStatus]", config: Path) -> None:
+    from rich.console import Console
+
+    from common.cli.listing import shorten, table_lines
+
     lines = table_lines(statuses)
     console = Console()
     # What reads a pipe gets whole lines.

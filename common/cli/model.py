@@ -6,11 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from common.cli.errors import public_errors
-from common.config.load import load_process_config
-from common.config.settings import JOB_NAME
 from common.errors import ConfigError
 from common.jobs.folder import JobFolder
 
@@ -35,7 +32,8 @@ class Format(StrEnum):
 @app.command()
 def show(model: ModelArgument, config: ConfigOption = None) -> None:
     """Print a model: its weights by importance and, of the guest's part, how good it is and how it is calibrated."""
-    # They take as long to import as the rest of this command line, and most commands do without.
+    from rich.console import Console
+
     from common.cli.results import print_part
     from common.data.model_file import load_model
 
@@ -72,6 +70,9 @@ def export(
 
 def _find(model: str, config: Path | None) -> Path:
     """The file of a model that is named by its path or, with a configuration, by its job."""
+    from common.config.load import load_process_config
+    from common.config.settings import JOB_NAME
+
     if config is None:
         if Path(model).is_file() or Path(model).name != model:
             return Path(model)
