@@ -539,7 +539,7 @@ def test_a_bug_is_told_without_a_traceback_unless_asked(
     def bug(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("common.cli.main.follow_job", bug)
+    monkeypatch.setattr("common.cli.follow.follow_job", bug)
     arguments = ["watch", "first", "--config", str(coordinator_file)]
     result = runner.invoke(app, arguments)
     assert result.exit_code == 1
