@@ -1,0 +1,85 @@
+"""Network namespaces of Linux: entered by one thread, which then never does anything else."""
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+import struct
+import threading
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import TypeVar
+
+CLONE_NEWNET = 0x40000000
+TUN = Path("/dev/net/tun")
+TUNSETIFF = 0x400454CA
+IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
+
+T = TypeVar("T")
+
+
+def in_namespace(namespace: int | None, function: Callable[[], T]) -> T:
+    """Call `function` in a thread of its own that is in a network namespace; sockets that it makes stay there.
+
+    Args:
+        namespace: a descriptor of one; None makes a new one, which lasts as long as something holds it.
+        function: what to do there. Processes that it starts are in the namespace as well.
+
+    Raises:
+        OSError: the machine does not permit it.
+    """
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            libc = ctypes.CDLL(None, use_errno=True)
+            failed = libc.unshare(CLONE_NEWNET) if namespace is None else libc.setns(namespace, CLONE_NEWNET)
+            if failed:
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            results.append(function())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def open_tun(name: str) -> int:
+    """Make a device in the thread's namespace whose packets are read from, and written to, the descriptor."""
+    descriptor = os.open(TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fcntl.ioctl(descriptor, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TUN | IFF_NO_PI))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def this_namespace() -> int:
+    """Return a descriptor of the thread's network namespace."""
+    return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def kill_all_in(namespaces: Collection[int]) -> None:
+    """End every process that lives in these namespaces (descriptors), and what those start meanwhile."""
+    inodes = {os.fstat(namespace).st_ino for namespace in namespaces}
+    while pids := [
+        int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _is_in(entry, inodes)
+    ]:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _is_in(process: Path, inodes: Collection[int]) -> bool:
+    """A process that has ended, and waits for its parent to take note, is in none."""
+    try:
+        return (process / "ns/net").stat().st_ino in inodes
+    except OSError:
+        return False
