@@ -23,8 +23,13 @@ def development(
         list[str] | None,
         typer.Option("--host", metavar="NAME", help="A further name or address, in all three certificates."),
     ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Put new ones in the place of those that are there.")
+    ] = False,
 ) -> None:
     """Make an authority and a certificate for each of the three, for a trial by one person.
+
+    Each of the three has a folder of its own with its certificate, its key and the authority's certificate.
 
     Who has the files can pretend to be any of the three. Real organisations use `certs request`.
     """
@@ -32,14 +37,15 @@ def development(
 
     with public_errors():
         names = _check_names("--host", host or [])
-        _refuse_to_overwrite(out, DevelopmentFiles(out).all)
+        if not replace:
+            _refuse_to_overwrite(out, DevelopmentFiles(out).all)
         try:
             write_development_files(out, names)
         except OSError as error:
             raise ConfigError(f"--out {out}: cannot be written: {error.strerror}") from error
         typer.echo(f"{out} has three certificates for {VALID.days} days, their keys, and the authority's certificate")
         for role in Role:
-            typer.echo(f"  {role}.pem is named {development_name(role)}")
+            typer.echo(f"  {role}/certificate.pem is named {development_name(role)}")
 
 
 @app.command()
@@ -91,4 +97,6 @@ def _check_names(option: str, names: Sequence[str]) -> Sequence[str]:
 def _refuse_to_overwrite(out: Path, paths: Iterable[Path]) -> None:
     for path in paths:
         if path.exists():
-            raise ConfigError(f"--out {out}: has {path.name} already, and a key is not replaced: choose a new folder")
+            raise ConfigError(
+                f"--out {out}: has {path.relative_to(out)} already, and a key is not replaced: choose a new folder"
+            )

@@ -1,4 +1,4 @@
-"""``trilateral data``: the paper's data sets, from their publishers to two parties' tables."""
+"""``trilateral data``: two parties' tables, of the paper's data sets from their publishers or of the demo's."""
 
 import hashlib
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from common.errors import ConfigError, DataError, PeerError
 from common.files import write_whole
 from common.roles import PARTIES, Role
 
-app = typer.Typer(help="Get the paper's data sets.", no_args_is_help=True)
+app = typer.Typer(help="Get tables to try with.", no_args_is_help=True)
 
 ADDRESSES = {Role.COORDINATOR: "127.0.0.1:50050", Role.HOST: "127.0.0.1:50051", Role.GUEST: "127.0.0.1:50052"}
 JOB = "job.yaml"
@@ -59,6 +59,23 @@ def get(
         except OSError as error:
             raise ConfigError(f"--out {folder}: cannot be written: {error.strerror}") from error
         _print_result(data_set, folder, content)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the two tables' folders.")],
+) -> None:
+    """Write the demo's two tables into a folder for each party, in the place of those that are there."""
+    from common.cli.demo.tables import DATASET, demo_tables
+
+    with public_errors():
+        for role, table in demo_tables().items():
+            path = out / role / f"{DATASET}.csv"
+            try:
+                write_whole(path, table.to_csv(index=False))
+            except OSError as error:
+                raise ConfigError(f"--out {out}: cannot be written: {error.strerror}") from error
+            typer.echo(f"{path} has {len(table)} rows")
 
 
 # --- reading

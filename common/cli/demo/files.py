@@ -5,10 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-from sklearn.datasets import load_breast_cancer
-
+from common.cli.demo.tables import DATASET, demo_tables
 from common.config.write import commented_yaml
 from common.development import write_development_files
 from common.errors import ConfigError
@@ -21,8 +18,6 @@ JOB_BY_HAND = "by-hand"
 """The same job under a name that is free once the demo has run."""
 MARKER = ".trilateral-demo"
 """Marks a folder as a demo's: in no other one is anything replaced."""
-DATASET = "breast-cancer"
-N_HOST_FEATURES = 15
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "lbfgs": {"algorithm": {"name": "lbfgs"}},
     "sqn": {"algorithm": {"name": "sqn"}},
@@ -103,7 +98,8 @@ def write_files(folder: Path, addresses: dict[Role, str], key_bits: int, algorit
     files = DemoFiles(folder)
     try:
         _claim(files)
-        _write_tables(files)
+        for role, table in demo_tables().items():
+            table.to_csv(files.table(role), index=False)
         write_development_files(files.certificates)
     except OSError as error:
         raise ConfigError(f"--out {folder}: cannot be written: {error.strerror}") from error
@@ -127,24 +123,6 @@ def _claim(files: DemoFiles) -> None:
         if job.exists():
             shutil.rmtree(job)
     files.logs.mkdir(exist_ok=True)
-
-
-def _write_tables(files: DemoFiles) -> None:
-    """Split the columns between the two parties, each with its own order of the rows."""
-    data = load_breast_cancer(as_frame=True)
-    features = data.data.rename(columns=lambda name: name.replace(" ", "_"))
-    features.insert(0, "patient", [f"P{number:05}" for number in range(len(features))])
-    names = list(features.columns[1:])
-    guest = features[["patient", *names[:-N_HOST_FEATURES]]].assign(
-        diagnosis=np.where(data.target == 0, "malignant", "benign")
-    )
-    host = features[["patient", *names[-N_HOST_FEATURES:]]]
-    _write_shuffled(guest, files.table(Role.GUEST), seed=1)
-    _write_shuffled(host, files.table(Role.HOST), seed=2)
-
-
-def _write_shuffled(table: pd.DataFrame, path: Path, seed: int) -> None:
-    table.sample(frac=1, random_state=seed).to_csv(path, index=False)
 
 
 def _process_yaml(files: DemoFiles, role: Role, addresses: dict[Role, str], key_bits: int) -> str:

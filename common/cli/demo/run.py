@@ -9,8 +9,9 @@ from types import FrameType
 
 from rich.console import Console
 
-from common.cli.demo.files import DATASET, JOB, DemoFiles, write_files
+from common.cli.demo.files import JOB, DemoFiles, write_files
 from common.cli.demo.report import print_report
+from common.cli.demo.tables import DATASET
 from common.cli.follow import DetachedError, follow_job, start_job
 from common.cli.program import command_line
 from common.cli.wording import duration

@@ -27,13 +27,14 @@ def test_three_identities_of_one_authority(runner: CliRunner, tmp_path: Path) ->
     result = runner.invoke(app, ["certs", "development", "--out", str(out), "--host", "Box.lan", "--host", "10.0.0.7"])
     assert result.exit_code == 0, result.stderr
     files = DevelopmentFiles(out)
-    authority = x509.load_pem_x509_certificate(files.authority.read_bytes())
+    (pem,) = {files.authorities(role).read_bytes() for role in Role}
+    authority = x509.load_pem_x509_certificate(pem)
     for role in Role:
         settings = files.settings(role)
         certificates = Certificates(TlsConfig.model_validate(settings))
         own = f"{role}.trilateral.test"
         assert certificates.names == (own, "localhost", "127.0.0.1", "::1", "box.lan", "10.0.0.7")
-        assert f"{role}.pem is named {own}" in result.stdout
+        assert f"{role}/certificate.pem is named {own}" in result.stdout
         leaf = x509.load_pem_x509_certificate(files.certificate(role).read_bytes())
         leaf.verify_directly_issued_by(authority)
         assert leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value == BOTH_USES
@@ -45,23 +46,36 @@ def test_only_the_owner_can_read_what_is_written_and_the_authoritys_key_is_not(
     runner: CliRunner, tmp_path: Path
 ) -> None:
     runner.invoke(app, ["certs", "development", "--out", str(tmp_path / "certs")])
-    files = sorted((tmp_path / "certs").iterdir())
+    files = sorted(path for path in (tmp_path / "certs").rglob("*") if path.is_file())
     assert files == sorted(DevelopmentFiles(tmp_path / "certs").all)
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
-    authority = x509.load_pem_x509_certificate((tmp_path / "certs/authority.pem").read_bytes())
+    assert {path.parent.stat().st_mode & 0o777 for path in files} == {0o700}
+    authority = x509.load_pem_x509_certificate((tmp_path / "certs/host/authorities.pem").read_bytes())
     for path in files:
         if "PRIVATE" in path.read_text():
             assert load_pem_private_key(path.read_bytes(), None).public_key() != authority.public_key()
 
 
-@pytest.mark.parametrize("name", ["guest-key.pem", "authority.pem"])
+@pytest.mark.parametrize("name", ["guest/key.pem", "host/authorities.pem"])
 def test_nothing_is_overwritten(runner: CliRunner, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir()
     (tmp_path / name).write_text("precious")
     result = runner.invoke(app, ["certs", "development", "--out", str(tmp_path)])
     assert result.exit_code == 2
     assert result.stderr.startswith(f"error: --out {tmp_path}: has {name} already, and a key is not replaced")
-    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / name]
     assert (tmp_path / name).read_text() == "precious"
+
+
+def test_replaced_files_are_new_and_belong_together(runner: CliRunner, tmp_path: Path) -> None:
+    command = ["certs", "development", "--out", str(tmp_path), "--replace"]
+    assert runner.invoke(app, command).exit_code == 0
+    files = DevelopmentFiles(tmp_path)
+    before = {path: path.read_bytes() for path in files.all}
+    assert runner.invoke(app, command).exit_code == 0
+    assert all(path.read_bytes() != content for path, content in before.items())
+    for role in Role:
+        Certificates(TlsConfig.model_validate(files.settings(role)))
 
 
 def test_a_request_for_the_organisations_own_authority(runner: CliRunner, tmp_path: Path) -> None:

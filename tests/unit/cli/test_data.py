@@ -1,4 +1,4 @@
-"""``trilateral data get`` from a publisher's server on this machine, and from files."""
+"""``trilateral data``: from a publisher's server on this machine, from files, and what comes with scikit-learn."""
 
 import hashlib
 import os
@@ -200,3 +200,19 @@ def test_a_folder_that_cannot_be_made(out: Path, tmp_path: Path) -> None:
 def test_the_addresses_are_those_of_the_examples() -> None:
     configs = Path(__file__).parents[3] / "configs/demo"
     assert {role: load_process_config(configs / f"{role}.yaml", {}).listen for role in Role} == data.ADDRESSES
+
+
+def test_the_demos_tables_in_a_folder_for_each_party(tmp_path: Path) -> None:
+    for _ in range(2):
+        result = CliRunner().invoke(app, ["data", "demo", "--out", str(tmp_path)])
+        assert result.exit_code == 0, result.stderr
+    files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    assert files == [tmp_path / "guest/breast-cancer.csv", tmp_path / "host/breast-cancer.csv"]
+    assert all(f"{path} has 569 rows" in result.stdout for path in files)
+    assert all(len(path.read_text().splitlines()) == 570 for path in files)
+
+
+def test_the_demos_tables_need_a_folder_that_can_be_made(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["data", "demo", "--out", str(save(tmp_path))])
+    assert result.exit_code == 2
+    assert "cannot be written: Not a directory" in result.stderr

@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from common.cli.demo.files import ALGORITHMS, DATASET, JOB, DemoFiles, write_files
+from common.cli.demo.files import ALGORITHMS, JOB, DemoFiles, write_files
 from common.cli.demo.report import print_report
+from common.cli.demo.tables import DATASET
 from common.config.load import load_job, load_process_config
 from common.data.block import load_party_data
 from common.data.model_file import PartyModel, save_model
