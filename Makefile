@@ -8,6 +8,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 VENV := .venv
 BIN := $(VENV)/bin
 SET_UP := $(VENV)/set-up
+COMPOSE := docker-compose.yml $(wildcard configs/three-hosts/*/compose.yaml)
 PROTOS := $(wildcard protos/common/pb/v1/*.proto)
 # protoc finds its mypy plugins by the path.
 PROTOC = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iprotos
@@ -24,10 +25,12 @@ demo: $(SET_UP) ## Train with three processes on this machine and show the resul
 test: $(SET_UP) ## Run all tests
 	$(BIN)/pytest
 
-lint: $(SET_UP) ## Check style, types, and that the generated code is that of protos/
+lint: $(SET_UP) ## Check style, types, the image and compose files, and that the generated code is that of protos/
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/hadolint Dockerfile
+	$(BIN)/check-jsonschema -q --builtin-schema vendor.compose-spec $(COMPOSE)
 	rm -rf build/protos
 	mkdir -p build/protos
 	$(PROTOC) --python_out=build/protos --grpc_python_out=build/protos \

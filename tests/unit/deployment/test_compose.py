@@ -1,0 +1,195 @@
+"""The image and docker-compose.yml fit each other, the configurations, and the separation of three organisations.
+
+That the compose file is one by its schema, and the style of the Dockerfile, are `make lint`'s.
+"""
+
+import fnmatch
+import re
+import shlex
+import tomllib
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from common.config.load import load_job, load_process_config
+from common.config.process import ProcessConfig
+from common.roles import PARTIES, Role
+from tests.support.compose import ROOT, Service, instructions, read_compose, read_image, read_services
+
+IMAGE = read_image()
+SERVICES = read_services()
+SERVERS = {role: SERVICES[role] for role in Role}
+COMPOSE = read_compose(ROOT / "docker-compose.yml")
+
+
+def config_of(service: Service) -> ProcessConfig:
+    """The configuration that the service's command names."""
+    named = service.command[service.command.index("--config") + 1]
+    (source,) = (mount.source for mount in service.mounts if mount.target == named)
+    return load_process_config(ROOT / source, {})
+
+
+def paths_in(config: ProcessConfig) -> dict[str, list[Path]]:
+    assert config.tls is not None
+    return {
+        "certs": [config.tls.certificate, config.tls.key, config.tls.authorities],
+        "state": [config.state],
+        "tables": [dataset.path for dataset in config.datasets.values()],
+    }
+
+
+# --- the image
+
+
+def test_the_image_runs_as_a_number_that_is_not_root() -> None:
+    assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", IMAGE.user)
+    assert {user for user, _ in IMAGE.owned.values()} == {int(IMAGE.user.partition(":")[0])}
+    assert {mode for _, mode in IMAGE.owned.values()} == {0o700}
+
+
+def test_the_images_base_is_pinned_and_takes_every_pinned_wheel() -> None:
+    steps = instructions(ROOT / "Dockerfile")
+    (base,) = {rest.split()[0] for word, rest in steps if word == "FROM"} - {"python"}
+    # Debian 12 has glibc 2.36, and one wheel asks for 2.35.
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-bookworm", base)
+    installs = [rest for word, rest in steps if word == "RUN" and "pip" in rest]
+    assert any("-c constraints.txt" in rest and "--only-binary :all:" in rest for rest in installs)
+
+
+def test_the_image_fails_to_build_without_the_kernel() -> None:
+    compiled = [rest for word, rest in instructions(ROOT / "Dockerfile") if word == "RUN" and "--no-deps ." in rest]
+    assert len(compiled) == 1
+    assert compiled[0].endswith('&& /opt/trilateral/bin/python -I -c "import common.paillier.native._kernel"')
+
+
+def test_the_kernel_is_compiled_for_any_machine() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (module,) = settings["tool"]["setuptools"]["ext-modules"]
+    assert not [flag for flag in module["extra-compile-args"] if flag.startswith("-m")]
+
+
+def test_what_is_copied_into_the_image_is_all_that_is_installed() -> None:
+    copied = {
+        word
+        for step, rest in instructions(ROOT / "Dockerfile")
+        if step == "COPY" and not rest.startswith("--from")
+        for word in shlex.split(rest)[:-1]
+    }
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = {each.rstrip("*") for each in settings["tool"]["setuptools"]["packages"]["find"]["include"]}
+    assert packages <= copied
+    assert all((ROOT / name).exists() for name in copied)
+    admitted = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert admitted == copied
+
+
+# --- services
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_each_server_serves_its_role_with_a_configuration_that_loads(role: Role) -> None:
+    service = SERVERS[role]
+    assert service.command == ["trilateral", "serve", role, "--config", "/etc/trilateral/process.yaml"]
+    config = config_of(service)
+    assert config.role is role
+    assert config.listen.startswith("0.0.0.0:")
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_what_a_configuration_names_is_mounted_and_only_the_state_can_be_written(role: Role) -> None:
+    volumes = {mount.target: mount for mount in SERVERS[role].mounts if mount.is_volume}
+    for kind, paths in paths_in(config_of(SERVERS[role])).items():
+        for path in paths:
+            (target,) = (each for each in volumes if path.is_relative_to(each))
+            assert volumes[target].source == f"{role}-{kind}"
+            assert volumes[target].read_only == (kind != "state")
+
+
+def test_each_has_the_files_of_its_own_organisation_alone() -> None:
+    for one, other in combinations(Role, 2):
+        shared = {mount.source for mount in SERVERS[one].mounts} & {mount.source for mount in SERVERS[other].mounts}
+        assert not shared
+
+
+def test_the_one_shot_services_write_what_the_servers_read() -> None:
+    assert SERVICES["certificates"].command == [
+        "trilateral",
+        "certs",
+        "development",
+        "--replace",
+        "--out",
+        "/trial/certs",
+    ]
+    assert {mount.target: mount.source for mount in SERVICES["certificates"].mounts} == {
+        f"/trial/certs/{role}": f"{role}-certs" for role in Role
+    }
+    assert SERVICES["tables"].command == ["trilateral", "data", "demo", "--out", "/trial/tables"]
+    assert {mount.target: mount.source for mount in SERVICES["tables"].mounts} == {
+        f"/trial/tables/{role}": f"{role}-tables" for role in PARTIES
+    }
+    for service in SERVERS.values():
+        assert set(service.depends_on.items()) == {
+            (name, "service_completed_successfully") for name in ("certificates", "tables")
+        }
+
+
+def test_every_two_servers_have_a_network_of_their_own_and_reach_each_other_by_name() -> None:
+    for one, other in combinations(Role, 2):
+        (network,) = SERVERS[one].networks & SERVERS[other].networks
+        assert {role for role in Role if network in SERVERS[role].networks} == {one, other}
+        assert COMPOSE["networks"][network] == {"internal": True}
+    for role, service in SERVERS.items():
+        assert "ports" not in service.settings
+        for other, peer in config_of(service).peers.items():
+            listen = config_of(SERVERS[other]).listen
+            assert peer.address == listen.replace("0.0.0.0", other)
+            assert peer.certificate_name == f"{other}.trilateral.test"
+        assert role == service.name
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_health_is_asked_by_the_images_command_over_the_servers_configuration(role: Role) -> None:
+    service = SERVERS[role]
+    assert service.health_check == IMAGE.health_check
+    assert service.health_check[-1] == service.command[-1]
+
+
+@pytest.mark.parametrize("service", SERVICES.values(), ids=lambda service: service.name)
+def test_containers_have_no_more_rights_than_they_need(service: Service) -> None:
+    settings = service.settings
+    assert settings["read_only"] is True
+    assert settings["cap_drop"] == ["ALL"]
+    assert settings["security_opt"] == ["no-new-privileges:true"]
+    assert settings["init"] is True
+    assert settings["mem_limit"]
+    assert settings["pids_limit"]
+    if service.name == "result":  # it writes into the user's own folder, as that folder's owner
+        assert (service.user, service.capabilities) == ("0:0", ["CHOWN", "DAC_OVERRIDE"])
+        assert settings["network_mode"] == "none"
+    else:
+        assert (service.user, service.capabilities) == (IMAGE.user, [])
+
+
+@pytest.mark.parametrize("service", SERVICES.values(), ids=lambda service: service.name)
+def test_a_volume_is_the_users_wherever_it_is_mounted_first(service: Service) -> None:
+    assert {mount.target for mount in service.mounts if mount.is_volume} <= set(IMAGE.owned)
+    assert {mount.source for mount in service.mounts if mount.is_volume} <= set(COMPOSE["volumes"])
+
+
+def test_the_demo_trains_once_all_are_healthy_and_its_result_is_copied_once_it_has() -> None:
+    demo, result = SERVICES["demo"], SERVICES["result"]
+    assert demo.depends_on == dict.fromkeys(Role, "service_healthy")
+    assert demo.networks == {"guest-coordinator"}
+    assert demo.settings["profiles"] == result.settings["profiles"] == ["demo"]
+    job = load_job(ROOT / "configs/compose/job.yaml")
+    assert job.name == "demo"
+    assert all(job.dataset in config_of(SERVERS[role]).datasets for role in PARTIES)
+    assert result.depends_on == {"demo": "service_completed_successfully"}
+    assert {mount.source for mount in result.mounts} == {*(f"{role}-state" for role in Role), "./compose-result"}
+
+
+def test_the_folder_of_the_result_is_in_the_repository_and_what_comes_into_it_is_not() -> None:
+    *_, everything, but = (ROOT / "compose-result/.gitignore").read_text().splitlines()
+    assert fnmatch.fnmatch("model.json", everything)
+    assert but == "!.gitignore"
