@@ -1,9 +1,9 @@
 """An operator's calls to the coordinator."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import grpc
 
@@ -18,6 +18,7 @@ from common.rpc.certificates import load_certificates
 from common.rpc.channel import open_channel
 from common.rpc.errors import RUN_IT, from_rpc_error, way_out
 from common.rpc.health import own_address
+from common.rpc.versions import check_answer
 
 CALL_SECONDS = 15.0
 """Deadline of a call that the coordinator answers by itself."""
@@ -68,35 +69,26 @@ class JobClient:
     async def start(self, job: JobConfig) -> None:
         """Start a job; its status tells whether both parties take it."""
         request = jobs_pb2.StartJobRequest(job_json=job.model_dump_json())
-        with self._public_errors():
-            await self._stub.StartJob(request, timeout=CALL_SECONDS, metadata=self._metadata)
+        await self._call(self._stub.StartJob, request)
 
     async def status(self, job: str) -> JobStatus:
         """Return what a job is doing now, with all its notes."""
-        with self._public_errors():
-            response = await self._stub.GetJob(
-                jobs_pb2.GetJobRequest(job=job), timeout=CALL_SECONDS, metadata=self._metadata
-            )
-        return response.status
+        response = await self._call(self._stub.GetJob, jobs_pb2.GetJobRequest(job=job))
+        status: JobStatus = response.status
+        return status
 
     async def statuses(self) -> list[JobStatus]:
         """Return what each job is doing now."""
-        with self._public_errors():
-            response = await self._stub.ListJobs(
-                jobs_pb2.ListJobsRequest(), timeout=CALL_SECONDS, metadata=self._metadata
-            )
+        response = await self._call(self._stub.ListJobs, jobs_pb2.ListJobsRequest())
         return list(response.statuses)
 
     async def stop(self, job: str) -> None:
         """End a job without a model."""
-        with self._public_errors():
-            await self._stub.StopJob(jobs_pb2.StopJobRequest(job=job), timeout=CALL_SECONDS, metadata=self._metadata)
+        await self._call(self._stub.StopJob, jobs_pb2.StopJobRequest(job=job))
 
     async def resume(self, job: str) -> None:
         """Take a job that was stopped or has failed up where it was; its status tells whether both parties do."""
-        request = jobs_pb2.ResumeJobRequest(job=job)
-        with self._public_errors():
-            await self._stub.ResumeJob(request, timeout=CALL_SECONDS, metadata=self._metadata)
+        await self._call(self._stub.ResumeJob, jobs_pb2.ResumeJobRequest(job=job))
 
     async def watch(self, job: str) -> AsyncIterator[JobStatus]:
         """Yield a job's status now and at each change, until it ends; each note comes once."""
@@ -117,12 +109,15 @@ class JobClient:
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                     raise self._public_error(error) from error
 
-    @contextmanager
-    def _public_errors(self) -> Iterator[None]:
+    async def _call(self, method: Any, request: Any) -> Any:
+        """Call a method that answers once, and see that whoever answers knows of versions."""
+        call = method(request, timeout=CALL_SECONDS, metadata=self._metadata)
         try:
-            yield
+            response = await call
         except grpc.aio.AioRpcError as error:
             raise self._public_error(error) from error
+        check_answer(f"the coordinator at {self._address}", await call.trailing_metadata())
+        return response
 
     def _public_error(self, error: grpc.aio.AioRpcError) -> TrilateralError:
         match error.code():
@@ -135,7 +130,8 @@ class JobClient:
                 )
             case grpc.StatusCode.UNIMPLEMENTED:
                 return PeerError(
-                    f"what listens at {self._address} is not a coordinator: correct its address in --config"
+                    f"what listens at {self._address} is not a coordinator, or is one of another release: correct its "
+                    "address in --config, or install the same release of trilateral at all three"
                 )
             case _:
                 return from_rpc_error(error, f"the coordinator at {self._address}")

@@ -22,6 +22,7 @@ from common.roles import Role
 from common.rpc.certificates import Certificates, subject_names
 from common.rpc.codec import PACKAGE, decode_kind
 from common.rpc.errors import AccessError, abort
+from common.rpc.versions import check_caller, version_metadata
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
@@ -54,8 +55,8 @@ Identify: TypeAlias = Callable[[Context], Caller]
 
 
 def call_metadata(role: Role) -> tuple[tuple[str, str], ...]:
-    """What a caller adds to each call; it counts in plaintext alone."""
-    return ((ROLE_KEY, role.value),)
+    """What a caller adds to each call: its role, which counts in plaintext alone, and its version."""
+    return (ROLE_KEY, role.value), *version_metadata()
 
 
 def identify(config: ProcessConfig, certificates: Certificates | None) -> Identify:
@@ -117,6 +118,8 @@ def calling_role() -> Role:
 _HOST, _GUEST, _COORDINATOR = (frozenset({role}) for role in (Role.HOST, Role.GUEST, Role.COORDINATOR))
 _PARTIES = _HOST | _GUEST
 
+DESCRIBE = f"/{PACKAGE}.ProcessService/Describe"
+"""The one method that a process of another version of the protocol may call."""
 METHODS = MappingProxyType(
     {
         f"/{PACKAGE}.HostService/ChallengeIds": _GUEST,
@@ -147,6 +150,7 @@ METHODS = MappingProxyType(
         f"/{PACKAGE}.CoordinatorService/ReportFinished": _PARTIES,
         f"/{PACKAGE}.CoordinatorService/ReportWaiting": _PARTIES,
         f"/{PACKAGE}.CoordinatorService/ReportFailure": _PARTIES,
+        DESCRIBE: frozenset(Role),
     }
 )
 """Method to the roles that may call it."""
@@ -188,7 +192,7 @@ OnRefusal: TypeAlias = Callable[[Caller, str, TrilateralError, Any], None]
 
 
 class Guard(grpc.aio.ServerInterceptor):
-    """Stands before every method of one server: checks the caller, and translates what is raised.
+    """Stands before every method of one server: checks the caller and its version, and translates what is raised.
 
     Args:
         role: of the server.
@@ -263,6 +267,12 @@ class Guard(grpc.aio.ServerInterceptor):
     def _authorise(self, method: str, context: Context) -> None:
         caller = self._identify(context)
         _calling.set(caller)
+        if method in OPEN:
+            return
+        context.set_trailing_metadata(version_metadata())
+        # Who may call what may differ between versions: whoever is known hears of the versions first.
+        if method != DESCRIBE and (caller.role is not None or not caller.names.isdisjoint(self._operators.names)):
+            check_caller(caller, self._role, context.invocation_metadata())
         if method in OPERATIONS:
             permission = OPERATIONS[method]
             if not self._may_operate(caller, permission):
@@ -270,7 +280,7 @@ class Guard(grpc.aio.ServerInterceptor):
                     f"{caller} may not {permission} jobs: `operators.{permission}` in the coordinator's configuration "
                     "says who may"
                 )
-        elif method not in OPEN and caller.role not in METHODS.get(method, frozenset()):
+        elif caller.role not in METHODS.get(method, frozenset()):
             raise AccessError(f"{caller} may not call {method.rpartition('/')[2]} here")
 
     def _may_operate(self, caller: Caller, permission: Permission) -> bool:

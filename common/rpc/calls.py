@@ -13,6 +13,7 @@ from common.roles import Role
 from common.rpc.access import call_metadata
 from common.rpc.channel import Peer
 from common.rpc.links import judge, pauses
+from common.rpc.versions import check_answer
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,8 @@ async def call_peer(
             path, request_serializer=type(request).SerializeToString, response_deserializer=response.FromString
         )
         try:
-            answer: Response = await method(request, timeout=limits.party_timeout, metadata=call_metadata(sender))
+            call = method(request, timeout=limits.party_timeout, metadata=call_metadata(sender))
+            answer: Response = await call
         except grpc.aio.AioRpcError as error:
             now = time.monotonic()
             unanswered_since = now if unanswered_since is None else unanswered_since
@@ -46,4 +48,5 @@ async def call_peer(
             log.info("waiting for %s (%s)", peer, error.code().name)
             await asyncio.sleep(next(pause))
         else:
+            check_answer(peer, await call.trailing_metadata())
             return answer

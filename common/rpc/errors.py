@@ -118,6 +118,12 @@ def way_out(error: grpc.aio.AioRpcError) -> str:
     details = error.details() or ""
     if "Hostname Verification" in details:
         return "its certificate has another name than the one expected: correct `name` in `peers`, or its address"
+    if "WRONG_VERSION_NUMBER" in details:
+        return "what listens there speaks no TLS: it is another program, or a process with `plaintext: true`"
+    if "missing selected ALPN" in details or "Failed parsing HTTP/2" in details:
+        return "what listens there is another program: correct the address"
+    if "lookup failed" in details:
+        return "its name cannot be resolved to an address: correct the name, or see to this machine's name server"
     if "handshake failed" in details:
         return (
             "it shows no certificate, an expired one, or one that `tls.authorities` did not issue: compare both "

@@ -53,7 +53,7 @@ def _why(error: grpc.aio.AioRpcError, seconds: float) -> str:
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return f"it has not within {seconds:g} s"
         case grpc.StatusCode.UNAVAILABLE if way_out(error) == RUN_IT:
-            return "nothing listens there, or what does speaks no gRPC"
+            return "nothing listens there"
         case grpc.StatusCode.UNAVAILABLE:
             return way_out(error)
         case grpc.StatusCode.UNIMPLEMENTED:

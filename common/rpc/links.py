@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import grpc
 
@@ -24,6 +25,7 @@ from common.rpc.access import call_metadata
 from common.rpc.channel import Peer
 from common.rpc.codec import JobKey, encode, encode_piece, route_for
 from common.rpc.errors import TRY_AGAIN, UNANSWERED, UnknownJobError, from_rpc_error, raised_by_peer, way_out
+from common.rpc.versions import WAY_OUT, check_answer
 
 log = logging.getLogger(__name__)
 
@@ -96,13 +98,15 @@ class Link:
         deadline = time.monotonic() + seconds
 
         async def attempt() -> None:
-            method = self._peer.channel.unary_unary(
+            method: Any = self._peer.channel.unary_unary(
                 route.path,
                 request_serializer=route.request.SerializeToString,
                 response_deserializer=route.response.FromString,
             )
             seconds_left = max(deadline - time.monotonic(), FIRST_PAUSE)
-            await method(request, timeout=seconds_left, metadata=call_metadata(self._sender))
+            call = method(request, timeout=seconds_left, metadata=call_metadata(self._sender))
+            await call
+            check_answer(self._peer, await call.trailing_metadata())
 
         async with self._tell_silence():
             await self._until_answered(message, attempt, seconds)
@@ -260,8 +264,8 @@ def judge(
     """
     if error.code() is grpc.StatusCode.UNIMPLEMENTED and not raised_by_peer(error):
         return PeerError(
-            f"what listens at {peer.address} is not the {peer.role}, or is another version of it: correct "
-            f"`peers.{peer.role}` in the {sender}'s configuration"
+            f"what listens at {peer.address} is not the {peer.role}, or is one of another release: correct "
+            f"`peers.{peer.role}` in the {sender}'s configuration, or {WAY_OUT}"
         ), 0.0
     problem = from_rpc_error(error, str(peer))
     if isinstance(problem, UnknownJobError):

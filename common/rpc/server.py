@@ -13,10 +13,12 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from common.audit import Audit
 from common.config.process import ProcessConfig
 from common.errors import ConfigError, TrilateralError
+from common.pb.v1 import process_pb2_grpc
 from common.rpc.access import Caller, Guard, identify
 from common.rpc.certificates import Certificates
 from common.rpc.channel import SERVER_OPTIONS
 from common.rpc.codec import PACKAGE, RUN_ID_BYTES
+from common.rpc.description import ProcessServicer
 from common.rpc.intake import MOST_CALLS_EACH, Intake
 from common.state import held_state
 from common.tracebacks import where
@@ -107,6 +109,7 @@ async def run_server(
         for name in names:
             await health_servicer.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
         health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+        process_pb2_grpc.add_ProcessServiceServicer_to_server(ProcessServicer(config.role), server)
         add_services(server)
         address = bind(server, config.listen, certificates)
         stop = _until_signal() if stop is None else stop

@@ -23,7 +23,16 @@ from common.config.process import ProcessConfig
 from common.data.model_file import load_model
 from common.jobs.folder import JobFolder
 from common.paillier.keys import PrivateKey, generate_private_key
-from common.pb.v1 import alignment_pb2, coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, prediction_pb2
+from common.pb.v1 import (
+    alignment_pb2,
+    coordinator_pb2,
+    guest_pb2,
+    host_pb2,
+    jobs_pb2,
+    party_pb2,
+    prediction_pb2,
+    process_pb2,
+)
 from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from common.protocol.messages import OpenJob
 from common.roles import PARTIES, Role
@@ -60,6 +69,7 @@ def methods() -> Iterator[Method]:
         party_pb2: PARTIES,
         coordinator_pb2: (Role.COORDINATOR,),
         jobs_pb2: (Role.COORDINATOR,),
+        process_pb2: tuple(Role),
     }
     for module, roles in at.items():
         for service in module.DESCRIPTOR.services_by_name.values():

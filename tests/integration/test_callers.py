@@ -26,6 +26,7 @@ from common.rpc.access import call_metadata
 from common.rpc.certificates import Identity
 from common.rpc.channel import new_channel
 from common.rpc.errors import REASON_KEY
+from common.rpc.versions import version_metadata
 from tests.support.certificates import make_identity, new_authority, write_identity
 from tests.support.three_servers import serving
 
@@ -64,6 +65,7 @@ MAY_CALL: dict[str, set[str]] = {
     "common.pb.v1.CoordinatorService/ReportFinished": PARTIES,
     "common.pb.v1.CoordinatorService/ReportFailure": PARTIES,
     "common.pb.v1.CoordinatorService/ReportWaiting": PARTIES,
+    "common.pb.v1.ProcessService/Describe": ROLES,
     "common.pb.v1.JobService/StartJob": {"guest", ANALYST},
     "common.pb.v1.JobService/StopJob": {"coordinator", ANALYST},
     "common.pb.v1.JobService/ResumeJob": {"guest", ANALYST},
@@ -82,6 +84,7 @@ SERVED_BY = {
     "PartyService": [Role.HOST, Role.GUEST],
     "CoordinatorService": [Role.COORDINATOR],
     "JobService": [Role.COORDINATOR],
+    "ProcessService": list(Role),
     "Health": list(Role),
 }
 
@@ -174,7 +177,7 @@ async def net(tmp_path: Path) -> AsyncIterator[Net]:
 async def outcome(channel: grpc.aio.Channel, path: str, claims: str) -> str:
     """Call a method with an empty request, claiming to be a role: taken, refused by the guard, or cut off before it."""
     method = CONTRACT[path]
-    metadata = call_metadata(Role(claims)) if claims in ROLES else ()
+    metadata = call_metadata(Role(claims)) if claims in ROLES else version_metadata()
     call: Any
     try:
         if method.client_streaming:

@@ -48,9 +48,7 @@ async def test_a_process_that_serves_is_healthy_and_one_that_has_stopped_is_not(
         assert (result.exit_code, result.output) == (0, "")
     result = await healthcheck(config, tmp_path)
     assert result.exit_code == 1
-    assert result.stderr == (
-        f"error: the {role} at {config.listen} does not answer: nothing listens there, or what does speaks no gRPC\n"
-    )
+    assert result.stderr == (f"error: the {role} at {config.listen} does not answer: nothing listens there\n")
 
 
 async def test_a_process_that_listens_on_all_addresses_is_asked_on_this_machines_own(tmp_path: Path) -> None:
@@ -150,7 +148,7 @@ async def listening(address: str, answer: bytes | None) -> AsyncIterator[None]:
 
 @pytest.mark.parametrize(
     ("answer", "text"),
-    [(None, "it has not within 0.2 s"), (b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks no gRPC")],
+    [(None, "it has not within 0.2 s"), (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is another program")],
     ids=["silent", "http"],
 )
 async def test_a_port_that_is_another_programs_is_given_up_soon(

@@ -30,6 +30,7 @@ from common.pb.v1.jobs_pb2 import (
     JobStatus,
 )
 from common.rpc.errors import REASON_KEY
+from common.rpc.versions import version_metadata
 
 
 @dataclass
@@ -53,6 +54,7 @@ class FakeCoordinator(jobs_pb2_grpc.JobServiceServicer):
     def _note(self, context: grpc.ServicerContext) -> None:
         self.metadata.append(dict(context.invocation_metadata()))
         self.deadlines.append(context.time_remaining())
+        context.set_trailing_metadata(version_metadata())
         if self.refusal is not None:
             self._refuse(context, grpc.StatusCode.PERMISSION_DENIED, "policy", self.refusal)
 

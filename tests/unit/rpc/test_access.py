@@ -20,6 +20,7 @@ from common.pb.v1 import (
     jobs_pb2,
     party_pb2,
     prediction_pb2,
+    process_pb2,
     rounds_pb2,
 )
 from common.protocol.messages import Kind
@@ -28,9 +29,10 @@ from common.rpc.access import Caller, by_certificate, call_metadata
 from common.rpc.certificates import subject_name
 from common.rpc.channel import open_channel
 from common.rpc.server import bind
+from common.rpc.versions import version_metadata
 from tests.support.rpc import plaintext_server
 
-FILES = (alignment_pb2, coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, prediction_pb2)
+FILES = (alignment_pb2, coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, prediction_pb2, process_pb2)
 CONTRACT = {
     f"/{service.full_name}/{method.name}": method
     for file in FILES
@@ -69,6 +71,7 @@ MAY_CALL = {
     "CoordinatorService/ReportFinished": {"host", "guest"},
     "CoordinatorService/ReportWaiting": {"host", "guest"},
     "CoordinatorService/ReportFailure": {"host", "guest"},
+    "ProcessService/Describe": {"host", "guest", "coordinator"},
     "JobService/StartJob": {"guest"},
     "JobService/GetJob": {"host", "guest", "coordinator"},
     "JobService/ListJobs": {"host", "guest", "coordinator"},
@@ -92,7 +95,7 @@ MAY_SEND = {
 
 
 def metadata(caller: str | None) -> tuple[tuple[str, str], ...]:
-    return () if caller is None else (("trilateral-role", caller),)
+    return version_metadata() if caller is None else (("trilateral-role", caller), *version_metadata())
 
 
 class Everything(grpc.GenericRpcHandler):

@@ -23,6 +23,7 @@ from common.rpc.codec import PACKAGE, JobKey
 from common.rpc.errors import InternalError, UnknownJobError
 from common.rpc.links import Link
 from common.rpc.server import bind
+from common.rpc.versions import version_metadata
 from tests.support.rpc import Recorder, connected, plaintext_server, served
 
 JOB = JobKey.draw("credit")
@@ -138,6 +139,7 @@ async def test_a_vector_that_is_acknowledged_before_its_end_is_no_failure(
 
     async def take(request: Any, context: Any) -> Any:
         said.append("finished")
+        context.set_trailing_metadata(version_metadata())
         return coordinator_pb2.ReportFinishedResponse()
 
     async def take_first(requests: AsyncIterator[Any], context: Any) -> Any:
@@ -235,8 +237,8 @@ async def test_an_address_where_another_role_listens_is_named_by_its_setting(
         error = await failures.first()
     await server.stop(None)
     assert str(error) == (
-        f"what listens at {address} is not the host, or is another version of it: correct `peers.host` in the guest's "
-        "configuration"
+        f"what listens at {address} is not the host, or is one of another release: correct `peers.host` in the guest's "
+        "configuration, or install the same release of trilateral at all three"
     )
 
 

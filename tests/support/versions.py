@@ -1,0 +1,58 @@
+"""Processes of other versions, in this one: what a task speaks goes on to the tasks that it starts."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from common.cli import client
+from common.cli.client import JobClient
+from common.config.process import ProcessConfig
+from common.roles import Role
+from common.rpc import access, calls, description, links, versions
+from common.rpc.versions import PROTOCOL, Version
+from tests.support.three_servers import serving
+
+NEWER = Version(PROTOCOL + 1, "99.0")
+OLDER = Version(None)
+"""Of before there were versions: it says nothing of them, and looks at nothing."""
+
+OWN = versions.own_version()
+_speaks: ContextVar[Version] = ContextVar("speaks", default=OWN)
+
+
+def let_versions_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on a process speaks what `speaking` says."""
+
+    def only_new(function: Any) -> Any:
+        return lambda *arguments: () if _speaks.get() == OLDER else function(*arguments)
+
+    for module in (description, versions):
+        monkeypatch.setattr(module, "own_version", _speaks.get)
+    for module in (access, versions):
+        monkeypatch.setattr(module, "version_metadata", only_new(versions.version_metadata))
+    monkeypatch.setattr(access, "check_caller", only_new(versions.check_caller))
+    for user in (calls, client, links):
+        monkeypatch.setattr(user, "check_answer", only_new(versions.check_answer))
+
+
+@contextmanager
+def speaking(version: Version) -> Iterator[None]:
+    before = _speaks.set(version)
+    try:
+        yield
+    finally:
+        _speaks.reset(before)
+
+
+@asynccontextmanager
+async def serving_versions(configs: dict[Role, ProcessConfig], others: dict[Role, Version]) -> AsyncIterator[JobClient]:
+    """All of `configs` served, each role of `others` with its version; yields a client of this version."""
+    async with AsyncExitStack() as stack:
+        clients = {}
+        for role, config in configs.items():
+            with speaking(others.get(role, OWN)):
+                clients[role] = await stack.enter_async_context(serving({role: config}))
+        yield clients[Role.COORDINATOR]

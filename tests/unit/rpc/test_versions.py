@@ -1,0 +1,60 @@
+"""What is read of a version that a stranger has written."""
+
+import pytest
+
+from common.errors import ProtocolError
+from common.roles import Role
+from common.rpc.versions import (
+    PROTOCOL,
+    Version,
+    check_answer,
+    check_caller,
+    own_version,
+    read_version,
+    version_metadata,
+)
+
+
+def said(protocol: str, package: str = "1.0") -> tuple[tuple[str, str], ...]:
+    return ("trilateral-role", "host"), ("trilateral-protocol", protocol), ("trilateral-version", package)
+
+
+def test_what_is_written_is_read() -> None:
+    assert read_version(version_metadata()) == own_version()
+    check_caller("the guest", Role.HOST, version_metadata())
+    check_answer("the guest", version_metadata())
+
+
+@pytest.mark.parametrize("protocol", ["", "0", "-1", "1.0", "one", "01", "1 ", "9999999", "٣"])
+def test_what_is_no_number_is_no_version(protocol: str) -> None:
+    assert read_version(said(protocol)).protocol is None
+    with pytest.raises(ProtocolError, match="does not say which version"):
+        check_caller("the guest", Role.HOST, said(protocol))
+    with pytest.raises(ProtocolError, match="does not say which version"):
+        check_answer("the guest", said(protocol))
+
+
+@pytest.mark.parametrize("metadata", [None, (), (("trilateral-role", "host"),)])
+def test_whoever_says_nothing_is_from_before_there_were_versions(metadata: tuple[tuple[str, str], ...] | None) -> None:
+    assert read_version(metadata) == Version(None)
+    with pytest.raises(ProtocolError) as refused:
+        check_caller("the guest", Role.HOST, metadata)
+    assert str(refused.value) == (
+        "the guest does not say which version of the protocol it speaks, since its release is from before there were "
+        f"any, and the host speaks {own_version()}: install the same release of trilateral at all three"
+    )
+
+
+@pytest.mark.parametrize("protocol", [PROTOCOL - 1, PROTOCOL + 1, 999_999])
+def test_any_other_version_is_refused_with_both_named(protocol: int) -> None:
+    with pytest.raises(ProtocolError) as refused:
+        check_caller("the guest", Role.HOST, said(str(protocol)) if protocol else said("1000"))
+    assert f"version {protocol or 1000} of the protocol (trilateral 1.0)" in str(refused.value)
+    assert str(own_version()) in str(refused.value)
+
+
+@pytest.mark.parametrize("package", ["", "a b", "1.0\nERROR forged", "x" * 41, "\x1b[31m"])
+def test_no_text_of_a_strangers_choice_is_shown(package: str) -> None:
+    read = read_version(said("7", package))
+    assert read == Version(7)
+    assert "of an unknown release" in str(read)
