@@ -227,7 +227,7 @@ class CoordinatorJobs(ProcessJobs):
 
     def __init__(self, config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer]) -> None:
         super().__init__(config, audit)
-        self._peers = peers
+        self._peers = self.metrics.peers = peers
         self._jobs: dict[str, Job] = {}
 
     def open(self) -> None:
@@ -263,7 +263,7 @@ class CoordinatorJobs(ProcessJobs):
         self._check_room()
         key = JobKey.draw(config.name)
         self.audit.allowed(calling(), "StartJob", job=config.name, run=key.run_id.hex(), dataset=config.dataset)
-        history = History(folder, self.role)
+        history = History(folder, self.role, tell=self.metrics.session(config.name))
         self.journal.add(key.run_id, config)
         log.info("job %s: starts, %s with a %d-bit key", config.name, config.algorithm.name, config.key_bits)
         self._launch_session(self._place(Job(config, key.run_id)), key, history)
@@ -304,7 +304,8 @@ class CoordinatorJobs(ProcessJobs):
         job.begin_session(why)
         log.info("job %s: goes on in another session: %s", job.config.name, why)
         try:
-            history = History(JobFolder(self.config.state, job.config.name), self.role, resumed=True)
+            folder, tell = JobFolder(self.config.state, job.config.name), self.metrics.session(job.config.name)
+            history = History(folder, self.role, resumed=True, tell=tell)
         except ConfigError as error:
             self._end(job, error)
         else:

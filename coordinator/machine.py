@@ -86,6 +86,11 @@ class CoordinatorMachine:
         """Nothing: the coordinator encrypts nothing."""
         return False
 
+    @property
+    def prepared(self) -> int:
+        """See `Machine.prepared`."""
+        return 0
+
     def handle(self, sender: Role, message: Message) -> Iterator[Envelope]:
         """See `Machine.handle`."""
         if self._ended:

@@ -40,6 +40,7 @@ async def serve(
             add_services,
             jobs.close,
             audit=audit,
+            metrics=jobs.metrics,
             stop=stop,
             on_ready=on_ready,
             begin=jobs.go_on,

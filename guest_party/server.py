@@ -41,5 +41,13 @@ async def serve(
 
         services = ("GuestService", "PartyService")
         await run_server(
-            config, certificates, services, add_services, jobs.close, audit=audit, stop=stop, on_ready=on_ready
+            config,
+            certificates,
+            services,
+            add_services,
+            jobs.close,
+            audit=audit,
+            metrics=jobs.metrics,
+            stop=stop,
+            on_ready=on_ready,
         )

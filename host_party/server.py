@@ -52,4 +52,14 @@ async def serve(
             await predictions.stop()
 
         services = ("AlignmentService", "HostService", "PartyService", "PredictionService")
-        await run_server(config, certificates, services, add_services, close, audit=audit, stop=stop, on_ready=on_ready)
+        await run_server(
+            config,
+            certificates,
+            services,
+            add_services,
+            close,
+            audit=audit,
+            metrics=jobs.metrics,
+            stop=stop,
+            on_ready=on_ready,
+        )

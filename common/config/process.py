@@ -39,8 +39,13 @@ def _check_peer_port(address: str) -> str:
     return address
 
 
+def is_loopback_address(address: str) -> bool:
+    """Whether ``host:port`` can be reached from this machine alone."""
+    return _is_loopback(_host_of(address))
+
+
 def _check_stays_here(address: str) -> None:
-    if not _is_loopback(_host_of(address)):
+    if not is_loopback_address(address):
         raise ValueError(
             "is not an address of this machine itself, and with `plaintext: true` only localhost, 127.0.0.1 and [::1] "
             "are allowed: give `tls` in its place"
@@ -181,6 +186,13 @@ class Limits(Settings):
         return 2 * self.round_timeout
 
 
+class MetricsConfig(Settings):
+    """Numbers for Prometheus: sizes, times, names of jobs and their losses."""
+
+    listen: ListenAddress | None = None
+    """Where to hand them out, such as 127.0.0.1:9464, in plaintext to whoever can connect. By default nowhere."""
+
+
 class ProcessConfig(Settings):
     """One organisation's server."""
 
@@ -201,6 +213,7 @@ class ProcessConfig(Settings):
     policy: Policy = Policy()
     """The coordinator has none."""
     limits: Limits = Limits()
+    metrics: MetricsConfig = MetricsConfig()
 
     @field_validator("listen")
     @classmethod

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from common.jobs.events import Direction, Moved, PhaseOver, RoundOver, Tell, tell_nobody
 from common.jobs.folder import JobFolder, writing
 from common.protocol.messages import BeginRound, Evaluated, FinishJob, Kind, RoundKey, RoundReport
 from common.roles import Role
@@ -17,7 +18,8 @@ from common.roles import Role
 class Stopwatch:
     """Seconds by kind of work: the clock behind a state machine's `Phase`."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Tell = tell_nobody) -> None:
+        self._tell = tell
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._since = time.perf_counter()
 
@@ -28,7 +30,9 @@ class Stopwatch:
         try:
             yield
         finally:
-            self._seconds[name] += time.perf_counter() - start
+            seconds = time.perf_counter() - start
+            self._seconds[name] += seconds
+            self._tell(PhaseOver(name, seconds))
 
     def take(self) -> dict[str, float]:
         """The seconds since the last call, in all and by kind."""
@@ -44,7 +48,9 @@ class Traffic:
     By round, since a peer may already send for the next one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, direction: Direction, tell: Tell = tell_nobody) -> None:
+        self._direction: Direction = direction
+        self._tell = tell
         self._rounds: dict[RoundKey, dict[Kind, Counter[str]]] = {}
         self._totals: dict[Role, dict[str, Counter[str]]] = {}
 
@@ -60,6 +66,7 @@ class Traffic:
         amounts = {"bytes": n_bytes, "ciphertexts": n_ciphertexts}
         self._rounds.setdefault(key, {}).setdefault(kind, Counter()).update(amounts)
         self._total(peer, kind.value).update(amounts)
+        self._tell(Moved(self._direction, peer, kind.value, n_bytes, n_ciphertexts))
 
     def count_scores(self, peer: Role, n_scores: int) -> None:
         """Add scores of hold-out rows, which travel in clear."""
@@ -82,12 +89,13 @@ class History:
     Each method raises ConfigError if the file cannot be written.
     """
 
-    def __init__(self, folder: JobFolder, role: Role, *, resumed: bool = False) -> None:
-        """Begin the file, or go on with it in a session that is not the job's first."""
+    def __init__(self, folder: JobFolder, role: Role, *, resumed: bool = False, tell: Tell = tell_nobody) -> None:
+        """Begin the file, or go on with it in a session that is not the job's first; `tell` hears what is timed."""
         self._role = role
-        self.stopwatch = Stopwatch()
-        self.sent = Traffic()
-        self.received = Traffic()
+        self.tell = tell
+        self.stopwatch = Stopwatch(tell)
+        self.sent = Traffic("sent", tell)
+        self.received = Traffic("received", tell)
         self.rounds = 0
         """How many have been written down."""
         self._path = folder.history
@@ -132,6 +140,7 @@ class History:
         evaluation = None
         if report.evaluation is not None:
             evaluation = {"log_loss": report.evaluation.log_loss, "auc": report.evaluation.auc}
+        self.tell(RoundOver(report.key, report.loss))
         self._write(report.key, report.epoch, report.batch, report.loss, evaluation)
 
     def complete(self) -> None:
@@ -143,6 +152,7 @@ class History:
         """A round without a loss was void, and has evaluated nothing."""
         if loss is None:
             self._evaluated = None
+        self.tell(RoundOver(begun.key, loss))
         self._write_begun(begun, loss)
 
     def _write_begun(self, begun: BeginRound, loss: float | None) -> None:

@@ -92,7 +92,7 @@ class PartyJobs(ProcessJobs):
         aligner: Aligner,
     ) -> None:
         super().__init__(config, audit)
-        self._peers = peers
+        self._peers = self.metrics.peers = peers
         self._make_machine = make_machine
         self._aligner = aligner
         self._opening = asyncio.Lock()
@@ -140,7 +140,7 @@ class PartyJobs(ProcessJobs):
         )
         await self._replace(job.name)
         folder = self._folder(job)
-        history = History(folder, self.role, resumed=record is not None)
+        history = History(folder, self.role, resumed=record is not None, tell=self.metrics.session(job.name))
         if record is None:
             await asyncio.to_thread(self.journal.add, job_id, job)
         place = PartyPlace(self.journal, self.role, key, job_id, record)

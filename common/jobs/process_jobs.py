@@ -14,6 +14,7 @@ from common.errors import ConfigError, PeerError, PolicyError, ProtocolError, Su
 from common.jobs.journal import Journal, State
 from common.jobs.runner import MachineRunner
 from common.jobs.vector_stream import VectorStream
+from common.metrics import Metrics, Result
 from common.paillier.native.path import arithmetic_path
 from common.paillier.native.threads import set_threads
 from common.pb.v1.rounds_pb2 import SendVectorRequest
@@ -41,6 +42,7 @@ class ProcessJobs:
         self.role = config.role
         set_threads(config.limits.threads)
         arithmetic_path()  # it is said in the log when the process starts, not in the midst of a job
+        self.metrics = Metrics(self.role, config.state)
         self._stopped = f"the {self.role} was stopped"
         self._running: dict[str, MachineRunner] = {}
         """By name: two runs of a name never go on at the same time."""
@@ -151,6 +153,7 @@ class ProcessJobs:
 
         async def live() -> None:
             ended = None
+            became: Result = "finished"
             try:
                 await runner.run(begin)
                 log.info("job %s: finished", key.name)
@@ -159,15 +162,19 @@ class ProcessJobs:
                 # A copy has no traceback, which would keep the state machine alive, and the key with it.
                 ended = type(public)(str(public))
                 if isinstance(ended, SuspendedError):
+                    became = "suspended"
                     log.info("job %s: session ended, and the job goes on in another: %s", key.name, ended)
                 elif str(ended) == STOPPED:
+                    became = "stopped"
                     log.info("job %s: %s", key.name, ended)
                 else:
+                    became = "failed"
                     log.error("job %s: failed: %s", key.name, " ".join(str(ended).split()))
                     if not isinstance(error, TrilateralError):
                         log.error("job %s: by %s", key.name, where(error))
             finally:
                 del self._running[key.name]
+                self.metrics.ended(key.name, became)
                 # A long step, such as making a large key, outlives its job: jobs that start and stop must not pile up.
                 # Only the step is kept: what the job knew goes with the runner.
                 if runner.last_step is not None:
@@ -182,6 +189,7 @@ class ProcessJobs:
                     on_end(ended)
 
         self._running[key.name] = runner
+        self.metrics.begun(key.name)
         task = asyncio.create_task(live(), name=f"job {key.name}")
         self._tasks[key] = task
         task.add_done_callback(lambda _: self._tasks.pop(key))

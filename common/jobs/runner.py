@@ -18,6 +18,7 @@ from common.config.job import JobConfig
 from common.config.process import Limits
 from common.data.alignment.aligned import AlignmentProgress
 from common.errors import PeerError, SuspendedError, TrilateralError
+from common.jobs.events import Prepared, RoundBegun
 from common.jobs.history import History
 from common.jobs.patience import Patience
 from common.protocol.messages import (
@@ -238,6 +239,7 @@ class MachineRunner:
                 case BeginRound():
                     self._current = max(self._current, message.key)
                     self._history.begin_round(message)
+                    self._history.tell(RoundBegun(message.key))
                 case FinishJob():
                     self._current = max(self._current, RoundKey(message.round, 0))
                     self._history.finish(message)
@@ -256,8 +258,9 @@ class MachineRunner:
 
     async def _take(self, machine: Machine) -> tuple[Role, Message]:
         """The next message; until there is one, work that needs none."""
+        self._history.tell(Prepared(machine.prepared))
         while self._inbox.empty() and await self.in_thread(machine.prepare):
-            pass
+            self._history.tell(Prepared(machine.prepared))
         self._patience.wait()
         while True:
             alarm = self._patience.alarm()
@@ -297,6 +300,8 @@ class MachineRunner:
                 self._patience.ask(message)
                 await self._observe(message)
             case BeginRound() | FinishJob():
+                if isinstance(message, BeginRound):
+                    self._history.tell(RoundBegun(message.key))
                 self._links[to].send(message)
                 self._patience.ask(message)
                 await self._observe(message)

@@ -61,6 +61,11 @@ class PartyCipher(Protocol):
         """Make some of the randomness of the next `target` ciphertexts; False when all is there."""
         ...
 
+    @property
+    def prepared(self) -> int:
+        """For how many ciphertexts there is randomness."""
+        ...
+
 
 class PackedCipher:
     """The PartyCipher that is fast: prepared randomness, and products over all slots at once.
@@ -97,6 +102,11 @@ class PackedCipher:
     def prepare(self, target: int) -> bool:
         """See PartyCipher."""
         return self._pool.prepare(target)
+
+    @property
+    def prepared(self) -> int:
+        """See PartyCipher."""
+        return self._pool.stored
 
 
 def encrypt_with(public_key: PublicKey, plaintexts: Sequence[mpz], factors: Sequence[mpz]) -> list[mpz]:

@@ -96,6 +96,11 @@ class RandomnessPool(Generic[T]):
         self._source = source
         self._stored: list[T] = []
 
+    @property
+    def stored(self) -> int:
+        """How many are there to be taken."""
+        return len(self._stored)
+
     def prepare(self, target: int) -> bool:
         """Draw a few if fewer than `target` are stored; False when there was nothing to do."""
         missing = target - len(self._stored)

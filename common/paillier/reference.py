@@ -52,6 +52,11 @@ class ReferenceCipher:
         """Do nothing: phe draws its randomness when it encrypts."""
         return False
 
+    @property
+    def prepared(self) -> int:
+        """See PartyCipher."""
+        return 0
+
     def _number(self, ciphertext: mpz) -> EncryptedNumber:
         return EncryptedNumber(self._phe_key, int(ciphertext))
 

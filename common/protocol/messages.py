@@ -343,3 +343,8 @@ class Machine(Protocol):
     def prepare(self) -> bool:
         """Do one small unit of work that needs no input; False when there is none left."""
         ...
+
+    @property
+    def prepared(self) -> int:
+        """For how many ciphertexts there is randomness that has been prepared."""
+        ...

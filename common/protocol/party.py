@@ -160,6 +160,11 @@ class PartyMachine(ABC):
         with self._phase("prepare"):
             return not self._finished and self._cipher.prepare(self._residues_per_round)
 
+    @property
+    def prepared(self) -> int:
+        """See `Machine.prepared`."""
+        return self._cipher.prepared
+
     # --- what the roles add
 
     @abstractmethod

@@ -31,22 +31,26 @@ async def call_peer(
     Raises:
         TrilateralError: the peer does not answer, or refuses.
     """
-    unanswered_since, pause = None, pauses()
-    while True:
-        method: Any = peer.channel.unary_unary(
-            path, request_serializer=type(request).SerializeToString, response_deserializer=response.FromString
-        )
-        try:
-            call = method(request, timeout=limits.party_timeout, metadata=call_metadata(sender))
-            answer: Response = await call
-        except grpc.aio.AioRpcError as error:
-            now = time.monotonic()
-            unanswered_since = now if unanswered_since is None else unanswered_since
-            problem, patience = judge(error, peer, sender, limits, limits.party_timeout)
-            if now - unanswered_since >= patience:
-                raise problem from error
-            log.info("waiting for %s (%s)", peer, error.code().name)
-            await asyncio.sleep(next(pause))
-        else:
-            check_answer(peer, await call.trailing_metadata())
-            return answer
+    begun, pause = object(), pauses()
+    try:
+        while True:
+            method: Any = peer.channel.unary_unary(
+                path, request_serializer=type(request).SerializeToString, response_deserializer=response.FromString
+            )
+            try:
+                call = method(request, timeout=limits.party_timeout, metadata=call_metadata(sender))
+                answer: Response = await call
+            except grpc.aio.AioRpcError as error:
+                now = time.monotonic()
+                since = peer.unanswered.setdefault(begun, now)
+                problem, patience = judge(error, peer, sender, limits, limits.party_timeout)
+                if now - since >= patience:
+                    raise problem from error
+                peer.retries += 1
+                log.info("waiting for %s (%s)", peer, error.code().name)
+                await asyncio.sleep(next(pause))
+            else:
+                check_answer(peer, await call.trailing_metadata())
+                return answer
+    finally:
+        peer.unanswered.pop(begun, None)

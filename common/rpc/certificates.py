@@ -111,6 +111,11 @@ class Certificates:
         """The names that this process has shown last."""
         return self._identity.names
 
+    @property
+    def expires(self) -> datetime:
+        """Until when the certificate is valid that this process has shown last."""
+        return self._identity.expires
+
     def server_credentials(self) -> grpc.ServerCredentials:
         """Return credentials by which a server shows its newest certificate, and asks each caller for its own."""
         return grpc.dynamic_ssl_server_credentials(

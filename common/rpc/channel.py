@@ -1,9 +1,10 @@
 """Channels to the other processes: options and credentials, in one place for both ends."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import grpc
 
@@ -60,6 +61,15 @@ class Peer:
     address: str
     channel: grpc.aio.Channel
     """The newest: whoever begins a call asks for it, since a renewed certificate needs a new channel."""
+    retries: int = 0
+    """How many calls have failed and were made again."""
+    unanswered: dict[object, float] = field(default_factory=dict)
+    """Since when each call that waits for an answer has had none, by time.monotonic()."""
+
+    @property
+    def silence(self) -> float:
+        """Seconds for which it has not answered the oldest of these."""
+        return time.monotonic() - min(self.unanswered.values()) if self.unanswered else 0.0
 
     def __str__(self) -> str:
         return f"the {self.role} at {self.address}"

@@ -97,12 +97,21 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception, r
     if not isinstance(error, TrilateralError):
         log.error("a call failed with an unexpected error: %s", where(error))
     public = public_error(error, role)
-    code, reason = next(status for kind, status in reversed([*STATUS.items()]) if isinstance(public, kind))
+    code, reason = _status(public)
     # An error and its traceback hold each other, and with them what was refused, until the collector comes round: a
     # flood of refused messages would fill the memory faster than that.
     clear_frames(error.__traceback__)
     error.__traceback__ = None
     await context.abort(code, str(public)[:MOST_TEXT], ((REASON_KEY, reason),))
+
+
+def _status(error: TrilateralError) -> tuple[grpc.StatusCode, str]:
+    return next(status for kind, status in reversed([*STATUS.items()]) if isinstance(error, kind))
+
+
+def reason_of(error: TrilateralError) -> str:
+    """The reason that a program can read; there are few of them."""
+    return _status(error)[1]
 
 
 def raised_by_peer(error: grpc.aio.AioRpcError) -> type[TrilateralError] | None:

@@ -210,21 +210,27 @@ class Link:
 
     async def _until_answered(self, message: Message, attempt: Callable[[], Awaitable[None]], seconds: float) -> None:
         # A call is without an answer since it began; a vector, whose pieces may take long, since it first failed.
-        unanswered_since = None if isinstance(message, VectorPiece) else time.monotonic()
+        unanswered = self._peer.unanswered
+        if not isinstance(message, VectorPiece):
+            unanswered[attempt] = time.monotonic()
         pause = pauses()
-        while not self._is_overtaken(message):
-            try:
-                await attempt()
-            except grpc.aio.AioRpcError as error:
-                now = time.monotonic()
-                unanswered_since = now if unanswered_since is None else unanswered_since
-                problem, patience = judge(error, self._peer, self._sender, self._limits, seconds)
-                if now - unanswered_since >= patience and not self._is_overtaken(message):
-                    raise problem from error
-                log.info("job %s: waiting for %s (%s)", self._job.name, self._peer, error.code().name)
-                await asyncio.sleep(next(pause))
-            else:
-                return
+        try:
+            while not self._is_overtaken(message):
+                try:
+                    await attempt()
+                except grpc.aio.AioRpcError as error:
+                    now = time.monotonic()
+                    since = unanswered.setdefault(attempt, now)
+                    problem, patience = judge(error, self._peer, self._sender, self._limits, seconds)
+                    if now - since >= patience and not self._is_overtaken(message):
+                        raise problem from error
+                    self._peer.retries += 1
+                    log.info("job %s: waiting for %s (%s)", self._job.name, self._peer, error.code().name)
+                    await asyncio.sleep(next(pause))
+                else:
+                    return
+        finally:
+            unanswered.pop(attempt, None)
 
     @asynccontextmanager
     async def _tell_silence(self) -> AsyncIterator[None]:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any
 
 import grpc
@@ -13,6 +12,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from common.audit import Audit
 from common.config.process import ProcessConfig
 from common.errors import ConfigError, TrilateralError
+from common.metrics import Metrics
 from common.pb.v1 import process_pb2_grpc
 from common.rpc.access import Caller, Guard, identify
 from common.rpc.certificates import Certificates
@@ -20,6 +20,7 @@ from common.rpc.channel import SERVER_OPTIONS
 from common.rpc.codec import PACKAGE, RUN_ID_BYTES
 from common.rpc.description import ProcessServicer
 from common.rpc.intake import MOST_CALLS_EACH, Intake
+from common.scraping import scraped
 from common.state import held_state
 from common.tracebacks import where
 
@@ -86,6 +87,7 @@ async def run_server(
     close: Callable[[], Awaitable[None]],
     *,
     audit: Audit,
+    metrics: Metrics,
     stop: asyncio.Event | None,
     on_ready: Callable[[str], None],
     begin: Callable[[], None] = lambda: None,
@@ -100,7 +102,12 @@ async def run_server(
     with held_state(config.state, config.role):
         if certificates is None:
             log.warning("plaintext: nothing is encrypted, and anyone on this machine can read and pretend to be anyone")
-        who, on_refusal = identify(config, certificates), partial(_tell_refusal, audit)
+        who = identify(config, certificates)
+
+        def on_refusal(caller: Caller, method: str, error: TrilateralError, request: Any) -> None:
+            metrics.refused(error)
+            _tell_refusal(audit, caller, method, error, request)
+
         server = new_server(
             Intake(config.role, who, config.limits, on_refusal), Guard(config.role, who, config.operators, on_refusal)
         )
@@ -114,19 +121,21 @@ async def run_server(
         address = bind(server, config.listen, certificates)
         stop = _until_signal() if stop is None else stop
         asyncio.get_running_loop().set_exception_handler(log_without_text)
-        await server.start()
-        try:
-            for name in names:
-                await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-            log.info("%s listens on %s", config.role, address)
-            on_ready(address)
-            begin()
-            await stop.wait()
-            log.info("%s stops", config.role)
-            await health_servicer.enter_graceful_shutdown()
-            await close()
-        finally:
-            await server.stop(GRACE)
+        metrics.certificates = certificates
+        async with scraped(config.metrics.listen, metrics):
+            await server.start()
+            try:
+                for name in names:
+                    await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+                log.info("%s listens on %s", config.role, address)
+                on_ready(address)
+                begin()
+                await stop.wait()
+                log.info("%s stops", config.role)
+                await health_servicer.enter_graceful_shutdown()
+                await close()
+            finally:
+                await server.stop(GRACE)
 
 
 def _until_signal() -> asyncio.Event:

@@ -51,5 +51,10 @@ class NativeCipher:
         """See PartyCipher."""
         return self._pool.prepare(target)
 
+    @property
+    def prepared(self) -> int:
+        """See PartyCipher."""
+        return self._pool.stored
+
     def _residues(self, count: int) -> Elements:
         return np.array(self._pool.take(count)).reshape(count, self._numbers.size)

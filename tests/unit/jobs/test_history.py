@@ -141,7 +141,7 @@ def test_a_history_that_is_gone_cannot_be_completed(folder: JobFolder) -> None:
 
 
 def test_old_rounds_are_forgotten_and_later_ones_kept() -> None:
-    traffic = Traffic()
+    traffic = Traffic("sent")
     for number in (1, 2, 3):
         traffic.count(Role.GUEST, RoundKey(number, 1), Kind.LOSS, 100, 1)
     assert traffic.take(RoundKey(2, 1)) == {"loss": {"bytes": 100, "ciphertexts": 1}}
@@ -162,7 +162,7 @@ def test_a_stopwatch_adds_up_by_name_and_starts_anew(monkeypatch: pytest.MonkeyP
 
 
 def test_a_whole_job_is_counted_by_peer_and_kind() -> None:
-    traffic = Traffic()
+    traffic = Traffic("sent")
     for number in (1, 2):
         traffic.count(Role.GUEST, RoundKey(number, 1), Kind.GRADIENT, 100, 2)
         traffic.count(Role.HOST, RoundKey(number, 1), Kind.GRADIENT, 50, 1)

@@ -65,6 +65,10 @@ class Listener:
     def prepare(self) -> bool:
         return False
 
+    @property
+    def prepared(self) -> int:
+        return 0
+
     def restore(self, steps: Sequence[BeginRound | FinishJob], evaluations: Sequence[Evaluated] = ()) -> None:
         assert not steps
 

@@ -81,6 +81,10 @@ class FakeMachine:
         self.n_prepare -= 1
         return self.n_prepare > 0
 
+    @property
+    def prepared(self) -> int:
+        return 0
+
 
 class Setup:
     """A runner between two recorders."""

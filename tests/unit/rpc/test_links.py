@@ -214,6 +214,25 @@ async def test_a_peer_that_is_silent_is_named_during_the_call(
     assert 0 < seconds[0] < seconds[1] < seconds[2]
 
 
+async def test_a_peer_knows_for_how_long_it_has_been_silent_and_how_often_it_was_called_again(
+    make_link: MakeLink, failures: Failures
+) -> None:
+    async with connected(Role.COORDINATOR, free_address()) as peer:
+        assert (peer.silence, peer.retries) == (0, 0)
+        for message in (Ready(10, 2), piece(0)):
+            link = make_link(peer)
+            link.send(message)
+            async with asyncio.timeout(10):
+                while not peer.retries:
+                    await asyncio.sleep(0.001)
+            assert peer.silence > 0
+            await link.close(0)
+            await asyncio.sleep(0)
+            assert peer.silence == 0
+            peer.retries = 0
+    assert failures == []
+
+
 async def test_nobody_is_told_of_a_wait_for_the_last_word(
     recorder: Recorder, make_link: MakeLink, waits: Waits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -443,7 +462,7 @@ async def test_traffic_counts_each_ciphertext_once(recorder: Recorder, failures:
         if len(recorder.messages) == 1:
             await context.abort(grpc.StatusCode.UNAVAILABLE)
 
-    recorder.react, sent = die_once, Traffic()
+    recorder.react, sent = die_once, Traffic("sent")
     async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
         count_sent = partial(sent.count, peer.role)
         link = Link(JOB, Role.HOST, peer, width=64, limits=Limits(), count_sent=count_sent, on_failure=failures.append)

@@ -1,0 +1,63 @@
+"""What a session of a job tells those that watch it from outside: metrics and traces.
+
+Kinds, counts, bytes, seconds and the mean loss; nothing of what is in a message.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from common.protocol.messages import RoundKey
+from common.roles import Role
+
+Direction = Literal["sent", "received"]
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseOver:
+    """A piece of one kind of work has just been done, in so many seconds. In the job's thread; all else in the loop."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A piece of a vector was sent to a peer or received from it; bytes as they travel."""
+
+    direction: Direction
+    peer: Role
+    kind: str
+    n_bytes: int
+    n_ciphertexts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """There is randomness for so many ciphertexts now."""
+
+    n_ciphertexts: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundBegun:
+    """An attempt at a round begins. The same may be told more than once, and an older one after it."""
+
+    key: RoundKey
+
+
+@dataclass(frozen=True, slots=True)
+class RoundOver:
+    """A round is over; its loss is None if it was void. One that is begun again is not over."""
+
+    key: RoundKey
+    loss: float | None
+
+
+Event: TypeAlias = PhaseOver | Moved | Prepared | RoundBegun | RoundOver
+Tell: TypeAlias = Callable[[Event], None]
+
+
+def tell_nobody(event: Event) -> None:
+    """Where nobody watches."""
+    del event
