@@ -57,6 +57,7 @@ def test_jobs_show_every_option(path: Path) -> None:
 OPERATORS = ["operators", "start", "stop", "watch"]
 
 
+@pytest.mark.parametrize("folder", ["demo", "three-hosts"])
 @pytest.mark.parametrize(
     ("role", "means_nothing_there"),
     [
@@ -65,8 +66,10 @@ OPERATORS = ["operators", "start", "stop", "watch"]
         (Role.COORDINATOR, ["datasets", "policy", *Policy.model_fields]),
     ],
 )
-def test_processes_show_every_option_that_means_something_there(role: Role, means_nothing_there: list[str]) -> None:
-    path = CONFIGS / f"demo/{role}.yaml"
+def test_processes_show_every_option_that_means_something_there(
+    role: Role, means_nothing_there: list[str], folder: str
+) -> None:
+    path = CONFIGS / "demo" / f"{role}.yaml" if folder == "demo" else CONFIGS / folder / role / "process.yaml"
     text = path.read_text()
     names = option_names(load_process_config(path, {}))
     assert [name for name in names if f"{name}:" not in text] == means_nothing_there

@@ -1,0 +1,118 @@
+"""configs/three-hosts: three configurations that fit each other, and ways to run them that fit the configurations."""
+
+import configparser
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.config.load import load_job, load_process_config
+from common.config.process import ProcessConfig
+from common.roles import PARTIES, Role
+from tests.support.compose import ROOT, read_compose, read_image
+
+FOLDER = ROOT / "configs/three-hosts"
+CONFIGS = {role: load_process_config(FOLDER / role / "process.yaml", {}) for role in Role}
+PATHS = {"/etc/trilateral", "/srv/trilateral", "/var/lib/trilateral"}
+"""Of a machine that runs one of the three, and of the image."""
+
+
+def unit(role: Role) -> configparser.ConfigParser:
+    class Unit(configparser.ConfigParser):
+        """Settings that may come twice are told apart by nobody here."""
+
+        def optionxform(self, optionstr: str) -> str:
+            return optionstr
+
+    parser = Unit(strict=False, interpolation=None, delimiters="=")
+    parser.read_string((FOLDER / role / "trilateral.service").read_text())
+    return parser
+
+
+def container(role: Role) -> dict[str, Any]:
+    service: dict[str, Any] = read_compose(FOLDER / role / "compose.yaml")["services"][role]
+    return service
+
+
+def paths_in(config: ProcessConfig) -> Iterator[Path]:
+    assert config.tls is not None
+    yield from (config.tls.certificate, config.tls.key, config.tls.authorities, config.state)
+    yield from (dataset.path for dataset in config.datasets.values())
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_each_is_reached_where_the_others_expect_it(role: Role) -> None:
+    config = CONFIGS[role]
+    assert config.role is role
+    for other, peer in config.peers.items():
+        name, _, port = peer.address.rpartition(":")
+        assert CONFIGS[other].listen == f"0.0.0.0:{port}"
+        assert peer.name == name
+        assert f"certs request --name {name}" in (FOLDER / other / "process.yaml").read_text().replace("\n# ", " ")
+        (third,) = set(Role) - {role, other}
+        assert CONFIGS[third].peers[other] == peer
+
+
+def test_the_first_job_finds_its_table_at_both_parties() -> None:
+    job = load_job(FOLDER / "guest/job.yaml")
+    assert all(job.dataset in CONFIGS[role].datasets for role in PARTIES)
+    assert CONFIGS[Role.GUEST].datasets[job.dataset].label is not None
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_files_lie_in_the_folders_that_service_and_container_have(role: Role) -> None:
+    assert {folder for path in paths_in(CONFIGS[role]) for folder in PATHS if path.is_relative_to(folder)} == (
+        PATHS if role in PARTIES else PATHS - {"/srv/trilateral"}
+    )
+    assert all(any(path.is_relative_to(folder) for folder in PATHS) for path in paths_in(CONFIGS[role]))
+    volumes = [volume.split(":") for volume in container(role)["volumes"]]
+    assert {target for _, target, *_ in volumes} == (PATHS if role in PARTIES else PATHS - {"/srv/trilateral"})
+    assert [target for _, target, *mode in volumes if mode != ["ro"]] == ["/var/lib/trilateral"]
+    service = unit(role)["Service"]
+    assert f"/var/lib/{service['StateDirectory']}" == str(CONFIGS[role].state)
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_service_and_container_run_the_same_command(role: Role) -> None:
+    command = ["serve", role, "--config", "/etc/trilateral/process.yaml"]
+    assert unit(role)["Service"]["ExecStart"].split() == ["/opt/trilateral/bin/trilateral", *command]
+    settings = container(role)
+    assert settings["command"] == command
+    port = CONFIGS[role].listen.rpartition(":")[2]
+    assert settings["ports"] == [f"{port}:{port}"]
+    image = read_image()
+    assert settings["healthcheck"]["test"] == ["CMD", *image.health_check]
+    assert settings["user"] == image.user
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_services_start_again_unless_the_configuration_is_wrong(role: Role) -> None:
+    service = unit(role)["Service"]
+    assert service["Restart"] == "on-failure"
+    assert service["RestartPreventExitStatus"] == "2"
+    assert service["User"] == "trilateral"
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_containers_have_no_more_rights_than_they_need(role: Role) -> None:
+    settings = container(role)
+    assert settings["read_only"] is True
+    assert settings["cap_drop"] == ["ALL"]
+    assert settings["security_opt"] == ["no-new-privileges:true"]
+    assert settings["pull_policy"] == "never"
+
+
+@pytest.mark.parametrize("file", ["trilateral.service", "compose.yaml"])
+def test_the_three_differ_in_what_is_theirs_alone(file: str) -> None:
+    """So that whoever corrects one corrects all."""
+
+    def without_what_is_its_own(role: Role) -> set[str]:
+        port = CONFIGS[role].listen.rpartition(":")[2]
+        own = ("mem_limit", "MemoryMax", "/srv/trilateral", "Tables, for user", "It writes into", "process.yaml, ")
+        text = re.sub(rf"\b({role}|{port})\b", "...", (FOLDER / role / file).read_text())
+        return {line for line in text.splitlines() if not any(word in line for word in own)}
+
+    assert without_what_is_its_own(Role.HOST) == without_what_is_its_own(Role.GUEST)
+    assert without_what_is_its_own(Role.HOST) == without_what_is_its_own(Role.COORDINATOR)
