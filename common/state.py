@@ -37,18 +37,50 @@ def held_state(folder: Path, role: Role) -> Iterator[None]:
         yield
 
 
+def holder(folder: Path, role: Role) -> str | None:
+    """Return which process of this role holds its state folder now; None if none does. The folder may not be there yet.
+
+    Raises:
+        ConfigError: the folder cannot be read, or is another role's.
+    """
+    try:
+        with (folder / LOCK).open(encoding="utf-8") as lock:
+            owner, process = _read(lock)
+            _check_owner(owner, folder, role)
+            try:
+                # Shared, so that whoever else looks is not taken for a holder, and for this moment alone.
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return process or "unknown"
+            return None
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"state: the folder {folder} cannot be read: {error.strerror}") from error
+
+
 def _take(lock: IO[str], folder: Path, role: Role) -> None:
-    lock.seek(0)
-    owner, _, process = lock.read(100).strip().partition(" ")
+    owner, process = _read(lock)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        holder = f"the {owner}, process {process}" if process else "another process"
-        raise ConfigError(f"state: the folder {folder} is in use by {holder}: give each its own") from None
+        whose = f"the {owner}, process {process}" if process else "another process"
+        raise ConfigError(f"state: the folder {folder} is in use by {whose}: give each its own") from None
     except OSError as error:
         raise ConfigError(f"state: the folder {folder} cannot be locked: {error.strerror}") from error
-    if owner not in ("", role):
-        raise ConfigError(f"state: the folder {folder} has the files of the {owner}: give the {role} its own")
+    _check_owner(owner, folder, role)
     lock.truncate(0)
     lock.write(f"{role} {os.getpid()}\n")
     lock.flush()
+
+
+def _read(lock: IO[str]) -> tuple[str, str]:
+    """Return whose the folder is, and the process that took it last."""
+    lock.seek(0)
+    owner, _, process = lock.read(100).strip().partition(" ")
+    return owner, process
+
+
+def _check_owner(owner: str, folder: Path, role: Role) -> None:
+    if owner not in ("", role):
+        raise ConfigError(f"state: the folder {folder} has the files of the {owner}: give the {role} its own")

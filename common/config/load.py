@@ -27,10 +27,17 @@ def load_process_config(path: Path, environment: Mapping[str, str] | None = None
     Raises:
         ConfigError: one line for each setting that cannot be used.
     """
+    return load_with_overrides(path, environment)[0]
+
+
+def load_with_overrides(
+    path: Path, environment: Mapping[str, str] | None = None
+) -> tuple[ProcessConfig, Mapping[Keys, str]]:
+    """As `load_process_config`; also return which settings the environment has overridden, and by which variable."""
     settings = _read_mapping(path)
     overridden = _override(settings, os.environ if environment is None else environment)
     config = check_settings(ProcessConfig, settings, str(path), overridden)
-    return _resolve_paths(config, path.absolute().parent)
+    return _resolve_paths(config, path.absolute().parent), overridden
 
 
 def load_job(path: Path) -> JobConfig:

@@ -117,22 +117,11 @@ class Journal:
 
     def _check(self, database: sqlite3.Connection) -> None:
         """Make the tables of a new journal; see that any other is whole, and ours."""
-        (application,) = database.execute("PRAGMA application_id").fetchone()
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        if application == 0 and not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            database.executescript(
-                f"BEGIN; {_SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;"
-            )
+        if _is_whole(database, self._path):
             return
-        if application != APPLICATION:
-            raise ConfigError(f"state: {self._path} is another program's file: move it away, or choose another folder")
-        if version > VERSION:
-            raise ConfigError(
-                f"state: {self._path} was written by a newer version of trilateral: install that version again"
-            )
-        (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
-        if verdict != "ok":
-            raise sqlite3.DatabaseError(verdict)
+        database.executescript(
+            f"BEGIN; {_SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;"
+        )
 
     # --- jobs
 
@@ -233,6 +222,49 @@ class Journal:
                 "%s is damaged: %s; put a copy back, or move it away with its -wal to begin anew", self._path, error
             )
             raise ConfigError(f"the journal of the {self._role} is damaged: see its log") from error
+
+
+def examine_journal(folder: Path) -> None:
+    """See that the journal in a state folder can be used, without a change to it, whether a process has it or not.
+
+    Raises:
+        ConfigError: it is there, and cannot be used.
+    """
+    path = folder / JOURNAL
+    if not path.exists():
+        return
+    try:
+        # What a process works on, or one that was killed has left, is partly in the log. Without one the file is all
+        # there is, and is taken to stay as it is: or SQLite would make a log, which would be whoever looks's.
+        has_log = path.with_name(f"{JOURNAL}-wal").exists()
+        options = "mode=ro" if has_log else "mode=ro&immutable=1"
+        database = sqlite3.connect(f"{path.absolute().as_uri()}?{options}", BUSY_SECONDS, uri=True)
+        try:
+            _is_whole(database, path)
+        finally:
+            database.close()
+    except (OSError, sqlite3.OperationalError) as error:
+        raise ConfigError(f"state: {path} cannot be read: {error}") from error
+    except sqlite3.DatabaseError as error:
+        raise ConfigError(
+            f"state: {path} is damaged: {error}; put a copy back, or move it away with its -wal to begin anew"
+        ) from error
+
+
+def _is_whole(database: sqlite3.Connection, path: Path) -> bool:
+    """Tell whether a journal has its tables yet; raise if it is another program's, of a newer version, or damaged."""
+    (application,) = database.execute("PRAGMA application_id").fetchone()
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if application == 0 and not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        return False
+    if application != APPLICATION:
+        raise ConfigError(f"state: {path} is another program's file: move it away, or choose another folder")
+    if version > VERSION:
+        raise ConfigError(f"state: {path} was written by a newer version of trilateral: install that version again")
+    (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise sqlite3.DatabaseError(verdict)
+    return True
 
 
 def _record(row: tuple[Any, ...], facts: dict[str, bytes], rounds: dict[int, bytes]) -> Record:

@@ -29,7 +29,7 @@ from common.jobs.folder import JobFolder, writing
 from common.jobs.history import History
 from common.jobs.journal import Record, State
 from common.jobs.party_place import PartyPlace, RestoredMachine
-from common.jobs.policy import JOB, check_holdout, check_job, check_sizes, take_scores
+from common.jobs.policy import JOB, check_holdout, check_offer, check_sizes, holdout_scores, take_scores
 from common.jobs.process_jobs import STOPPED, ProcessJobs
 from common.jobs.quota import ScoreQuota
 from common.jobs.runner import MachineRunner, without_lock
@@ -41,7 +41,6 @@ from common.roles import Role
 from common.rpc.access import calling
 from common.rpc.channel import Peer
 from common.rpc.codec import JobKey
-from common.rpc.errors import NameTakenError
 
 log = logging.getLogger(__name__)
 
@@ -206,17 +205,9 @@ class PartyJobs(ProcessJobs):
             await asyncio.wait({self._tasks[runner.key]})
 
     def _check_policy(self, job: JobConfig, *, known: bool) -> DatasetConfig:
-        if self._folder(job).model.exists() and not known:
-            raise NameTakenError(f"the {self.role} already has a job named {job.name}: choose another name")
-        dataset = self.config.datasets.get(job.dataset)
-        if dataset is None:
-            raise PolicyError(
-                f"the {self.role} has no dataset named {job.dataset}: name one of its configuration in the job,"
-                " or add it there"
-            )
+        dataset = check_offer(job, self.config, known=known)
         if job.name not in self._running:
             self._check_room()
-        check_job(job, self.config.policy, dataset, self.role)
         return dataset
 
     def _check_key(self, offer: OpenJob) -> PublicKey:
@@ -288,8 +279,8 @@ class PartyJobs(ProcessJobs):
 
     def _take_scores(self, job: JobConfig, data: PartyData) -> None:
         """Count what the host will give of the hold-out rows, when they are known, and long before they leave."""
-        n_scores = len(data.block.holdout_columns) * (most_evaluations(job) + 1)
-        if self.role is Role.HOST and n_scores:
+        n_scores = holdout_scores(job, len(data.block.holdout_columns), self.role)
+        if n_scores:
             left = take_scores(n_scores, self._quota, JOB)
             log.info("%d scores of hold-out rows are counted as given, %d are left today", n_scores, left)
 

@@ -12,15 +12,41 @@ from fnmatch import fnmatchcase
 
 from common.config.dataset import DatasetConfig
 from common.config.job import JobConfig
-from common.config.process import Policy
+from common.config.process import Policy, ProcessConfig
 from common.data.split import Batches
 from common.errors import PolicyError
+from common.jobs.folder import JobFolder
 from common.jobs.quota import IdQuota, ScoreQuota, Today
 from common.protocol.bounds import most_evaluations, most_rounds
 from common.roles import Role
+from common.rpc.errors import NameTakenError
 
 JOB, PREDICTION, ALIGNMENT = "the job", "the prediction", "the alignment"
 """What is refused."""
+
+
+def check_offer(job: JobConfig, config: ProcessConfig, *, known: bool = False) -> DatasetConfig:
+    """Check what the offer of a job tells to this party, and return the table that it names.
+
+    Args:
+        job: what is asked for.
+        config: of this party's process.
+        known: the job goes on, and was taken before.
+
+    Raises:
+        NameTakenError: this party has a model of that name.
+        PolicyError: there is no such table, or the line of the policy that the job breaks.
+    """
+    role = config.role
+    if JobFolder(config.state, job.name).model.exists() and not known:
+        raise NameTakenError(f"the {role} already has a job named {job.name}: choose another name")
+    dataset = config.datasets.get(job.dataset)
+    if dataset is None:
+        raise PolicyError(
+            f"the {role} has no dataset named {job.dataset}: name one of its configuration in the job, or add it there"
+        )
+    check_job(job, config.policy, dataset, role)
+    return dataset
 
 
 def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role) -> None:
@@ -115,6 +141,11 @@ def check_prediction(
         raise PolicyError(f"the {role} has no dataset named {name}: name one of its configuration, or add it there")
     _check_dataset(job, name, dataset, role, PREDICTION)
     return dataset
+
+
+def holdout_scores(job: JobConfig, n_holdout: int, role: Role) -> int:
+    """Return how many scores of its hold-out rows a job takes from this party: the host's, at each evaluation."""
+    return n_holdout * (most_evaluations(job) + 1) if role is Role.HOST else 0
 
 
 def check_scores(count: int, quota: ScoreQuota, what: str) -> None:

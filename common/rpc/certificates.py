@@ -57,6 +57,10 @@ class Identity:
         """A name by which a client can ask for this certificate."""
         return self.names[0]
 
+    def expires_soon(self, now: datetime) -> bool:
+        """Tell whether so little of the certificate's life is left that a person must see to it."""
+        return self.expires - now < SOON * (self.expires - self.begins)
+
     def __repr__(self) -> str:
         return f"Identity(names={self.names}, expires={self.expires})"  # without the key
 
@@ -128,7 +132,7 @@ class Certificates:
         """Log that the certificate expires soon, once a day: peers only see that this process does not answer."""
         now, identity = self._now(), self._identity
         is_due = self._warned is None or now - self._warned >= timedelta(days=1)
-        if is_due and identity.expires - now < SOON * (identity.expires - identity.begins):
+        if is_due and identity.expires_soon(now):
             self._warned = now
             log.warning("the certificate expires on %s: renew it", identity.expires)
 

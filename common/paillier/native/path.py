@@ -27,14 +27,14 @@ def arithmetic_path() -> Path:
     asked = os.environ.get(VARIABLE, "")
     if asked not in {"", "avx2", "gmpy2"}:
         raise ConfigError(f"{VARIABLE} is {asked:.40}: expected avx2 or gmpy2, or nothing")
-    obstacle = _obstacle()
+    why_not = obstacle()
     if asked == "gmpy2":
         log.info("encrypted arithmetic: gmpy2, as %s says", VARIABLE)
         return "gmpy2"
-    if obstacle:
+    if why_not:
         if asked:
-            raise ConfigError(f"{VARIABLE} asks for {asked}, but {obstacle}")
-        log.warning("encrypted arithmetic: gmpy2, about five times slower, because %s", obstacle)
+            raise ConfigError(f"{VARIABLE} asks for {asked}, but {why_not}")
+        log.warning("encrypted arithmetic: gmpy2, about five times slower, because %s", why_not)
         return "gmpy2"
     log.info("encrypted arithmetic: the kernel, with AVX2")
     return "avx2"
@@ -56,8 +56,8 @@ def takes(n: mpz, number_bits: int = 0) -> bool:
     return False
 
 
-def _obstacle() -> str:
-    """Why the kernel cannot be used; empty if it can."""
+def obstacle() -> str:
+    """Return why the kernel cannot be used; empty if it can."""
     try:
         from common.paillier.native import _kernel
     except ImportError:

@@ -16,7 +16,7 @@ class _Threads:
         self.set(0)
 
     def set(self, count: int) -> None:
-        self.count = count or _processors()
+        self.count = count or processors()
         # The caller's thread does a share itself.
         self._pool = ThreadPoolExecutor(max(1, self.count - 1), thread_name_prefix="kernel")
 
@@ -38,7 +38,7 @@ class _Threads:
             raise errors[0]
 
 
-def _processors() -> int:
+def processors() -> int:
     """How many this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
