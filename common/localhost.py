@@ -6,13 +6,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from common.config.load import ENVIRONMENT_PREFIX, NOT_SETTINGS, load_process_config
+from common.config.process import ProcessConfig
 from common.development import DevelopmentFiles, development_name
 from common.errors import PeerError
 from common.roles import Role
@@ -123,7 +124,8 @@ class LocalProcesses:
         ]
         with self._logs[role].open("wb") as log:
             # A session of its own, so that Ctrl-C reaches this program alone, which then ends them in order.
-            return subprocess.Popen(  # noqa: S603 (our own program and file names)
+            return self._open_process(
+                role,
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -132,12 +134,21 @@ class LocalProcesses:
                 start_new_session=True,
             )
 
+    def _open_process(self, role: Role, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """`subprocess.Popen`, wherever the role's process is to run."""
+        del role
+        return subprocess.Popen(command, **options)  # noqa: S603 (our own program and file names)
+
+    def _config(self, role: Role) -> ProcessConfig:
+        """The process's configuration, for asking it whether it serves."""
+        return load_process_config(self._configs[role], {})
+
     async def _wait_until_serving(self) -> None:
         await asyncio.gather(*(self._wait_for(role) for role in Role))
 
     async def _wait_for(self, role: Role) -> None:
         deadline = time.monotonic() + START_SECONDS
-        config = load_process_config(self._configs[role], {})
+        config = self._config(role)
         while time.monotonic() < deadline:
             exit_code = self._processes[role].poll()
             if exit_code is not None:

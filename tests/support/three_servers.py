@@ -1,7 +1,7 @@
 """Three servers over localhost in this process, on tables written to a folder."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -63,8 +63,9 @@ def make_configs(
     peer_timeout: float = 10,
     round_timeout: float = 60,
     certificates: Path | None = None,
+    addresses: Mapping[Role, str] | None = None,
 ) -> dict[Role, ProcessConfig]:
-    addresses = free_addresses()
+    addresses = addresses or free_addresses()
     configs = {}
     for role in Role:
         settings: dict[str, Any] = process_settings(role, addresses, folder / "state", certificates=certificates)

@@ -1,0 +1,69 @@
+"""The three servers as processes at three hosts of a wide-area network, each at an address of its own."""
+
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from common.config.process import ProcessConfig
+from common.localhost import LocalProcesses
+from common.roles import Role
+from tests.support.tcp_proxy import TcpProxy
+from tests.support.three_processes import write_configs
+from tests.support.wan import Wan
+
+PORT = 50050
+
+
+def addresses_on(wan: Wan) -> dict[Role, str]:
+    """Where the three listen."""
+    return {role: f"{wan.address(role)}:{PORT}" for role in Role}
+
+
+class ProcessesOnWan(LocalProcesses):
+    """The three servers at the hosts that are named like their roles.
+
+    Args:
+        wan: the network.
+        configs: of the three, made for `addresses_on(wan)`.
+        folder: for their configuration files and logs.
+    """
+
+    def __init__(self, wan: Wan, configs: Mapping[Role, ProcessConfig], folder: Path) -> None:
+        super().__init__(write_configs(configs, folder), {role: folder / f"{role}.log" for role in configs})
+        self._wan = wan
+        self._given = configs
+        self._ways_in = {role: TcpProxy(lambda role=role: self._connect(role)) for role in configs}  # type: ignore[misc]
+
+    def __enter__(self) -> Self:
+        for proxy in self._ways_in.values():
+            proxy.__enter__()
+        return super().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        for proxy in self._ways_in.values():
+            proxy.__exit__(kind, error, traceback)
+
+    def operator(self) -> ProcessConfig:
+        """The guest's configuration, as a client in this process needs it: this process is at none of the hosts."""
+        guest = self._given[Role.GUEST]
+        address = self._ways_in[Role.COORDINATOR].address
+        coordinator = guest.peers[Role.COORDINATOR].model_copy(update={"address": address})
+        return guest.model_copy(update={"peers": {**guest.peers, Role.COORDINATOR: coordinator}})
+
+    def _open_process(self, role: Role, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        return self._wan.run_in(role, command, **options)
+
+    def _config(self, role: Role) -> ProcessConfig:
+        return self._given[role].model_copy(update={"listen": self._ways_in[role].address})
+
+    def _connect(self, role: Role) -> socket.socket:
+        """From the host itself, whatever has been cut between hosts."""
+        sock = self._wan.socket_at(role)
+        sock.connect((self._wan.address(role), PORT))
+        return sock
