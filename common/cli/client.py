@@ -57,7 +57,9 @@ class JobClient:
         peer = self._config.peers.get(Role.COORDINATOR)
         # To itself, the coordinator is known by any name of its certificate.
         name = peer.certificate_name if peer else identity.host_name if identity else ""
-        channel = await self._resources.enter_async_context(open_channel(self._address, identity, name))
+        channel = await self._resources.enter_async_context(
+            open_channel(self._address, identity, name, peer_timeout=self._config.limits.peer_timeout)
+        )
         self._stub = jobs_pb2_grpc.JobServiceStub(channel)
         return self
 

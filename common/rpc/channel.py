@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from common.config.process import ProcessConfig
+from common.config.process import Limits, ProcessConfig
 from common.roles import Role
 from common.rpc.certificates import Certificates, Identity, channel_credentials
 
@@ -22,28 +22,47 @@ _COMMON = (
     ("grpc.max_metadata_size", 32 * 1024),
     ("grpc.absolute_max_metadata_size", 32 * 1024),
 )
-CLIENT_OPTIONS = (
-    *_COMMON,
-    ("grpc.enable_http_proxy", 0),  # a proxy of the environment knows no peer on localhost
-    ("grpc.enable_retries", 0),  # links know which calls may be sent again, and report that they wait
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
-)
+LEAST_PING_MS = 1_000
+
+
+def client_options(peer_timeout: float) -> tuple[tuple[str, int | str], ...]:
+    """Return the options of a channel to a peer that is waited for so long, in seconds.
+
+    A connection may go dead without a word to either end, as when a firewall forgets it. That is noticed within half
+    of the time, as is an attempt to connect that gets nowhere, so that the call has as long for another try.
+    """
+    quarter = max(LEAST_PING_MS, int(250 * peer_timeout))
+    return (
+        *_COMMON,
+        ("grpc.enable_http_proxy", 0),  # a proxy of the environment knows no peer on localhost
+        ("grpc.enable_retries", 0),  # links know which calls may be sent again, and report that they wait
+        ("grpc.keepalive_time_ms", quarter),
+        # The first is when the system gives up what it has sent, the second when gRPC gives up a ping: it has a
+        # minute for that by default, whatever the first says.
+        ("grpc.keepalive_timeout_ms", quarter),
+        ("grpc.http2.ping_timeout_ms", quarter),
+        ("grpc.http2.max_pings_without_data", 0),  # no fewer while the peer is long about an answer
+        ("grpc.min_reconnect_backoff_ms", quarter),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 2_000),
+    )
+
+
 SERVER_OPTIONS = (
     *_COMMON,
     ("grpc.so_reuseport", 0),  # by default a second server would silently share the port
+    # A client that has gone without a word keeps nothing here for long. It has time for its answer, which may have to
+    # wait behind the vector that it sends on a narrow line.
     ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 60_000),
     # Nobody has shown a certificate before the handshake ends: a caller that stalls there is let go soon.
     ("grpc.server_handshake_timeout_ms", 10_000),
     # Whoever stays connected shows a certificate that is still good, every hour. Calls under way have another hour
     # and a little: a watch has then ended by its own deadline and begun anew, a vector that is cut off is sent again.
     ("grpc.max_connection_age_ms", 3_600_000),
     ("grpc.max_connection_age_grace_ms", 3_660_000),
-    # Less than the clients' keepalive, or the server would end their calls with "too many pings".
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    # Less than lies between two of a client's, or the server would end its calls with "too many pings".
+    ("grpc.http2.min_ping_interval_without_data_ms", LEAST_PING_MS // 2),
     ("grpc.max_concurrent_streams", 64),  # of one connection; its client lets more calls wait
     ("grpc.max_connection_idle_ms", 600_000),  # a client connects anew with its next call
 )
@@ -75,40 +94,48 @@ class Peer:
         return f"the {self.role} at {self.address}"
 
 
-def new_channel(address: str, identity: Identity | None, name: str) -> grpc.aio.Channel:
+def new_channel(
+    address: str, identity: Identity | None, name: str, *, peer_timeout: float = Limits().peer_timeout
+) -> grpc.aio.Channel:
     """Make a channel to a server. Connecting happens with the first call.
 
     Args:
         address: where it listens.
         identity: by which to show who calls, and to know whom to trust; None for plaintext.
         name: that the server's certificate must have.
+        peer_timeout: `Limits.peer_timeout`; see `client_options`.
     """
+    options = client_options(peer_timeout)
     if identity is None:
-        return grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS, compression=grpc.Compression.NoCompression)
+        return grpc.aio.insecure_channel(address, options=options, compression=grpc.Compression.NoCompression)
     # The name that is checked is what the configuration expects, whatever address leads there. gRPC takes a
     # wildcard for it, and a common name where there are no alternative names, which servers here do not: a trusted
     # authority must issue neither for a peer's name.
-    options = (*CLIENT_OPTIONS, ("grpc.ssl_target_name_override", name))
+    options = (*options, ("grpc.ssl_target_name_override", name))
     return grpc.aio.secure_channel(
         address, channel_credentials(identity), options=options, compression=grpc.Compression.NoCompression
     )
 
 
 @asynccontextmanager
-async def open_channel(address: str, identity: Identity | None, name: str = "") -> AsyncIterator[grpc.aio.Channel]:
+async def open_channel(
+    address: str, identity: Identity | None, name: str = "", *, peer_timeout: float = Limits().peer_timeout
+) -> AsyncIterator[grpc.aio.Channel]:
     """Open a channel for a while; see `new_channel`."""
-    async with new_channel(address, identity, name) as channel:
+    async with new_channel(address, identity, name, peer_timeout=peer_timeout) as channel:
         yield channel
 
 
 @asynccontextmanager
 async def open_peers(config: ProcessConfig, certificates: Certificates | None) -> AsyncIterator[dict[Role, Peer]]:
     """Open a channel to each of the two other processes, anew when this process's certificate is renewed."""
+
+    def connect(role: Role, identity: Identity | None) -> grpc.aio.Channel:
+        peer = config.peers[role]
+        return new_channel(peer.address, identity, peer.certificate_name, peer_timeout=config.limits.peer_timeout)
+
     identity = certificates.current() if certificates else None
-    peers = {
-        role: Peer(role, peer.address, new_channel(peer.address, identity, peer.certificate_name))
-        for role, peer in config.peers.items()
-    }
+    peers = {role: Peer(role, peer.address, connect(role, identity)) for role, peer in config.peers.items()}
     retired: set[asyncio.Task[None]] = set()
 
     def renew(identity: Identity) -> None:
@@ -117,7 +144,7 @@ async def open_peers(config: ProcessConfig, certificates: Certificates | None) -
             task = asyncio.create_task(peer.channel.close(config.limits.party_timeout))
             retired.add(task)
             task.add_done_callback(retired.discard)
-            peer.channel = new_channel(peer.address, identity, config.peers[role].certificate_name)
+            peer.channel = connect(role, identity)
 
     watch = asyncio.create_task(_watch(certificates, renew)) if certificates else None
     try:

@@ -237,11 +237,6 @@ def test_a_watch_begins_anew_before_its_old_connection_is_ended() -> None:
     assert grace > 1000 * client_module.WATCH_SECONDS
 
 
-@pytest.mark.parametrize("options", [channel_module.SERVER_OPTIONS, channel_module.CLIENT_OPTIONS])
-def test_each_option_of_a_connection_is_given_once(options: tuple[tuple[str, int], ...]) -> None:
-    assert len(dict(options)) == len(options)
-
-
 async def test_a_caller_that_stalls_in_the_handshake_is_let_go(
     files: TlsConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

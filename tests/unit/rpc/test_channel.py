@@ -1,0 +1,79 @@
+"""A connection that is dead without a word is noticed in time, and one that is only slow is left alone."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+from common.config.process import Limits
+from common.pb.v1.jobs_pb2 import ListJobsRequest, ListJobsResponse
+from common.roles import Role
+from common.rpc.calls import call_peer
+from common.rpc.channel import SERVER_OPTIONS, Peer, client_options, open_channel
+from common.rpc.server import bind
+from tests.support.rpc import plaintext_server
+from tests.support.tcp_proxy import Cut, TcpProxy, connect_to
+
+METHOD = "/common.pb.v1.JobService/ListJobs"
+
+
+class Slow(grpc.GenericRpcHandler):
+    """Every method takes so many seconds."""
+
+    seconds = 0.0
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        async def behaviour(request: bytes, context: Any) -> bytes:
+            await asyncio.sleep(self.seconds)
+            return request
+
+        return grpc.unary_unary_rpc_method_handler(behaviour)
+
+
+@asynccontextmanager
+async def through_proxy(slow: Slow, limits: Limits) -> AsyncIterator[tuple[TcpProxy, Callable[[], Awaitable[None]]]]:
+    """A server behind a proxy, and a call of it that fails if there is no answer."""
+    server = plaintext_server(Role.COORDINATOR)
+    server.add_generic_rpc_handlers([slow])
+    address = bind(server, "127.0.0.1:0", None)
+    await server.start()
+    with TcpProxy(connect_to(address)) as proxy:
+        async with open_channel(proxy.address, None, peer_timeout=limits.peer_timeout) as channel:
+            peer = Peer(Role.COORDINATOR, proxy.address, channel)
+
+            async def call() -> None:
+                async with asyncio.timeout(30):
+                    await call_peer(peer, Role.GUEST, METHOD, ListJobsRequest(), ListJobsResponse, limits=limits)
+
+            yield proxy, call
+    await server.stop(None)
+
+
+@pytest.mark.parametrize("options", [SERVER_OPTIONS, client_options(60)])
+def test_each_option_of_a_connection_is_given_once(options: tuple[tuple[str, object], ...]) -> None:
+    assert len(dict(options)) == len(options)
+
+
+@pytest.mark.parametrize("peer_timeout", [0.001, 1, 10, 60, 86_400])
+def test_no_server_takes_the_pings_of_a_client_for_too_many(peer_timeout: float) -> None:
+    often = int(dict(client_options(peer_timeout))["grpc.keepalive_time_ms"])
+    assert dict(SERVER_OPTIONS)["grpc.http2.min_ping_interval_without_data_ms"] < often
+
+
+async def test_a_connection_that_has_gone_dead_gives_way_to_another_within_the_time_for_a_peer() -> None:
+    async with through_proxy(Slow(), Limits(peer_timeout=4)) as (proxy, call):
+        await call()
+        assert proxy.cut_all(Cut.SWALLOW) == 1
+        await call()
+        assert proxy.cut_all(Cut.SWALLOW) == 1
+
+
+async def test_a_call_that_takes_longer_than_many_pings_is_answered() -> None:
+    slow = Slow()
+    async with through_proxy(slow, Limits(peer_timeout=1)) as (proxy, call):
+        slow.seconds = 4.5
+        await call()
+        assert proxy.cut_all(Cut.RESET) == 1
