@@ -20,6 +20,7 @@ from common.jobs.journal import Record, State
 from common.jobs.process_jobs import MOST_ENDED, STOPPED, ProcessJobs
 from common.jobs.runner import MachineRunner
 from common.jobs.states import ENDED
+from common.logs import Place
 from common.paillier.keys import generate_private_key
 from common.pb.v1.jobs_pb2 import (
     JOB_STATE_FAILED,
@@ -265,7 +266,8 @@ class CoordinatorJobs(ProcessJobs):
         self.audit.allowed(calling(), "StartJob", job=config.name, run=key.run_id.hex(), dataset=config.dataset)
         history = History(folder, self.role, tell=self.metrics.session(config.name))
         self.journal.add(key.run_id, config)
-        log.info("job %s: starts, %s with a %d-bit key", config.name, config.algorithm.name, config.key_bits)
+        with Place(config.name).current():
+            log.info("job %s: starts, %s with a %d-bit key", config.name, config.algorithm.name, config.key_bits)
         self._launch_session(self._place(Job(config, key.run_id)), key, history)
 
     def resume(self, name: str) -> None:
@@ -302,7 +304,8 @@ class CoordinatorJobs(ProcessJobs):
     def _begin_session(self, job: Job, why: str) -> None:
         """Begin a session that is not the first."""
         job.begin_session(why)
-        log.info("job %s: goes on in another session: %s", job.config.name, why)
+        with Place(job.config.name).current():
+            log.info("job %s: goes on in another session: %s", job.config.name, why)
         try:
             folder, tell = JobFolder(self.config.state, job.config.name), self.metrics.session(job.config.name)
             history = History(folder, self.role, resumed=True, tell=tell)

@@ -23,6 +23,7 @@ from common.errors import DataError, PeerError, PolicyError, ProtocolError, Tril
 from common.jobs.folder import JobFolder, writing
 from common.jobs.policy import PREDICTION, check_prediction, check_scores, take_ids, take_scores
 from common.jobs.quota import IdQuota, ScoreQuota
+from common.logs import Place
 from common.roles import Role
 from common.rpc.access import calling
 from common.rpc.codec import JobKey
@@ -253,8 +254,9 @@ class Predictions:
         self._holding.add(opened)
         opened.resources.callback(self._holding.discard, opened)
         self._open[name] = opened
-        opened.reading = self._start(opened, self._read(opened))
-        log.info("job %s: prediction on dataset %s", run.name, wanted.dataset)
+        with Place(run.name).current():
+            opened.reading = self._start(opened, self._read(opened))
+            log.info("job %s: prediction on dataset %s", run.name, wanted.dataset)
         return opened
 
     def _load_model(self, wanted: Wanted) -> PartyModel:
@@ -339,13 +341,14 @@ class Predictions:
         opened.n_calls += 1
         if opened.timer is not None:
             opened.timer.cancel()
-        try:
-            yield opened
-        finally:
-            opened.n_calls -= 1
-            if not opened.n_calls and not opened.stopped.is_set():
-                seconds = self._config.limits.party_timeout
-                opened.timer = asyncio.get_running_loop().call_later(seconds, self._end, opened)
+        with Place(opened.wanted.run.name).current():
+            try:
+                yield opened
+            finally:
+                opened.n_calls -= 1
+                if not opened.n_calls and not opened.stopped.is_set():
+                    seconds = self._config.limits.party_timeout
+                    opened.timer = asyncio.get_running_loop().call_later(seconds, self._end, opened)
 
     def _end(self, opened: _Open) -> None:
         if opened.stopped.is_set():

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import sys
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +15,7 @@ from common.cli.errors import INTERRUPTED, public_errors
 from common.cli.program import command_line
 from common.cli.wording import decimal, duration
 from common.errors import ConfigError, DataError, TrilateralError
+from common.logs import LogFormat, set_up
 from common.roles import Role
 
 # What a command needs it imports itself: a health check is run every few seconds and has no time for the others'.
@@ -88,6 +88,7 @@ def serve(
     role: Annotated[Role, typer.Argument(help="Which of the three to be.")],
     config: ConfigOption,
     log_level: Annotated[LogLevel, typer.Option(help="How much to log, on stderr.")] = LogLevel.INFO,
+    log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON.")] = LogFormat.TEXT,
 ) -> None:
     """Serve one role until interrupted."""
     from common.config.load import load_process_config
@@ -96,9 +97,7 @@ def serve(
         settings = load_process_config(config)
         if settings.role is not role:
             raise ConfigError(f"{config}: role: is {settings.role}, and you asked to serve {role}: take the other file")
-        logging.basicConfig(
-            level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-        )
+        set_up(role, log_level, log_format)
         if log_level is LogLevel.DEBUG:
             # Debugging these libraries is another matter, and they would drown what is said here.
             for library in ("asyncio", "grpc"):

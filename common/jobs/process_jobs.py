@@ -14,6 +14,7 @@ from common.errors import ConfigError, PeerError, PolicyError, ProtocolError, Su
 from common.jobs.journal import Journal, State
 from common.jobs.runner import MachineRunner
 from common.jobs.vector_stream import VectorStream
+from common.logs import Place
 from common.metrics import Metrics, Result
 from common.paillier.native.path import arithmetic_path
 from common.paillier.native.threads import set_threads
@@ -66,9 +67,12 @@ class ProcessJobs:
             TrilateralError: it is none that the protocol has. The job that it was for has failed by it.
         """
         sender, key = calling_role(), job_key(request)
-        with self._blaming(sender, key):
-            message = decode(request)
-        await self.take(sender, key, message, request.ByteSize())
+        runner = self._find_running(key)
+        place = Place(key.name) if runner is None else runner.place
+        with place.current():
+            with self._blaming(sender, key):
+                message = decode(request)
+            await self.take(sender, key, message, request.ByteSize())
 
     async def deliver_vector(self, chunks: AsyncIterator[SendVectorRequest]) -> None:
         """Take the chunks of a vector, each as it comes; as `deliver`.
@@ -190,7 +194,8 @@ class ProcessJobs:
 
         self._running[key.name] = runner
         self.metrics.begun(key.name)
-        task = asyncio.create_task(live(), name=f"job {key.name}")
+        with runner.place.current():
+            task = asyncio.create_task(live(), name=f"job {key.name}")
         self._tasks[key] = task
         task.add_done_callback(lambda _: self._tasks.pop(key))
 

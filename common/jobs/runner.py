@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -21,6 +22,7 @@ from common.errors import PeerError, SuspendedError, TrilateralError
 from common.jobs.events import Prepared, RoundBegun
 from common.jobs.history import History
 from common.jobs.patience import Patience
+from common.logs import Place
 from common.protocol.messages import (
     Began,
     BeginRound,
@@ -99,25 +101,28 @@ class MachineRunner:
         on_wait: OnWait | None = None,
     ) -> None:
         self.key = key
+        self.place = Place(job.name)
+        """Where what is logged of the job belongs."""
         self.width = width_of(job)
         """Bytes of a ciphertext."""
         self._role = role
         self._limits = limits
         self._history = history
         self._observe = observe
-        self._links = {
-            peer.role: Link(
-                key,
-                role,
-                peer,
-                width=self.width,
-                limits=limits,
-                count_sent=partial(history.sent.count, peer.role),
-                on_failure=self.fail,
-                on_wait=on_wait,
-            )
-            for peer in peers.values()
-        }
+        with self.place.current():  # in which the links' tasks begin
+            self._links = {
+                peer.role: Link(
+                    key,
+                    role,
+                    peer,
+                    width=self.width,
+                    limits=limits,
+                    count_sent=partial(history.sent.count, peer.role),
+                    on_failure=self.fail,
+                    on_wait=on_wait,
+                )
+                for peer in peers.values()
+            }
         # Who is asked whether they are there, and told of a failure: the parties leave each other to the coordinator.
         self._counterparts = frozenset(PARTIES if role is Role.COORDINATOR else [Role.COORDINATOR])
         self._inbox: asyncio.Queue[tuple[Role, Message]] = asyncio.Queue(INBOX)
@@ -221,7 +226,9 @@ class MachineRunner:
     async def in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `function` in the job's own thread."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, lambda: without_lock(function, *args, **kwargs))
+        context = copy_context()  # so that what is logged in the thread belongs to the job
+        work = partial(without_lock, function, *args, **kwargs)
+        return await loop.run_in_executor(self._thread, context.run, work)
 
     # --- the machine's life
 
@@ -239,11 +246,15 @@ class MachineRunner:
                 case BeginRound():
                     self._current = max(self._current, message.key)
                     self._history.begin_round(message)
-                    self._history.tell(RoundBegun(message.key))
+                    self._begun(message.key)
                 case FinishJob():
                     self._current = max(self._current, RoundKey(message.round, 0))
                     self._history.finish(message)
             await self._play(machine.handle(sender, message))
+
+    def _begun(self, key: RoundKey) -> None:
+        self.place.round = key.round
+        self._history.tell(RoundBegun(key))
 
     async def _ask_meanwhile(self) -> None:
         """As a party that begins, which may take long, ask whether the coordinator still has the job."""
@@ -301,7 +312,7 @@ class MachineRunner:
                 await self._observe(message)
             case BeginRound() | FinishJob():
                 if isinstance(message, BeginRound):
-                    self._history.tell(RoundBegun(message.key))
+                    self._begun(message.key)
                 self._links[to].send(message)
                 self._patience.ask(message)
                 await self._observe(message)

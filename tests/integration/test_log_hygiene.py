@@ -1,9 +1,11 @@
-"""No log and no record of a training, at debug level, has what is another's or nobody's to read."""
+"""No log, no record and no metrics of a training, at debug level, has what is another's or nobody's to read."""
 
 import asyncio
 import base64
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from urllib.request import urlopen
 
 import numpy as np
 import pandas as pd
@@ -11,10 +13,11 @@ import pytest
 
 from common.cli.client import JobClient
 from common.config.job import JobConfig, Sqn
-from common.config.process import ProcessConfig
+from common.config.process import MetricsConfig, ProcessConfig
 from common.data.model_file import PartyModel, load_model
 from common.development import write_development_files
 from common.jobs.folder import JobFolder
+from common.localhost import free_addresses
 from common.paillier.keys import PrivateKey, generate_private_key
 from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
 from common.roles import PARTIES, Role
@@ -64,6 +67,33 @@ def found(needles: Iterable[str], files: Iterable[Path]) -> set[tuple[str, str]]
     return {(needle, path.name) for needle in sought for path, text in texts.items() if needle in text}
 
 
+def with_metrics(configs: Mapping[Role, ProcessConfig]) -> dict[Role, ProcessConfig]:
+    pages = free_addresses()
+    return {
+        role: config.model_copy(update={"metrics": MetricsConfig(listen=pages[role])})
+        for role, config in configs.items()
+    }
+
+
+def save_metrics(configs: Mapping[Role, ProcessConfig], folder: Path) -> list[Path]:
+    paths = []
+    for role, config in configs.items():
+        with urlopen(f"http://{config.metrics.listen}/metrics") as page:
+            paths.append(folder / f"{role}.metrics")
+            paths[-1].write_bytes(page.read())
+    return paths
+
+
+def check_places(log: Path) -> None:
+    """Each line that is of a job says so, and those of its rounds say which."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {line["level"] for line in lines} >= {"DEBUG", "INFO"}
+    for line in lines:
+        if line["message"].startswith("job "):
+            assert line["message"].startswith(f"job {line['job']}: ")
+    assert {line["round"] for line in lines if "round" in line} >= {1, 2, 3}
+
+
 async def train(configs: dict[Role, ProcessConfig], job: JobConfig) -> int:
     async with JobClient(configs[Role.GUEST]) as client:
         return (await train_over_localhost(client, job)).state
@@ -84,22 +114,24 @@ def test_nothing_private_is_in_any_log_or_record_of_a_training(tmp_path: Path, k
     label = label.model_copy(update={"positive": POSITIVE, "negative": NEGATIVE})
     dataset = guest.datasets[DATASET].model_copy(update={"label": label})
     configs[Role.GUEST] = guest.model_copy(update={"datasets": {DATASET: dataset}})
+    configs = with_metrics(configs)
 
-    with KnownProcesses(configs, tmp_path, key, log_level="debug") as processes:
+    with KnownProcesses(configs, tmp_path, key, "--log-level", "debug", "--log-format", "json") as processes:
         assert asyncio.run(train(configs, JOB)) == JOB_STATE_FINISHED
         # A job that fails at a party's table, whose rows an error might quote.
         tables[Role.HOST].iloc[:-1].to_csv(tmp_path / "host.csv", index=False)
         assert (
             asyncio.run(train(configs, JOB.model_copy(update={"name": "failing", "aligned": True}))) == JOB_STATE_FAILED
         )
+        metrics = save_metrics(configs, tmp_path)
 
-    logs = list(processes.logs.values())
+    for log in processes.logs.values():
+        check_places(log)
+    logs = [*processes.logs.values(), *metrics]
     records = [path for config in configs.values() for path in config.state.rglob("*") if path.is_file()]
     models = {role: load_model(JobFolder(configs[role].state, JOB.name).model) for role in PARTIES}
     written = {role: JobFolder(configs[role].state, JOB.name).model for role in PARTIES}
     assert {path.name for path in records} >= {"model.json", "history.jsonl"}
-    for log in logs:
-        assert "DEBUG" in log.read_text()
 
     ids = [*tables[Role.HOST]["id"], "person-zq", POSITIVE, NEGATIVE]
     assert not found(ids, [*logs, *records])

@@ -33,19 +33,17 @@ def write_configs(configs: Mapping[Role, ProcessConfig], folder: Path) -> dict[R
 
 
 class KnownProcesses(LocalProcesses):
-    """Three servers whose job's key the test knows; `logs` has each one's output in `folder`."""
+    """Three servers whose job's key the test knows, with `options` of `trilateral serve`; `logs` has their output."""
 
-    def __init__(
-        self, configs: Mapping[Role, ProcessConfig], folder: Path, key: PrivateKey, log_level: str = "info"
-    ) -> None:
+    def __init__(self, configs: Mapping[Role, ProcessConfig], folder: Path, key: PrivateKey, *options: str) -> None:
         self.logs = {role: folder / f"{role}.log" for role in configs}
         self._paths = write_configs(configs, folder)
         self._key = key
-        self._log_level = log_level
+        self._options = options
         super().__init__(self._paths, self.logs)
 
     def _start(self, role: Role) -> subprocess.Popen[bytes]:
-        words = ["serve", role, "--config", str(self._paths[role]), "--log-level", self._log_level]
+        words = ["serve", role, "--config", str(self._paths[role]), *self._options]
         command = [sys.executable, "-c", PROGRAM, *words, str(self._key.q), str(self._key.p)]
         with self.logs[role].open("wb") as log:
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)

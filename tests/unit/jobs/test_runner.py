@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import logging
 import threading
 import weakref
@@ -25,6 +26,7 @@ from common.jobs.folder import JobFolder
 from common.jobs.history import History
 from common.jobs.patience import Patience
 from common.jobs.runner import MachineRunner
+from common.logs import JsonFormatter
 from common.protocol.messages import (
     BeginRound,
     Envelope,
@@ -115,7 +117,8 @@ class Setup:
         self.runner = MachineRunner(
             self.role, JOB, KEY, peers, limits=Limits(**limits), history=self.history, observe=observe
         )
-        task = asyncio.create_task(self.runner.run(begin))
+        with self.runner.place.current():
+            task = asyncio.create_task(self.runner.run(begin))
         self._stack.push_async_callback(asyncio.wait, {task})
         self._stack.callback(self.runner.fail, PeerError("the test is over"))
         return task
@@ -190,6 +193,22 @@ async def health_service() -> AsyncIterator[health_pb2_grpc.HealthStub]:
     async with open_channel(address, None) as channel:
         yield health_pb2_grpc.HealthStub(channel)
     await server.stop(None)
+
+
+async def test_what_is_logged_in_the_jobs_thread_belongs_to_the_job_and_its_round(
+    party: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        logging.getLogger("tests.machine").warning("at work")
+        yield from finish(sender, message)
+
+    caplog.handler.setFormatter(JsonFormatter(Role.HOST))
+    running = await party.start(FakeMachine(handle))
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    await asyncio.wait_for(running, 10)
+    lines = [json.loads(line) for line in caplog.text.splitlines()]
+    assert [(line["job"], line["round"]) for line in lines if line["message"] == "at work"] == [(JOB.name, 1)] * 2
 
 
 async def test_a_call_is_answered_while_a_long_product_is_computed(party: Setup) -> None:
