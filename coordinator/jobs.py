@@ -104,7 +104,7 @@ class Job:
     def begin_session(self, why: str | None = None) -> None:
         """A session begins; `why`, if it is not the first."""
         self._status.state, self._status.detail = JOB_STATE_STARTING, "making the job's key"
-        self._n_opened = 0
+        self._n_opened = self._n_caught_up = 0
         if why is not None:
             self._status.notes.append(f"goes on in another session: {why}")
 
@@ -170,7 +170,15 @@ class Job:
                     self._aligned = True
                     self._status.notes.append(f"{counts}, and {message.n_common:,} are common")
                     self.show(detail="the parties prove their IDs to each other")
+            case BeginRound(key=key, over=True):
+                self._n_caught_up += 1
+                self.show(detail=f"bringing a party whose journal is behind past round {key.round}")
             case BeginRound(key=key) if (key.round, key.attempt) != (self._status.round, self._status.attempt):
+                if self._n_caught_up:
+                    self._status.notes.append(
+                        f"round {key.round}: a party's journal was behind, and {self._n_caught_up} steps were sent again"
+                    )
+                    self._n_caught_up = 0
                 if key.attempt > 1:
                     self._status.notes.append(f"round {key.round} was begun again, attempt {key.attempt}")
                 self.show(state=JOB_STATE_TRAINING, detail="training", round=key.round, attempt=key.attempt)

@@ -1,7 +1,7 @@
 """The rounds of a job once both parties are ready: plans to messages, observations to reports."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from common.arrays import FloatVector
 from common.config.job import JobConfig
@@ -47,13 +47,22 @@ class Rounds:
         """What each party may still send."""
         self.training = Training(job, sum(n_columns.values()), self._batches.count)
 
-    def replay(self, observations: Sequence[Observation | None]) -> RoundPlan | Conclusion | GivenUp:
-        """Begin the training, and observe again what was observed before; return what follows."""
+    def replay(
+        self, observations: Sequence[Observation | None], places: Mapping[Role, int]
+    ) -> Generator[Envelope, None, RoundPlan | Conclusion | GivenUp]:
+        """Begin the training, and observe again what was observed before; return what follows.
+
+        On the way, each party is brought past the rounds that are over and that it has not been in: `places` are the
+        newest that they have.
+        """
         following: RoundPlan | Conclusion | GivenUp = self.training.begin()
         for observation in observations:
             plan = following
             if not isinstance(plan, RoundPlan):
                 break
+            for party, place in places.items():
+                if place < plan.round:
+                    yield Envelope(party, replace(self._question(plan, RoundKey(plan.round, 1))[party], over=True))
             following = self.training.observe(observation)
             self._last_loss = _loss_to_report(plan, observation, following)
         return following
@@ -67,16 +76,19 @@ class Rounds:
 
     def begin(self, attempt: Attempt) -> Iterator[Envelope]:
         """Ask both parties."""
-        plan = attempt.plan
+        for party, begin in self._question(attempt.plan, attempt.key).items():
+            yield Envelope(party, begin)
+
+    def _question(self, plan: RoundPlan, key: RoundKey) -> dict[Role, BeginRound]:
         directions: dict[Role, FloatVector] = {}
         if plan.direction is not None:
             directions = self._parts(plan.direction * direction_scale(plan.direction))
         offsets: dict[Role, FloatVector] = {}
         if plan.evaluate_at is not None:
             offsets = self._parts(plan.evaluate_at)
-        for party, step in self._parts(plan.step).items():
-            begin = BeginRound(
-                key=attempt.key,
+        return {
+            party: BeginRound(
+                key=key,
                 step=step,
                 batch=plan.batch,
                 gradient=plan.gradient,
@@ -85,7 +97,8 @@ class Rounds:
                 loss=self._last_loss,
                 evaluate_at=offsets.get(party),
             )
-            yield Envelope(party, begin)
+            for party, step in self._parts(plan.step).items()
+        }
 
     def report(
         self, attempt: Attempt, observation: Observation | None, following: RoundPlan | Conclusion | GivenUp

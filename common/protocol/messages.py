@@ -121,6 +121,8 @@ class BeginRound:
     """Mean loss of the round before, for the party's history file; None if that was void, or there was none."""
     evaluate_at: FloatVector | None = None
     """This party's part of w_e - w_k, shape (n_columns,): the hold-out rows are to be evaluated at w_e; None if not."""
+    over: bool = False
+    """The round was answered before, and the party has lost its place since: it takes the step and answers nothing."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -96,6 +96,8 @@ class PartyMachine(ABC):
         self._early: list[VectorPiece] = []
         self._finished = False
         self._begun: BeginRound | None = None
+        self._known: dict[int, BeginRound] = {}
+        self._is_in_place = True
         self._is_void = False
         self._last_step: FinishJob | None = None
         self._residues_per_round = self._count_residues()
@@ -133,6 +135,8 @@ class PartyMachine(ABC):
             self._apply(begin.key.round, begin.step)
             self._forget_if_void(begin.key.round - 1, begin.loss)
             self._key, self._begun = begin.key, begin
+            self._known[begin.key.round] = begin
+        self._is_in_place = not self._known
 
     def start(self) -> Iterator[Envelope]:
         """Nothing, unless the role speaks first."""
@@ -183,6 +187,8 @@ class PartyMachine(ABC):
     # --- the place in the rounds
 
     def _begin_round(self, begin: BeginRound) -> Iterator[Envelope]:
+        if not self._is_in_place:
+            self._go_back(begin.key.round)
         if begin.key <= self._key or self._finished:
             return
         self._check_begin(begin)
@@ -195,6 +201,8 @@ class PartyMachine(ABC):
         self._early = [piece for piece in self._early if piece.key > begin.key]
         self._forget_if_void(begin.key.round - 1, begin.loss)
         yield Envelope(self.role, StepTaken(begin))
+        if begin.over:
+            return
         try:
             yield from self._work(begin)
             for piece in early:
@@ -205,11 +213,13 @@ class PartyMachine(ABC):
     def _check_begin(self, begin: BeginRound) -> None:
         """Hold the coordinator to the job: each round shows it a sum more over this party's rows."""
         asked = f"the coordinator began round {begin.key.round}, attempt {begin.key.attempt}"
-        if self._last_step is not None:
-            raise ProtocolError(f"{asked}, and had taken the last step before it was restarted")
-        before = self._begun
-        if before is not None and before.key.round == begin.key.round and not _ask_alike(before, begin):
+        before = self._known.get(begin.key.round)
+        if self._begun is not None and self._begun.key.round == begin.key.round:
+            before = self._begun
+        if before is not None and not _ask_alike(before, begin):
             raise ProtocolError(f"{asked}, and asks for something else than in the attempt before")
+        if before is None and self._last_step is not None:
+            raise ProtocolError(f"{asked}, and had taken the last step before it was restarted")
         if is_beyond(begin.key, self._most_rounds):
             raise ProtocolError(
                 f"{asked}: this job has at most {self._most_rounds} rounds, and a round {MOST_ATTEMPTS} attempts"
@@ -273,6 +283,19 @@ class PartyMachine(ABC):
         if not (np.abs(scores) <= LARGEST_HOLDOUT_SCORE).all():
             raise OutOfRangeError("a score of a hold-out row is out of range")
         return scores
+
+    def _go_back(self, round_number: int) -> None:
+        """The session begins with a round that this party has been in: the coordinator has lost its place.
+
+        Each of the rounds from there on shows the same sums at the same point again, or is refused.
+        """
+        self._is_in_place = True
+        if not 1 <= round_number < self._key.round:
+            return
+        self._coef, self._key, self._begun = np.zeros(self._n_columns), RoundKey(0, 0), None
+        for number in range(1, round_number):
+            self._apply(number, self._known[number].step)
+            self._key = RoundKey(number, MOST_ATTEMPTS)
 
     def _apply(self, round_number: int, step: FloatVector) -> None:
         """w_k = w_{k-1} - g~_{k-1}: once a round, whatever the number of attempts."""
@@ -431,6 +454,7 @@ def _ask_alike(one: BeginRound, other: BeginRound) -> bool:
     asked = [(begin.batch, begin.gradient, begin.curvature_draw) for begin in (one, other)]
     return (
         asked[0] == asked[1]
+        and _are_same(one.step, other.step)
         and _are_same(one.direction, other.direction)
         and _are_same(one.evaluate_at, other.evaluate_at)
     )

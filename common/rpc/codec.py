@@ -251,6 +251,7 @@ def _pack_begin(message: BeginRound) -> dict[str, Any]:
         "curvature_draw": message.curvature_draw,
         "loss": message.loss,
         "evaluate_at": [] if message.evaluate_at is None else message.evaluate_at.tolist(),
+        "over": message.over,
     }
 
 
@@ -266,6 +267,7 @@ def _unpack_begin(request: party_pb2.BeginRoundRequest) -> BeginRound:
         curvature_draw=request.curvature_draw,
         loss=_float(request.loss, "loss") if request.HasField("loss") else None,
         evaluate_at=evaluate_at if len(evaluate_at) else None,
+        over=request.over,
     )
 
 

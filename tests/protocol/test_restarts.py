@@ -15,7 +15,9 @@ from common.paillier.keys import generate_private_key
 from common.protocol.messages import (
     Began,
     BeginRound,
+    Envelope,
     Evaluated,
+    Evaluation,
     FinishJob,
     JobEnded,
     Machine,
@@ -24,8 +26,11 @@ from common.protocol.messages import (
     OpenJob,
     Ready,
     Result,
+    RoundKey,
     RoundReport,
+    RoundTimedOut,
     StepTaken,
+    VectorPiece,
 )
 from common.roles import PARTIES, Role
 from coordinator.machine import CoordinatorMachine, Past
@@ -34,6 +39,7 @@ from coordinator.plan import Observation
 from guest_party.machine import GuestMachine
 from host_party.machine import HostMachine
 from tests.support.three_machines import make_tables
+from tests.support.transparent import transparent
 
 JOB = JobConfig(
     name="restarts",
@@ -64,6 +70,21 @@ class Journals:
     evaluations: dict[int, Evaluated] = field(default_factory=dict)
     results: dict[Role, Result] = field(default_factory=dict)
     ended: JobEnded | None = None
+    was_put_back: bool = False
+
+    def put_back(self, chance: random.Random) -> None:
+        """One process gets an old copy of its journal."""
+        if self.ended is not None or not self.ready:
+            return
+        self.was_put_back = True
+        role = chance.choice(list(Role))
+        if role is Role.COORDINATOR:
+            del self.observations[chance.randint(0, len(self.observations)) :]
+        else:
+            for number in list(self.steps[role])[chance.randint(0, len(self.steps[role])) :]:
+                del self.steps[role][number]
+                if role is Role.GUEST:
+                    self.evaluations.pop(number, None)
 
     def keep(self, role: Role, message: Message) -> bool:
         """Take down what a machine says to its own process; False if it is for another."""
@@ -98,43 +119,104 @@ class Journals:
         return {Role.COORDINATOR: CoordinatorMachine(JOB, key, past=past), Role.HOST: host, Role.GUEST: guest}
 
 
-def run_session(journals: Journals, machines: dict[Role, Machine], chance: random.Random, n_messages: int) -> None:
+@dataclass
+class Trouble:
+    """What a session has to put up with; `chance` draws when."""
+
+    chance: random.Random
+    drops: int = 0
+    """Messages of rounds that are lost. The coordinator's clock makes up for them."""
+    alarms: int = 0
+    """How often that clock strikes although nothing is lost."""
+
+    def strikes(self) -> bool:
+        self.alarms -= (strikes := self.alarms > 0 and self.chance.random() < 0.01)
+        return strikes
+
+    def loses(self, message: Message) -> bool:
+        is_of_round = isinstance(message, BeginRound | VectorPiece | Evaluation) and not is_over(message)
+        self.drops -= (loses := is_of_round and self.drops > 0 and self.chance.random() < 0.03)
+        return loses
+
+
+def is_over(message: Message) -> bool:
+    return isinstance(message, BeginRound) and message.over
+
+
+def run_session(journals: Journals, machines: dict[Role, Machine], trouble: Trouble, n_messages: int) -> None:
     """Deliver so many messages, each pair of roles in order, some of them twice; the last answer may be cut off."""
     queues: dict[tuple[Role, Role], deque[Message]] = {}
+    chance, begun = trouble.chance, RoundKey(0, 0)
+
+    def post(sender: Role, envelope: Envelope) -> None:
+        nonlocal begun
+        message = envelope.message
+        if isinstance(message, BeginRound) and not message.over:
+            begun = max(begun, message.key)
+        if not journals.keep(sender, message) and not trouble.loses(message):
+            queues.setdefault((sender, envelope.to), deque()).append(message)
+
     for role, machine in machines.items():
         for envelope in machine.start():
-            if not journals.keep(role, envelope.message):
-                queues.setdefault((role, envelope.to), deque()).append(envelope.message)
+            post(role, envelope)
+    message: Message
     for left in range(n_messages, 0, -1):
         waiting = [pair for pair, queue in queues.items() if queue]
-        if not waiting:
-            return
-        sender, to = chance.choice(waiting)
-        message = queues[sender, to][0]
-        if chance.random() > 0.1:
-            queues[sender, to].popleft()
+        if not waiting or trouble.strikes():
+            sender, to, message = Role.COORDINATOR, Role.COORDINATOR, RoundTimedOut(begun)
+        else:
+            sender, to = chance.choice(waiting)
+            message = queues[sender, to][0]
+            if chance.random() > 0.1:
+                queues[sender, to].popleft()
         for envelope in machines[to].handle(sender, message):
             if left == 1 and chance.random() < 0.5:
                 return
-            if not journals.keep(to, envelope.message):
-                queues.setdefault((to, envelope.to), deque()).append(envelope.message)
+            post(to, envelope)
         if journals.ended is not None:
             return
 
 
-@given(seed=st.integers(0, 2**32), cuts=st.lists(st.integers(1, 140), max_size=6))
-@settings(max_examples=60)
-def test_sessions_that_break_off_anywhere_lead_to_the_same_model(seed: int, cuts: list[int]) -> None:
+def run_sessions(seed: int, cuts: list[int]) -> Journals:
+    """Break sessions off after so many messages, put back an old copy of a journal now and then, end the job.
+
+    A session loses two messages of rounds at most, and times out twice more: no round fails in all of its attempts.
+    """
     journals, chance = Journals(), random.Random(seed)
     for number, n_messages in enumerate([*cuts, 20_000]):
         if journals.ended is None:
-            run_session(journals, journals.machines(number), chance, n_messages)
+            trouble = Trouble(chance, drops=chance.randint(0, 2), alarms=chance.randint(0, 2))
+            run_session(journals, journals.machines(number), trouble, n_messages)
+            if chance.random() < 0.3:
+                journals.put_back(chance)
+    return journals
 
-    assert journals.ended is not None
+
+def check(journals: Journals) -> None:
+    assert journals.ended is not None, "the machines stopped talking"
     assert journals.ended.loss is not None, journals.ended.reason
     coef = np.concatenate([journals.results[party].coef for party in PARTIES])
     np.testing.assert_allclose(coef, EXPECTED, rtol=0, atol=1e-6)
-    assert [each.epochs for each in journals.results[Role.GUEST].evaluations] == [1, 2]
+    epochs = [each.epochs for each in journals.results[Role.GUEST].evaluations]
+    # Rounds that an old copy of the guest's journal lacks are not evaluated again.
+    assert set(epochs) <= {1, 2} if journals.was_put_back else epochs == [1, 2]
+
+
+SCHEDULES = {"seed": st.integers(0, 2**32), "cuts": st.lists(st.integers(1, 140), max_size=6)}
+
+
+@given(**SCHEDULES)
+@settings(max_examples=1000)
+def test_sessions_that_break_off_anywhere_lead_to_the_same_model(seed: int, cuts: list[int]) -> None:
+    with transparent():
+        journals = run_sessions(seed, cuts)
+    check(journals)
+
+
+@given(**SCHEDULES)
+@settings(max_examples=15)
+def test_sessions_that_break_off_anywhere_lead_to_the_same_model_under_encryption(seed: int, cuts: list[int]) -> None:
+    check(run_sessions(seed, cuts))
 
 
 # --- what a coordinator cannot get by a restart, or by saying that there was one
@@ -142,7 +224,7 @@ def test_sessions_that_break_off_anywhere_lead_to_the_same_model(seed: int, cuts
 
 def in_mid_training(n_messages: int = 70) -> Journals:
     journals = Journals()
-    run_session(journals, journals.machines(0), random.Random(1), n_messages)
+    run_session(journals, journals.machines(0), Trouble(random.Random(1)), n_messages)
     assert journals.ended is None
     assert len(journals.steps[Role.HOST]) >= 3
     return journals
@@ -169,12 +251,57 @@ def test_a_restart_gives_no_sums_of_another_batch_in_the_same_round() -> None:
         ask(journals, other)
 
 
-def test_a_restart_leads_to_no_earlier_round_and_skips_none() -> None:
+def test_an_earlier_round_is_answered_again_by_the_same_sums_alone() -> None:
+    """The coordinator may have lost its place. Whatever it asks again was answered before, at the same point."""
+    journals = in_mid_training()
+    (*_, asked, _) = journals.steps[Role.HOST].values()
+    assert isinstance(asked, BeginRound)
+    again = replace(asked, key=RoundKey(asked.key.round, 1))
+    assert any(isinstance(message, VectorPiece) for message in ask(journals, again))
+    others = [
+        replace(again, batch=replace(asked.batch, index=(asked.batch.index + 1) % 3)),
+        replace(again, step=asked.step + 1e-9),
+        replace(again, gradient=not asked.gradient),
+        replace(again, evaluate_at=np.ones_like(asked.step)),
+    ]
+    for other in others:
+        with pytest.raises(ProtocolError, match="asks for something else than in the attempt before"):
+            ask(journals, other)
+
+
+def test_a_session_goes_back_once_and_then_forward_only() -> None:
+    journals = in_mid_training()
+    first, second, third, *_ = journals.steps[Role.HOST].values()
+    host = journals.machines(1)[Role.HOST]
+    assert isinstance(first, BeginRound)
+    assert isinstance(second, BeginRound)
+    assert list(host.handle(Role.COORDINATOR, replace(second, key=RoundKey(2, 1))))
+    assert not list(host.handle(Role.COORDINATOR, replace(first, key=RoundKey(1, 1))))
+    assert list(host.handle(Role.COORDINATOR, third))
+
+
+def test_a_restart_skips_no_round() -> None:
     journals = in_mid_training()
     last = last_begun(journals)
-    assert ask(journals, replace(last, key=replace(last.key, round=last.key.round - 1))) == []
-    with pytest.raises(ProtocolError, match="was sent a step"):
-        ask(journals, replace(last, key=replace(last.key, round=last.key.round + 2), direction=None, curvature_draw=0))
+    for over in (False, True):
+        skipping = replace(
+            last, key=RoundKey(last.key.round + 2, 1), direction=None, curvature_draw=0, evaluate_at=None, over=over
+        )
+        with pytest.raises(ProtocolError, match="was sent a step"):
+            ask(journals, skipping)
+
+
+def test_a_step_that_is_sent_again_to_a_party_behind_is_kept_and_not_answered() -> None:
+    journals = in_mid_training()
+    last = last_begun(journals)
+    over = replace(last, key=RoundKey(last.key.round, 1), over=True)
+    del journals.steps[Role.HOST][last.key.round]
+    (kept,) = ask(journals, over)
+    assert isinstance(kept, StepTaken)
+    assert kept.asked is over
+    beyond = replace(over, key=RoundKey(10_000, 1))
+    with pytest.raises(ProtocolError, match="this job has at most"):
+        ask(journals, beyond)
 
 
 def test_evaluations_of_all_sessions_count_together() -> None:
@@ -201,12 +328,3 @@ def test_after_the_last_step_there_is_no_other() -> None:
         ask(journals, replace(finish, step=2 * finish.step))
     with pytest.raises(ProtocolError, match="had taken the last step"):
         ask(journals, replace(last, key=replace(last.key, round=last.key.round + 1)))
-
-
-def test_a_party_with_an_old_copy_of_its_journal_is_told() -> None:
-    journals = in_mid_training()
-    steps = journals.steps[Role.GUEST]
-    for number in list(steps)[1:]:
-        del steps[number]
-    with pytest.raises(ProtocolError, match="the guest is in round 1 of the job .* an old copy of its journal"):
-        run_session(journals, journals.machines(1), random.Random(0), 1000)

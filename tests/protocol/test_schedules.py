@@ -31,6 +31,7 @@ from common.protocol.messages import (
 from common.roles import Role
 from coordinator.plain import train_plain
 from tests.support.three_machines import make_machines, make_tables, train
+from tests.support.transparent import transparent
 
 JOB = JobConfig(
     name="schedules", dataset="made", algorithm=Sqn(interval=2), batch=12, epochs=2, key_bits=384, slots=1, seed=1
@@ -85,23 +86,35 @@ def run_shuffled(machines: dict[Role, Machine], chance: random.Random) -> tuple[
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=100)
+@settings(max_examples=700)
 def test_any_order_of_arrival_gives_the_same_model(seed: int) -> None:
-    ended, results = run_shuffled(make_machines(JOB, TABLES, KEY), random.Random(seed))
+    with transparent():
+        ended, results = run_shuffled(make_machines(JOB, TABLES, KEY), random.Random(seed))
+    check(ended, results)
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=15)
+def test_any_order_of_arrival_gives_the_same_model_under_encryption(seed: int) -> None:
+    check(*run_shuffled(make_machines(JOB, TABLES, KEY), random.Random(seed)))
+
+
+def check(ended: JobEnded, results: dict[Role, Result]) -> None:
     assert ended.loss is not None, ended.reason
     coef = np.concatenate([results[Role.HOST].coef, results[Role.GUEST].coef])
     np.testing.assert_allclose(coef, EXPECTED, rtol=0, atol=1e-6)
 
 
 @given(seed=st.integers(0, 2**32), patience=st.sampled_from([None, 1]))
-@settings(max_examples=40)
+@settings(max_examples=200)
 def test_any_order_of_arrival_gives_the_same_evaluations_and_the_same_end(seed: int, patience: int | None) -> None:
     job = JOB.model_copy(update={"evaluate_every": 1, "patience": patience, "epochs": 3})
     joined = TABLES.joined
     holdout = joined.holdout_columns, joined.holdout_labels
     expected = train_plain(job, joined.columns, joined.labels, joined.penalty, holdout)
 
-    ended, results = run_shuffled(make_machines(job, TABLES, KEY), random.Random(seed))
+    with transparent():
+        ended, results = run_shuffled(make_machines(job, TABLES, KEY), random.Random(seed))
 
     assert ended.reason == expected.reason
     coef = np.concatenate([results[Role.HOST].coef, results[Role.GUEST].coef])
@@ -111,11 +124,12 @@ def test_any_order_of_arrival_gives_the_same_evaluations_and_the_same_end(seed: 
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=100)
+@settings(max_examples=200)
 def test_rounds_that_the_host_declares_void_let_it_run_ahead_of_the_guest(seed: int) -> None:
     """They need nothing of the guest, whose messages may all be late. In the end the training is given up."""
     job = JOB.model_copy(update={"algorithm": Sgd(learning_rate=1e9), "epochs": 5, "evaluate_every": 1})
-    ended, results = run_shuffled(make_machines(job, TABLES, KEY), random.Random(seed))
+    with transparent():
+        ended, results = run_shuffled(make_machines(job, TABLES, KEY), random.Random(seed))
     assert "learning_rate" in ended.reason
     assert not results
 

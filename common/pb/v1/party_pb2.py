@@ -25,35 +25,35 @@ _sym_db = _symbol_database.Default()
 from common.pb.v1 import rounds_pb2 as common_dot_pb_dot_v1_dot_rounds__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x63ommon/pb/v1/party.proto\x12\x0c\x63ommon.pb.v1\x1a\x19\x63ommon/pb/v1/rounds.proto\"\x97\x01\n\x0eOpenJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x10\n\x08job_json\x18\x02 \x01(\t\x12\x0f\n\x07modulus\x18\x03 \x01(\x0c\x12\"\n\x05party\x18\x04 \x01(\x0e\x32\x13.common.pb.v1.Party\x12\x0e\n\x06job_id\x18\x05 \x01(\x0c\x12\x11\n\twas_ready\x18\x06 \x01(\x08\"\x11\n\x0fOpenJobResponse\"\xef\x01\n\x11\x42\x65ginRoundRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12#\n\x03key\x18\x02 \x01(\x0b\x32\x16.common.pb.v1.RoundKey\x12\x0c\n\x04step\x18\x03 \x03(\x01\x12\r\n\x05\x65poch\x18\x04 \x01(\r\x12\r\n\x05\x62\x61tch\x18\x05 \x01(\r\x12\x10\n\x08gradient\x18\x06 \x01(\x08\x12\x11\n\tdirection\x18\x07 \x03(\x01\x12\x16\n\x0e\x63urvature_draw\x18\x08 \x01(\r\x12\x11\n\x04loss\x18\t \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x0b\x65valuate_at\x18\n \x03(\x01\x42\x07\n\x05_loss\"\x14\n\x12\x42\x65ginRoundResponse\"\xa2\x01\n\x10\x46inishJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\r\n\x05round\x18\x02 \x01(\r\x12\x0c\n\x04step\x18\x03 \x03(\x01\x12\x0c\n\x04loss\x18\x04 \x01(\x01\x12\x0e\n\x06\x65pochs\x18\x05 \x01(\r\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x17\n\nround_loss\x18\x07 \x01(\x01H\x00\x88\x01\x01\x42\r\n\x0b_round_loss\"\x13\n\x11\x46inishJobResponse\".\n\x0f\x43heckJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\"\x12\n\x10\x43heckJobResponse\"=\n\x0e\x46\x61ilJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x11\n\x0f\x46\x61ilJobResponse*?\n\x05Party\x12\x15\n\x11PARTY_UNSPECIFIED\x10\x00\x12\x0e\n\nPARTY_HOST\x10\x01\x12\x0f\n\x0bPARTY_GUEST\x10\x02\x32\x88\x03\n\x0cPartyService\x12\x46\n\x07OpenJob\x12\x1c.common.pb.v1.OpenJobRequest\x1a\x1d.common.pb.v1.OpenJobResponse\x12O\n\nBeginRound\x12\x1f.common.pb.v1.BeginRoundRequest\x1a .common.pb.v1.BeginRoundResponse\x12L\n\tFinishJob\x12\x1e.common.pb.v1.FinishJobRequest\x1a\x1f.common.pb.v1.FinishJobResponse\x12I\n\x08\x43heckJob\x12\x1d.common.pb.v1.CheckJobRequest\x1a\x1e.common.pb.v1.CheckJobResponse\x12\x46\n\x07\x46\x61ilJob\x12\x1c.common.pb.v1.FailJobRequest\x1a\x1d.common.pb.v1.FailJobResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x63ommon/pb/v1/party.proto\x12\x0c\x63ommon.pb.v1\x1a\x19\x63ommon/pb/v1/rounds.proto\"\x97\x01\n\x0eOpenJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x10\n\x08job_json\x18\x02 \x01(\t\x12\x0f\n\x07modulus\x18\x03 \x01(\x0c\x12\"\n\x05party\x18\x04 \x01(\x0e\x32\x13.common.pb.v1.Party\x12\x0e\n\x06job_id\x18\x05 \x01(\x0c\x12\x11\n\twas_ready\x18\x06 \x01(\x08\"\x11\n\x0fOpenJobResponse\"\xfd\x01\n\x11\x42\x65ginRoundRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12#\n\x03key\x18\x02 \x01(\x0b\x32\x16.common.pb.v1.RoundKey\x12\x0c\n\x04step\x18\x03 \x03(\x01\x12\r\n\x05\x65poch\x18\x04 \x01(\r\x12\r\n\x05\x62\x61tch\x18\x05 \x01(\r\x12\x10\n\x08gradient\x18\x06 \x01(\x08\x12\x11\n\tdirection\x18\x07 \x03(\x01\x12\x16\n\x0e\x63urvature_draw\x18\x08 \x01(\r\x12\x11\n\x04loss\x18\t \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x0b\x65valuate_at\x18\n \x03(\x01\x12\x0c\n\x04over\x18\x0b \x01(\x08\x42\x07\n\x05_loss\"\x14\n\x12\x42\x65ginRoundResponse\"\xa2\x01\n\x10\x46inishJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\r\n\x05round\x18\x02 \x01(\r\x12\x0c\n\x04step\x18\x03 \x03(\x01\x12\x0c\n\x04loss\x18\x04 \x01(\x01\x12\x0e\n\x06\x65pochs\x18\x05 \x01(\r\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x17\n\nround_loss\x18\x07 \x01(\x01H\x00\x88\x01\x01\x42\r\n\x0b_round_loss\"\x13\n\x11\x46inishJobResponse\".\n\x0f\x43heckJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\"\x12\n\x10\x43heckJobResponse\"=\n\x0e\x46\x61ilJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x11\n\x0f\x46\x61ilJobResponse*?\n\x05Party\x12\x15\n\x11PARTY_UNSPECIFIED\x10\x00\x12\x0e\n\nPARTY_HOST\x10\x01\x12\x0f\n\x0bPARTY_GUEST\x10\x02\x32\x88\x03\n\x0cPartyService\x12\x46\n\x07OpenJob\x12\x1c.common.pb.v1.OpenJobRequest\x1a\x1d.common.pb.v1.OpenJobResponse\x12O\n\nBeginRound\x12\x1f.common.pb.v1.BeginRoundRequest\x1a .common.pb.v1.BeginRoundResponse\x12L\n\tFinishJob\x12\x1e.common.pb.v1.FinishJobRequest\x1a\x1f.common.pb.v1.FinishJobResponse\x12I\n\x08\x43heckJob\x12\x1d.common.pb.v1.CheckJobRequest\x1a\x1e.common.pb.v1.CheckJobResponse\x12\x46\n\x07\x46\x61ilJob\x12\x1c.common.pb.v1.FailJobRequest\x1a\x1d.common.pb.v1.FailJobResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'common.pb.v1.party_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PARTY']._serialized_start=842
-  _globals['_PARTY']._serialized_end=905
+  _globals['_PARTY']._serialized_start=856
+  _globals['_PARTY']._serialized_end=919
   _globals['_OPENJOBREQUEST']._serialized_start=70
   _globals['_OPENJOBREQUEST']._serialized_end=221
   _globals['_OPENJOBRESPONSE']._serialized_start=223
   _globals['_OPENJOBRESPONSE']._serialized_end=240
   _globals['_BEGINROUNDREQUEST']._serialized_start=243
-  _globals['_BEGINROUNDREQUEST']._serialized_end=482
-  _globals['_BEGINROUNDRESPONSE']._serialized_start=484
-  _globals['_BEGINROUNDRESPONSE']._serialized_end=504
-  _globals['_FINISHJOBREQUEST']._serialized_start=507
-  _globals['_FINISHJOBREQUEST']._serialized_end=669
-  _globals['_FINISHJOBRESPONSE']._serialized_start=671
-  _globals['_FINISHJOBRESPONSE']._serialized_end=690
-  _globals['_CHECKJOBREQUEST']._serialized_start=692
-  _globals['_CHECKJOBREQUEST']._serialized_end=738
-  _globals['_CHECKJOBRESPONSE']._serialized_start=740
-  _globals['_CHECKJOBRESPONSE']._serialized_end=758
-  _globals['_FAILJOBREQUEST']._serialized_start=760
-  _globals['_FAILJOBREQUEST']._serialized_end=821
-  _globals['_FAILJOBRESPONSE']._serialized_start=823
-  _globals['_FAILJOBRESPONSE']._serialized_end=840
-  _globals['_PARTYSERVICE']._serialized_start=908
-  _globals['_PARTYSERVICE']._serialized_end=1300
+  _globals['_BEGINROUNDREQUEST']._serialized_end=496
+  _globals['_BEGINROUNDRESPONSE']._serialized_start=498
+  _globals['_BEGINROUNDRESPONSE']._serialized_end=518
+  _globals['_FINISHJOBREQUEST']._serialized_start=521
+  _globals['_FINISHJOBREQUEST']._serialized_end=683
+  _globals['_FINISHJOBRESPONSE']._serialized_start=685
+  _globals['_FINISHJOBRESPONSE']._serialized_end=704
+  _globals['_CHECKJOBREQUEST']._serialized_start=706
+  _globals['_CHECKJOBREQUEST']._serialized_end=752
+  _globals['_CHECKJOBRESPONSE']._serialized_start=754
+  _globals['_CHECKJOBRESPONSE']._serialized_end=772
+  _globals['_FAILJOBREQUEST']._serialized_start=774
+  _globals['_FAILJOBREQUEST']._serialized_end=835
+  _globals['_FAILJOBRESPONSE']._serialized_start=837
+  _globals['_FAILJOBRESPONSE']._serialized_end=854
+  _globals['_PARTYSERVICE']._serialized_start=922
+  _globals['_PARTYSERVICE']._serialized_end=1314
 # @@protoc_insertion_point(module_scope)

@@ -101,6 +101,7 @@ class BeginRoundRequest(google.protobuf.message.Message):
     CURVATURE_DRAW_FIELD_NUMBER: builtins.int
     LOSS_FIELD_NUMBER: builtins.int
     EVALUATE_AT_FIELD_NUMBER: builtins.int
+    OVER_FIELD_NUMBER: builtins.int
     job: builtins.str
     run_id: builtins.bytes
     epoch: builtins.int
@@ -113,6 +114,8 @@ class BeginRoundRequest(google.protobuf.message.Message):
     """which draw of S_H; 0: S_H = S"""
     loss: builtins.float
     """mean loss of the round before"""
+    over: builtins.bool
+    """the round is over, and the party has lost its place: it takes the step and answers nothing"""
     @property
     def key(self) -> common.pb.v1.rounds_pb2.RoundKey: ...
     @property
@@ -141,9 +144,10 @@ class BeginRoundRequest(google.protobuf.message.Message):
         curvature_draw: builtins.int = ...,
         loss: builtins.float | None = ...,
         evaluate_at: collections.abc.Iterable[builtins.float] | None = ...,
+        over: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_loss", b"_loss", "key", b"key", "loss", b"loss"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "batch", b"batch", "curvature_draw", b"curvature_draw", "direction", b"direction", "epoch", b"epoch", "evaluate_at", b"evaluate_at", "gradient", b"gradient", "job", b"job", "key", b"key", "loss", b"loss", "run_id", b"run_id", "step", b"step"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "batch", b"batch", "curvature_draw", b"curvature_draw", "direction", b"direction", "epoch", b"epoch", "evaluate_at", b"evaluate_at", "gradient", b"gradient", "job", b"job", "key", b"key", "loss", b"loss", "over", b"over", "run_id", b"run_id", "step", b"step"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_loss", b"_loss"]) -> typing.Literal["loss"] | None: ...
 
 Global___BeginRoundRequest: typing_extensions.TypeAlias = BeginRoundRequest
