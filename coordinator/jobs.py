@@ -48,6 +48,7 @@ from common.rpc.access import calling
 from common.rpc.channel import Peer
 from common.rpc.codec import JobKey
 from common.rpc.errors import NameTakenError, UnknownJobError
+from common.rpc.links import Silence
 from coordinator.machine import CoordinatorMachine, Past
 from coordinator.plan import Observation
 
@@ -145,11 +146,11 @@ class Job:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def wait_for(self, peer: Peer, seconds: float | None) -> None:
-        """A peer has not answered for some seconds, or has again."""
+    def wait_for(self, peer: Peer, silence: Silence | None) -> None:
+        """A peer has not answered for a while, or has again."""
         self._waiting.pop(peer.role, None)
-        if seconds is not None:
-            self._waiting[peer.role] = f"waiting for {peer}, which has not answered for {seconds:.0f} s"
+        if silence is not None:
+            self._waiting[peer.role] = str(silence)
         self.show()
 
     async def observe(self, message: Message) -> None:
@@ -176,7 +177,7 @@ class Job:
             case BeginRound(key=key) if (key.round, key.attempt) != (self._status.round, self._status.attempt):
                 if self._n_caught_up:
                     self._status.notes.append(
-                        f"round {key.round}: a party's journal was behind, and {self._n_caught_up} steps were sent again"
+                        f"round {key.round}: a journal was behind, and {self._n_caught_up} steps were sent again"
                     )
                     self._n_caught_up = 0
                 if key.attempt > 1:

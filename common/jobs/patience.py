@@ -1,5 +1,6 @@
 """How long one process waits for the next message of a job, and what follows when none comes."""
 
+from collections import deque
 from collections.abc import Callable
 
 from common.config.process import Limits
@@ -9,14 +10,22 @@ from common.roles import Role
 
 Question = OpenJob | BeginRound | FinishJob
 """What the coordinator says to a party in order to get an answer."""
-CHECKS = 10
-"""How often in a peer timeout, though at most once a second, a process that waits asks whether the others are there."""
+ASK_SECONDS = 2.0
+"""How often a process that waits asks whether the others are there: a peer that was restarted is noticed so."""
+LEAST_ASK_SECONDS = 1.0
+"""However short the peer timeout is, a tenth of which is enough."""
+RECENT_ROUNDS = 20
+MOST_TIMES_LONGER = 10
+"""How many times the longest of the recent rounds the coordinator waits for one."""
 
 
 class Patience:
     """The clock of one job.
 
-    The coordinator waits for answers: its time, `Limits.round_timeout`, begins with each new question.
+    The coordinator waits for answers: its time begins with each new question. It is `Limits.round_timeout` at the most;
+    for a round, less of it once some have shown how long they take, and twice as much in each new attempt. It is never
+    shorter than two peer timeouts: a peer that is away for one has come back by then, or the job has ended.
+
     A party waits for whatever comes: its time, `Limits.party_timeout`, begins with each wait.
 
     Args:
@@ -30,14 +39,19 @@ class Patience:
         self._limits = limits
         self._clock = clock
         self._newest: Question | None = None
+        self._asked_at = 0.0
+        self._took: deque[float] = deque(maxlen=RECENT_ROUNDS)
         self._done = 0
         self._restart()
 
     def ask(self, question: Question) -> None:
         """As the coordinator, wait for the answer to a question."""
-        if self._newest is None or _subject(question) != _subject(self._newest):
+        before, self._newest = self._newest, question
+        if before is None or _subject(question) != _subject(before):
+            if isinstance(before, BeginRound) and not before.over and not _is_of_round(question, before.key.round):
+                self._took.append(self._clock() - self._asked_at)
+            self._asked_at = self._clock()
             self._restart()
-        self._newest = question
 
     def wait(self) -> None:
         """Begin to wait for a message."""
@@ -53,7 +67,7 @@ class Patience:
     @property
     def pause(self) -> float:
         """Seconds between two questions whether the others are there."""
-        return max(1.0, self._limits.peer_timeout / CHECKS)
+        return min(ASK_SECONDS, max(LEAST_ASK_SECONDS, self._limits.peer_timeout / 10))
 
     def alarm(self) -> float:
         """The clock's time at which to see whether the others are there, or `is_over` says that it is enough."""
@@ -84,8 +98,17 @@ class Patience:
         return RoundTimedOut(self._newest.key)
 
     def _restart(self) -> None:
-        is_leader = self._role is Role.COORDINATOR
-        self._deadline = self._clock() + (self._limits.round_timeout if is_leader else self._limits.party_timeout)
+        seconds = self._limits.party_timeout
+        if self._role is Role.COORDINATOR:
+            seconds = self._limits.round_timeout
+            if isinstance(self._newest, BeginRound) and self._took:
+                usual = max(MOST_TIMES_LONGER * max(self._took), 2 * self._limits.peer_timeout)
+                seconds = min(seconds, usual * 2 ** (self._newest.key.attempt - 1))
+        self._deadline = self._clock() + seconds
+
+
+def _is_of_round(question: Question, number: int) -> bool:
+    return isinstance(question, BeginRound) and question.key.round == number
 
 
 def _subject(question: Question) -> RoundKey | type[Question]:

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -32,13 +33,29 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 NOTICE_SECONDS = 1.0
 """How often to tell of a peer that does not answer."""
+LOG_SECONDS = 5.0
+"""After how long the log has a line of it."""
 UNKNOWN_JOB_PATIENCE = 5.0
 """Seconds for a party to hear of a session that the other has heard of already."""
 
 _JITTER = random.SystemRandom()  # leaves the state of the module's own generator to whoever has seeded it
 
-OnWait = Callable[[Peer, float | None], None]
-"""Called with the seconds for which a peer has not answered, and with None once it has."""
+
+@dataclass(frozen=True)
+class Silence:
+    """A peer has not answered a call for a while: Unix times since when, and until when it is waited for."""
+
+    peer: Peer
+    since: float
+    until: float
+
+    def __str__(self) -> str:
+        since, until = (time.strftime("%H:%M:%S", time.gmtime(moment)) for moment in (self.since, self.until))
+        return f"waiting until {until} UTC for {self.peer}, silent since {since}"
+
+
+OnWait = Callable[[Peer, Silence | None], None]
+"""Called every second in which a peer does not answer, and with None once it has."""
 CountSent = Callable[[RoundKey, Kind, int, int], None]
 """Called with the bytes and the count of the ciphertexts that are sent of a vector, once for each."""
 
@@ -108,7 +125,7 @@ class Link:
             await call
             check_answer(self._peer, await call.trailing_metadata())
 
-        async with self._tell_silence():
+        async with self._tell_silence(seconds):
             await self._until_answered(message, attempt, seconds)
 
     def overtake(self, key: RoundKey) -> None:
@@ -220,12 +237,15 @@ class Link:
                     await attempt()
                 except grpc.aio.AioRpcError as error:
                     now = time.monotonic()
-                    since = unanswered.setdefault(attempt, now)
                     problem, patience = judge(error, self._peer, self._sender, self._limits, seconds)
-                    if now - since >= patience and not self._is_overtaken(message):
+                    if attempt not in unanswered:
+                        unanswered[attempt] = now
+                        since = time.time()
+                        log.info("job %s: %s", self._job.name, Silence(self._peer, since, since + patience))
+                    if now - unanswered[attempt] >= patience and not self._is_overtaken(message):
                         raise problem from error
                     self._peer.retries += 1
-                    log.info("job %s: waiting for %s (%s)", self._job.name, self._peer, error.code().name)
+                    log.debug("job %s: %s failed to answer: %s", self._job.name, self._peer, error.code().name)
                     await asyncio.sleep(next(pause))
                 else:
                     return
@@ -233,26 +253,32 @@ class Link:
             unanswered.pop(attempt, None)
 
     @asynccontextmanager
-    async def _tell_silence(self) -> AsyncIterator[None]:
-        """Tell meanwhile for how long the peer has not answered, and at the end that it is over."""
-        on_wait, begun, told = self._on_wait, time.monotonic(), False
-        if on_wait is None:
-            yield
-            return
+    async def _tell_silence(self, seconds: float) -> AsyncIterator[None]:
+        """Tell meanwhile that the peer has not answered, and at the end that it is over."""
+        on_wait = self._on_wait
+        now = time.time()
+        silence = Silence(self._peer, now, now + seconds)
+        told = logged = False
 
         async def tell() -> None:
-            nonlocal told
+            nonlocal told, logged
             while True:
                 await asyncio.sleep(NOTICE_SECONDS)
-                told = True
-                on_wait(self._peer, time.monotonic() - begun)
+                if on_wait is not None:
+                    told = True
+                    on_wait(self._peer, silence)
+                if not logged and time.time() - silence.since >= LOG_SECONDS:
+                    logged = True
+                    log.warning("job %s: %s", self._job.name, silence)
 
         telling = asyncio.create_task(tell())
         try:
             yield
+            if logged:
+                log.info("job %s: %s answers again", self._job.name, self._peer)
         finally:
             telling.cancel()
-            if told:
+            if told and on_wait is not None:
                 on_wait(self._peer, None)
 
 

@@ -228,7 +228,7 @@ async def test_the_coordinator_waits_for_a_party_that_is_late_and_says_so(config
         while "quick" not in [status.job for status in await client.statuses()]:
             await asyncio.sleep(0.01)
         waiting = await until(client, "quick", lambda status: "waiting" in status.detail)
-        assert f"waiting for the host at {configs[Role.HOST].listen}" in waiting.detail
+        assert f"for the host at {configs[Role.HOST].listen}, silent since" in waiting.detail
         await stack.enter_async_context(serving({Role.HOST: configs[Role.HOST]}))
         assert (await training).state == JOB_STATE_FINISHED
 

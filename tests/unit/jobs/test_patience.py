@@ -48,8 +48,8 @@ def seconds_to_the_end(patience: Patience, clock: Clock) -> float:
     return alarm - start
 
 
-@pytest.mark.parametrize(("peer_timeout", "seconds"), [(60, 6), (10, 1), (0.5, 1)])
-def test_the_alarm_goes_off_ten_times_in_a_peer_timeout_and_at_most_once_a_second(
+@pytest.mark.parametrize(("peer_timeout", "seconds"), [(60, 2), (15, 1.5), (0.5, 1)])
+def test_a_process_that_waits_asks_every_two_seconds_or_sooner_for_a_short_timeout(
     peer_timeout: float, seconds: float, clock: Clock
 ) -> None:
     assert Patience(Role.HOST, Limits(peer_timeout=peer_timeout), clock).alarm() == seconds
@@ -72,6 +72,40 @@ def test_the_coordinators_time_begins_with_each_new_question(leader: Patience, c
         leader.wait()
         assert leader.is_over(clock.now + 90)
         assert not leader.is_over(clock.now + 89)
+
+
+def test_a_round_has_ten_times_as_long_as_those_before_it_and_twice_that_when_it_is_begun_again(clock: Clock) -> None:
+    patience = Patience(Role.COORDINATOR, Limits(peer_timeout=10, round_timeout=600), clock)
+    patience.ask(begin(1))
+    assert seconds_to_the_end(patience, clock) == 600  # nothing is known yet
+    patience.ask(begin(1, attempt=2))
+    clock.now += 7  # counted from the attempt that was answered
+    patience.ask(begin(2))
+    for attempt, seconds in enumerate([70, 140, 280, 560, 600], start=1):
+        patience.ask(begin(2, attempt))
+        assert seconds_to_the_end(patience, clock) == seconds
+
+
+def test_the_deadline_of_a_round_leaves_time_for_a_peer_to_come_back(clock: Clock) -> None:
+    patience = Patience(Role.COORDINATOR, Limits(peer_timeout=10, round_timeout=600), clock)
+    for number in range(1, 4):
+        patience.ask(begin(number))
+        clock.now += 0.1
+    patience.ask(begin(4))
+    assert seconds_to_the_end(patience, clock) == 20
+    patience.ask(FINISH)
+    assert seconds_to_the_end(patience, clock) == 600
+
+
+def test_the_slowest_of_the_last_rounds_decides(clock: Clock) -> None:
+    patience = Patience(Role.COORDINATOR, Limits(peer_timeout=1, round_timeout=600), clock)
+    patience.ask(begin(1))
+    clock.now += 30
+    for number in range(2, 22):
+        patience.ask(begin(number))
+        clock.now += 1
+    patience.ask(begin(22))  # the slow one is forgotten by now
+    assert seconds_to_the_end(patience, clock) == pytest.approx(10)
 
 
 def test_a_round_is_given_up_for_the_time_being(leader: Patience, clock: Clock) -> None:

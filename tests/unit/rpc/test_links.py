@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import socket
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -21,7 +22,7 @@ from common.rpc import links
 from common.rpc.channel import Peer
 from common.rpc.codec import PACKAGE, JobKey
 from common.rpc.errors import InternalError, UnknownJobError
-from common.rpc.links import Link
+from common.rpc.links import Link, Silence
 from common.rpc.server import bind
 from common.rpc.versions import version_metadata
 from tests.support.rpc import Recorder, connected, plaintext_server, served
@@ -51,14 +52,14 @@ class Failures(list[Exception]):
         return self[0]
 
 
-class Waits(list[float | None]):
+class Waits(list[Silence | None]):
     """What a link says of a peer that does not answer."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Event()
 
-    def __call__(self, peer: Peer, seconds: float | None) -> None:
-        self.append(seconds)
+    def __call__(self, peer: Peer, silence: Silence | None) -> None:
+        self.append(silence)
         self.begun.set()
 
 
@@ -192,9 +193,15 @@ async def test_a_peer_that_comes_up_late_gets_everything(
 
 
 async def test_a_peer_that_is_silent_is_named_during_the_call(
-    recorder: Recorder, make_link: MakeLink, waits: Waits, monkeypatch: pytest.MonkeyPatch
+    recorder: Recorder,
+    make_link: MakeLink,
+    waits: Waits,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(links, "NOTICE_SECONDS", 0.01)
+    monkeypatch.setattr(links, "LOG_SECONDS", 0.0)
+    caplog.set_level("INFO")
     held = asyncio.Event()
 
     async def hold(message: Message, context: Any) -> None:
@@ -202,7 +209,7 @@ async def test_a_peer_that_is_silent_is_named_during_the_call(
 
     recorder.react = hold
     async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
-        link = make_link(peer)
+        link = make_link(peer, peer_timeout=42)
         link.send(Finished())
         async with asyncio.timeout(10):
             while len(waits) < 3:
@@ -210,8 +217,15 @@ async def test_a_peer_that_is_silent_is_named_during_the_call(
         held.set()
         await link.close(5)
     assert waits[-1] is None
-    seconds = [each for each in waits if each is not None]
-    assert 0 < seconds[0] < seconds[1] < seconds[2]
+    silence, *others = [each for each in waits if each is not None]
+    assert others
+    assert all(other == silence for other in others)
+    assert silence.until == pytest.approx(silence.since + 42)
+    (line,) = [record.getMessage() for record in caplog.records if "silent" in record.getMessage()]
+    assert re.fullmatch(
+        rf"job \S+: waiting until [\d:]{{8}} UTC for the coordinator at {address}, silent since [\d:]{{8}}", line
+    )
+    assert f"the coordinator at {address} answers again" in caplog.text
 
 
 async def test_a_peer_knows_for_how_long_it_has_been_silent_and_how_often_it_was_called_again(
@@ -413,7 +427,7 @@ async def test_a_vector_for_a_peer_that_is_away_is_dropped_when_overtaken(
             link.send(piece(0, 6))
             link.send(Finished())
             async with asyncio.timeout(10):
-                while "waiting for the coordinator" not in caplog.text:
+                while "for the coordinator" not in caplog.text:
                     await asyncio.sleep(0.001)
         link.overtake(RoundKey(2, 1))
         async with served(Role.COORDINATOR, recorder, address):
