@@ -23,6 +23,8 @@ from common.paillier.packing import SlotLayout
 class TransparentCipher:
     """A `PartyCipher` for one sample in a ciphertext."""
 
+    prepared = 0
+
     def __init__(self, public_key: PublicKey) -> None:
         self.public_key = public_key
 
