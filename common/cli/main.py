@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from common.cli import certs, data, model
-from common.cli.errors import INTERRUPTED, public_errors
+from common.cli.errors import FAILED, INTERRUPTED, public_errors
 from common.cli.program import command_line
 from common.cli.wording import decimal, duration
 from common.errors import ConfigError, DataError, TrilateralError
@@ -283,6 +283,28 @@ def predict(
         if not aligned:
             typer.echo(f"not at the host: {counts.n_guest - counts.n_scored:,} of the guest's rows: {wanted.missing}")
             typer.echo(f"not at the guest: {counts.n_host - counts.n_scored:,} of the host's rows")
+
+
+@app.command()
+def check(
+    config: ConfigOption,
+    job: Annotated[
+        Path | None, typer.Option("--job", metavar="JOB.yaml", help="Also hold tables and policy against this job.")
+    ] = None,
+    no_peers: Annotated[
+        bool, typer.Option("--no-peers", help="Leave the two others out, as long as they do not run.")
+    ] = False,
+) -> None:
+    """Tell what would go wrong with a training, before it: settings, tables, certificates, peers, clocks, disk."""
+    # The library's own words on a connection that fails would stand between the findings.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from common.checks.run import check_process
+    from common.cli.check import print_findings
+
+    logging.basicConfig(handlers=[logging.NullHandler()])
+    with public_errors():
+        if not print_findings(check_process(config, job, peers=not no_peers)):
+            raise typer.Exit(FAILED)
 
 
 @app.command()

@@ -25,6 +25,10 @@ _TO_WIRE = MappingProxyType(
 _FROM_WIRE = MappingProxyType({number: role for role, number in _TO_WIRE.items()})
 
 
+LATEST = 2.0**40
+"""Of a clock, in seconds: tens of thousands of years."""
+
+
 @dataclass(frozen=True)
 class Description:
     """What a process says of itself.
@@ -73,7 +77,8 @@ async def ask_description(channel: grpc.aio.Channel, caller: Role, seconds: floa
         process_pb2.DescribeRequest(), timeout=seconds, metadata=call_metadata(caller)
     )
     half = (time.monotonic() - begun) / 2
-    if answer.role not in _FROM_WIRE or answer.caller not in _FROM_WIRE or not answer.protocol:
+    known = answer.role in _FROM_WIRE and answer.caller in _FROM_WIRE and answer.protocol > 0
+    if not known or not 0 <= answer.time < LATEST:
         raise ProtocolError("it describes itself in words that this release does not know")
     package = answer.version if is_release(answer.version) else ""
     return Description(

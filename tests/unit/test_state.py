@@ -12,7 +12,7 @@ import pytest
 
 from common.errors import ConfigError
 from common.roles import Role
-from common.state import held_state
+from common.state import held_state, holder
 
 
 def test_it_is_made_for_its_owner_alone(tmp_path: Path) -> None:
@@ -40,6 +40,17 @@ def test_it_is_free_again_for_the_same_role_and_for_no_other(tmp_path: Path) -> 
         held_state(tmp_path, Role.GUEST),
     ):
         pass
+
+
+def test_whoever_looks_who_holds_it_neither_takes_it_nor_makes_it(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    assert holder(folder, Role.HOST) is None
+    assert not folder.exists()
+    with held_state(folder, Role.HOST):
+        assert holder(folder, Role.HOST) == str(os.getpid())
+        with pytest.raises(ConfigError, match="has the files of the host"):
+            holder(folder, Role.GUEST)
+    assert holder(folder, Role.HOST) is None
 
 
 def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What is written into a journal is there afterwards, and one that cannot be used is left as it is."""
 
+import shutil
 import sqlite3
 import stat
 import time
@@ -9,7 +10,7 @@ import pytest
 
 from common.config.job import JobConfig
 from common.errors import ConfigError
-from common.jobs.journal import JOURNAL, KEPT_DAYS, Journal, State
+from common.jobs.journal import JOURNAL, KEPT_DAYS, Journal, State, examine_journal
 from common.roles import Role
 
 JOB = JobConfig(name="credit", dataset="made", seed=3)
@@ -156,3 +157,45 @@ def test_a_journal_that_may_only_be_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the journal of the host cannot be read or written: .*readonly"):
         journal.add(ID, JOB)
     journal.close()
+
+
+# --- looking at one, whoever has it
+
+
+def test_looking_at_a_journal_leaves_nothing_behind_whether_it_is_open_or_not(tmp_path: Path) -> None:
+    examine_journal(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    journal = Journal(tmp_path, Role.HOST)
+    journal.add(ID, JOB)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix != ".sqlite-shm"}
+    examine_journal(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix != ".sqlite-shm"} == before
+    journal.write_round(ID, 1, b"goes on")
+    journal.close()
+    examine_journal(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [JOURNAL]
+
+
+def test_looking_at_the_journal_of_a_process_that_was_killed_sees_its_log(tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+    journal = Journal(tmp_path / "first", Role.HOST)
+    journal.add(ID, JOB)
+    shutil.copytree(tmp_path / "first", tmp_path / "killed")
+    journal.close()
+    examine_journal(tmp_path / "killed")
+    reopened = Journal(tmp_path / "killed", Role.HOST)
+    assert reopened.find(ID) is not None
+    reopened.close()
+
+
+def test_a_journal_that_is_damaged_in_the_middle_is_found_so(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, Role.HOST)
+    for number in range(200):
+        journal.add(number.to_bytes(16), JOB.model_copy(update={"name": f"job{number}"}))
+    journal.close()
+    path = tmp_path / JOURNAL
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 4096] = bytes(4096)
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match="is damaged"):
+        examine_journal(tmp_path)

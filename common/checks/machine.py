@@ -1,0 +1,95 @@
+"""The machine: processors, arithmetic, open files, memory."""
+
+import resource
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from common.checks.finding import Finding, faults, note, ok, warning
+from common.config.process import ProcessConfig
+from common.errors import ConfigError
+from common.paillier.native.path import arithmetic_path, obstacle
+from common.paillier.native.threads import processors
+
+LEAST_FILES = 1024
+"""Open files: a server has some 30 of its own and one for each connection, of which a flood brings hundreds."""
+CGROUP = Path("/sys/fs/cgroup")
+MEMORY = Path("/proc/meminfo")
+
+
+def check_machine(config: ProcessConfig) -> Iterator[Finding]:
+    """Check what the machine, or the container, gives to a process."""
+    yield from _arithmetic()
+    yield from _threads(config.limits.threads)
+    yield from _files()
+
+
+def _arithmetic() -> Iterator[Finding]:
+    try:
+        path = arithmetic_path()
+    except ConfigError as error:
+        yield from faults("arithmetic", error)
+        return
+    if path == "avx2":
+        yield ok("arithmetic", "the kernel, with AVX2")
+    elif why := obstacle():
+        yield warning(
+            "arithmetic", f"gmpy2, about five times slower than the kernel, because {why}: see docs/kernel.md"
+        )
+    else:
+        yield warning(
+            "arithmetic", "gmpy2, about five times slower than the kernel, because TRILATERAL_ARITHMETIC says so"
+        )
+
+
+def _threads(wanted: int) -> Iterator[Finding]:
+    cores, share = processors(), cpu_share()
+    threads = wanted or cores
+    text = f"{threads} threads on {cores} processors"
+    if share is not None and threads > share + 0.5:
+        yield warning(
+            "limits.threads",
+            f"{text}, of which this container may use {share:g}: set `limits.threads: {max(1, int(share))}`",
+        )
+    elif threads > cores:
+        yield warning("limits.threads", f"{text}: more are no faster; leave `limits.threads` out")
+    elif threads < cores:
+        yield note("limits.threads", f"{text}: the others are left to other programs")
+    else:
+        yield ok("limits.threads", text)
+
+
+def _files() -> Iterator[Finding]:
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY and most < LEAST_FILES:
+        yield warning(
+            "open files",
+            f"at most {most}, one for each connection: allow {LEAST_FILES} by `ulimit -n` or the unit's LimitNOFILE",
+        )
+    else:
+        yield ok("open files", "no limit" if most == resource.RLIM_INFINITY else f"at most {most}")
+
+
+def cpu_share() -> float | None:
+    """Return how many processors' time this container may use; None without a limit."""
+    try:
+        quota, period = (CGROUP / "cpu.max").read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        return None
+
+
+def free_memory() -> int | None:
+    """Return the bytes that this process may still take; None if the system does not say."""
+    free = []
+    with suppress(OSError, ValueError, KeyError):
+        lines = dict(line.split(":", 1) for line in MEMORY.read_text().splitlines())
+        free.append(int(lines["MemAvailable"].split()[0]) * 1024)
+    with suppress(OSError, ValueError):  # There is no such group, or no limit.
+        free.append(int((CGROUP / "memory.max").read_text()) - int((CGROUP / "memory.current").read_text()))
+    return min(free, default=None)
+
+
+def peak_memory() -> int:
+    """Return the most bytes that this process has had at a time."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

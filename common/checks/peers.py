@@ -1,0 +1,274 @@
+"""The two other processes: whether they are reached, who they are, and whom they take this one for.
+
+Each step is tried only if those before it went well, so that what is said is the first thing to put right.
+"""
+
+import asyncio
+import os
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import grpc
+from cryptography import x509
+
+from common.checks.certificate import client_tls, describe_end, describe_tls_error
+from common.checks.finding import Finding, faults, ok, problem, warning
+from common.config.process import PeerConfig, ProcessConfig, TlsConfig
+from common.errors import ConfigError, ProtocolError
+from common.roles import Role
+from common.rpc.certificates import SOON, Identity, load_certificates, subject_names
+from common.rpc.channel import open_channel
+from common.rpc.description import Description, ask_description
+from common.rpc.errors import AccessError, raised_by_peer, way_out
+from common.rpc.versions import WAY_OUT, own_version
+
+SECONDS = 5.0
+"""For each step; a peer across the world takes one."""
+CLOCK_SECONDS = 2.0
+"""Clocks that are synchronised differ by hundredths of a second: with more, one of the two is not. Certificates and
+the daily limits of policies go by them."""
+
+
+def check_peers(config: ProcessConfig) -> Iterator[Finding]:
+    """Check both peers, at the same time."""
+    try:
+        certificates = load_certificates(config)
+    except ConfigError:  # Its own check says what.
+        yield problem("peers", "cannot be called before `tls` is right")
+        return
+    identity = certificates.current() if certificates else None
+
+    async def check_both() -> list[list[Finding]]:
+        return await asyncio.gather(*(_collect(_Peer(config, role, identity)) for role in config.peers))
+
+    for findings in asyncio.run(check_both()):
+        yield from findings
+
+
+async def _collect(peer: "_Peer") -> list[Finding]:
+    return [finding async for finding in peer.check()]
+
+
+@dataclass(frozen=True)
+class _Peer:
+    """One of the two, and what is known of it beforehand."""
+
+    config: ProcessConfig
+    role: Role
+    identity: Identity | None
+
+    @property
+    def settings(self) -> PeerConfig:
+        return self.config.peers[self.role]
+
+    @property
+    def subject(self) -> str:
+        return f"peers.{self.role}"
+
+    @property
+    def host(self) -> str:
+        return self.settings.address.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        return int(self.settings.address.rpartition(":")[2])
+
+    async def check(self) -> AsyncIterator[Finding]:
+        obstacle = await self._connect()
+        if obstacle:
+            yield problem(self.subject, obstacle)
+            return
+        if self.identity is not None and self.config.tls is not None:
+            async for finding in self._check_certificate(self.config.tls, self.identity):
+                yield finding
+                if finding.level == finding.level.PROBLEM:
+                    return
+        async for finding in self._check_description():
+            yield finding
+
+    # --- a connection
+
+    async def _connect(self) -> str:
+        """Resolve the name and connect; return what does not work."""
+        address = self.settings.address
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(SECONDS):
+                await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        except (socket.gaierror, TimeoutError, UnicodeError):
+            return (
+                f"the name {self.host} cannot be resolved to an address: correct `{self.subject}.address`, or see to "
+                "this machine's name server"
+            )
+        try:
+            async with asyncio.timeout(SECONDS):
+                _, writer = await asyncio.open_connection(self.host, self.port)
+        except TimeoutError:
+            return (
+                f"{address} does not answer within {SECONDS:g} s: a firewall drops what goes there, or the address is "
+                f"wrong; open port {self.port} for this machine"
+            )
+        except ConnectionRefusedError:
+            return (
+                f"{address} refuses the connection: nothing listens there, or a firewall says so; start the "
+                f"{self.role}, or correct the address"
+            )
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            return f"{address} cannot be reached: {reason}: see to the route between both machines"
+        writer.close()
+        return ""
+
+    # --- its certificate
+
+    async def _check_certificate(self, tls: TlsConfig, identity: Identity) -> AsyncIterator[Finding]:
+        address, context = self.settings.address, client_tls(tls, identity)
+        try:
+            shown, speaks_http2 = await self._shake_hands(context)
+        except TimeoutError:
+            yield problem(self.subject, f"{address} takes connections, and no TLS comes of it within {SECONDS:g} s")
+            return
+        except ssl.SSLError as error:
+            yield problem(
+                self.subject,
+                f"{address} does not speak TLS as a {self.role} does ({describe_tls_error(error)}): it is another "
+                "program, or a process with `plaintext: true`",
+            )
+            return
+        except OSError:
+            yield problem(self.subject, f"{address} hangs up on a TLS handshake: it is another program, or overloaded")
+            return
+        certificate = x509.load_der_x509_certificate(shown)
+        names, expected = subject_names(certificate), self.settings.certificate_name
+        if expected not in names:
+            yield problem(self.subject, self._other_name(names, expected))
+            return
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            await self._shake_hands(context)
+        except ssl.SSLError as error:
+            yield problem(
+                self.subject,
+                f"the certificate of {address} is not taken: {describe_tls_error(error)}; have it issued by an "
+                f"authority of {tls.authorities}, or add the one that did",
+            )
+            return
+        except (OSError, TimeoutError):
+            yield problem(self.subject, f"{address} hangs up on a second TLS handshake: it is overloaded")
+            return
+        if not speaks_http2:
+            yield problem(
+                self.subject, f"{address} speaks TLS and no gRPC: it is another program, or a proxy stands before"
+            )
+            return
+        now = datetime.now(UTC)
+        begins, expires = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        if expires - now < SOON * (expires - begins):
+            yield warning(self.subject, f"its certificate {describe_end(expires, now)}: tell its owner to renew it")
+
+    async def _shake_hands(self, context: ssl.SSLContext) -> tuple[bytes, bool]:
+        """Return the certificate that is shown, and whether HTTP/2 is spoken."""
+        async with asyncio.timeout(SECONDS):
+            _, writer = await asyncio.open_connection(
+                self.host, self.port, ssl=context, server_hostname=self.settings.certificate_name
+            )
+        try:
+            connection: ssl.SSLObject = writer.get_extra_info("ssl_object")
+            return connection.getpeercert(binary_form=True) or b"", connection.selected_alpn_protocol() == "h2"
+        finally:
+            writer.transport.abort()
+
+    def _other_name(self, names: tuple[str, ...], expected: str) -> str:
+        address = self.settings.address
+        for role, other in self.config.peers.items():
+            if role is not self.role and other.certificate_name in names:
+                return (
+                    f"{address} shows the certificate of the {role}, {other.certificate_name}: the addresses "
+                    f"of both are swapped, or one is given twice; correct `{self.subject}.address`"
+                )
+        shown = ", ".join(names[:3]) or "no host's name"
+        return (
+            f"{address} shows a certificate of {shown}, and not of {expected}: correct `{self.subject}.name`, or the "
+            "address"
+        )
+
+    # --- what it says
+
+    async def _check_description(self) -> AsyncIterator[Finding]:
+        address = self.settings.address
+        async with open_channel(address, self.identity, self.settings.certificate_name) as channel:
+            try:
+                # The first call connects, and the second is timed.
+                await ask_description(channel, self.config.role, SECONDS)
+                told = await ask_description(channel, self.config.role, SECONDS)
+            except grpc.aio.AioRpcError as error:
+                yield problem(self.subject, self._not_told(error))
+                return
+            except ProtocolError as error:
+                for finding in faults(self.subject, error):
+                    yield finding
+                return
+        for finding in self._judge(told):
+            yield finding
+
+    def _not_told(self, error: grpc.aio.AioRpcError) -> str:
+        address = self.settings.address
+        if raised_by_peer(error) is AccessError:
+            names = ", ".join(self.identity.names) if self.identity else ""
+            return (
+                f"{address} takes this process for none of the three: at the {self.role}, "
+                f"`peers.{self.config.role}.name` must be one of this certificate's names, {names}"
+            )
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return (
+                f"what listens at {address} speaks gRPC and is no trilateral, or a release from before the protocol "
+                f"had versions: correct the address, or {WAY_OUT}"
+            )
+        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return (
+                f"{address} takes connections and does not answer within {SECONDS:g} s: see the log of the {self.role}"
+            )
+        return f"{address} cannot be called: {way_out(error)}"
+
+    def _judge(self, told: Description) -> Iterator[Finding]:
+        address, own = self.settings.address, own_version()
+        is_right = True
+        if told.role is not self.role:
+            is_right = False
+            yield problem(
+                self.subject, f"{address} is the {told.role} and not the {self.role}: correct `{self.subject}.address`"
+            )
+        if told.caller is not self.config.role:
+            is_right = False
+            yield problem(
+                self.subject,
+                f"{address} takes this process for the {told.caller}: at the {self.role}, `peers` has the name of this "
+                f"certificate under {told.caller}; correct it there",
+            )
+        if told.version.protocol != own.protocol:
+            is_right = False
+            yield problem(self.subject, f"the {self.role} speaks {told.version}, and this process {own}: {WAY_OUT}")
+        elif told.version.package != own.package:
+            yield warning(
+                self.subject,
+                f"the {self.role} is of release {told.version.package or 'unknown'}, this process of {own.package}; "
+                "they speak the same version of the protocol",
+            )
+        if is_right:
+            differs = abs(told.clock_ahead) + told.uncertainty
+            yield ok(
+                self.subject,
+                f"the {self.role} answers at {address} and knows this process as the {told.caller}; clocks differ by "
+                f"{differs:.1g} s at most",
+            )
+        off = abs(told.clock_ahead) - told.uncertainty
+        if off > CLOCK_SECONDS:
+            how = "ahead of" if told.clock_ahead > 0 else "behind"
+            yield warning(
+                self.subject,
+                f"its clock is {abs(told.clock_ahead):,.0f} s {how} this one, and certificates and daily limits go by "
+                "clocks: have both set by NTP",
+            )

@@ -1,0 +1,45 @@
+"""All checks of one process, in the order in which a person would put things right."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from common.checks.certificate import check_certificate
+from common.checks.finding import Finding, faults
+from common.checks.listening import check_listening
+from common.checks.machine import check_machine
+from common.checks.peers import check_peers
+from common.checks.settings import check_settings
+from common.checks.state import check_state
+from common.checks.tables import check_tables
+from common.config.load import load_job, load_with_overrides
+from common.errors import ConfigError
+
+
+def check_process(path: Path, job_path: Path | None = None, *, peers: bool = True) -> Iterator[Finding]:
+    """Check all that a training would need of the process of a configuration.
+
+    Args:
+        path: the configuration.
+        job_path: a job to hold the tables and the policy against.
+        peers: also call the two others, which have to run for that.
+    """
+    try:
+        config, overridden = load_with_overrides(path)
+    except ConfigError as error:
+        yield from faults(str(path), error)
+        return
+    yield from check_settings(path, config, overridden, os.environ)
+    job = None
+    if job_path is not None:
+        try:
+            job = load_job(job_path)
+        except ConfigError as error:
+            yield from faults(str(job_path), error)
+    yield from check_machine(config)
+    yield from check_state(config)
+    yield from check_certificate(config)
+    yield from check_listening(config)
+    yield from check_tables(config, job)
+    if peers:
+        yield from check_peers(config)

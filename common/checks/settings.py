@@ -1,0 +1,30 @@
+"""The configuration, and what the environment makes of it."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from common.checks.finding import Finding, note, ok, warning
+from common.config.check import Keys
+from common.config.process import ProcessConfig
+
+PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
+
+
+def check_settings(
+    path: Path, config: ProcessConfig, overridden: Mapping[Keys, str], environment: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Say what is in force, of a configuration that can be used."""
+    yield ok(str(path), f"the configuration of the {config.role} can be used")
+    for keys, variable in overridden.items():
+        yield note(
+            "environment", f"{variable} overrides `{'.'.join(keys)}` of the file, here: see that the server has it too"
+        )
+    proxies = sorted({name for name in environment if name.lower() in PROXIES and environment[name]})
+    if proxies:
+        yield note(
+            "environment", f"{', '.join(proxies)} is not used: peers are called directly, and must be reachable so"
+        )
+    if config.plaintext:
+        yield warning(
+            "plaintext", "nothing is encrypted, and anyone on this machine can pretend to be anyone: for a trial alone"
+        )

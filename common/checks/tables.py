@@ -1,0 +1,124 @@
+"""A party's tables, read and prepared as for a training, and its policy against a job."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+
+from common.checks.finding import Finding, Level, faults, note, ok, problem, warning
+from common.checks.machine import free_memory, peak_memory
+from common.config.job import JobConfig
+from common.config.process import ProcessConfig
+from common.data.block import PartyData, make_party_data, read_party_table
+from common.data.table import PartyTable
+from common.errors import ConfigError, DataError, PolicyError
+from common.jobs.folder import JobFolder
+from common.jobs.policy import JOB, check_holdout, check_offer, check_scores, check_sizes, holdout_scores
+from common.jobs.quota import ScoreQuota
+from common.roles import Role
+from common.rpc.errors import NameTakenError
+
+ROOM = 2
+"""Times the memory that reading a table took: a training holds the columns, their powers and ciphertexts as well."""
+
+
+def check_tables(config: ProcessConfig, job: JobConfig | None) -> Iterator[Finding]:
+    """Check the tables of a party; with a job its policy against it, and that job's table as the job would have it."""
+    if config.role is Role.COORDINATOR:
+        if job is not None:
+            yield from _check_name(config, job)
+        return
+    if not config.datasets:
+        yield warning("datasets", "there is none, and no job can run: name a table")
+    if job is not None:
+        try:
+            check_offer(job, config)
+        except (PolicyError, NameTakenError) as error:
+            yield from faults("policy", error)
+        else:
+            yield ok("policy", f"this party would take the job {job.name}, by what its settings tell")
+    free = free_memory()
+    for name in config.datasets:
+        yield from _check_table(config, name, job if job is not None and job.dataset == name else None)
+    if config.datasets and free is not None and free < ROOM * peak_memory():
+        yield warning(
+            "memory",
+            f"reading took up to {peak_memory() / 2**20:,.0f} MiB, and {free / 2**20:,.0f} MiB were free: have "
+            f"{ROOM} times as much for a training",
+        )
+
+
+def _check_name(config: ProcessConfig, job: JobConfig) -> Iterator[Finding]:
+    if JobFolder(config.state, job.name).history.exists():
+        yield problem("state", f"the coordinator already has a job named {job.name}: choose another name")
+    else:
+        yield ok("state", f"the name {job.name} is free for a job")
+
+
+def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Iterator[Finding]:
+    subject, dataset, role = f"datasets.{name}", config.datasets[name], config.role
+    trial = job or JobConfig(name="check", dataset=name)
+    # Without a job it is one of the defaults, and another may be within the policy.
+    level = Level.PROBLEM if job is not None else Level.WARNING
+
+    def check(n_train: int, n_features: int) -> None:
+        check_sizes(trial, config.policy, n_train, n_features, role)
+
+    with _logged() as texts:
+        try:
+            table = read_party_table(dataset, trial, labelled=role is Role.GUEST)
+        except (ConfigError, DataError) as error:
+            yield from faults(subject, error)
+            table = None
+    yield from (note(subject, text) for text in texts)
+    if table is None:
+        return
+    yield ok(subject, f"{dataset.path.name} has {_described(table)}")
+    try:
+        data = make_party_data(table, dataset, trial, check)
+        _check_holdout(config, trial, data)
+    except DataError as error:
+        yield from faults(subject, error)
+    except (PolicyError, ConfigError) as error:
+        of = "the job" if job is not None else "a job with the defaults"
+        for each in faults(subject, error, level):
+            yield replace(each, text=f"{of}: {each.text}")
+    else:
+        n_train, n_columns = data.block.columns.shape
+        yield ok(
+            subject,
+            f"{n_train:,} rows to train on and {len(data.block.holdout_columns):,} held out, {n_columns} training "
+            "columns, before the common rows are found",
+        )
+
+
+@contextmanager
+def _logged() -> Iterator[list[str]]:
+    """Collect what whoever reads a table has to say to its owner's log alone."""
+    texts: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: texts.append(record.getMessage())  # type: ignore[method-assign]
+    log = logging.getLogger("common.data")
+    log.addHandler(handler)
+    try:
+        yield texts
+    finally:
+        log.removeHandler(handler)
+
+
+def _check_holdout(config: ProcessConfig, job: JobConfig, data: PartyData) -> None:
+    n_holdout = len(data.block.holdout_columns)
+    check_holdout(job, config.policy, n_holdout, config.role)
+    n_scores = holdout_scores(job, n_holdout, config.role)
+    if n_scores:
+        check_scores(n_scores, ScoreQuota(config.state, config.policy.max_scores_a_day), JOB)
+
+
+def _described(table: PartyTable) -> str:
+    n_rows, n_features = table.features.shape
+    text = f"{n_rows:,} rows and {n_features} features"
+    if table.labels is not None:
+        text += f"; {int(np.sum(table.labels > 0)):,} rows are positive"
+    return text

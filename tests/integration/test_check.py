@@ -1,0 +1,695 @@
+"""``trilateral check`` names what is wrong before a training does, and finds nothing where nothing is."""
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import sqlite3
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from typer.testing import CliRunner
+
+from common import authority as authority_module
+from common.authority import Authority
+from common.checks import listening, machine, peers, tables
+from common.checks.finding import Finding, Level
+from common.checks.run import check_process
+from common.cli.main import app
+from common.config.process import ProcessConfig
+from common.files import write_whole
+from common.jobs.journal import JOURNAL, VERSION, Journal
+from common.jobs.quota import ScoreQuota
+from common.localhost import free_addresses
+from common.roles import Role
+from common.rpc.description import ask_description
+from tests.support.certificates import make_identity, new_authority, write_identity
+from tests.support.three_servers import DATASET, serving, write_tables
+from tests.support.versions import NEWER, let_versions_differ, serving_versions
+
+NAMES = {role: f"{role}.example.org" for role in Role}
+OK, NOTE, WARNING, PROBLEM = Level
+
+
+@dataclass
+class Setting:
+    """Three organisations with everything right, until a case changes something at one of them."""
+
+    folder: Path
+    monkeypatch: pytest.MonkeyPatch
+    authority: Authority = field(default_factory=new_authority)
+    settings: dict[Role, dict[str, Any]] = field(default_factory=dict)
+    job: dict[str, Any] | None = None
+    served: set[Role] = field(default_factory=set)
+    versions: dict[Role, Any] = field(default_factory=dict)
+    resources: AsyncExitStack = field(default_factory=AsyncExitStack)
+    late: list[Callable[[], Any]] = field(default_factory=list)
+    """Entered when the servers run."""
+
+    def __post_init__(self) -> None:
+        addresses = free_addresses()
+        write_tables(self.folder, n_rows=200)
+        for role in Role:
+            settings: dict[str, Any] = {
+                "role": role,
+                "listen": addresses[role],
+                "peers": {
+                    other: {"address": addresses[other], "name": NAMES[other]} for other in Role if other != role
+                },
+                "state": str(self.folder / "state" / role),
+            }
+            if role is not Role.COORDINATOR:
+                settings["datasets"] = {DATASET: {"path": str(self.folder / f"{role}.csv")}}
+                settings["policy"] = {"min_rows_per_feature": 10}
+            self.settings[role] = settings
+            self.certify(role)
+        self.dataset(Role.GUEST)["label"] = {"positive": "yes", "negative": "no"}
+
+    def certify(self, role: Role, *names: str, by: Authority | None = None, **how: Any) -> None:
+        """Give a role another certificate."""
+        identity = make_identity(by or self.authority, *(names or (NAMES[role],)), **how)
+        self.settings[role]["tls"] = write_identity(self.tls(role), identity).model_dump(mode="json")
+
+    def tls(self, role: Role) -> Path:
+        return self.folder / "tls" / role
+
+    def state(self, role: Role) -> Path:
+        path = Path(self.settings[role]["state"])
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def dataset(self, role: Role) -> dict[str, Any]:
+        dataset: dict[str, Any] = self.settings[role]["datasets"][DATASET]
+        return dataset
+
+    def change_table(self, role: Role, change: Callable[[list[list[str]]], Any]) -> None:
+        path = self.folder / f"{role}.csv"
+        rows = [line.split(",") for line in path.read_text().splitlines()]
+        change(rows)
+        path.write_text("\n".join(",".join(row) for row in rows) + "\n")
+
+    def use_plaintext(self, *roles: Role) -> None:
+        for role in roles:
+            del self.settings[role]["tls"]
+            self.settings[role]["plaintext"] = True
+
+    def start_job(self, **settings: Any) -> None:
+        self.job = {"name": "job", "dataset": DATASET, **settings}
+
+    async def check(self, role: Role) -> list[Finding]:
+        """What `role` finds, while the others that are `served` serve."""
+        path = self.folder / f"{role}.yaml"
+        path.write_text(json.dumps(self.settings[role]))  # JSON is YAML
+        job = None
+        if self.job is not None:
+            job = self.folder / "job.yaml"
+            job.write_text(json.dumps(self.job))
+        configs = {each: ProcessConfig.model_validate(self.settings[each]) for each in self.served}
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.resources)
+            if self.versions:
+                await stack.enter_async_context(serving_versions(configs, self.versions))
+            elif configs:
+                await stack.enter_async_context(serving(configs))
+            for enter in self.late:
+                await stack.enter_async_context(enter())
+            # Checks run loops of their own, and have the servers in this one.
+            return await asyncio.to_thread(lambda: list(check_process(path, job, peers=bool(self.served))))
+
+
+@pytest.fixture
+def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
+    for name in [
+        name for name in os.environ if name.lower() in {"http_proxy", "https_proxy", "grpc_proxy", "all_proxy"}
+    ]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(machine, "CGROUP", tmp_path / "no-cgroup")
+    monkeypatch.setattr(machine, "arithmetic_path", lambda: "avx2")
+    return Setting(tmp_path, monkeypatch)
+
+
+# --- nothing is wrong
+
+
+@pytest.mark.parametrize("role", Role)
+async def test_where_all_is_right_nothing_is_found(role: Role, setting: Setting) -> None:
+    setting.served = set(Role)
+    setting.start_job()
+    findings = await setting.check(role)
+    assert [str(finding) for finding in findings if finding.level > NOTE] == []
+    texts = "\n".join(map(str, findings))
+    for other in set(Role) - {role}:
+        assert f"peers.{other}: the {other} answers at {setting.settings[other]['listen']} and knows this" in texts
+    assert f"the {role} of this configuration serves" in texts
+    if role is Role.GUEST:
+        assert "guest.csv has 200 rows and 2 features" in texts
+        assert "rows are positive" in texts
+    if role is Role.HOST:
+        assert "host.csv has 200 rows and 3 features" in texts
+        assert "160 rows to train on and 40 held out, 3 training columns" in texts
+
+
+async def test_what_is_checked_is_left_as_it_was(setting: Setting) -> None:
+    Journal(setting.state(Role.GUEST), Role.GUEST).close()
+    setting.start_job()
+    await setting.check(Role.GUEST)
+    assert [path.name for path in setting.state(Role.GUEST).iterdir()] == [JOURNAL]
+    shutil.rmtree(setting.state(Role.GUEST))
+    await setting.check(Role.GUEST)
+    assert not (setting.folder / "state" / "guest").exists()
+
+
+# --- something is
+
+
+@dataclass(frozen=True)
+class Case:
+    """A misconfiguration, and how it is named.
+
+    Attributes:
+        arrange: makes it.
+        level: of the finding.
+        text: in it, its subject first.
+        at: who runs the check.
+    """
+
+    arrange: Callable[[Setting], Any]
+    level: Level
+    text: str
+    at: Role = Role.GUEST
+
+
+def a_setting_misspelt(setting: Setting) -> None:
+    setting.settings[Role.GUEST]["listne"] = "x"
+
+
+def a_table_of_another_name(setting: Setting) -> None:
+    setting.dataset(Role.GUEST)["path"] = str(setting.folder / "gast.csv")
+
+
+def no_label_column(setting: Setting) -> None:
+    setting.dataset(Role.GUEST)["label"]["column"] = "y"
+
+
+def other_label_values(setting: Setting) -> None:
+    setting.dataset(Role.GUEST)["label"] = {"positive": "1", "negative": "0"}
+
+
+def labels_forgotten(setting: Setting) -> None:
+    del setting.dataset(Role.GUEST)["label"]
+
+
+def labels_at_the_host(setting: Setting) -> None:
+    setting.dataset(Role.HOST)["label"] = {"column": "x0"}
+
+
+def an_id_twice(setting: Setting) -> None:
+    setting.change_table(Role.HOST, lambda rows: rows[2].__setitem__(0, rows[1][0]))
+
+
+def a_constant_column(setting: Setting) -> None:
+    setting.change_table(Role.HOST, lambda rows: [row.__setitem__(1, "7") for row in rows[1:]])
+
+
+def a_column_of_words(setting: Setting) -> None:
+    setting.change_table(Role.HOST, lambda rows: rows[5].__setitem__(1, "seven"))
+
+
+def few_rows_for_the_policy(setting: Setting) -> None:
+    setting.settings[Role.HOST]["policy"] = {"min_rows_per_feature": 100}
+
+
+def few_rows_for_a_job(setting: Setting) -> None:
+    few_rows_for_the_policy(setting)
+    setting.start_job()
+
+
+def a_small_key(setting: Setting) -> None:
+    setting.start_job(key_bits=1024)
+
+
+def another_dataset(setting: Setting) -> None:
+    setting.start_job(dataset="other")
+
+
+def a_job_misspelt(setting: Setting) -> None:
+    setting.start_job(epoch=3)
+
+
+def a_name_in_use(setting: Setting) -> None:
+    setting.start_job()
+    write_whole(setting.state(Role.HOST) / "job" / "model.json", "{}")
+
+
+def a_name_in_use_at_the_coordinator(setting: Setting) -> None:
+    setting.start_job()
+    write_whole(setting.state(Role.COORDINATOR) / "job" / "history.jsonl", "")
+
+
+def no_scores_left(setting: Setting) -> None:
+    setting.start_job()
+    ScoreQuota(setting.state(Role.HOST), 1_000_000).take(999_990)
+
+
+def no_table(setting: Setting) -> None:
+    setting.settings[Role.HOST]["datasets"] = {}
+
+
+def little_memory(setting: Setting) -> None:
+    setting.monkeypatch.setattr(tables, "free_memory", lambda: 2**20)
+
+
+def a_key_for_all_to_read(setting: Setting) -> None:
+    (setting.tls(Role.GUEST) / "key.pem").chmod(0o644)
+
+
+def a_key_of_another_certificate(setting: Setting) -> None:
+    shutil.copy(setting.tls(Role.HOST) / "key.pem", setting.tls(Role.GUEST) / "key.pem")
+
+
+def an_expired_certificate(setting: Setting) -> None:
+    setting.certify(Role.GUEST, expires=datetime.now(UTC) - timedelta(days=2))
+
+
+def a_certificate_that_expires_soon(setting: Setting) -> None:
+    setting.certify(Role.GUEST, expires=datetime.now(UTC) + timedelta(minutes=3))
+
+
+def a_certificate_of_another_authority(setting: Setting) -> None:
+    setting.certify(Role.GUEST, by=new_authority(), trusts=setting.authority)
+
+
+def a_certificate_for_servers_alone(setting: Setting) -> None:
+    setting.monkeypatch.setattr(authority_module, "USAGES", x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]))
+    setting.certify(Role.GUEST)
+
+
+def a_peers_certificate(setting: Setting) -> None:
+    setting.settings[Role.GUEST]["tls"] = setting.settings[Role.HOST]["tls"]
+
+
+def an_expired_authority(setting: Setting) -> None:
+    setting.certify(Role.GUEST, trusts=Authority("old", timedelta(minutes=-1)))
+
+
+def all_authorities_of_the_system(setting: Setting) -> None:
+    several = "".join(new_authority().pem.decode() for _ in range(12)) + setting.authority.pem.decode()
+    write_whole(setting.tls(Role.GUEST) / "authorities.pem", several)
+
+
+def one_name_for_both_peers(setting: Setting) -> None:
+    setting.settings[Role.GUEST]["peers"] = {
+        role: f"localhost:{port}" for role, port in (("host", 1), ("coordinator", 2))
+    }
+
+
+def a_state_folder_of_another_role(setting: Setting) -> None:
+    (setting.state(Role.GUEST) / ".lock").write_text("host 1\n")
+
+
+def a_file_for_a_state_folder(setting: Setting) -> None:
+    (setting.folder / "state").write_text("")
+
+
+def another_programs_journal(setting: Setting) -> None:
+    with sqlite3.connect(setting.state(Role.GUEST) / JOURNAL) as database:
+        database.execute("CREATE TABLE other (x)")
+        database.execute("PRAGMA application_id = 7")
+    database.close()
+
+
+def a_newer_journal(setting: Setting) -> None:
+    Journal(setting.state(Role.GUEST), Role.GUEST).close()
+    with sqlite3.connect(setting.state(Role.GUEST) / JOURNAL) as database:
+        database.execute(f"PRAGMA user_version = {VERSION + 1}")
+    database.close()
+
+
+def a_damaged_journal(setting: Setting) -> None:
+    (setting.state(Role.GUEST) / JOURNAL).write_bytes(b"no database" * 1000)
+
+
+def a_full_disk(setting: Setting) -> None:
+    usage = shutil.disk_usage(setting.folder)
+    setting.monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=50 * 2**20))
+
+
+def few_open_files(setting: Setting) -> None:
+    setting.monkeypatch.setattr("resource.getrlimit", lambda _: (256, 256))
+
+
+def no_kernel(setting: Setting) -> None:
+    setting.monkeypatch.setattr(machine, "arithmetic_path", lambda: "gmpy2")
+    setting.monkeypatch.setattr(machine, "obstacle", lambda: "the processor has no AVX2 and fused multiply-add")
+
+
+def many_threads(setting: Setting) -> None:
+    setting.settings[Role.GUEST]["limits"] = {"threads": 1000}
+
+
+def a_share_of_a_processor(setting: Setting) -> None:
+    machine.CGROUP.mkdir()
+    (machine.CGROUP / "cpu.max").write_text("100000 100000\n")
+    setting.monkeypatch.setattr(machine, "processors", lambda: 8)
+
+
+def a_setting_of_the_environment(setting: Setting) -> None:
+    setting.monkeypatch.setenv("TRILATERAL_POLICY__MIN_KEY_BITS", "3072")
+
+
+def a_proxy(setting: Setting) -> None:
+    setting.monkeypatch.setenv("https_proxy", "http://user:password@proxy.example.org:3128")
+
+
+def a_port_in_use(setting: Setting) -> None:
+    setting.monkeypatch.setattr(listening, "SECONDS", 0.2)
+    taken = setting.resources.enter_context(socket.create_server(("127.0.0.1", 0)))
+    setting.settings[Role.GUEST]["listen"] = f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def an_address_of_another_machine(setting: Setting) -> None:
+    setting.monkeypatch.setattr(listening, "SECONDS", 0.2)
+    setting.settings[Role.GUEST]["listen"] = "192.0.2.7:50052"
+
+
+def a_port_left_open(setting: Setting) -> None:
+    setting.settings[Role.GUEST]["listen"] = "127.0.0.1:0"
+
+
+def this_machine_alone(setting: Setting) -> None:
+    setting.settings[Role.GUEST]["peers"]["host"]["address"] = "host.example.org:50051"
+
+
+LOCAL = [
+    Case(a_setting_misspelt, PROBLEM, "guest.yaml: listne: unknown key; did you mean listen?"),
+    Case(one_name_for_both_peers, PROBLEM, "guest.yaml: peers: both would be known by the name localhost"),
+    Case(
+        a_setting_of_the_environment, NOTE, "environment: TRILATERAL_POLICY__MIN_KEY_BITS overrides `policy.min_key_b"
+    ),
+    Case(a_proxy, NOTE, "environment: https_proxy is not used"),
+    Case(a_table_of_another_name, PROBLEM, "datasets.made: there is no file"),
+    Case(no_label_column, PROBLEM, "datasets.made: "),
+    Case(other_label_values, PROBLEM, "datasets.made: column 'label'"),
+    Case(labels_forgotten, PROBLEM, "datasets.made: dataset 'made': the guest needs the labels: set `label`"),
+    Case(labels_at_the_host, PROBLEM, "datasets.made: dataset 'made': the host has no labels", Role.HOST),
+    Case(an_id_twice, PROBLEM, "datasets.made: column 'id' repeats an earlier ID in 1 of 200 rows", Role.HOST),
+    Case(a_constant_column, PROBLEM, "datasets.made: column 'x0'", Role.HOST),
+    Case(a_column_of_words, PROBLEM, "datasets.made: column 'x0' has 1 values that are not numbers", Role.HOST),
+    Case(
+        few_rows_for_the_policy, WARNING, "datasets.made: a job with the defaults: the host refuses the job", Role.HOST
+    ),
+    Case(few_rows_for_a_job, PROBLEM, "datasets.made: the job: the host refuses the job by policy.min_rows", Role.HOST),
+    Case(a_small_key, PROBLEM, "policy: the guest refuses the job by policy.min_key_bits: 2048 is the least"),
+    Case(another_dataset, PROBLEM, "policy: the guest has no dataset named other"),
+    Case(a_job_misspelt, PROBLEM, "job.yaml: epoch: unknown key; did you mean epochs?"),
+    Case(a_name_in_use, PROBLEM, "policy: the host already has a job named job", Role.HOST),
+    Case(a_name_in_use_at_the_coordinator, PROBLEM, "state: the coordinator already has a job named", Role.COORDINATOR),
+    Case(no_scores_left, PROBLEM, "datasets.made: the job: the host refuses the job by policy.max_scores", Role.HOST),
+    Case(no_table, WARNING, "datasets: there is none", Role.HOST),
+    Case(little_memory, WARNING, "memory: reading took up to"),
+    Case(a_key_for_all_to_read, PROBLEM, "tls.key: "),
+    Case(a_key_of_another_certificate, PROBLEM, "tls.key: "),
+    Case(an_expired_certificate, PROBLEM, "tls.certificate: "),
+    Case(a_certificate_that_expires_soon, WARNING, "tls.certificate: expires at "),
+    Case(a_certificate_of_another_authority, PROBLEM, "tls.certificate: whoever trusts "),
+    Case(a_certificate_for_servers_alone, PROBLEM, "tls.certificate: whoever trusts "),
+    Case(a_peers_certificate, PROBLEM, "tls.certificate: "),
+    Case(an_expired_authority, PROBLEM, "tls.authorities: all in "),
+    Case(all_authorities_of_the_system, WARNING, "tls.authorities: "),
+    Case(a_state_folder_of_another_role, PROBLEM, "state: the folder "),
+    Case(a_file_for_a_state_folder, PROBLEM, "state: "),
+    Case(another_programs_journal, PROBLEM, "state: "),
+    Case(a_newer_journal, PROBLEM, "state: "),
+    Case(a_damaged_journal, PROBLEM, "state: "),
+    Case(a_full_disk, WARNING, "state: 50 MiB are free"),
+    Case(few_open_files, WARNING, "open files: at most 256"),
+    Case(
+        no_kernel, WARNING, "arithmetic: gmpy2, about five times slower than the kernel, because the processor has no"
+    ),
+    Case(many_threads, WARNING, "limits.threads: 1000 threads on "),
+    Case(
+        a_share_of_a_processor, WARNING, "limits.threads: 8 threads on 8 processors, of which this container may use 1"
+    ),
+    Case(a_port_in_use, PROBLEM, "listen: "),
+    Case(an_address_of_another_machine, PROBLEM, "listen: 192.0.2.7:50052 is no address of this machine"),
+    Case(a_port_left_open, WARNING, "listen: 127.0.0.1:0 leaves the port open"),
+    Case(this_machine_alone, WARNING, "listen: "),
+]
+
+
+# --- peers
+
+
+def peer_of_guest(setting: Setting) -> dict[str, Any]:
+    setting.served = {Role.HOST, Role.COORDINATOR}
+    peer: dict[str, Any] = setting.settings[Role.GUEST]["peers"]["host"]
+    return peer
+
+
+def a_name_that_nobody_knows(setting: Setting) -> None:
+    peer_of_guest(setting)["address"] = "hots.example.org:50051"
+    resolve = socket.getaddrinfo
+
+    def without(host: Any, *arguments: Any, **options: Any) -> Any:
+        if host == "hots.example.org":
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return resolve(host, *arguments, **options)
+
+    setting.monkeypatch.setattr(socket, "getaddrinfo", without)
+
+
+def nothing_that_listens(setting: Setting) -> None:
+    peer_of_guest(setting)
+    setting.served = {Role.COORDINATOR}
+
+
+def listens_instead(setting: Setting, talk: Any, tls: ssl.SSLContext | None = None) -> None:
+    """Have something else where the host should be, in a thread of its own."""
+    peer_of_guest(setting)
+    setting.served = {Role.COORDINATOR}
+    host, _, port = setting.settings[Role.HOST]["listen"].rpartition(":")
+
+    @asynccontextmanager
+    async def served() -> AsyncIterator[None]:
+        async with await asyncio.start_server(talk, host, int(port), ssl=tls):
+            yield
+
+    setting.late.append(served)
+
+
+async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"SSH-2.0-OpenSSH_9.9\r\n")
+    writer.close()
+
+
+async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+
+
+async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+    writer.close()
+
+
+def another_program(setting: Setting) -> None:
+    listens_instead(setting, greet)
+
+
+def one_that_hangs_up(setting: Setting) -> None:
+    listens_instead(setting, hang_up)
+
+
+def one_that_says_nothing(setting: Setting) -> None:
+    setting.monkeypatch.setattr(peers, "SECONDS", 0.3)
+    listens_instead(setting, say_nothing)
+
+
+def a_web_server(setting: Setting) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(setting.tls(Role.HOST) / "own.pem", setting.tls(Role.HOST) / "key.pem")
+    listens_instead(setting, say_nothing, tls)
+
+
+def a_server_of_something_else(setting: Setting) -> None:
+    setting.use_plaintext(*Role)
+    peer_of_guest(setting)
+    setting.served = {Role.COORDINATOR}
+
+    @asynccontextmanager
+    async def served() -> AsyncIterator[None]:
+        server = grpc.aio.server()
+        server.add_insecure_port(setting.settings[Role.HOST]["listen"])
+        await server.start()
+        yield
+        await server.stop(None)
+
+    setting.late.append(served)
+
+
+def a_peer_in_plaintext(setting: Setting) -> None:
+    peer_of_guest(setting)
+    setting.use_plaintext(Role.HOST)
+
+
+def plaintext_here(setting: Setting) -> None:
+    peer_of_guest(setting)
+    setting.use_plaintext(Role.GUEST)
+
+
+def another_name_than_expected(setting: Setting) -> None:
+    peer_of_guest(setting)["name"] = "host.example.com"
+
+
+def swapped_addresses(setting: Setting) -> None:
+    peer_of_guest(setting)
+    both = setting.settings[Role.GUEST]["peers"]
+    both["host"]["address"], both["coordinator"]["address"] = both["coordinator"]["address"], both["host"]["address"]
+
+
+def swapped_addresses_in_plaintext(setting: Setting) -> None:
+    swapped_addresses(setting)
+    setting.use_plaintext(*Role)
+
+
+def a_peer_of_another_authority(setting: Setting) -> None:
+    peer_of_guest(setting)
+    setting.certify(Role.HOST, by=new_authority(), trusts=setting.authority)
+
+
+def a_peer_whose_certificate_has_expired(setting: Setting) -> None:
+    # A server of this project that starts with such a one ends at once, and one that runs goes on.
+    setting.certify(Role.HOST, expires=datetime.now(UTC) - timedelta(minutes=1))
+    a_web_server(setting)
+
+
+def a_peer_whose_certificate_expires_soon(setting: Setting) -> None:
+    peer_of_guest(setting)
+    setting.certify(Role.HOST, expires=datetime.now(UTC) + timedelta(minutes=3))
+
+
+def a_peer_that_trusts_others(setting: Setting) -> None:
+    peer_of_guest(setting)
+    setting.certify(Role.HOST, trusts=new_authority())
+
+
+def a_peer_that_knows_another_name(setting: Setting) -> None:
+    peer_of_guest(setting)
+    setting.settings[Role.HOST]["peers"]["guest"]["name"] = "bank.example.org"
+
+
+def a_peer_that_takes_us_for_another(setting: Setting) -> None:
+    peer_of_guest(setting)
+    both = setting.settings[Role.HOST]["peers"]
+    both["guest"]["name"], both["coordinator"]["name"] = both["coordinator"]["name"], both["guest"]["name"]
+
+
+def a_newer_peer(setting: Setting) -> None:
+    peer_of_guest(setting)
+    let_versions_differ(setting.monkeypatch)
+    setting.versions = {Role.HOST: NEWER}
+
+
+def a_clock(setting: Setting, ahead: float) -> None:
+    peer_of_guest(setting)
+
+    async def ask(*arguments: Any) -> Any:
+        return replace(await ask_description(*arguments), clock_ahead=ahead)
+
+    setting.monkeypatch.setattr(peers, "ask_description", ask)
+
+
+def a_clock_that_is_fast(setting: Setting) -> None:
+    a_clock(setting, 90)
+
+
+def a_clock_that_is_slow(setting: Setting) -> None:
+    a_clock(setting, -4000)
+
+
+PEERS = [
+    Case(a_name_that_nobody_knows, PROBLEM, "peers.host: the name hots.example.org cannot be resolved"),
+    Case(nothing_that_listens, PROBLEM, "peers.host: 127.0.0.1:PORT refuses the connection"),
+    Case(another_program, PROBLEM, "peers.host: 127.0.0.1:PORT does not speak TLS as a host does"),
+    Case(one_that_hangs_up, PROBLEM, "peers.host: 127.0.0.1:PORT hangs up on a TLS handshake"),
+    Case(one_that_says_nothing, PROBLEM, "peers.host: 127.0.0.1:PORT takes connections, and no TLS comes of it"),
+    Case(a_web_server, PROBLEM, "peers.host: 127.0.0.1:PORT speaks TLS and no gRPC"),
+    Case(a_server_of_something_else, PROBLEM, "peers.host: what listens at 127.0.0.1:PORT speaks gRPC and is no"),
+    Case(a_peer_in_plaintext, PROBLEM, "peers.host: 127.0.0.1:PORT does not speak TLS as a host does"),
+    Case(plaintext_here, PROBLEM, "peers.host: 127.0.0.1:PORT cannot be called: it hangs up"),
+    Case(
+        another_name_than_expected, PROBLEM, "peers.host: 127.0.0.1:PORT shows a certificate of host.example.org, and"
+    ),
+    Case(
+        swapped_addresses, PROBLEM, "shows the certificate of the coordinator, coordinator.example.org: the addresses"
+    ),
+    Case(swapped_addresses_in_plaintext, PROBLEM, "is the coordinator and not the host: correct `peers.host.address`"),
+    Case(a_peer_of_another_authority, PROBLEM, "peers.host: the certificate of 127.0.0.1:PORT is not taken: unable to"),
+    Case(a_peer_whose_certificate_has_expired, PROBLEM, "is not taken: certificate has expired"),
+    Case(a_peer_whose_certificate_expires_soon, WARNING, "peers.host: its certificate expires at"),
+    Case(
+        a_peer_that_trusts_others, PROBLEM, "peers.host: 127.0.0.1:PORT cannot be called: it hangs up, as it does when"
+    ),
+    Case(
+        a_peer_that_knows_another_name, PROBLEM, "takes this process for none of the three: at the host, `peers.guest.n"
+    ),
+    Case(a_peer_that_takes_us_for_another, PROBLEM, "takes this process for the coordinator: at the host, `peers` has"),
+    Case(
+        a_newer_peer, PROBLEM, "peers.host: the host speaks version 2 of the protocol (trilateral 99.0), and this proc"
+    ),
+    Case(a_clock_that_is_fast, WARNING, "peers.host: its clock is 90 s ahead of this one"),
+    Case(a_clock_that_is_slow, WARNING, "peers.host: its clock is 4,000 s behind this one"),
+]
+
+
+@pytest.mark.parametrize("case", [*LOCAL, *PEERS], ids=lambda case: case.arrange.__name__)
+async def test_what_is_wrong_is_named(case: Case, setting: Setting) -> None:
+    case.arrange(setting)
+    findings = await setting.check(case.at)
+    text = case.text.replace("PORT", setting.settings[Role.HOST]["listen"].rpartition(":")[2])
+    named = [finding for finding in findings if finding.level is case.level and text in str(finding)]
+    assert len(named) == 1, "\n".join(f"{finding.level.name} {finding}" for finding in findings if finding.level)
+    # Nothing else is blamed, but for what follows from it.
+    others = [finding for finding in findings if finding.level is PROBLEM and finding not in named]
+    assert len(others) <= (case.arrange in FOLLOWED), "\n".join(map(str, others))
+
+
+FOLLOWED = {an_expired_authority, swapped_addresses, swapped_addresses_in_plaintext, plaintext_here}
+
+
+# --- what is printed
+
+
+def test_the_command_prints_a_line_for_each_and_fails_by_a_problem(setting: Setting) -> None:
+    path = setting.folder / "host.yaml"
+    setting.settings[Role.HOST]["limits"] = {"threads": 1000}
+    path.write_text(json.dumps(setting.settings[Role.HOST]))
+    command = ["check", "--no-peers", "--config", str(path)]
+    result = CliRunner().invoke(app, command)
+    *lines, summary = result.stdout.splitlines()
+    assert result.exit_code == 0
+    assert summary == "no problems, 1 warning"
+    assert lines[0] == f"ok       {path}: the configuration of the host can be used"
+    assert [line for line in lines if line.startswith("warning  limits.threads: ")]
+    an_id_twice(setting)
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[-1] == "1 problem, 1 warning"
+    assert "PROBLEM  datasets.made: column 'id' repeats" in result.stdout
+
+
+def test_what_a_file_without_names_has_in_its_place_is_told_to_its_owner(setting: Setting) -> None:
+    setting.dataset(Role.HOST)["id"] = "patient"
+    path = setting.folder / "host.yaml"
+    path.write_text(json.dumps(setting.settings[Role.HOST]))
+    findings = list(check_process(path, peers=False))
+    assert any("x0" in str(finding) for finding in findings if finding.level is NOTE)
