@@ -122,7 +122,7 @@ class Setup:
         seconds = asyncio.run(_run(self.config(Role.GUEST), job))
         folders = {role: JobFolder(self.config(role).state, job.name) for role in Role}
         return Training(
-            histories={role: _read_lines(folder.history) for role, folder in folders.items()},
+            histories={role: read_lines(folder.history) for role, folder in folders.items()},
             models={role: load_model(folders[role].model) for role in PARTIES},
             seconds=seconds,
             peak_rss_mb={str(role): peak_rss_mb(pid) for role, pid in processes.pids.items()},
@@ -147,7 +147,8 @@ async def _run(config: ProcessConfig, job: JobConfig) -> float:
     return time.perf_counter() - started
 
 
-def _read_lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """A history, line by line."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

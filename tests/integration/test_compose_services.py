@@ -1,0 +1,77 @@
+"""docker-compose.yml in earnest, without an engine: the very commands of its services, each with the image's files.
+
+Three namespaces with addresses of their own, a read-only root, a user that is not root: see `tests.support.containers`.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.cli.demo.tables import demo_tables
+from common.config.dataset import DatasetConfig
+from common.config.load import load_job
+from common.data.block import make_block
+from common.data.model_file import load_model
+from common.data.table import read_table
+from common.roles import PARTIES, Role
+from coordinator.plain import join, train_plain
+from tests.support.compose import ROOT
+from tests.support.containers import Containers
+from tests.support.wan import why_not
+
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no containers without namespaces: {why_not()}")
+
+
+def plain_coef(folder: Path) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """What plain numpy makes of the demo's job on the joined columns."""
+    job = load_job(ROOT / "configs/compose/job.yaml")
+    blocks = []
+    for role, table in demo_tables().items():
+        path = folder / f"{role}.csv"
+        table.to_csv(path, index=False)
+        label = {"column": "diagnosis", "positive": "malignant", "negative": "benign"} if role is Role.GUEST else None
+        dataset = DatasetConfig.model_validate({"path": path, "id": "patient", "label": label})
+        blocks.append(make_block(read_table(dataset), dataset.preprocessing, job))
+    joined = join(*blocks)
+    return train_plain(job, joined.columns, joined.labels, joined.penalty).coef
+
+
+def test_compose_trains_the_demo_in_containers_that_see_their_own_files_alone(tmp_path: Path) -> None:
+    result = tmp_path / "compose-result"
+    result.mkdir()
+    with Containers(tmp_path) as containers:
+        told = containers.up("result")
+
+        assert "the result is in the folder compose-result" in told
+        models = [load_model(result / role / "model.json") for role in PARTIES]
+        coef = np.concatenate([model.training_weights for model in models])
+        np.testing.assert_allclose(coef, plain_coef(tmp_path), rtol=0, atol=1e-6)
+        histories = [(result / role / "history.jsonl").read_text().splitlines() for role in Role]
+        assert len({len(lines) for lines in histories}) == 1
+        # The result is the folder's owner's, who may read it.
+        owner = result.stat().st_uid
+        assert {path.stat().st_uid for path in result.rglob("*")} == {owner}
+        assert all(path.stat().st_mode & 0o444 == 0o444 for path in result.rglob("*"))
+        # What the servers keep is theirs.
+        for path in containers.volume("guest-certs").iterdir():
+            assert (path.stat().st_uid, path.stat().st_mode & 0o777) == (10001, 0o600)
+
+        seen = containers.run("host", "find", "/etc/trilateral", "/srv", "/var/lib/trilateral", "/trial", "-type", "f")
+        names = {Path(line).name for line in seen.stdout.splitlines()}
+        assert {"key.pem", "breast-cancer.csv", "model.json"} <= names
+        key = containers.run("host", "cat", "/etc/trilateral/certs/key.pem").stdout
+        assert key == (containers.volume("host-certs") / "key.pem").read_text()
+        for forbidden in ("/opt/trilateral/new", "/etc/trilateral/certs/new", "/srv/trilateral/new", "/new"):
+            assert "Read-only file system" in containers.run("host", "touch", forbidden).stdout
+
+        # Who ran the demo is the guest on one network alone, where the host has no name and cannot be reached.
+        assert "host" not in containers.run("demo", "cat", "/etc/hosts").stdout.replace("localhost", "").split()
+        status = containers.run("guest", "trilateral", "status", "demo", "--config", "/etc/trilateral/process.yaml")
+        assert status.returncode == 0, status.stdout
+        assert "finished" in status.stdout
+
+        assert [containers.stop(role) for role in Role] == [0, 0, 0]
+    last = json.loads(histories[-1][-1])
+    assert last["loss"] > 0
