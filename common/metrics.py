@@ -200,12 +200,12 @@ class Metrics(Collector):
         yield _gauge(
             "round",
             "The newest round of a job.",
-            [({"job": name}, job.newest.round) for name, job in jobs.items() if job.newest.round],
+            [({"job_name": name}, job.newest.round) for name, job in jobs.items() if job.newest.round],
         )
         yield _gauge(
             "loss",
             "Mean loss of a job's last complete round, in nats per sample.",
-            [({"job": name}, job.loss) for name, job in jobs.items() if job.loss is not None],
+            [({"job_name": name}, job.loss) for name, job in jobs.items() if job.loss is not None],
         )
         yield _gauge(
             "prepared_ciphertexts",
@@ -221,11 +221,12 @@ class Metrics(Collector):
         for role, peer in self.peers.items():
             retries.add_metric([role.value], peer.retries)
         yield retries
-        if self.certificates is not None:
-            expires = self.certificates.expires.timestamp()
-            yield _gauge(
-                "certificate_expiry_timestamp_seconds", "When this process's certificate expires.", [({}, expires)]
-            )
+        certificates = [self.certificates] if self.certificates else []
+        yield _gauge(
+            "certificate_expiry_timestamp_seconds",
+            "When this process's certificate expires.",
+            [({}, each.expires.timestamp()) for each in certificates],
+        )
         free = shutil.disk_usage(self._state).free
         yield _gauge("state_free_bytes", "Room on the state folder's disk.", [({}, free)])
 

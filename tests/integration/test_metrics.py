@@ -52,12 +52,12 @@ async def test_the_three_agree_on_rounds_and_on_what_they_sent_each_other(tmp_pa
         assert status.state == JOB_STATE_FINISHED
         async with asyncio.timeout(20):
             seen = {role: await until_ended(pages[role]) for role in Role}
-    losses = {get(samples, "loss", job=JOB.name) for samples in seen.values()}
+    losses = {get(samples, "loss", job_name=JOB.name) for samples in seen.values()}
     assert len(losses) == 1
     for samples in seen.values():
         assert get(samples, "rounds_total", outcome="complete") == status.round
         assert get(samples, "round_seconds_count") == status.round
-        assert get(samples, "round", job=JOB.name) == status.round
+        assert get(samples, "round", job_name=JOB.name) == status.round
         assert get(samples, "jobs", state="training") == 0
         assert {value for (name, _), value in samples.items() if name == "peer_silence_seconds"} == {0.0}
     for sender, receiver, kind in (

@@ -59,8 +59,8 @@ def test_a_round_counts_once_however_often_it_is_told_of(metrics: Metrics, clock
     assert value(metrics, "rounds_total", outcome="complete") == 1
     assert value(metrics, "rounds_total", outcome="void") == 1
     assert value(metrics, "round_seconds_sum") == 3
-    assert value(metrics, "round", job="credit") == 2
-    assert value(metrics, "loss", job="credit") == 0.123457
+    assert value(metrics, "round", job_name="credit") == 2
+    assert value(metrics, "loss", job_name="credit") == 0.123457
 
 
 def test_work_and_traffic_add_up_by_kind(metrics: Metrics) -> None:
@@ -90,10 +90,10 @@ def test_an_ended_job_is_shown_for_a_while_and_one_that_goes_on_stays(metrics: M
     metrics.ended("one", "failed")
     metrics.ended("two", "suspended")
     metrics.begun("two")
-    assert value(metrics, "loss", job="one") == 0.5
+    assert value(metrics, "loss", job_name="one") == 0.5
     clock.now += metrics_module.LINGER + 1
-    assert value(metrics, "loss", job="one") is None
-    assert value(metrics, "loss", job="two") == 0.5
+    assert value(metrics, "loss", job_name="one") is None
+    assert value(metrics, "loss", job_name="two") == 0.5
 
 
 def test_many_jobs_that_end_at_once_leave_a_bounded_number_of_series(
@@ -104,7 +104,7 @@ def test_many_jobs_that_end_at_once_leave_a_bounded_number_of_series(
         metrics.begun(name)
         metrics.session(name)(RoundOver(RoundKey(1, 1), 0.5))
         metrics.ended(name, "finished")
-    assert [name for name in "abcd" if value(metrics, "loss", job=name) is not None] == ["c", "d"]
+    assert [name for name in "abcd" if value(metrics, "loss", job_name=name) is not None] == ["c", "d"]
 
 
 def test_refusals_are_counted_by_kind_and_known_before_the_first(metrics: Metrics) -> None:
