@@ -9,8 +9,10 @@ import shlex
 import tomllib
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from common.config.load import load_job, load_process_config
 from common.config.process import ProcessConfig
@@ -193,3 +195,51 @@ def test_the_folder_of_the_result_is_in_the_repository_and_what_comes_into_it_is
     *_, everything, but = (ROOT / "compose-result/.gitignore").read_text().splitlines()
     assert fnmatch.fnmatch("model.json", everything)
     assert but == "!.gitignore"
+
+
+# --- monitoring
+
+
+def monitored(name: str) -> dict[str, Any]:
+    settings: dict[str, Any] = COMPOSE["services"][name]
+    assert settings["profiles"] == ["monitoring"]
+    assert settings["read_only"] is True
+    assert settings["cap_drop"] == ["ALL"]
+    assert re.fullmatch(r"[a-z/]+:v?[0-9.]+", settings["image"])
+    return settings
+
+
+def mounted(settings: dict[str, Any], target: str) -> Path:
+    source: str
+    (source,) = (each.split(":")[0] for each in settings["volumes"] if each.split(":")[1] == target)
+    return ROOT / source
+
+
+def test_prometheus_reaches_the_metrics_of_all_three() -> None:
+    prometheus = monitored("prometheus")
+    path = mounted(prometheus, "/etc/prometheus/prometheus.yml")
+    assert "--config.file=/etc/prometheus/prometheus.yml" in prometheus["command"]
+    config = yaml.safe_load(path.read_text())
+    (scraped,) = config["scrape_configs"]
+    targets = {target for each in scraped["static_configs"] for target in each["targets"]}
+    listens = {role: config_of(service).metrics.listen for role, service in SERVERS.items()}
+    assert targets == {str(listen).replace("0.0.0.0", role) for role, listen in listens.items()}
+    for service in SERVERS.values():
+        assert service.networks & set(prometheus["networks"])
+    for rules in config["rule_files"]:
+        assert mounted(prometheus, f"/etc/prometheus/{rules}").exists()
+
+
+def test_grafana_has_the_dashboard_and_a_way_to_prometheus_and_shows_it_on_this_machine_alone() -> None:
+    grafana = monitored("grafana")
+    provisioning = mounted(grafana, "/etc/grafana/provisioning")
+    (source,) = yaml.safe_load((provisioning / "datasources/prometheus.yml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    assert set(grafana["networks"]) & set(monitored("prometheus")["networks"]) == {"dashboards"}
+    (provider,) = yaml.safe_load((provisioning / "dashboards/trilateral.yml").read_text())["providers"]
+    folder = mounted(grafana, provider["options"]["path"])
+    home = Path(grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert (folder / home.name).exists()
+    assert str(home.parent) == provider["options"]["path"]
+    assert all(port.startswith("127.0.0.1:") for port in grafana["ports"])
+    assert not {each for service in SERVERS.values() for each in service.networks} & set(grafana["networks"])
