@@ -30,7 +30,7 @@ def check_certificate(config: ProcessConfig) -> Iterator[Finding]:
     identity = certificates.current()
     yield from _dates(identity)
     yield from _authorities(identity, config.tls)
-    refusal = handshake_with_itself(config.tls, identity)
+    refusal = _meet_itself(config.tls)
     if refusal:
         yield problem(
             "tls.certificate",
@@ -74,14 +74,17 @@ def _authorities(identity: Identity, tls: TlsConfig) -> Iterator[Finding]:
         )
 
 
-def handshake_with_itself(tls: TlsConfig, identity: Identity) -> str:
+def _meet_itself(tls: TlsConfig) -> str:
     """Have a server and a client, both with this certificate and its authorities, meet in memory; return what ails."""
-    client_context = client_tls(tls, identity)
-    client_context.verify_mode = ssl.CERT_REQUIRED
-    server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server_context.verify_mode = ssl.CERT_REQUIRED
-    server_context.load_verify_locations(cadata=identity.authorities.decode())
-    server_context.load_cert_chain(tls.certificate, tls.key)
+    try:
+        client_context = client_tls(tls)
+        client_context.verify_mode = ssl.CERT_REQUIRED
+        server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server_context.verify_mode = ssl.CERT_REQUIRED
+        server_context.load_verify_locations(tls.authorities)
+        server_context.load_cert_chain(tls.certificate, tls.key)
+    except ssl.SSLError as error:
+        return f"as OpenSSL says: {describe_tls_error(error)}"
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
         client_context.wrap_bio(to_client, to_server),
@@ -102,13 +105,17 @@ def handshake_with_itself(tls: TlsConfig, identity: Identity) -> str:
     return "for the handshake does not end"
 
 
-def client_tls(tls: TlsConfig, identity: Identity) -> ssl.SSLContext:
-    """Return a context that shows this certificate and takes any other; names are for the caller to compare."""
+def client_tls(tls: TlsConfig) -> ssl.SSLContext:
+    """Return a context that shows this certificate and takes any other; names are for the caller to compare.
+
+    Raises:
+        ssl.SSLError: OpenSSL does not take a file.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
-    context.load_verify_locations(cadata=identity.authorities.decode())
+    context.load_verify_locations(tls.authorities)
     context.load_cert_chain(tls.certificate, tls.key)
     return context
 

@@ -82,7 +82,7 @@ class _Peer:
             yield problem(self.subject, obstacle)
             return
         if self.identity is not None and self.config.tls is not None:
-            async for finding in self._check_certificate(self.config.tls, self.identity):
+            async for finding in self._check_certificate(self.config.tls):
                 yield finding
                 if finding.level == finding.level.PROBLEM:
                     return
@@ -124,10 +124,16 @@ class _Peer:
 
     # --- its certificate
 
-    async def _check_certificate(self, tls: TlsConfig, identity: Identity) -> AsyncIterator[Finding]:
-        address, context = self.settings.address, client_tls(tls, identity)
+    async def _check_certificate(self, tls: TlsConfig) -> AsyncIterator[Finding]:
+        address = self.settings.address
+        try:
+            context = client_tls(tls)
+        except ssl.SSLError:  # The certificate's own check says why.
+            yield problem(self.subject, "cannot be called before `tls` is right")
+            return
         try:
             shown, speaks_http2 = await self._shake_hands(context)
+            certificate = x509.load_der_x509_certificate(shown)
         except TimeoutError:
             yield problem(self.subject, f"{address} takes connections, and no TLS comes of it within {SECONDS:g} s")
             return
@@ -141,7 +147,13 @@ class _Peer:
         except OSError:
             yield problem(self.subject, f"{address} hangs up on a TLS handshake: it is another program, or overloaded")
             return
-        certificate = x509.load_der_x509_certificate(shown)
+        except ValueError:
+            yield problem(
+                self.subject,
+                f"`{self.subject}.name` {self.settings.certificate_name} is no host's name, or {address} shows no "
+                "certificate that can be read: correct the name, or the address",
+            )
+            return
         names, expected = subject_names(certificate), self.settings.certificate_name
         if expected not in names:
             yield problem(self.subject, self._other_name(names, expected))
