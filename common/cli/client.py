@@ -100,7 +100,9 @@ class JobClient:
             # A call's first message has all notes: those that the call before it brought are known.
             n_known = n_notes
             try:
-                async for response in self._stub.WatchJob(request, timeout=WATCH_SECONDS, metadata=self._metadata):
+                call = self._stub.WatchJob(request, timeout=WATCH_SECONDS, metadata=self._metadata)
+                async for response in call:
+                    check_answer(f"the coordinator at {self._address}", await call.initial_metadata())
                     status = response.status
                     del status.notes[:n_known]
                     n_known = 0

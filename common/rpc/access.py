@@ -249,6 +249,8 @@ class Guard(grpc.aio.ServerInterceptor):
         async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
             try:
                 self._authorise(method, context)
+                # A stream's end, and what comes with it, may be hours away.
+                await context.send_initial_metadata(version_metadata())
                 async for response in behaviour(request, context):
                     yield response
             except grpc.aio.AbortError:

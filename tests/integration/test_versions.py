@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from common.cli.client import JobClient
-from common.config.job import JobConfig
+from common.config.job import JobConfig, Sgd
 from common.config.process import ProcessConfig
 from common.errors import ProtocolError
-from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
+from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING, JobStatus
 from common.roles import PARTIES, Role
 from common.rpc.access import call_metadata
 from common.rpc.channel import Peer, open_channel
@@ -123,6 +123,38 @@ async def test_a_coordinator_from_before_there_were_versions_is_no_operators(con
     async with serving_versions(configs, {Role.COORDINATOR: OLDER}), JobClient(configs[Role.GUEST]) as client:
         with pytest.raises(ProtocolError, match=f"the coordinator at {configs[Role.COORDINATOR].listen} {SILENT}"):
             await client.statuses()
+        with speaking(OLDER):
+            await client.start(JOB)
+        with pytest.raises(ProtocolError, match=SILENT):
+            await anext(client.watch(JOB.name))
+
+
+async def test_a_job_in_whose_midst_one_is_upgraded_fails_by_it_and_goes_on_when_all_are_the_same(
+    configs: Configs,
+) -> None:
+    endless = JOB.model_copy(
+        update={"name": "endless", "algorithm": Sgd(), "batch": 48, "epochs": 10_000, "tolerance": 0.0, "holdout": 0.0}
+    )
+
+    async def until(client: JobClient, state: int) -> JobStatus:
+        async for status in client.watch(endless.name):
+            if status.state == state:
+                return status
+        raise AssertionError("the job has ended")
+
+    host = {Role.HOST: configs[Role.HOST]}
+    others: Configs = {role: config for role, config in configs.items() if role is not Role.HOST}
+    async with serving_versions(others, {}) as client:
+        async with serving_versions(host, {}):
+            await client.start(endless)
+            await until(client, JOB_STATE_TRAINING)
+        async with serving_versions(host, {Role.HOST: NEWER}):
+            failed = await until(client, JOB_STATE_FAILED)
+        assert f"speaks {OWN}, and the host {NEWER}: {WAY_OUT}" in failed.detail
+        async with serving_versions(host, {}):
+            await client.resume(endless.name)
+            await until(client, JOB_STATE_TRAINING)
+            await client.stop(endless.name)
 
 
 @pytest.mark.parametrize("version", [NEWER, OWN])

@@ -82,6 +82,7 @@ class FakeCoordinator(jobs_pb2_grpc.JobServiceServicer):
         self, request: jobs_pb2.WatchJobRequest, context: grpc.ServicerContext
     ) -> Iterator[jobs_pb2.WatchJobResponse]:
         self._note(context)
+        context.send_initial_metadata(version_metadata())
         is_held = self.holds_after is not None and len(self.metadata) == 1
         for status in self.script[: self.holds_after if is_held else self.cuts_after]:
             yield jobs_pb2.WatchJobResponse(status=status)
