@@ -19,7 +19,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from common.errors import TrilateralError
-from common.jobs.events import Event, Moved, PhaseOver, Prepared, RoundBegun, RoundOver, Tell
+from common.events import Event, Moved, PhaseOver, Prepared, RoundBegun, RoundOver, Tell
 from common.paillier.native.path import arithmetic_path
 from common.protocol.messages import RoundKey
 from common.roles import Role

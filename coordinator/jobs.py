@@ -273,7 +273,7 @@ class CoordinatorJobs(ProcessJobs):
         self._check_room()
         key = JobKey.draw(config.name)
         self.audit.allowed(calling(), "StartJob", job=config.name, run=key.run_id.hex(), dataset=config.dataset)
-        history = History(folder, self.role, tell=self.metrics.session(config.name))
+        history = History(folder, self.role, tell=self._tell_of(key))
         self.journal.add(key.run_id, config)
         with Place(config.name).current():
             log.info("job %s: starts, %s with a %d-bit key", config.name, config.algorithm.name, config.key_bits)
@@ -315,13 +315,14 @@ class CoordinatorJobs(ProcessJobs):
         job.begin_session(why)
         with Place(job.config.name).current():
             log.info("job %s: goes on in another session: %s", job.config.name, why)
+        key = JobKey.draw(job.config.name)
         try:
-            folder, tell = JobFolder(self.config.state, job.config.name), self.metrics.session(job.config.name)
-            history = History(folder, self.role, resumed=True, tell=tell)
+            folder = JobFolder(self.config.state, job.config.name)
+            history = History(folder, self.role, resumed=True, tell=self._tell_of(key))
         except ConfigError as error:
             self._end(job, error)
         else:
-            self._launch_session(job, JobKey.draw(job.config.name), history)
+            self._launch_session(job, key, history)
 
     def _launch_session(self, job: Job, key: JobKey, history: History) -> None:
         config, is_first = job.config, key.run_id == job.id

@@ -193,6 +193,20 @@ class MetricsConfig(Settings):
     """Where to hand them out, such as 127.0.0.1:9464, in plaintext to whoever can connect. By default nowhere."""
 
 
+def _check_url(url: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/]+(?:/\S*)?", url):
+        raise ValueError("expected a collector's URL, such as http://127.0.0.1:4318/v1/traces")
+    return url
+
+
+class TracesConfig(Settings):
+    """OpenTelemetry traces of each round: who did what when, and sent what to whom."""
+
+    endpoint: Annotated[str, AfterValidator(_check_url)] | None = None
+    """Where to send them by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces. By default nowhere. Headers,
+    certificates and the like are set by the variables that OpenTelemetry has for them, OTEL_EXPORTER_OTLP_*."""
+
+
 class ProcessConfig(Settings):
     """One organisation's server."""
 
@@ -214,6 +228,7 @@ class ProcessConfig(Settings):
     """The coordinator has none."""
     limits: Limits = Limits()
     metrics: MetricsConfig = MetricsConfig()
+    traces: TracesConfig = TracesConfig()
 
     @field_validator("listen")
     @classmethod

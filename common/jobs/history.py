@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from common.jobs.events import Direction, Moved, PhaseOver, RoundOver, Tell, tell_nobody
+from common.events import Direction, Moved, PhaseOver, RoundOver, Tell, tell_nobody
 from common.jobs.folder import JobFolder, writing
 from common.protocol.messages import BeginRound, Evaluated, FinishJob, Kind, RoundKey, RoundReport
 from common.roles import Role

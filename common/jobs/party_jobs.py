@@ -139,7 +139,7 @@ class PartyJobs(ProcessJobs):
         )
         await self._replace(job.name)
         folder = self._folder(job)
-        history = History(folder, self.role, resumed=record is not None, tell=self.metrics.session(job.name))
+        history = History(folder, self.role, resumed=record is not None, tell=self._tell_of(key))
         if record is None:
             await asyncio.to_thread(self.journal.add, job_id, job)
         place = PartyPlace(self.journal, self.role, key, job_id, record)

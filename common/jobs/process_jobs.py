@@ -11,6 +11,7 @@ from google.protobuf.message import Message as Request
 from common.audit import Audit
 from common.config.process import ProcessConfig
 from common.errors import ConfigError, PeerError, PolicyError, ProtocolError, SuspendedError, TrilateralError
+from common.events import Event, Tell
 from common.jobs.journal import Journal, State
 from common.jobs.runner import MachineRunner
 from common.jobs.vector_stream import VectorStream
@@ -25,6 +26,7 @@ from common.rpc.access import calling_role
 from common.rpc.codec import JobKey, decode, job_key
 from common.rpc.errors import UnknownJobError, public_error
 from common.tracebacks import where
+from common.traces import open_traces
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,7 @@ class ProcessJobs:
         set_threads(config.limits.threads)
         arithmetic_path()  # it is said in the log when the process starts, not in the midst of a job
         self.metrics = Metrics(self.role, config.state)
+        self._traces = open_traces(config)
         self._stopped = f"the {self.role} was stopped"
         self._running: dict[str, MachineRunner] = {}
         """By name: two runs of a name never go on at the same time."""
@@ -114,6 +117,21 @@ class ProcessJobs:
         if self._tasks:
             await asyncio.wait(self._tasks.values())
         self.journal.close()
+        if self._traces is not None:
+            await asyncio.to_thread(self._traces.close)
+
+    def _tell_of(self, key: JobKey) -> Tell:
+        """What a session of a job tells of itself."""
+        count = self.metrics.session(key.name)
+        if self._traces is None:
+            return count
+        trace = self._traces.session(key)
+
+        def tell(event: Event) -> None:
+            count(event)
+            trace(event)
+
+        return tell
 
     @contextmanager
     def _blaming(self, sender: Role, key: JobKey) -> Iterator[None]:

@@ -19,7 +19,7 @@ from common.config.job import JobConfig
 from common.config.process import Limits
 from common.data.alignment.aligned import AlignmentProgress
 from common.errors import PeerError, SuspendedError, TrilateralError
-from common.jobs.events import Prepared, RoundBegun
+from common.events import Prepared, RoundBegun, Taken, WorkedOff, subject_of
 from common.jobs.history import History
 from common.jobs.patience import Patience
 from common.logs import Place
@@ -120,6 +120,7 @@ class MachineRunner:
                     count_sent=partial(history.sent.count, peer.role),
                     on_failure=self.fail,
                     on_wait=on_wait,
+                    tell=history.tell,
                 )
                 for peer in peers.values()
             }
@@ -250,7 +251,11 @@ class MachineRunner:
                 case FinishJob():
                     self._current = max(self._current, RoundKey(message.round, 0))
                     self._history.finish(message)
+            subject = subject_of(message)
+            if subject is not None:
+                self._history.tell(Taken(sender, *subject))
             await self._play(machine.handle(sender, message))
+            self._history.tell(WorkedOff())
 
     def _begun(self, key: RoundKey) -> None:
         self.place.round = key.round

@@ -19,6 +19,7 @@ import grpc
 
 from common.config.process import Limits
 from common.errors import PeerError, SuspendedError, TrilateralError
+from common.events import Delivered, Tell, subject_of, tell_nobody
 from common.pb.v1.rounds_pb2 import SendVectorRequest
 from common.protocol.messages import Kind, Message, RoundKey, VectorPiece
 from common.roles import Role
@@ -72,6 +73,7 @@ class Link:
         count_sent: is told of the vectors.
         on_failure: takes what ends the link, and so the job; nothing is sent after it.
         on_wait: is told of a peer that does not answer a call, but not during the last words after `clear`.
+        tell: is told of what has been delivered.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Link:
         count_sent: CountSent,
         on_failure: Callable[[Exception], None],
         on_wait: OnWait | None = None,
+        tell: Tell = tell_nobody,
     ) -> None:
         self._job = job
         self._sender = sender
@@ -94,6 +97,7 @@ class Link:
         self._count_sent = count_sent
         self._on_failure = on_failure
         self._on_wait = on_wait
+        self._tell = tell
         self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
         self._held: list[Message | None] = []
         self._oldest = RoundKey(0, 0)
@@ -155,10 +159,13 @@ class Link:
     async def _run(self) -> None:
         try:
             while (message := self._held.pop() if self._held else await self._queue.get()) is not None:
+                begun, subject = time.monotonic(), subject_of(message)
                 if isinstance(message, VectorPiece):
                     await self._send_vector(message)
                 else:
                     await self.call(message)
+                if subject is not None:
+                    self._tell(Delivered(self._peer.role, *subject, time.monotonic() - begun))
         except Exception as error:
             self._on_failure(error)
 

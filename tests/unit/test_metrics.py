@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from common import metrics as metrics_module
 from common import scraping
 from common.errors import ConfigError, PolicyError
-from common.jobs.events import Moved, PhaseOver, Prepared, RoundBegun, RoundOver
+from common.events import Moved, PhaseOver, Prepared, RoundBegun, RoundOver
 from common.localhost import free_addresses
 from common.metrics import Metrics
 from common.protocol.messages import RoundKey

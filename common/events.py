@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from common.protocol.messages import RoundKey
+from common.protocol.messages import HoldoutScores, Message, RoundKey, VectorPiece
 from common.roles import Role
 
 Direction = Literal["sent", "received"]
@@ -54,8 +54,40 @@ class RoundOver:
     loss: float | None
 
 
-Event: TypeAlias = PhaseOver | Moved | Prepared | RoundBegun | RoundOver
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The state machine is given a message of a round, and works on it until `WorkedOff`."""
+
+    sender: Role
+    what: str
+    key: RoundKey
+
+
+@dataclass(frozen=True, slots=True)
+class WorkedOff:
+    """The state machine has done what follows from the message that it was given last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """A peer has acknowledged a message of a round, or a whole vector, so many seconds after its sending began."""
+
+    peer: Role
+    what: str
+    key: RoundKey
+    seconds: float
+
+
+Event: TypeAlias = PhaseOver | Moved | Prepared | RoundBegun | RoundOver | Taken | WorkedOff | Delivered
 Tell: TypeAlias = Callable[[Event], None]
+
+
+def subject_of(message: Message) -> tuple[str, RoundKey] | None:
+    """What a message of a round is, without what is in it; None for one that is of no round."""
+    key = getattr(message, "key", None)
+    if not isinstance(key, RoundKey) or isinstance(message, HoldoutScores):  # which come after the last round too
+        return None
+    return (message.kind.value if isinstance(message, VectorPiece) else type(message).__name__), key
 
 
 def tell_nobody(event: Event) -> None:
