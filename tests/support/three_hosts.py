@@ -65,5 +65,9 @@ class ProcessesOnWan(LocalProcesses):
     def _connect(self, role: Role) -> socket.socket:
         """From the host itself, whatever has been cut between hosts."""
         sock = self._wan.socket_at(role)
-        sock.connect((self._wan.address(role), PORT))
+        try:
+            sock.connect((self._wan.address(role), PORT))
+        except OSError:
+            sock.close()
+            raise
         return sock

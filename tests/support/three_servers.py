@@ -19,6 +19,7 @@ from common.jobs.folder import JobFolder
 from common.localhost import free_addresses, process_settings
 from common.pb.v1.jobs_pb2 import JobStatus
 from common.roles import Role
+from coordinator.plain import train_plain
 from coordinator.server import serve as serve_coordinator
 from guest_party.server import serve as serve_guest
 from host_party.server import serve as serve_host
@@ -123,3 +124,11 @@ def load_tables(configs: dict[Role, ProcessConfig], job: JobConfig) -> Tables:
 def trained_coef(configs: dict[Role, ProcessConfig], job: JobConfig) -> FloatVector:
     models = [load_model(JobFolder(configs[role].state, job.name).model) for role in (Role.HOST, Role.GUEST)]
     return np.concatenate([model.training_weights for model in models])
+
+
+def check_model(configs: dict[Role, ProcessConfig], job: JobConfig) -> None:
+    """See that the coefficients are those of an undisturbed training on the joined columns, to 1e-6."""
+    joined = load_tables(configs, job).joined
+    holdout = joined.holdout_columns, joined.holdout_labels
+    plain = train_plain(job, joined.columns, joined.labels, joined.penalty, holdout)
+    np.testing.assert_allclose(trained_coef(configs, job), plain.coef, rtol=0, atol=1e-6)

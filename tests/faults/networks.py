@@ -1,0 +1,144 @@
+"""Three real processes on a network that fails: at hosts of their own, or behind proxies that cut connections."""
+
+import asyncio
+import json
+import random
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.cli.client import JobClient
+from common.config.job import JobConfig
+from common.config.process import ProcessConfig
+from common.development import write_development_files
+from common.jobs.states import ENDED
+from common.localhost import LocalProcesses
+from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED, JobStatus
+from common.roles import Role
+from tests.support.tcp_proxy import Cut, DrawCut, TcpProxy, connect_to
+from tests.support.three_hosts import ProcessesOnWan, addresses_on
+from tests.support.three_processes import write_configs
+from tests.support.three_servers import make_configs, write_tables
+from tests.support.wan import Line, Wan
+
+GOOD_LINE = Line(delay=0.01)
+"""40 ms there and back between any two."""
+TRIAL_SECONDS = 120.0
+
+Action = Callable[[], Awaitable[None]]
+
+
+@dataclass
+class Network:
+    """Three processes that are there, and what a test needs to know of them."""
+
+    configs: dict[Role, ProcessConfig]
+    operator: ProcessConfig
+    """With which this process calls the coordinator, whatever the network does."""
+    processes: LocalProcesses
+
+    def train(self, job: JobConfig, actions: Sequence[tuple[int, Action]] = ()) -> JobStatus:
+        """Train to the end, and do each action as soon as a round is reached, but after the one before it.
+
+        Raises:
+            AssertionError: the job has not finished in time.
+        """
+        status = asyncio.run(self._train(job, actions))
+        assert status.state == JOB_STATE_FINISHED, f"{status.detail}\n{self.processes.log_tails()}"
+        return status
+
+    async def _train(self, job: JobConfig, actions: Sequence[tuple[int, Action]]) -> JobStatus:
+        async with asyncio.timeout(TRIAL_SECONDS), JobClient(self.operator) as client:
+            await client.start(job)
+            for due, act in actions:
+                status = await reach(client, job.name, due)
+                assert status.state not in ENDED, f"round {due} was due: {status.detail}"
+                await act()
+            return await end_of(client, job.name)
+
+    def ends(self, job: str) -> dict[Role, dict[str, Any]]:
+        """What each process has last written into its audit log of the end of a job, if it has."""
+        ends = {}
+        for role, config in self.configs.items():
+            for line in (config.state / "audit.jsonl").read_text().splitlines():
+                event = json.loads(line)
+                if event.get("job") == job and "result" in event:
+                    ends[role] = event
+        return ends
+
+
+async def reach(client: JobClient, job: str, due: int) -> JobStatus:
+    """As soon as that round has begun, or the job has ended."""
+    async for status in client.watch(job):
+        if status.round >= due:
+            break
+    return status
+
+
+async def end_of(client: JobClient, job: str) -> JobStatus:
+    """Its last status, with all its notes."""
+    async for _ in client.watch(job):
+        pass
+    return await client.status(job)
+
+
+@contextmanager
+def on_wan(wan: Wan, folder: Path, *, peer_timeout: float) -> Iterator[Network]:
+    """The three at their hosts, with certificates and tables in `folder`."""
+    write_tables(folder)
+    certificates = write_development_files(folder / "certificates").folder
+    configs = make_configs(folder, addresses=addresses_on(wan), certificates=certificates, peer_timeout=peer_timeout)
+    with ProcessesOnWan(wan, configs, folder) as processes:
+        yield Network(configs, processes.operator(), processes)
+
+
+@contextmanager
+def behind_proxies(
+    folder: Path, draw_cut: DrawCut, *, peer_timeout: float
+) -> Iterator[tuple[Network, dict[Role, TcpProxy]]]:
+    """The three on this machine, who reach each other through proxies."""
+    write_tables(folder)
+    configs = make_configs(folder, peer_timeout=peer_timeout)
+    with ExitStack() as stack:
+        proxies = {
+            role: stack.enter_context(TcpProxy(connect_to(config.listen), draw_cut)) for role, config in configs.items()
+        }
+        paths = write_configs(_reached_by(configs, proxies), folder)
+        logs = {role: folder / f"{role}.log" for role in configs}
+        processes = stack.enter_context(LocalProcesses(paths, logs))
+        yield Network(configs, configs[Role.COORDINATOR], processes), proxies
+
+
+def _reached_by(configs: Mapping[Role, ProcessConfig], proxies: Mapping[Role, TcpProxy]) -> dict[Role, ProcessConfig]:
+    """The same processes, but that each calls the others by the proxies."""
+    return {
+        role: config.model_copy(
+            update={
+                "peers": {
+                    other: peer.model_copy(update={"address": proxies[other].address})
+                    for other, peer in config.peers.items()
+                }
+            }
+        )
+        for role, config in configs.items()
+    }
+
+
+def partition(wan: Wan, seconds: float, *hosts: str) -> Action:
+    """Cut these hosts off from each other for a while, or all if none is named."""
+
+    async def act() -> None:
+        await asyncio.to_thread(wan.cut, *hosts)
+        await asyncio.sleep(seconds)
+        await asyncio.to_thread(wan.heal)
+
+    return act
+
+
+def deck_of_cuts(chance: random.Random, cuts: Sequence[Cut], mean_bytes: float) -> DrawCut:
+    """Cut one new connection after the other in these ways, in a drawn order, and leave those after them whole."""
+    left = list(cuts)
+    chance.shuffle(left)
+    return lambda: (left.pop(), int(chance.expovariate(1 / mean_bytes))) if left else None

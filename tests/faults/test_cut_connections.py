@@ -1,0 +1,23 @@
+"""Whatever becomes of the connections between the three, in the middle of a stream, the model is the same."""
+
+import random
+from pathlib import Path
+
+from common.config.job import JobConfig, Sqn
+from tests.faults.networks import behind_proxies, deck_of_cuts
+from tests.support.tcp_proxy import Cut
+from tests.support.three_servers import DATASET, check_model
+
+JOB = JobConfig(
+    name="cut", dataset=DATASET, key_bits=512, algorithm=Sqn(interval=4), batch=24, epochs=15, tolerance=0.0
+)
+CUTS = 8 * [Cut.RESET] + 8 * [Cut.CLOSE] + 2 * [Cut.SWALLOW]
+
+
+def test_connections_that_are_cut_in_mid_stream_end_in_the_same_model(tmp_path: Path) -> None:
+    draw_cut = deck_of_cuts(random.Random(1), CUTS, mean_bytes=5_000)
+    with behind_proxies(tmp_path, draw_cut, peer_timeout=6) as (network, proxies):
+        network.train(JOB)
+
+    assert sum(proxy.cuts.total() for proxy in proxies.values()) == len(CUTS)
+    check_model(network.configs, JOB)
