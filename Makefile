@@ -14,7 +14,7 @@ PROTOS := $(wildcard protos/common/pb/v1/*.proto)
 PROTOC = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iprotos
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format protos fuzz sanitize chaos bench clean
+.PHONY: help demo test lint format protos fuzz sanitize chaos network bench clean
 
 help: ## Show these lines
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ sanitize: $(SET_UP) ## Run the kernel's tests under the address and undefined-be
 
 chaos: $(SET_UP) ## Kill processes of 200 trainings at random, and report how they ended
 	$(BIN)/python -m tests.faults.chaos 200
+
+network: $(SET_UP) ## Train 100 times over networks that lose, delay and cut, and report how it ended
+	$(BIN)/python -m tests.faults.weather 50
 
 bench: $(SET_UP) ## Run the benchmark that needs no data from elsewhere
 	$(BIN)/python benchmarks/round.py

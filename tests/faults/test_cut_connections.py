@@ -9,9 +9,9 @@ from tests.support.tcp_proxy import Cut
 from tests.support.three_servers import DATASET, check_model
 
 JOB = JobConfig(
-    name="cut", dataset=DATASET, key_bits=512, algorithm=Sqn(interval=4), batch=24, epochs=15, tolerance=0.0
+    name="cut", dataset=DATASET, key_bits=512, algorithm=Sqn(interval=4), batch=24, epochs=12, tolerance=0.0
 )
-CUTS = 8 * [Cut.RESET] + 8 * [Cut.CLOSE] + 2 * [Cut.SWALLOW]
+CUTS = 7 * [Cut.RESET] + 7 * [Cut.CLOSE] + [Cut.SWALLOW]
 
 
 def test_connections_that_are_cut_in_mid_stream_end_in_the_same_model(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -38,16 +39,18 @@ class ProcessesOnWan(LocalProcesses):
         self._ways_in = {role: TcpProxy(lambda role=role: self._connect(role)) for role in configs}  # type: ignore[misc]
 
     def __enter__(self) -> Self:
-        for proxy in self._ways_in.values():
-            proxy.__enter__()
-        return super().__enter__()
+        with ExitStack() as stack:
+            for proxy in self._ways_in.values():
+                stack.enter_context(proxy)
+            super().__enter__()
+            self._entered = stack.pop_all()
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        super().__exit__(kind, error, traceback)
-        for proxy in self._ways_in.values():
-            proxy.__exit__(kind, error, traceback)
+        with self._entered:
+            super().__exit__(kind, error, traceback)
 
     def operator(self) -> ProcessConfig:
         """The guest's configuration, as a client in this process needs it: this process is at none of the hosts."""

@@ -1,0 +1,119 @@
+"""Many jobs at the same three processes, whose size must not grow: ``python -m tests.faults.soak JOBS``."""
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.cli.client import JobClient
+from common.config.job import JobConfig, Lbfgs, Sgd, Sqn
+from common.config.process import ProcessConfig
+from common.development import write_development_files
+from common.errors import TrilateralError
+from common.jobs.states import ENDED
+from common.localhost import LocalProcesses
+from common.pb.v1.jobs_pb2 import JobState, JobStatus
+from common.roles import Role
+from tests.support.three_processes import write_configs
+from tests.support.three_servers import DATASET, make_configs, write_tables
+
+MOST_GROWTH = 0.05
+"""By how much of what it was after the first tenth of the jobs anything may have grown at the end."""
+TENTHS = 10
+STOPPED_IN_ROUND = 3
+JOB_SECONDS = 120.0
+
+JOB = JobConfig(name="any", dataset=DATASET, key_bits=512, algorithm=Sqn(interval=4), batch=24, epochs=3, tolerance=0.0)
+KINDS = (
+    JOB,
+    JOB.model_copy(update={"algorithm": Lbfgs(), "batch": "all", "epochs": 8}),
+    JOB.model_copy(update={"name": "stopped"}),
+    JOB.model_copy(update={"evaluate_every": 1}),
+    JOB.model_copy(update={"dataset": "absent"}),  # fails: both refuse it
+    JOB.model_copy(update={"algorithm": Sgd()}),
+    JOB.model_copy(update={"epochs": 20}),
+    JOB.model_copy(update={"algorithm": Sgd(learning_rate=1e6)}),  # fails: it diverges
+    JOB.model_copy(update={"aligned": True}),
+    JOB.model_copy(update={"slots": 1}),
+)
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a process takes up."""
+
+    resident: int
+    """Bytes."""
+    descriptors: int
+
+    @classmethod
+    def of(cls, pid: int) -> "Size":
+        """Of a process that runs now."""
+        (resident,) = [
+            line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS")
+        ]
+        return cls(1024 * int(resident), len(os.listdir(f"/proc/{pid}/fd")))
+
+    def grown_since(self, before: "Size") -> float:
+        """The larger growth of the two, as a share."""
+        return max(self.resident / before.resident, self.descriptors / before.descriptors) - 1
+
+
+async def run_job(config: ProcessConfig, job: JobConfig, *, stop: bool) -> JobStatus:
+    """Run a job to its end, by a client of its own as a command would; or stop it in its midst."""
+    async with asyncio.timeout(JOB_SECONDS), JobClient(config) as client:
+        await client.start(job)
+        async for status in client.watch(job.name):
+            if stop and status.round >= STOPPED_IN_ROUND and status.state not in ENDED:
+                await client.stop(job.name)
+                stop = False
+        return status
+
+
+async def soak(config: ProcessConfig, pids: Mapping[Role, int], n_jobs: int) -> dict[Role, list[Size]]:
+    """Run so many jobs; return each process's sizes after each tenth of them."""
+    ends: Counter[str] = Counter()
+    n_rounds = 0
+    sizes: dict[Role, list[Size]] = {role: [] for role in Role}
+    print(" jobs  rounds" + "".join(f"  {role:>11} MiB files" for role in Role))
+    for number in range(n_jobs):
+        kind = KINDS[number % len(KINDS)]
+        job = kind.model_copy(update={"name": f"{kind.name}-{number}"})
+        status = await run_job(config, job, stop=kind.name == "stopped")
+        ends[JobState.Name(status.state).removeprefix("JOB_STATE_").lower()] += 1
+        n_rounds += status.round
+        if (number + 1) % (n_jobs // TENTHS) == 0:
+            for role, pid in pids.items():
+                sizes[role].append(Size.of(pid))
+            row = "".join(f"  {each[-1].resident / 2**20:15.1f} {each[-1].descriptors:5}" for each in sizes.values())
+            print(f"{number + 1:5} {n_rounds:7}{row}", flush=True)
+    print(f"{n_jobs} jobs, {n_rounds} rounds: {dict(ends)}")
+    return sizes
+
+
+def main(n_jobs: int) -> int:
+    """Return how many of the three processes have grown."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_tables(folder)
+        certificates = write_development_files(folder / "certificates").folder
+        configs = make_configs(folder, certificates=certificates, peer_timeout=60)
+        logs = {role: folder / f"{role}.log" for role in configs}
+        with LocalProcesses(write_configs(configs, folder), logs) as processes:
+            try:
+                sizes = asyncio.run(soak(configs[Role.GUEST], processes.pids, n_jobs))
+            except (TrilateralError, TimeoutError):
+                print(processes.log_tails())
+                raise
+    growth = {role: each[-1].grown_since(each[0]) for role, each in sizes.items()}
+    for role, share in growth.items():
+        print(f"{role}: {share:+.1%} since the first tenth, {'too much' if share > MOST_GROWTH else 'flat'}")
+    return sum(share > MOST_GROWTH for share in growth.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])) > 0)
