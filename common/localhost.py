@@ -84,6 +84,7 @@ class LocalProcesses:
     def __enter__(self) -> Self:
         try:
             for role in Role:
+                self._logs[role].unlink(missing_ok=True)
                 self._processes[role] = self._start(role)
             self._guard = _end_with_this_program(self.pids.values())
             asyncio.run(self._wait_until_serving())
@@ -122,7 +123,7 @@ class LocalProcesses:
             "--config",
             str(self._configs[role]),
         ]
-        with self._logs[role].open("wb") as log:
+        with self._logs[role].open("ab") as log:
             # A session of its own, so that Ctrl-C reaches this program alone, which then ends them in order.
             return self._open_process(
                 role,

@@ -1,50 +1,53 @@
-"""Many trainings whose processes are killed at drawn moments, and a report: ``python -m tests.faults.chaos TRIALS``."""
+"""Many trainings with faults at drawn moments, and a report: ``python -m tests.faults.chaos TRIALS [FIRST_SEED]``."""
 
-import random
+import multiprocessing
 import sys
 import tempfile
+import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-import numpy as np
+from tests.faults.killing import run_trial
 
-from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
-from coordinator.plain import train_plain
-from tests.faults.killing import JOB, run_trial
-from tests.support.three_servers import load_tables, make_configs, trained_coef, write_tables
-
-N_FAULTS = 3
+LANES = 2
+"""Trials at a time: most of one is waiting."""
+Report = tuple[list[str], int, int]
+"""The faults; rounds begun again; recoveries."""
 
 
-def main(n_trials: int) -> int:
-    """Run so many trials, seeded by their number; return how many ended wrong."""
-    killed: Counter[str] = Counter()
-    n_sessions = n_again = n_wrong = 0
-    for seed in range(n_trials):
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            write_tables(folder)
-            configs = make_configs(folder)
-            try:
-                trial = run_trial(configs, folder, JOB, random.Random(seed), N_FAULTS)
-                assert trial.status.state == JOB_STATE_FINISHED, trial.status.detail
-                joined = load_tables(configs, JOB).joined
-                holdout = joined.holdout_columns, joined.holdout_labels
-                plain = train_plain(JOB, joined.columns, joined.labels, joined.penalty, holdout)
-                np.testing.assert_allclose(trained_coef(configs, JOB), plain.coef, rtol=0, atol=1e-6)
-            except AssertionError as error:
+def report_trial(seed: int) -> Report | str:
+    """What became of one trial, or what is wrong with it."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            trial = run_trial(seed, Path(folder))
+        except AssertionError as error:
+            return str(error)
+        return [str(fault) for fault in trial.faults], trial.n_repeated, trial.n_recoveries
+
+
+def main(n_trials: int, first_seed: int = 0) -> int:
+    """Run so many trials, each seeded by its number; return how many ended wrong."""
+    faults: Counter[str] = Counter()
+    n_repeated = n_recoveries = n_wrong = 0
+    begun = time.monotonic()
+    seeds = range(first_seed, first_seed + n_trials)
+    with ProcessPoolExecutor(LANES, mp_context=multiprocessing.get_context("spawn")) as lanes:
+        for seed, report in zip(seeds, lanes.map(report_trial, seeds), strict=True):
+            if isinstance(report, str):
                 n_wrong += 1
-                print(f"trial {seed}: {error}", flush=True)
+                print(f"trial {seed}: WRONG: {report}", flush=True)
                 continue
-            killed.update(" and ".join(sorted(roles)) for _, roles in trial.faults)
-            n_sessions += sum("another session" in note for note in trial.status.notes)
-            n_again += sum("begun again" in note for note in trial.status.notes)
-            print(f"trial {seed}: right, killed {[(at, *roles) for at, roles in trial.faults]}", flush=True)
-    print(f"{n_trials} trials, {killed.total()} faults: {dict(killed)}")
-    print(f"{n_sessions} recoveries, {n_again} rounds begun again within a session")
+            faults.update(report[0])
+            n_repeated, n_recoveries = n_repeated + report[1], n_recoveries + report[2]
+            print(f"trial {seed}: right after {', '.join(report[0])}", flush=True)
+    print(f"\n{n_trials} trials in {time.monotonic() - begun:.0f} s, {faults.total()} faults:")
+    for fault, count in sorted(faults.items()):
+        print(f"  {count:4} {fault}")
+    print(f"{n_repeated} rounds repeated, {n_recoveries} recoveries")
     print(f"models right: {n_trials - n_wrong} of {n_trials}")
     return n_wrong
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])) > 0)
+    sys.exit(main(*map(int, sys.argv[1:])) > 0)

@@ -1,23 +1,33 @@
-"""A real training with three processes, some of which are killed at drawn moments and started again."""
+"""A real training with three processes that are killed, stopped and frozen at drawn moments."""
 
 import asyncio
 import random
 import signal
+import sqlite3
+import subprocess
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
 
 from common.cli.client import JobClient
 from common.config.job import JobConfig, Sqn
 from common.config.process import ProcessConfig
 from common.errors import TrilateralError
+from common.jobs.journal import JOURNAL
 from common.jobs.states import ENDED
 from common.localhost import LocalProcesses
-from common.pb.v1.jobs_pb2 import JobStatus
-from common.roles import Role
+from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED, JobStatus
+from common.roles import PARTIES, Role
+from coordinator.plain import train_plain
+from tests.support.forked import ForkedProcess
 from tests.support.three_processes import write_configs
-from tests.support.three_servers import DATASET
+from tests.support.three_servers import DATASET, load_tables, make_configs, trained_coef, write_tables
 
 JOB = JobConfig(
     name="killed",
@@ -25,84 +35,130 @@ JOB = JobConfig(
     key_bits=512,
     algorithm=Sqn(interval=4),
     batch=24,
-    epochs=40,
+    epochs=14,
     tolerance=0.0,
-    evaluate_every=15,
+    evaluate_every=4,
 )
-TRIAL_SECONDS = 240.0
+N_FAULTS = 3
+TRIAL_SECONDS = 150.0
+LONGEST_FREEZE = 3.0
+"""Seconds; peers wait for longer than that."""
 
 
-class Killable(LocalProcesses):
-    """Three servers, any of which can be killed and started again."""
+class Way(StrEnum):
+    """What happens to a process."""
 
-    def __init__(self, configs: Mapping[Role, ProcessConfig], folder: Path) -> None:
-        super().__init__(write_configs(configs, folder), {role: folder / f"{role}.log" for role in configs})
+    KILLED = "SIGKILL"
+    STOPPED = "SIGTERM"
+    FROZEN = "SIGSTOP, SIGCONT"
 
-    def kill(self, roles: Collection[Role]) -> None:
-        """SIGKILL all of them at once, and start them again."""
-        for role in roles:
-            self._processes[role].send_signal(signal.SIGKILL)
-        for role in roles:
-            self._processes[role].wait()
-            self._processes[role] = self._start(role)
+
+@dataclass(frozen=True)
+class Fault:
+    """What happened to some processes at once."""
+
+    round: int
+    way: Way
+    roles: tuple[Role, ...]
+
+    def __str__(self) -> str:
+        return f"{self.way} of {' and '.join(sorted(self.roles))}"
 
 
 @dataclass
 class Trial:
     """What became of one training."""
 
-    status: JobStatus
-    faults: list[tuple[int, tuple[Role, ...]]] = field(default_factory=list)
-    """The round in which processes were killed, and which."""
+    faults: list[Fault] = field(default_factory=list)
+    status: JobStatus = field(default_factory=JobStatus)
+    n_repeated: int = 0
+    """How often a round was begun that had been begun before."""
+
+    @property
+    def n_recoveries(self) -> int:
+        """Sessions after the first."""
+        return sum("another session" in note for note in self.status.notes)
 
 
-def run_trial(
-    configs: Mapping[Role, ProcessConfig], folder: Path, job: JobConfig, chance: random.Random, n_faults: int
-) -> Trial:
-    """Train; kill what `chance` draws, `n_faults` times, and wait for the end.
+class Victims(LocalProcesses):
+    """Three servers to which anything may happen."""
+
+    def __init__(self, configs: Mapping[Role, ProcessConfig], folder: Path) -> None:
+        super().__init__(write_configs(configs, folder), {role: folder / f"{role}.log" for role in configs})
+
+    def _open_process(self, role: Role, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        return cast("subprocess.Popen[bytes]", ForkedProcess(command, **options))
+
+    async def strike(self, fault: Fault, chance: random.Random) -> None:
+        """Have it happen; those that end are started again at once."""
+        if fault.way is Way.FROZEN:
+            self._signal(fault.roles, signal.SIGSTOP)
+            await asyncio.sleep(chance.uniform(0.1, LONGEST_FREEZE))
+            self._signal(fault.roles, signal.SIGCONT)
+            return
+        self._signal(fault.roles, signal.SIGKILL if fault.way is Way.KILLED else signal.SIGTERM)
+        for role in fault.roles:
+            code = await asyncio.to_thread(self._processes[role].wait, 30)
+            assert code == (-signal.SIGKILL if fault.way is Way.KILLED else 0), f"the {role} ended with {code}"
+            self._processes[role] = self._start(role)
+
+    def _signal(self, roles: Sequence[Role], number: int) -> None:
+        for role in roles:
+            self._processes[role].send_signal(number)
+
+
+def run_trial(seed: int, folder: Path) -> Trial:
+    """Train on made tables; let `N_FAULTS` drawn faults happen, wait for the end, and see that the model is right.
 
     Raises:
-        AssertionError: the job has not ended in time, or has failed.
+        AssertionError: it is not, or the job has not ended in time.
     """
-    with Killable(configs, folder) as processes:
+    write_tables(folder)
+    configs = make_configs(folder, peer_timeout=10)
+    with Victims(configs, folder) as processes:
         try:
-            return asyncio.run(_follow(configs[Role.COORDINATOR], processes, job, chance, n_faults))
-        except (AssertionError, TimeoutError) as error:
+            trial = asyncio.run(_follow(configs[Role.COORDINATOR], processes, random.Random(seed)))
+            assert trial.status.state == JOB_STATE_FINISHED, trial.status.detail
+        except (AssertionError, TimeoutError, TrilateralError) as error:
             raise AssertionError(f"{error}\n{processes.log_tails()}") from error
+    joined = load_tables(configs, JOB).joined
+    holdout = joined.holdout_columns, joined.holdout_labels
+    plain = train_plain(JOB, joined.columns, joined.labels, joined.penalty, holdout)
+    np.testing.assert_allclose(trained_coef(configs, JOB), plain.coef, rtol=0, atol=1e-6)
+    trial.n_repeated = max(_count_repeated(configs[party].state / JOURNAL) for party in PARTIES)
+    return trial
 
 
-async def _follow(
-    config: ProcessConfig, processes: Killable, job: JobConfig, chance: random.Random, n_faults: int
-) -> Trial:
-    trial = Trial(JobStatus())
+async def _follow(config: ProcessConfig, processes: Victims, chance: random.Random) -> Trial:
+    trial = Trial()
     deadline = time.monotonic() + TRIAL_SECONDS
     async with JobClient(config) as client:
-        await client.start(job)
+        await client.start(JOB)
         reached = 0
-        while len(trial.faults) < n_faults:
-            # One fault in five strikes while the job begins, the others somewhere in a round that is further on.
-            due = reached if chance.random() < 0.2 else reached + chance.randint(1, 30)
-            status = await _at_round(client, job.name, due, deadline)
+        while len(trial.faults) < N_FAULTS:
+            # One fault in five strikes while the job or a session begins, the others in a round that is further on.
+            due = reached if chance.random() < 0.2 else reached + chance.randint(1, 15)
+            status = await _at_round(client, due, deadline)
             if status.state in ENDED:
                 break
             reached = max(reached, status.round)
             await asyncio.sleep(chance.uniform(0.0, 0.1))
             roles = tuple(chance.sample(list(Role), chance.choice([1, 1, 2, 3])))
-            processes.kill(roles)
-            trial.faults.append((status.round, roles))
-            await _status(client, job.name, deadline)
+            fault = Fault(status.round, chance.choice(list(Way)), roles)
+            trial.faults.append(fault)
+            await processes.strike(fault, chance)
         while trial.status.state not in ENDED:
             if time.monotonic() > deadline:
                 raise AssertionError(f"still {trial.status.detail!r} in round {trial.status.round}: {trial.faults}")
             await asyncio.sleep(0.1)
-            trial.status = await _status(client, job.name, deadline)
+            trial.status = await _status(client, deadline)
     return trial
 
 
-async def _at_round(client: JobClient, job: str, due: int, deadline: float) -> JobStatus:
+async def _at_round(client: JobClient, due: int, deadline: float) -> JobStatus:
     """As soon as that round has begun, or the job has ended."""
     while True:
-        status = await _status(client, job, deadline)
+        status = await _status(client, deadline)
         if status.round >= due or status.state in ENDED:
             return status
         if time.monotonic() > deadline:
@@ -110,12 +166,18 @@ async def _at_round(client: JobClient, job: str, due: int, deadline: float) -> J
         await asyncio.sleep(0.02)
 
 
-async def _status(client: JobClient, job: str, deadline: float) -> JobStatus:
+async def _status(client: JobClient, deadline: float) -> JobStatus:
     """As soon as the coordinator answers."""
     while True:
         try:
-            return await client.status(job)
+            return await client.status(JOB.name)
         except TrilateralError:
             if time.monotonic() > deadline:
                 raise
             await asyncio.sleep(0.1)
+
+
+def _count_repeated(journal: Path) -> int:
+    with closing(sqlite3.connect(journal)) as database:
+        (count,) = database.execute("SELECT coalesce(sum(begun - 1), 0) FROM round").fetchone()
+        return int(count)

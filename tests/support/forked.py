@@ -1,0 +1,70 @@
+"""Server processes that cost no start: each is forked from one that has imported everything.
+
+They are processes of their own, with their own signals, files and ports, and run the very command line that
+`LocalProcesses` would start. Importing it anew takes seconds of processor time for each of them.
+"""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from multiprocessing.context import ForkServerContext
+from typing import Any
+
+_PRELOAD = ["__main__", "common.cli.main", "coordinator.server", "guest_party.server", "host_party.server", "sklearn.metrics"]
+
+
+@cache
+def _context() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOAD)
+    return context
+
+
+def _run(words: Sequence[str], output: str, environment: Mapping[str, str]) -> None:
+    os.setsid()  # Ctrl-C reaches the program that started it alone.
+    os.environ.clear()
+    os.environ.update(environment)
+    file = os.open(output, os.O_WRONLY | os.O_APPEND)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(file, stream.fileno())
+    sys.argv[1:] = words
+    from common.cli.main import main
+
+    main()
+
+
+class ForkedProcess:
+    """What `LocalProcesses` needs of a `subprocess.Popen` of this program's command line."""
+
+    def __init__(self, command: Sequence[str], **options: Any) -> None:
+        words = list(command[command.index("common.cli.main") + 1 :])
+        self._command = command
+        self._process = _context().Process(target=_run, args=(words, options["stdout"].name, options["env"]))
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired(self._command, timeout or 0)
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        if self._process.exitcode is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+    def kill(self) -> None:
+        self._process.kill()
