@@ -95,11 +95,10 @@ class Job:
         known = None
         if STATUS in record.facts:
             known = JobStatus.FromString(record.facts[STATUS])
-        detail = "" if known is None else known.detail
         job = cls(record.job, record.id, known)
         if record.state is not State.RUNNING:
             job.stopped = record.state is State.STOPPED
-            job.end(None if record.state is State.FINISHED else PeerError(record.reason), detail=detail)
+            job.end(None if record.state is State.FINISHED else PeerError(record.reason))
         return job
 
     def begin_session(self, why: str | None = None) -> None:
@@ -199,18 +198,22 @@ class Job:
             case JobEnded(loss=float(loss)):  # `end` shows it.
                 self._status.detail, self._status.epoch, self._status.loss = message.reason, message.epochs, loss
 
-    def end(self, error: TrilateralError | None, detail: str | None = None) -> None:
-        """The job is over; with `detail` it had ended before the process began."""
-        self.error = error
-        if detail is None:
-            self._status.seconds = self._seconds + time.monotonic() - self._started
-        else:
-            self._status.detail = detail
+    def last_status(self, error: TrilateralError | None) -> JobStatus:
+        """What the status will be once the job has ended; what is to be written down before anyone hears of it."""
+        status = JobStatus()
+        status.CopyFrom(self._status)
+        status.seconds = self._seconds + time.monotonic() - self._started
+        status.state = JOB_STATE_FINISHED
+        if error is not None:
+            status.state = JOB_STATE_STOPPED if self.stopped else JOB_STATE_FAILED
+            status.detail = str(error)
+        return status
+
+    def end(self, error: TrilateralError | None) -> None:
+        """The job is over."""
+        self._status, self.error = self.last_status(error), error
         self.ended.set()
-        if error is None:
-            self.show(state=JOB_STATE_FINISHED)
-        else:
-            self.show(state=JOB_STATE_STOPPED if self.stopped else JOB_STATE_FAILED, detail=str(error))
+        self.show()
 
 
 def _described(evaluation: Evaluation, epochs: int) -> str:
@@ -239,6 +242,7 @@ class CoordinatorJobs(ProcessJobs):
         super().__init__(config, audit)
         self._peers = self.metrics.peers = peers
         self._jobs: dict[str, Job] = {}
+        self._starting = asyncio.Lock()
 
     def open(self) -> None:
         """See `ProcessJobs.open`; what became of the jobs of earlier processes is known from then on."""
@@ -247,11 +251,11 @@ class CoordinatorJobs(ProcessJobs):
             self._jobs[record.job.name] = Job.of_record(record)
         self._forget_oldest()
 
-    def go_on(self) -> None:
+    async def go_on(self) -> None:
         """Go on with the jobs that had not ended when the process before this one did."""
         for job in list(self._jobs.values()):
             if not job.ended.is_set():
-                self._begin_session(job, "the coordinator was restarted")
+                await self._begin_session(job, "the coordinator was restarted")
 
     async def close(self) -> None:
         """See `ProcessJobs.close`."""
@@ -259,7 +263,7 @@ class CoordinatorJobs(ProcessJobs):
             job.leave()
         await super().close()
 
-    def start(self, config: JobConfig) -> None:
+    async def start(self, config: JobConfig) -> None:
         """Start a job. Whether both parties take it, its status tells.
 
         Raises:
@@ -268,18 +272,19 @@ class CoordinatorJobs(ProcessJobs):
             ConfigError: the state folder or the audit log cannot be written.
         """
         folder = JobFolder(self.config.state, config.name)
-        if config.name in self._running or folder.history.exists():
-            raise NameTakenError(f"the coordinator already has a job named {config.name}: choose another name")
-        self._check_room()
-        key = JobKey.draw(config.name)
-        self.audit.allowed(calling(), "StartJob", job=config.name, run=key.run_id.hex(), dataset=config.dataset)
-        history = History(folder, self.role, tell=self._tell_of(key))
-        self.journal.add(key.run_id, config)
-        with Place(config.name).current():
-            log.info("job %s: starts, %s with a %d-bit key", config.name, config.algorithm.name, config.key_bits)
-        self._launch_session(self._place(Job(config, key.run_id)), key, history)
+        async with self._starting:
+            if config.name in self._running or folder.history.exists():
+                raise NameTakenError(f"the coordinator already has a job named {config.name}: choose another name")
+            self._check_room()
+            key = JobKey.draw(config.name)
+            self.audit.allowed(calling(), "StartJob", job=config.name, run=key.run_id.hex(), dataset=config.dataset)
+            history = History(folder, self.role, tell=self._tell_of(key))
+            await asyncio.to_thread(self.journal.add, key.run_id, config)
+            with Place(config.name).current():
+                log.info("job %s: starts, %s with a %d-bit key", config.name, config.algorithm.name, config.key_bits)
+            self._launch_session(self._place(Job(config, key.run_id)), key, history)
 
-    def resume(self, name: str) -> None:
+    async def resume(self, name: str) -> None:
         """Take a job that was stopped or has failed up where it was.
 
         Raises:
@@ -288,18 +293,20 @@ class CoordinatorJobs(ProcessJobs):
             PolicyError: too many jobs run.
             ConfigError: the state folder or the audit log cannot be written.
         """
-        before = self.find(name)
-        if not before.ended.is_set():
-            raise ProtocolError(f"the job {name} goes on: watch it")
-        if before.error is None:
-            raise ProtocolError(f"the job {name} has finished")
-        record = self.journal.find(before.id)
-        if record is None:
-            raise UnknownJobError(f"the coordinator has nothing of the job {name} in its journal: start it anew")
-        self._check_room()
-        self.audit.allowed(calling(), "ResumeJob", job=name, run=before.id.hex())
-        self.journal.mark(before.id, State.RUNNING)
-        self._begin_session(self._place(Job(record.job, record.id, before.status())), "resumed by the operator")
+        async with self._starting:
+            before = self.find(name)
+            if not before.ended.is_set():
+                raise ProtocolError(f"the job {name} goes on: watch it")
+            if before.error is None:
+                raise ProtocolError(f"the job {name} has finished")
+            record = await asyncio.to_thread(self.journal.find, before.id)
+            if record is None:
+                raise UnknownJobError(f"the coordinator has nothing of the job {name} in its journal: start it anew")
+            self._check_room()
+            self.audit.allowed(calling(), "ResumeJob", job=name, run=before.id.hex())
+            await asyncio.to_thread(self.journal.mark, before.id, State.RUNNING)
+            job = self._place(Job(record.job, record.id, before.status()))
+            await self._begin_session(job, "resumed by the operator")
 
     def _place(self, job: Job) -> Job:
         """Have a job in the list, as the last; another of its name leaves it."""
@@ -310,7 +317,7 @@ class CoordinatorJobs(ProcessJobs):
 
     # --- sessions
 
-    def _begin_session(self, job: Job, why: str) -> None:
+    async def _begin_session(self, job: Job, why: str) -> None:
         """Begin a session that is not the first."""
         job.begin_session(why)
         with Place(job.config.name).current():
@@ -320,7 +327,7 @@ class CoordinatorJobs(ProcessJobs):
             folder = JobFolder(self.config.state, job.config.name)
             history = History(folder, self.role, resumed=True, tell=self._tell_of(key))
         except ConfigError as error:
-            self._end(job, error)
+            await self._end(job, error)
         else:
             self._launch_session(job, key, history)
 
@@ -335,15 +342,15 @@ class CoordinatorJobs(ProcessJobs):
                 case _:
                     await job.observe(message)
 
-        def ended(error: TrilateralError | None) -> None:
+        async def ended(error: TrilateralError | None) -> None:
             if not isinstance(error, SuspendedError) or job.stopped:
-                self._end(job, error)
+                await self._end(job, error)
             elif not self._closing:
                 job.fruitless += 1
                 if job.fruitless < MOST_FRUITLESS:
-                    self._begin_session(job, str(error))
+                    await self._begin_session(job, str(error))
                 else:
-                    self._end(job, PeerError(f"{MOST_FRUITLESS} sessions in a row came no further: {error}"))
+                    await self._end(job, PeerError(f"{MOST_FRUITLESS} sessions in a row came no further: {error}"))
 
         runner = MachineRunner(
             self.role,
@@ -364,10 +371,11 @@ class CoordinatorJobs(ProcessJobs):
 
         self._launch(runner, begin, ended)
 
-    def _end(self, job: Job, error: TrilateralError | None) -> None:
-        job.end(error)
+    async def _end(self, job: Job, error: TrilateralError | None) -> None:
         state = State.FINISHED if error is None else State.STOPPED if job.stopped else State.FAILED
-        self._mark(job.id, state, "" if error is None else str(error), status=job.status())
+        await self._mark(job.id, state, "" if error is None else str(error))
+        await self._keep_status(job.id, job.last_status(error))
+        job.end(error)
 
     def _keep(self, job_id: bytes, message: Began | Observed, status: bytes) -> None:
         self.journal.set_fact(job_id, STATUS, status)
@@ -407,7 +415,7 @@ class CoordinatorJobs(ProcessJobs):
     async def stop(self, name: str) -> None:
         """End a job without a model; returns once the parties have been told."""
         job = self.find(name)
-        if job.ended.is_set():
+        if job.ended.is_set() or name not in self._running:
             raise ProtocolError(f"the job {name} has ended already")
         if job.finishing:
             raise ProtocolError(f"the job {name} is finishing: it is too late to stop it")
@@ -416,13 +424,11 @@ class CoordinatorJobs(ProcessJobs):
         self._running[name].fail(PeerError(STOPPED))
         await job.ended.wait()
 
-    def _mark(self, job_id: bytes, state: State, reason: str = "", status: JobStatus | None = None) -> None:
-        super()._mark(job_id, state, reason)
-        if status is not None:
-            try:
-                self.journal.set_fact(job_id, STATUS, status.SerializeToString())
-            except ConfigError as error:
-                log.error("the last status of a job is not written down: %s", error)
+    async def _keep_status(self, job_id: bytes, status: JobStatus) -> None:
+        try:
+            await asyncio.to_thread(self.journal.set_fact, job_id, STATUS, status.SerializeToString())
+        except ConfigError as error:
+            log.error("the last status of a job is not written down: %s", error)
 
     def _forget_oldest(self) -> None:
         ended = [name for name, job in self._jobs.items() if job.ended.is_set()]

@@ -74,7 +74,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         self._jobs = jobs
 
     async def StartJob(self, request: jobs_pb2.StartJobRequest, context: Context) -> jobs_pb2.StartJobResponse:
-        self._jobs.start(parse_job(request.job_json))
+        await self._jobs.start(parse_job(request.job_json))
         return jobs_pb2.StartJobResponse()
 
     async def GetJob(self, request: jobs_pb2.GetJobRequest, context: Context) -> jobs_pb2.GetJobResponse:
@@ -90,7 +90,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
             yield jobs_pb2.WatchJobResponse(status=status)
 
     async def ResumeJob(self, request: jobs_pb2.ResumeJobRequest, context: Context) -> jobs_pb2.ResumeJobResponse:
-        self._jobs.resume(request.job)
+        await self._jobs.resume(request.job)
         return jobs_pb2.ResumeJobResponse()
 
     async def StopJob(self, request: jobs_pb2.StopJobRequest, context: Context) -> jobs_pb2.StopJobResponse:

@@ -169,13 +169,16 @@ class Limits(Settings):
     peer_timeout: Seconds = 60.0
     """Seconds to wait for a peer that does not answer."""
     round_timeout: Seconds = 600.0
-    """Seconds before the coordinator begins a round again with the next attempt. To be the same at all three
-    processes: a party's patience, `party_timeout`, follows from its own."""
+    """The most seconds before the coordinator begins a round again with the next attempt; it waits for less once some
+    rounds have shown how long they take. To be the same at all three processes: a party's patience, `party_timeout`,
+    follows from its own."""
 
     max_jobs: Annotated[int, Field(ge=1, le=32)] = 8
     """Jobs at a time; more are refused until one has ended. A party holds the columns of each in memory."""
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
     """Threads that share the encrypted arithmetic of all jobs; 0 for one on each processor."""
+    journal_days: Annotated[float, Field(ge=1, le=36_500)] = 90.0
+    """Days after which the journal forgets a job that has not changed. Models and histories stay."""
 
     @property
     def party_timeout(self) -> float:

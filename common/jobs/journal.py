@@ -26,8 +26,6 @@ JOURNAL = "journal.sqlite"
 """In the state folder."""
 APPLICATION = 0x7472696C  # "tril"
 VERSION = 1
-KEPT_DAYS = 90
-"""How long a job that does not change is kept."""
 BUSY_SECONDS = 10.0
 
 _SCHEMA = """
@@ -82,13 +80,15 @@ class Journal:
     Args:
         folder: the state folder, which is there and held by this process.
         role: of the process.
+        kept_days: how long a job that does not change is kept.
 
     Raises:
         ConfigError: there is a journal that cannot be used, or none can be made.
     """
 
-    def __init__(self, folder: Path, role: Role) -> None:
+    def __init__(self, folder: Path, role: Role, kept_days: float) -> None:
         self._role = role
+        self._kept_seconds = kept_days * 86_400
         self._path = folder / JOURNAL
         self._lock = threading.Lock()
         with self._saying():
@@ -108,12 +108,14 @@ class Journal:
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")
             database.execute("PRAGMA foreign_keys = ON")
-            oldest = time.time() - KEPT_DAYS * 86_400
-            database.execute("DELETE FROM job WHERE changed < ?", (oldest,))
+            self._prune(database)
         except BaseException:
             database.close()
             raise
         return database
+
+    def _prune(self, database: sqlite3.Connection) -> None:
+        database.execute("DELETE FROM job WHERE changed < ?", (time.time() - self._kept_seconds,))
 
     def _check(self, database: sqlite3.Connection) -> None:
         """Make the tables of a new journal; see that any other is whole, and ours."""
@@ -126,8 +128,9 @@ class Journal:
     # --- jobs
 
     def add(self, job_id: bytes, job: JobConfig) -> None:
-        """Take a job in; another of that name is forgotten."""
+        """Take a job in; another of that name is forgotten, and so are those that have not changed for long."""
         with self._changing() as database:
+            self._prune(database)
             database.execute("DELETE FROM job WHERE name = ?", (job.name,))
             database.execute(
                 "INSERT INTO job VALUES (?, ?, ?, ?, '', ?)",

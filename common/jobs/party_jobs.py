@@ -177,9 +177,9 @@ class PartyJobs(ProcessJobs):
         )
         log.info("job %s: opened on dataset %s, %d-bit key", job.name, job.dataset, public_key.bits)
 
-        def ended(error: TrilateralError | None) -> None:
+        async def ended(error: TrilateralError | None) -> None:
             if error is not None and not isinstance(error, SuspendedError):
-                self._mark(job_id, State.STOPPED if str(error) == STOPPED else State.FAILED, str(error))
+                await self._mark(job_id, State.STOPPED if str(error) == STOPPED else State.FAILED, str(error))
 
         self._launch(runner, begin, ended)
 

@@ -61,7 +61,7 @@ class ProcessJobs:
         Raises:
             ConfigError: there is one that cannot be used, or none can be made.
         """
-        self.journal = Journal(self.config.state, self.role)
+        self.journal = Journal(self.config.state, self.role, self.config.limits.journal_days)
 
     async def deliver(self, request: Request) -> None:
         """Take the message that a servicer was called with; returns once it may be acknowledged.
@@ -169,7 +169,7 @@ class ProcessJobs:
         self,
         runner: MachineRunner,
         begin: Callable[[], Awaitable[Machine]],
-        on_end: Callable[[TrilateralError | None], None] | None = None,
+        on_end: Callable[[TrilateralError | None], Awaitable[None]],
     ) -> None:
         key = runner.key
 
@@ -207,8 +207,7 @@ class ProcessJobs:
                     how = "suspended" if isinstance(ended, SuspendedError) else "failed"
                     result = {"result": how, "reason": str(ended)}
                 self.audit.ended(job=key.name, run=key.run_id.hex(), **result, **runner.record())
-                if on_end:
-                    on_end(ended)
+                await on_end(ended)
 
         self._running[key.name] = runner
         self.metrics.begun(key.name)
@@ -222,9 +221,9 @@ class ProcessJobs:
         if len(self._ended) > MOST_ENDED:
             del self._ended[next(iter(self._ended))]  # the first that was put in
 
-    def _mark(self, job_id: bytes, state: State, reason: str = "") -> None:
+    async def _mark(self, job_id: bytes, state: State, reason: str = "") -> None:
         """Write down that a job has ended; that it cannot be is no reason to end otherwise."""
         try:
-            self.journal.mark(job_id, state, reason)
+            await asyncio.to_thread(self.journal.mark, job_id, state, reason)
         except ConfigError as error:
             log.error("the end of a job is not written down: %s", error)

@@ -90,7 +90,7 @@ async def run_server(
     metrics: Metrics,
     stop: asyncio.Event | None,
     on_ready: Callable[[str], None],
-    begin: Callable[[], None] = lambda: None,
+    begin: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT or `stop`; `begin` is called once calls are taken, `close` before the last of them.
 
@@ -129,7 +129,8 @@ async def run_server(
                     await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
                 log.info("%s listens on %s", config.role, address)
                 on_ready(address)
-                begin()
+                if begin is not None:
+                    await begin()
                 await stop.wait()
                 log.info("%s stops", config.role)
                 await health_servicer.enter_graceful_shutdown()

@@ -160,7 +160,7 @@ async def test_where_all_is_right_nothing_is_found(role: Role, setting: Setting)
 
 
 async def test_what_is_checked_is_left_as_it_was(setting: Setting) -> None:
-    Journal(setting.state(Role.GUEST), Role.GUEST).close()
+    Journal(setting.state(Role.GUEST), Role.GUEST, 90).close()
     setting.start_job()
     await setting.check(Role.GUEST)
     assert [path.name for path in setting.state(Role.GUEST).iterdir()] == [JOURNAL]
@@ -329,7 +329,7 @@ def another_programs_journal(setting: Setting) -> None:
 
 
 def a_newer_journal(setting: Setting) -> None:
-    Journal(setting.state(Role.GUEST), Role.GUEST).close()
+    Journal(setting.state(Role.GUEST), Role.GUEST, 90).close()
     with sqlite3.connect(setting.state(Role.GUEST) / JOURNAL) as database:
         database.execute(f"PRAGMA user_version = {VERSION + 1}")
     database.close()

@@ -13,7 +13,14 @@ from functools import cache
 from multiprocessing.context import ForkServerContext
 from typing import Any
 
-_PRELOAD = ["__main__", "common.cli.main", "coordinator.server", "guest_party.server", "host_party.server", "sklearn.metrics"]
+_PRELOAD = [
+    "__main__",
+    "common.cli.main",
+    "coordinator.server",
+    "guest_party.server",
+    "host_party.server",
+    "sklearn.metrics",
+]
 
 
 @cache

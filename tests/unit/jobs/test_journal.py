@@ -10,20 +10,21 @@ import pytest
 
 from common.config.job import JobConfig
 from common.errors import ConfigError
-from common.jobs.journal import JOURNAL, KEPT_DAYS, Journal, State, examine_journal
+from common.jobs.journal import JOURNAL, Journal, State, examine_journal
 from common.roles import Role
 
 JOB = JobConfig(name="credit", dataset="made", seed=3)
 ID, OTHER = bytes(16), bytes(15) + b"\1"
+KEPT_DAYS = 20.0
 
 
 def reopened(journal: Journal, folder: Path) -> Journal:
     journal.close()
-    return Journal(folder, Role.HOST)
+    return Journal(folder, Role.HOST, KEPT_DAYS)
 
 
 def test_a_job_its_facts_and_its_rounds_are_there_when_it_is_opened_again(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, Role.HOST)
+    journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     journal.add(ID, JOB)
     journal.set_fact(ID, "table", b"old")
     journal.set_fact(ID, "table", b"new")
@@ -39,7 +40,7 @@ def test_a_job_its_facts_and_its_rounds_are_there_when_it_is_opened_again(tmp_pa
 
 
 def test_what_a_round_was_first_asked_stays(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, Role.HOST)
+    journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     journal.add(ID, JOB)
     for content in (b"first", b"second"):
         journal.write_round(ID, 1, content)
@@ -50,7 +51,7 @@ def test_what_a_round_was_first_asked_stays(tmp_path: Path) -> None:
 
 
 def test_a_job_that_has_finished_stays_so(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, Role.HOST)
+    journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     journal.add(ID, JOB)
     for state, reason in ((State.FAILED, "no disk"), (State.RUNNING, ""), (State.FINISHED, ""), (State.FAILED, "late")):
         journal.mark(ID, state, reason)
@@ -60,7 +61,7 @@ def test_a_job_that_has_finished_stays_so(tmp_path: Path) -> None:
 
 
 def test_a_new_job_takes_the_place_of_one_of_its_name(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, Role.HOST)
+    journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     journal.add(ID, JOB)
     journal.write_round(ID, 1, b"")
     journal.add(OTHER, JOB)
@@ -70,7 +71,7 @@ def test_a_new_job_takes_the_place_of_one_of_its_name(tmp_path: Path) -> None:
 
 
 def test_jobs_that_have_not_changed_for_long_are_taken_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = Journal(tmp_path, Role.HOST)
+    journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     now = time.time()
     for job_id, days in ((ID, KEPT_DAYS + 1), (OTHER, KEPT_DAYS - 1)):
         monkeypatch.setattr(time, "time", lambda days=days: now - days * 86_400)
@@ -78,11 +79,14 @@ def test_jobs_that_have_not_changed_for_long_are_taken_out(tmp_path: Path, monke
     monkeypatch.undo()
     journal = reopened(journal, tmp_path)
     assert [record.id for record in journal.all()] == [OTHER]
+    monkeypatch.setattr(time, "time", lambda: now + 2 * 86_400)  # the process goes on for two days
+    journal.add(ID, JOB)
+    assert [record.id for record in journal.all()] == [ID]
     journal.close()
 
 
 def test_its_files_are_for_its_user_alone(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, Role.HOST)
+    journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     journal.add(ID, JOB)
     files = list(tmp_path.glob(f"{JOURNAL}*"))
     assert len(files) == 3
@@ -97,24 +101,24 @@ def test_what_is_no_journal_of_ours_is_left_as_it_is(tmp_path: Path) -> None:
     foreign.close()
     content = path.read_bytes()
     with pytest.raises(ConfigError, match="another program's file"):
-        Journal(tmp_path, Role.HOST)
+        Journal(tmp_path, Role.HOST, KEPT_DAYS)
     assert path.read_bytes() == content
 
 
 def test_a_journal_of_a_newer_version_is_left_as_it_is(tmp_path: Path) -> None:
-    Journal(tmp_path, Role.HOST).close()
+    Journal(tmp_path, Role.HOST, KEPT_DAYS).close()
     with sqlite3.connect(tmp_path / JOURNAL) as newer:
         newer.execute("PRAGMA user_version = 2")
     newer.close()
     content = (tmp_path / JOURNAL).read_bytes()
     with pytest.raises(ConfigError, match="newer version of trilateral"):
-        Journal(tmp_path, Role.HOST)
+        Journal(tmp_path, Role.HOST, KEPT_DAYS)
     assert (tmp_path / JOURNAL).read_bytes() == content
 
 
 @pytest.mark.parametrize("keep", [50, 5000])
 def test_a_journal_that_was_cut_off_is_left_as_it_is(keep: int, tmp_path: Path) -> None:
-    journal = Journal(tmp_path, Role.HOST)
+    journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     journal.add(ID, JOB)
     for number in range(200):
         journal.write_round(ID, number, bytes(1000))
@@ -122,18 +126,18 @@ def test_a_journal_that_was_cut_off_is_left_as_it_is(keep: int, tmp_path: Path) 
     path = tmp_path / JOURNAL
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(ConfigError, match="the journal of the host is damaged: see its log"):
-        Journal(tmp_path, Role.HOST)
+        Journal(tmp_path, Role.HOST, KEPT_DAYS)
     assert path.stat().st_size == keep
 
 
 def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:
     (tmp_path / JOURNAL).mkdir()
     with pytest.raises(ConfigError, match="the journal of the host cannot be written: Is a directory"):
-        Journal(tmp_path, Role.HOST)
+        Journal(tmp_path, Role.HOST, KEPT_DAYS)
 
 
 def test_a_full_disk_is_told_and_what_was_written_stays(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, Role.HOST)
+    journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     journal.add(ID, JOB)
     journal._database.execute("PRAGMA max_page_count = 12")
 
@@ -152,7 +156,7 @@ def test_a_full_disk_is_told_and_what_was_written_stays(tmp_path: Path) -> None:
 
 
 def test_a_journal_that_may_only_be_read_is_told(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, Role.HOST)
+    journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     journal._database.execute("PRAGMA query_only = ON")
     with pytest.raises(ConfigError, match="the journal of the host cannot be read or written: .*readonly"):
         journal.add(ID, JOB)
@@ -165,7 +169,7 @@ def test_a_journal_that_may_only_be_read_is_told(tmp_path: Path) -> None:
 def test_looking_at_a_journal_leaves_nothing_behind_whether_it_is_open_or_not(tmp_path: Path) -> None:
     examine_journal(tmp_path)
     assert list(tmp_path.iterdir()) == []
-    journal = Journal(tmp_path, Role.HOST)
+    journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     journal.add(ID, JOB)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix != ".sqlite-shm"}
     examine_journal(tmp_path)
@@ -178,18 +182,18 @@ def test_looking_at_a_journal_leaves_nothing_behind_whether_it_is_open_or_not(tm
 
 def test_looking_at_the_journal_of_a_process_that_was_killed_sees_its_log(tmp_path: Path) -> None:
     (tmp_path / "first").mkdir()
-    journal = Journal(tmp_path / "first", Role.HOST)
+    journal = Journal(tmp_path / "first", Role.HOST, KEPT_DAYS)
     journal.add(ID, JOB)
     shutil.copytree(tmp_path / "first", tmp_path / "killed")
     journal.close()
     examine_journal(tmp_path / "killed")
-    reopened = Journal(tmp_path / "killed", Role.HOST)
+    reopened = Journal(tmp_path / "killed", Role.HOST, KEPT_DAYS)
     assert reopened.find(ID) is not None
     reopened.close()
 
 
 def test_a_journal_that_is_damaged_in_the_middle_is_found_so(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, Role.HOST)
+    journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     for number in range(200):
         journal.add(number.to_bytes(16), JOB.model_copy(update={"name": f"job{number}"}))
     journal.close()

@@ -14,7 +14,7 @@ from common.audit import Audit
 from common.config.job import JobConfig
 from common.config.process import Limits, ProcessConfig
 from common.data.block import PartyData
-from common.errors import PeerError, PolicyError, ProtocolError
+from common.errors import PeerError, PolicyError, ProtocolError, TrilateralError
 from common.jobs import process_jobs
 from common.jobs.folder import JobFolder
 from common.jobs.history import History
@@ -87,9 +87,12 @@ class Started(ProcessJobs):
         async def begin() -> Machine:
             return machine
 
-        self._launch(
-            MachineRunner(self.role, job, key, {}, limits=self.config.limits, history=history, observe=observe), begin
-        )
+        async def ended(error: TrilateralError | None) -> None:
+            pass
+
+        limits = self.config.limits
+        runner = MachineRunner(self.role, job, key, {}, limits=limits, history=history, observe=observe)
+        self._launch(runner, begin, ended)
         return key, machine
 
     async def send(self, key: JobKey, message: Message) -> None:

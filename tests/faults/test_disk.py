@@ -1,0 +1,163 @@
+"""A disk that fills up or turns read-only ends a job with the reason; with a sound one it goes on where it was."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.cli.client import JobClient
+from common.config.job import JobConfig, Sgd
+from common.config.process import ProcessConfig
+from common.errors import ConfigError
+from common.jobs.folder import JobFolder
+from common.jobs.journal import Journal
+from common.jobs.states import ENDED
+from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JobStatus
+from common.roles import PARTIES, Role
+from coordinator.plain import train_plain
+from tests.support.three_servers import (
+    DATASET,
+    SERVE,
+    load_tables,
+    make_configs,
+    serving,
+    trained_coef,
+    write_tables,
+)
+
+JOB = JobConfig(name="disk", dataset=DATASET, key_bits=512, algorithm=Sgd(), batch=24, epochs=20, tolerance=0.0)
+Configs = dict[Role, ProcessConfig]
+MakeSmall = Callable[[Path, str], None]
+
+
+@pytest.fixture
+def configs(tmp_path: Path) -> Configs:
+    write_tables(tmp_path)
+    return make_configs(tmp_path)
+
+
+def mount(*words: str) -> None:
+    subprocess.run(["mount", *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def make_small() -> Iterator[MakeSmall]:
+    """Gives a folder a file system of its own."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a file system")
+    made: list[Path] = []
+
+    def make(folder: Path, options: str) -> None:
+        folder.mkdir(mode=0o700, parents=True)
+        try:
+            mount("-t", "tmpfs", "-o", f"mode=0700,{options}", "tmpfs", str(folder))
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"no file system can be mounted here: {error}")
+        made.append(folder)
+
+    yield make
+    for folder in made:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+async def end_of(client: JobClient) -> JobStatus:
+    async with asyncio.timeout(60):
+        async for status in client.watch(JOB.name):
+            if status.state in ENDED:
+                return status
+    raise AssertionError("the job went on")
+
+
+def check_model(configs: Configs) -> None:
+    joined = load_tables(configs, JOB).joined
+    plain = train_plain(JOB, joined.columns, joined.labels, joined.penalty)
+    np.testing.assert_allclose(trained_coef(configs, JOB), plain.coef, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("role", Role)
+async def test_a_disk_that_fills_up_ends_the_job_for_all_and_with_room_it_goes_on(
+    role: Role, configs: Configs, make_small: MakeSmall
+) -> None:
+    state = configs[role].state
+    make_small(state, "size=400k")
+    async with serving(configs) as client:
+        await client.start(JOB)
+        failed = await end_of(client)
+        assert failed.state == JOB_STATE_FAILED
+        assert f"of the {role} cannot be" in failed.detail
+        assert "full" in failed.detail or "No space" in failed.detail
+        assert failed.round >= 5
+        assert not any(JobFolder(configs[party].state, JOB.name).model.exists() for party in PARTIES)
+        mount("-o", "remount,size=64m", str(state))
+        await client.resume(JOB.name)
+        finished = await end_of(client)
+    assert finished.state == JOB_STATE_FINISHED, finished.detail
+    check_model(configs)
+
+
+@pytest.mark.parametrize("role", Role)
+async def test_a_disk_that_turns_read_only_ends_the_job_for_all_and_a_new_process_goes_on(
+    role: Role, configs: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_round = Journal.write_round
+
+    def fail_at_ten(journal: Journal, job_id: bytes, number: int, content: bytes) -> int:
+        if journal._role is role and number == 10:
+            journal._database.execute("PRAGMA query_only = ON")  # as for a file system that was mounted anew
+        return write_round(journal, job_id, number, content)
+
+    monkeypatch.setattr(Journal, "write_round", fail_at_ten)
+    async with serving(configs) as client:
+        await client.start(JOB)
+        failed = await end_of(client)
+    assert failed.state == JOB_STATE_FAILED
+    assert f"the journal of the {role} cannot be read or written: attempt to write a readonly database" in failed.detail
+    monkeypatch.undo()
+    async with serving(configs) as client:
+        # The coordinator could not write down that the job has ended, so it goes on with it by itself.
+        if role is not Role.COORDINATOR:
+            await client.resume(JOB.name)
+        finished = await end_of(client)
+    assert finished.state == JOB_STATE_FINISHED, finished.detail
+    check_model(configs)
+
+
+@pytest.mark.parametrize("role", Role)
+async def test_no_process_starts_on_a_read_only_state_folder(
+    role: Role, configs: Configs, make_small: MakeSmall
+) -> None:
+    make_small(configs[role].state, "ro")
+    with pytest.raises(ConfigError, match="Read-only file system"):
+        await SERVE[role](configs[role], stop=asyncio.Event())
+
+
+@pytest.mark.parametrize("role", PARTIES)
+async def test_a_model_is_written_whole_or_not_at_all(
+    role: Role, configs: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full when the model is written; the job is then finished by another session."""
+    folder = JobFolder(configs[role].state, JOB.name)
+    replace = os.replace
+
+    def fail(source: Path, target: Path) -> None:
+        if Path(target) == folder.model:
+            raise OSError(28, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", fail)
+    monkeypatch.setattr(Path, "replace", fail)
+    async with serving(configs) as client:
+        await client.start(JOB)
+        failed = await end_of(client)
+        assert failed.state == JOB_STATE_FAILED
+        assert failed.detail == f"the state folder of the {role} cannot be written: No space left on device"
+        assert {path.name for path in folder.path.iterdir()} == {folder.unfinished_history.name}
+        monkeypatch.undo()
+        await client.resume(JOB.name)
+        finished = await end_of(client)
+    assert finished.state == JOB_STATE_FINISHED, finished.detail
+    check_model(configs)
