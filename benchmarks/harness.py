@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,8 @@ class Training:
     seconds: float
     """From asking for the job to its end: keys, loading and the proof of the IDs included."""
     peak_rss_mb: dict[str, float]
+    processor_seconds: dict[str, float]
+    """Of each process, from asking for the job to its end."""
 
     @property
     def coef(self) -> FloatVector:
@@ -119,13 +122,16 @@ class Setup:
             raise TrilateralError(f"{error}\n{processes.log_tails()}") from error
 
     def _train(self, job: JobConfig, processes: LocalProcesses) -> Training:
+        before = processor_seconds(processes.pids)
         seconds = asyncio.run(_run(self.config(Role.GUEST), job))
+        after = processor_seconds(processes.pids)
         folders = {role: JobFolder(self.config(role).state, job.name) for role in Role}
         return Training(
             histories={role: read_lines(folder.history) for role, folder in folders.items()},
             models={role: load_model(folders[role].model) for role in PARTIES},
             seconds=seconds,
             peak_rss_mb={str(role): peak_rss_mb(pid) for role, pid in processes.pids.items()},
+            processor_seconds={str(role): round(after[role] - before[role], 2) for role in Role},
         )
 
 
@@ -158,3 +164,10 @@ def peak_rss_mb(pid: int) -> float:
     if found is None:
         raise TrilateralError("this system does not tell a process's peak memory")
     return round(int(found[1]) / 1024, 1)
+
+
+def processor_seconds(pids: Mapping[Role, int]) -> dict[Role, float]:
+    """What each process has taken of the processors so far."""
+    tick = os.sysconf("SC_CLK_TCK")
+    fields = {role: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for role, pid in pids.items()}
+    return {role: (int(each[11]) + int(each[12])) / tick for role, each in fields.items()}

@@ -34,7 +34,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.credit import KEY_BITS, TOLERANCE, optimum, read_tables
-from benchmarks.harness import BETWEEN_PARTIES, TO_COORDINATOR, read_lines, scratch_folder
+from benchmarks.harness import BETWEEN_PARTIES, TO_COORDINATOR, processor_seconds, read_lines, scratch_folder
 from common.authority import Authority, key_pem, new_key
 from common.config.job import JobConfig
 from common.config.load import load_process_config
@@ -168,13 +168,6 @@ def train(name: PublishedName, data: Path, line: Line, *, aligned: bool) -> dict
         "bytes_by_kind": _bytes({role: histories[role] for role in PARTIES}),
         "on_the_wire": {f"{sender} to {receiver}": count for (sender, receiver), count in wire.items()},
     }
-
-
-def processor_seconds(pids: dict[Role, int]) -> dict[Role, float]:
-    """What each process has taken of the processors so far."""
-    tick = os.sysconf("SC_CLK_TCK")
-    fields = {role: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for role, pid in pids.items()}
-    return {role: (int(each[11]) + int(each[12])) / tick for role, each in fields.items()}
 
 
 def busy_seconds() -> float:

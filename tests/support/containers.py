@@ -25,6 +25,7 @@ PACKAGES = ("common", "coordinator", "guest_party", "host_party")
 LIBRARIES = "/opt/libraries"
 """Where the installed libraries of this machine are bound: the image has them in `PREFIX` as well."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
+WRITABLE = ("tmp", "dev/shm")
 SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 HEALTHY_SECONDS = 90.0
@@ -137,7 +138,10 @@ class Containers:
             lines.append(_bind(source, target, read_only=True))
         for device in DEVICES:
             lines.append(_bind(Path("/dev", device), root / "dev" / device, read_only=False))
-        lines += [f"mount --rbind /proc {root}/proc", f"mount -t tmpfs -o mode=1777 tmpfs {root}/tmp"]
+        lines += [
+            f"mount --rbind /proc {root}/proc",
+            *(f"mount -t tmpfs -o mode=1777 tmpfs {root}/{each}" for each in WRITABLE),
+        ]
         lines.append(_bind(self._hosts(service), root / "etc/hosts", read_only=True))
         for mount in sorted(service.mounts, key=lambda each: each.target):
             lines.append(_bind(self._source(mount), root / mount.target[1:], read_only=mount.read_only))
@@ -208,7 +212,7 @@ def _program(root: Path) -> dict[Path, Path]:
 
 def _make_root(root: Path, image: Image) -> None:
     """The folders of the image, with the project installed as the Dockerfile does: its packages, and no checkout."""
-    for name in ("dev", "etc", "proc", "tmp"):
+    for name in ("etc", "proc", *WRITABLE):
         (root / name).mkdir(parents=True)
     for name in SYSTEM:
         here = Path("/", name)

@@ -116,3 +116,12 @@ def test_the_three_differ_in_what_is_theirs_alone(file: str) -> None:
 
     assert without_what_is_its_own(Role.HOST) == without_what_is_its_own(Role.GUEST)
     assert without_what_is_its_own(Role.HOST) == without_what_is_its_own(Role.COORDINATOR)
+
+
+def test_the_document_has_the_names_and_ports_of_the_configurations() -> None:
+    text = (ROOT / "docs/deployment.md").read_text()
+    for role in Role:
+        (address,) = {config.peers[role].address for config in CONFIGS.values() if role in config.peers}
+        assert address in text
+    for name in ("process.yaml", "trilateral.service", "compose.yaml", "job.yaml"):
+        assert f"`{name}`" in text

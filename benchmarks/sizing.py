@@ -1,0 +1,162 @@
+"""What a training takes of three machines: the formula of docs/deployment.md beside measured trainings.
+
+python benchmarks/sizing.py [--rows N --host-columns C --guest-columns C] [--key-bits B] [--json]
+
+For each size trainings by `lbfgs` of few rounds on random tables, by three processes on this machine: what a round
+more has taken of the processors, sent, and kept in memory, and what the formula says. Without sizes, a few are tried.
+Columns are training columns; the guest's intercept comes on top.
+"""
+
+import argparse
+import json
+import math
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+# `python benchmarks/sizing.py` looks for modules in its own folder, and `python -m benchmarks.sizing` in this one.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.harness import BETWEEN_PARTIES, DATASET, TO_COORDINATOR, Setup, Training, scratch_folder
+from common.config.job import JobConfig
+from common.paillier.native.path import arithmetic_path
+from common.protocol.scales import round_scale
+from common.roles import Role
+
+PRODUCT_MICROSECONDS = {2048: 1.2, 3072: 2.4, 4096: 4.1}
+"""A product modulo n^2 by the kernel, one thread; docs/kernel.md."""
+OVERHEAD = 1.5
+"""What a round takes beyond its products: memory, packing, checks, messages. Measured."""
+DECRYPTION_SECONDS = {2048: 0.0017, 3072: 0.0050, 4096: 0.011}
+PROCESS_MB = 300
+"""The interpreter and its libraries, the randomness and the tables of powers. Measured, as what grows is."""
+SIZES = ((2_000, 5, 5), (10_000, 12, 11), (10_000, 60, 20), (40_000, 10, 5))
+ROUNDS = (1, 1, 4)
+"""The first training also loads libraries that are then there."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Of one round on all training rows; of a round with curvature bytes and processor seconds are twice that."""
+
+    between_parties: int
+    """Bytes in each direction."""
+    to_coordinator: int
+    """Bytes of both parties together."""
+    host_seconds: float
+    """Of a processor, to be shared by all that the machine has."""
+    guest_seconds: float
+    coordinator_seconds: float
+    host_mb: float
+    """At the most, in the whole training."""
+    guest_mb: float
+
+
+def estimate(rows: int, host_columns: int, guest_columns: int, key_bits: int) -> Estimate:
+    """The formula, for `rows` rows in a round and training columns that the guest's intercept is one of."""
+    layout = round_scale(JobConfig(name="sizing", dataset="sizing", key_bits=key_bits), rows, rows)
+    k, slot_bits, e = layout.layout.slots, layout.layout.slot_bits, layout.column_fraction_bits
+    ciphertexts = math.ceil(rows / k)
+    width = key_bits // 4
+    own_products = 160 * ciphertexts  # encryption, or re-randomising, and bytes to elements
+
+    def products(columns: int) -> float:
+        digits: int = min(range(2, 11), key=lambda w: (1 << w - 1) + k * columns * (e + 1) / (w + 1))
+        of_a_ciphertext = 5 + (1 << digits - 1) + k * columns * (e + 1) / (digits + 1)
+        at_the_end = columns * (0.74 * (slot_bits * (k - 1) + e) + k * e)
+        return ciphertexts * of_a_ciphertext + at_the_end
+
+    second = OVERHEAD * PRODUCT_MICROSECONDS[key_bits] / 1e6
+    # The guest multiplies by one column more, for the loss.
+    return Estimate(
+        between_parties=width * ciphertexts,
+        to_coordinator=width * (host_columns + guest_columns + 1),
+        host_seconds=second * (own_products + products(host_columns)),
+        guest_seconds=second * (own_products + products(guest_columns + 1)),
+        coordinator_seconds=DECRYPTION_SECONDS[key_bits] * (host_columns + guest_columns + 1),
+        host_mb=memory_mb(rows, host_columns),
+        guest_mb=memory_mb(rows, guest_columns),
+    )
+
+
+def memory_mb(rows: int, columns: int) -> float:
+    """The program, the table while it is prepared with its IDs and vectors, and each column's buckets."""
+    return PROCESS_MB + (150 * columns + 600) * rows / 1e6 + 0.25 * columns
+
+
+def tables(rows: int, host_columns: int, guest_columns: int) -> dict[Role, pd.DataFrame]:
+    """Random numbers, and labels that depend on some of them."""
+    rng = np.random.default_rng(0)
+    ids = [f"row-{number:09}" for number in range(rows)]
+    made = {
+        role: pd.DataFrame(rng.normal(size=(rows, count)), columns=[f"{role} {each}" for each in range(count)])
+        for role, count in ((Role.HOST, host_columns), (Role.GUEST, guest_columns))
+    }
+    score = sum(table.iloc[:, 0] for table in made.values())
+    for table in made.values():
+        table.insert(0, "id", ids)
+    made[Role.GUEST]["label"] = (score + rng.logistic(size=rows) > 0).astype(int)
+    return made
+
+
+def measure(rows: int, host_columns: int, guest_columns: int, key_bits: int) -> dict[str, Any]:
+    """Train with more rounds and with fewer, and take one from the other."""
+    basis = JobConfig(name="sizing", dataset=DATASET, aligned=True, holdout=0, tolerance=0, key_bits=key_bits)
+    jobs = [
+        basis.model_copy(update={"name": f"{number}-of-{rounds}", "epochs": rounds})
+        for number, rounds in enumerate(ROUNDS)
+    ]
+    with scratch_folder() as folder:
+        _, few, more = Setup(folder, tables(rows, host_columns, guest_columns)).train(*jobs)
+    rounds = len(more.histories[Role.COORDINATOR]) - len(few.histories[Role.COORDINATOR])
+
+    def of_a_round(name: str) -> float:
+        return round((more.processor_seconds[name] - few.processor_seconds[name]) / rounds, 2)
+
+    def bytes_of_a_round(training: Training, kinds: Any) -> int:
+        return training.traffic(kinds, "bytes", {1})
+
+    expected = asdict(estimate(rows, host_columns, guest_columns + 1, key_bits))
+    found = {
+        "between_parties": bytes_of_a_round(more, BETWEEN_PARTIES) // 2,
+        "to_coordinator": bytes_of_a_round(more, TO_COORDINATOR),
+        **{f"{role}_seconds": of_a_round(role) for role in Role},
+        "host_mb": more.peak_rss_mb["host"],
+        "guest_mb": more.peak_rss_mb["guest"],
+    }
+    return {
+        "rows": rows,
+        "host_columns": host_columns,
+        "guest_columns": guest_columns,
+        **{
+            name: {"formula": round(expected[name], 2), "measured": found[name]}
+            for name in sorted(expected, key=list(found).index)
+        },
+    }
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, help="training rows")
+    parser.add_argument("--host-columns", type=int, default=10)
+    parser.add_argument("--guest-columns", type=int, default=10)
+    parser.add_argument("--key-bits", type=int, default=2048, choices=sorted(PRODUCT_MICROSECONDS))
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    arguments = parser.parse_args()
+    own = (arguments.rows, arguments.host_columns, arguments.guest_columns)
+    sizes = [own] if arguments.rows else SIZES
+    figures = {
+        "path": arithmetic_path(),
+        "key_bits": arguments.key_bits,
+        "sizes": [measure(rows, host, guest, arguments.key_bits) for rows, host, guest in sizes],
+    }
+    print(json.dumps(figures) if arguments.json else json.dumps(figures, indent=2))
+
+
+if __name__ == "__main__":
+    main()
