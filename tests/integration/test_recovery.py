@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from common.jobs.quota import COUNTER
 from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING, JobStatus
 from common.roles import PARTIES, Role
 from coordinator.plain import train_plain
-from tests.support.three_servers import DATASET, load_tables, make_configs, serving, trained_coef, write_tables
+from tests.support.three_servers import DATASET, SERVE, load_tables, make_configs, serving, trained_coef, write_tables
 
 JOB = JobConfig(
     name="resumed",
@@ -53,9 +54,13 @@ def has_ended(status: JobStatus) -> bool:
     return status.state in (JOB_STATE_FAILED, JOB_STATE_FINISHED)
 
 
-async def stop_in_mid_training(client: JobClient) -> int:
+async def stop_in_mid_training(client: JobClient, at_round: int = 20) -> int:
     await client.start(JOB)
-    await until(client, lambda status: status.state == JOB_STATE_TRAINING and status.round >= 20)
+    return await stop_in_round(client, at_round)
+
+
+async def stop_in_round(client: JobClient, at_round: int) -> int:
+    await until(client, lambda status: status.state == JOB_STATE_TRAINING and status.round >= at_round)
     await client.stop(JOB.name)
     return (await client.status(JOB.name)).round
 
@@ -72,10 +77,7 @@ async def test_a_stopped_job_is_resumed_where_it_was_and_ends_in_the_same_model(
         assert status.state == JOB_STATE_FINISHED, status.detail
         with pytest.raises(ProtocolError, match="the job resumed has finished"):
             await client.resume(JOB.name)
-    joined = load_tables(configs, JOB).joined
-    holdout = joined.holdout_columns, joined.holdout_labels
-    plain = train_plain(JOB, joined.columns, joined.labels, joined.penalty, holdout)
-    np.testing.assert_allclose(trained_coef(configs, JOB), plain.coef, rtol=0, atol=1e-6)
+    check_model(configs)
     for role in Role:
         folder = JobFolder(configs[role].state, JOB.name)
         rounds = [json.loads(line)["round"] for line in folder.history.read_text().splitlines()]
@@ -83,10 +85,40 @@ async def test_a_stopped_job_is_resumed_where_it_was_and_ends_in_the_same_model(
         assert len(rounds) >= status.round - 1  # that in which it was stopped may lack its line
     # They were counted once, not once a session.
     given = json.loads((configs[Role.HOST].state / COUNTER).read_text())["given"]
-    n_holdout = len(joined.holdout_labels)
+    n_holdout = len(load_tables(configs, JOB).joined.holdout_labels)
     assert given == n_holdout * 3
     model = load_model(JobFolder(configs[Role.GUEST].state, JOB.name).model)
     assert model.metrics is not None
+
+
+def check_model(configs: Configs) -> None:
+    joined = load_tables(configs, JOB).joined
+    holdout = joined.holdout_columns, joined.holdout_labels
+    plain = train_plain(JOB, joined.columns, joined.labels, joined.penalty, holdout)
+    np.testing.assert_allclose(trained_coef(configs, JOB), plain.coef, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("role", Role)
+async def test_whose_state_folder_was_put_back_is_brought_to_the_common_round(
+    role: Role, configs: Configs, tmp_path: Path
+) -> None:
+    state, copy = configs[role].state, tmp_path / "copy"
+    async with serving(configs) as client:
+        copied_in = await stop_in_mid_training(client, at_round=8)
+    shutil.copytree(state, copy)
+    async with serving(configs) as client:
+        await client.resume(JOB.name)
+        stopped_in = await stop_in_round(client, copied_in + 8)
+    shutil.rmtree(state)
+    copy.rename(state)
+    async with serving(configs) as client:
+        assert (await client.status(JOB.name)).round == (copied_in if role is Role.COORDINATOR else stopped_in)
+        await client.resume(JOB.name)
+        await until(client, has_ended)
+        status = await client.status(JOB.name)
+    assert status.state == JOB_STATE_FINISHED, status.detail
+    assert any("a journal was behind" in note for note in status.notes) == (role is not Role.COORDINATOR)
+    check_model(configs)
 
 
 @pytest.mark.parametrize("role", PARTIES)
@@ -130,13 +162,12 @@ async def test_a_party_without_its_journal_refuses_what_it_cannot_check(configs:
     assert status.detail == "the guest has nothing of the job resumed in its journal: start it anew"
 
 
-async def test_no_process_starts_on_a_journal_of_another_program(configs: Configs) -> None:
-    config = configs[Role.HOST]
+@pytest.mark.parametrize("role", Role)
+async def test_no_process_starts_on_a_journal_of_another_program(role: Role, configs: Configs) -> None:
+    config = configs[role]
     config.state.mkdir(parents=True)
     with sqlite3.connect(config.state / JOURNAL) as foreign:
         foreign.execute("CREATE TABLE tunes (name TEXT)")
     foreign.close()
-    from host_party.server import serve
-
     with pytest.raises(ConfigError, match="is another program's file"):
-        await serve(config, stop=asyncio.Event())
+        await SERVE[role](config, stop=asyncio.Event())
