@@ -140,7 +140,7 @@ class Containers:
             lines.append(_bind(Path("/dev", device), root / "dev" / device, read_only=False))
         lines += [
             f"mount --rbind /proc {root}/proc",
-            *(f"mount -t tmpfs -o mode=1777 tmpfs {root}/{each}" for each in WRITABLE),
+            *(f"mount -t tmpfs -o mode=1777,noexec,nosuid,nodev tmpfs {root}/{each}" for each in WRITABLE),
         ]
         lines.append(_bind(self._hosts(service), root / "etc/hosts", read_only=True))
         for mount in sorted(service.mounts, key=lambda each: each.target):
