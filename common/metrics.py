@@ -7,6 +7,7 @@ gradient or a key. Whoever may scrape learns the names of running jobs and their
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -227,8 +228,10 @@ class Metrics(Collector):
             "When this process's certificate expires.",
             [({}, each.expires.timestamp()) for each in certificates],
         )
-        free = shutil.disk_usage(self._state).free
-        yield _gauge("state_free_bytes", "Room on the state folder's disk.", [({}, free)])
+        free: list[tuple[Mapping[str, str], float]] = []
+        with suppress(OSError):  # The folder is gone: the jobs say so.
+            free.append(({}, shutil.disk_usage(self._state).free))
+        yield _gauge("state_free_bytes", "Room on the state folder's disk.", free)
 
 
 def _gauge(name: str, text: str, values: Iterable[tuple[Mapping[str, str], float]]) -> Metric:

@@ -43,14 +43,14 @@ from common.roles import Role
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "configs/monitoring"
 DASHBOARD = MONITORING / "grafana/dashboards/trilateral.json"
-KEY_BITS = 1024
+KEY_BITS = 2048
 SCRAPE_SECONDS = 1
-RATE = "15s"
+RATE = "8s"
 """In the place of Grafana's $__rate_interval, of a few scrapes."""
 STANDSTILL_SECONDS = 8.0
 JOBS = (
-    JobConfig(name="credit-sqn", dataset=DATASET, algorithm=Sqn(), batch=150, epochs=12, key_bits=KEY_BITS, l2=0.01),
-    JobConfig(name="credit-lbfgs", dataset=DATASET, algorithm=Lbfgs(), epochs=30, key_bits=KEY_BITS, l2=0.01),
+    JobConfig(name="with-sqn", dataset=DATASET, algorithm=Sqn(), batch=150, epochs=30, tolerance=0, l2=0.01),
+    JobConfig(name="with-lbfgs", dataset=DATASET, algorithm=Lbfgs(), epochs=30, l2=0.01),
 )
 
 
@@ -119,7 +119,7 @@ async def happen(configs: dict[Role, ProcessConfig], pids: dict[Role, int]) -> N
             await guest.start(job)
             stopped = number > 0
             async for status in guest.watch(job.name):
-                if not stopped and status.round >= 10:
+                if not stopped and status.round >= 30:
                     stopped = True
                     os.kill(pids[Role.HOST], signal.SIGSTOP)
                     await asyncio.sleep(STANDSTILL_SECONDS)

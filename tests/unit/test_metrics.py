@@ -122,6 +122,13 @@ def test_two_processes_in_one_interpreter_count_apart(tmp_path: Path) -> None:
     assert value(other, "sessions_begun_total") == 0
 
 
+def test_a_state_folder_that_is_gone_hides_nothing_else(tmp_path: Path) -> None:
+    metrics = Metrics(Role.HOST, tmp_path / "state")
+    assert value(metrics, "state_free_bytes") is None
+    (tmp_path / "state").mkdir()
+    assert (value(metrics, "state_free_bytes") or 0) > 0
+
+
 # --- the page
 
 

@@ -107,3 +107,20 @@ def test_each_process_is_scraped_under_its_role() -> None:
         role.value: [f"{role}:9464"] for role in Role
     }
     assert config["rule_files"] == ["alerts.yml"]
+
+
+def described(heading: str) -> set[str]:
+    """What stands in code in the first cells of the tables below a heading of docs/monitoring.md."""
+    text = (ROOT / "docs/monitoring.md").read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in text.split("\n") if line.startswith("| `")]
+    return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+
+
+def test_every_metric_is_described() -> None:
+    assert {family.name + SUFFIXES[family.type][0].removesuffix("_bucket") for family in families()} == described(
+        "Metrics"
+    )
+
+
+def test_every_alert_is_described() -> None:
+    assert {alert["alert"] for alert in alerts()} == described("Prometheus and Grafana")
