@@ -14,7 +14,7 @@ PROTOS := $(wildcard protos/common/pb/v1/*.proto)
 PROTOC = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iprotos
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format protos fuzz sanitize chaos network monitoring bench clean
+.PHONY: help demo test lint format protos fuzz sanitize chaos network soak monitoring bench clean
 
 help: ## Show these lines
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ chaos: $(SET_UP) ## Kill processes of 200 trainings at random, and report how th
 
 network: $(SET_UP) ## Train 100 times over networks that lose, delay and cut, and report how it ended
 	$(BIN)/python -m tests.faults.weather 50
+
+soak: $(SET_UP) ## Run 200 jobs at the same three processes, and see that they have not grown
+	$(BIN)/python -m tests.faults.soak 200
 
 monitoring: $(SET_UP) ## Try configs/monitoring out with Prometheus itself, which must be installed
 	$(BIN)/python -m tests.monitoring.real_prometheus

@@ -92,7 +92,9 @@ def serve(
 ) -> None:
     """Serve one role until interrupted."""
     from common.config.load import load_process_config
+    from common.memory import share_heaps
 
+    share_heaps()
     with public_errors():
         settings = load_process_config(config)
         if settings.role is not role:

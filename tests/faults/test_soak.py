@@ -1,0 +1,45 @@
+"""Of a job that has ended nothing stays but what is told of it; `tests.faults.soak` asks the same of 200 jobs."""
+
+import asyncio
+import gc
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from common.jobs.runner import MachineRunner
+from common.paillier.keys import PrivateKey
+from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_STOPPED
+from common.roles import Role
+from common.rpc.links import Link
+from coordinator.machine import CoordinatorMachine
+from guest_party.machine import GuestMachine
+from host_party.machine import HostMachine
+from tests.faults.soak import JOB, run_job
+from tests.support.three_servers import make_configs, serving, write_tables
+
+HELD = (MachineRunner, Link, PrivateKey, CoordinatorMachine, GuestMachine, HostMachine)
+CHANGES: list[dict[str, Any]] = [{"epochs": 1}, {"epochs": 50}, {"dataset": "absent"}]
+
+
+def alive() -> Counter[str]:
+    gc.collect()
+    return Counter(type(one).__name__ for one in gc.get_objects() if isinstance(one, HELD))
+
+
+async def test_a_dozen_jobs_leave_no_machine_no_key_and_no_descriptor(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    configs = make_configs(tmp_path)
+    before = alive()
+    states, descriptors = [], []
+    async with serving(configs):
+        for number in range(12):
+            job = JOB.model_copy(update={"name": f"job-{number}", **CHANGES[number % 3]})
+            states.append((await run_job(configs[Role.GUEST], job, stop=number % 3 == 1)).state)
+            descriptors.append(len(os.listdir("/dev/fd")))
+        async with asyncio.timeout(30):
+            while alive() - before:  # The parties have a few last words for each other.
+                await asyncio.sleep(0.05)
+
+    assert states == 4 * [JOB_STATE_FINISHED, JOB_STATE_STOPPED, JOB_STATE_FAILED]
+    assert descriptors[-1] <= descriptors[2]
