@@ -4,14 +4,12 @@ import asyncio
 import random
 import signal
 import sqlite3
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
 
@@ -21,11 +19,10 @@ from common.config.process import ProcessConfig
 from common.errors import TrilateralError
 from common.jobs.journal import JOURNAL
 from common.jobs.states import ENDED
-from common.localhost import LocalProcesses
 from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED, JobStatus
 from common.roles import PARTIES, Role
 from coordinator.plain import train_plain
-from tests.support.forked import ForkedProcess
+from tests.support.forked import ForkedProcesses
 from tests.support.three_processes import write_configs
 from tests.support.three_servers import DATASET, load_tables, make_configs, trained_coef, write_tables
 
@@ -80,14 +77,11 @@ class Trial:
         return sum("another session" in note for note in self.status.notes)
 
 
-class Victims(LocalProcesses):
+class Victims(ForkedProcesses):
     """Three servers to which anything may happen."""
 
     def __init__(self, configs: Mapping[Role, ProcessConfig], folder: Path) -> None:
         super().__init__(write_configs(configs, folder), {role: folder / f"{role}.log" for role in configs})
-
-    def _open_process(self, role: Role, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-        return cast("subprocess.Popen[bytes]", ForkedProcess(command, **options))
 
     async def strike(self, fault: Fault, chance: random.Random) -> None:
         """Have it happen; those that end are started again at once."""

@@ -17,6 +17,7 @@ from common.jobs.states import ENDED
 from common.localhost import LocalProcesses
 from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED, JobStatus
 from common.roles import Role
+from tests.support.forked import ForkedProcesses
 from tests.support.tcp_proxy import Cut, DrawCut, TcpProxy, connect_to
 from tests.support.three_hosts import ProcessesOnWan, addresses_on
 from tests.support.three_processes import write_configs
@@ -25,7 +26,7 @@ from tests.support.wan import Line, Wan
 
 GOOD_LINE = Line(delay=0.01)
 """40 ms there and back between any two."""
-TRIAL_SECONDS = 120.0
+TRIAL_SECONDS = 170.0
 
 Action = Callable[[], Awaitable[None]]
 
@@ -107,7 +108,7 @@ def behind_proxies(
         }
         paths = write_configs(_reached_by(configs, proxies), folder)
         logs = {role: folder / f"{role}.log" for role in configs}
-        processes = stack.enter_context(LocalProcesses(paths, logs))
+        processes = stack.enter_context(ForkedProcesses(paths, logs))
         yield Network(configs, configs[Role.COORDINATOR], processes), proxies
 
 

@@ -11,7 +11,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from multiprocessing.context import ForkServerContext
-from typing import Any
+from typing import Any, cast
+
+from common.localhost import LocalProcesses
+from common.roles import Role
 
 _PRELOAD = [
     "__main__",
@@ -75,3 +78,10 @@ class ForkedProcess:
 
     def kill(self) -> None:
         self._process.kill()
+
+
+class ForkedProcesses(LocalProcesses):
+    """`LocalProcesses` that cost no start."""
+
+    def _open_process(self, role: Role, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        return cast("subprocess.Popen[bytes]", ForkedProcess(command, **options))

@@ -18,11 +18,13 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from tests.support.namespaces import in_namespace, kill_all_in, open_tun, this_namespace
 
 DEVICE = "wan0"
+PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 MOST_PACKET = 65536
 IP_VERSION_4 = 4
 UP, DOWN = 0, 1
@@ -164,6 +166,9 @@ def _make_host(name: str, address: str, directions: tuple[Direction, Direction])
     device = open_tun(DEVICE)
     orders = ["link set lo up", f"addr add {address}/24 dev {DEVICE}", f"link set {DEVICE} up"]
     subprocess.run(["ip", "-batch", "-"], input="\n".join(orders), text=True, check=True)
+    # Whoever calls a server that is not there yet must not be given its port, by which it would reach itself.
+    with contextlib.suppress(OSError):  # where the system's settings are read-only
+        PORT_RANGE.write_text("32768 49151")
     return Host(name, this_namespace(), device, directions)
 
 
