@@ -29,8 +29,8 @@ from common.roles import Role
 
 PRODUCT_MICROSECONDS = {2048: 1.2, 3072: 2.4, 4096: 4.1}
 """A product modulo n^2 by the kernel, one thread; docs/kernel.md."""
-OVERHEAD = 1.5
-"""What a round takes beyond its products: memory, packing, checks, messages. Measured."""
+OVERHEAD = 1.9
+"""What a round takes beyond its products: memory, packing, checks, messages. Measured on a busy machine."""
 DECRYPTION_SECONDS = {2048: 0.0017, 3072: 0.0050, 4096: 0.011}
 PROCESS_MB = 300
 """The interpreter and its libraries, the randomness and the tables of powers. Measured, as what grows is."""
