@@ -29,13 +29,13 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).replace(path)
-        _sync(path.parent)
+        sync_folder(path.parent)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Have the names in a folder on disk: without that, a machine that loses power may know a renamed file no more."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

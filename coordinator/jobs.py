@@ -42,20 +42,21 @@ from common.protocol.messages import (
     OpenJob,
     Ready,
     RoundReport,
+    Waiting,
 )
 from common.roles import PARTIES, Role
 from common.rpc.access import calling
 from common.rpc.channel import Peer
 from common.rpc.codec import JobKey
-from common.rpc.errors import NameTakenError, UnknownJobError
+from common.rpc.errors import EndedError, NameTakenError, UnknownJobError
 from common.rpc.links import Silence
 from coordinator.machine import CoordinatorMachine, Past
 from coordinator.plan import Observation
 
 log = logging.getLogger(__name__)
 
-MOST_FRUITLESS = 10
-"""Sessions of a job in a row that come no further, before it is given up."""
+MOST_FRUITLESS = 100
+"""Sessions of a job in a row that come no further and end within a peer timeout, before it is given up."""
 VECTORS = ("gradient", "curvature")
 STATUS = "status"
 """The fact under which the journal has a job's last status."""
@@ -74,7 +75,7 @@ class Job:
         self.config = config
         self.id = job_id
         self.fruitless = 0
-        """Sessions in a row that came no further than the one before."""
+        """Sessions in a row that ended soon and came no further than the one before."""
         self.ended = asyncio.Event()
         self.error: TrilateralError | None = None
         self.stopped = False
@@ -242,7 +243,6 @@ class CoordinatorJobs(ProcessJobs):
         super().__init__(config, audit)
         self._peers = self.metrics.peers = peers
         self._jobs: dict[str, Job] = {}
-        self._starting = asyncio.Lock()
 
     def open(self) -> None:
         """See `ProcessJobs.open`; what became of the jobs of earlier processes is known from then on."""
@@ -263,6 +263,13 @@ class CoordinatorJobs(ProcessJobs):
             job.leave()
         await super().close()
 
+    async def take(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:
+        """See `ProcessJobs.take`; a party that was away when a job ended hears of its end when it asks."""
+        job = self._jobs.get(key.name)
+        if isinstance(message, Waiting) and job is not None and job.ended.is_set() and job.error is not None:
+            raise EndedError(f"the {self.role} has ended the job: {job.error}")
+        await super().take(sender, key, message, n_bytes)
+
     async def start(self, config: JobConfig) -> None:
         """Start a job. Whether both parties take it, its status tells.
 
@@ -272,7 +279,8 @@ class CoordinatorJobs(ProcessJobs):
             ConfigError: the state folder or the audit log cannot be written.
         """
         folder = JobFolder(self.config.state, config.name)
-        async with self._starting:
+        async with self._beginning:
+            self._check_goes_on()
             if config.name in self._running or folder.history.exists():
                 raise NameTakenError(f"the coordinator already has a job named {config.name}: choose another name")
             self._check_room()
@@ -293,7 +301,8 @@ class CoordinatorJobs(ProcessJobs):
             PolicyError: too many jobs run.
             ConfigError: the state folder or the audit log cannot be written.
         """
-        async with self._starting:
+        async with self._beginning:
+            self._check_goes_on()
             before = self.find(name)
             if not before.ended.is_set():
                 raise ProtocolError(f"the job {name} goes on: watch it")
@@ -332,7 +341,7 @@ class CoordinatorJobs(ProcessJobs):
             self._launch_session(job, key, history)
 
     def _launch_session(self, job: Job, key: JobKey, history: History) -> None:
-        config, is_first = job.config, key.run_id == job.id
+        config, is_first, begun_at = job.config, key.run_id == job.id, time.monotonic()
 
         async def observe(message: Message) -> None:
             match message:
@@ -346,7 +355,8 @@ class CoordinatorJobs(ProcessJobs):
             if not isinstance(error, SuspendedError) or job.stopped:
                 await self._end(job, error)
             elif not self._closing:
-                job.fruitless += 1
+                is_short = time.monotonic() - begun_at < self.config.limits.peer_timeout
+                job.fruitless = job.fruitless + 1 if is_short else 0
                 if job.fruitless < MOST_FRUITLESS:
                     await self._begin_session(job, str(error))
                 else:

@@ -62,4 +62,5 @@ async def serve(
             metrics=jobs.metrics,
             stop=stop,
             on_ready=on_ready,
+            begin=jobs.go_on,
         )

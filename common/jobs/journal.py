@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 from common.config.job import JobConfig
 from common.errors import ConfigError
+from common.files import sync_folder
 from common.roles import Role
 from common.rpc.codec import parse_job
 
@@ -27,6 +28,8 @@ JOURNAL = "journal.sqlite"
 APPLICATION = 0x7472696C  # "tril"
 VERSION = 1
 BUSY_SECONDS = 10.0
+LEAST_BYTES = 512
+"""Of any database of SQLite's."""
 
 _SCHEMA = """
 CREATE TABLE job (
@@ -100,11 +103,14 @@ class Journal:
             self._database.close()
 
     def _open(self) -> sqlite3.Connection:
-        # SQLite gives its other files the mode of this one.
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if not self._path.exists() and not self._path.with_name(f"{JOURNAL}-wal").exists():
+            self._make()
+        _check_there(self._path)
+        # This says why a file cannot be opened, which SQLite does not.
+        os.close(os.open(self._path, os.O_RDWR | os.O_CLOEXEC))
         database = sqlite3.connect(self._path, BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
-            self._check(database)
+            _check_whole(database, self._path)
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")
             database.execute("PRAGMA foreign_keys = ON")
@@ -117,13 +123,18 @@ class Journal:
     def _prune(self, database: sqlite3.Connection) -> None:
         database.execute("DELETE FROM job WHERE changed < ?", (time.time() - self._kept_seconds,))
 
-    def _check(self, database: sqlite3.Connection) -> None:
-        """Make the tables of a new journal; see that any other is whole, and ours."""
-        if _is_whole(database, self._path):
-            return
-        database.executescript(
-            f"BEGIN; {_SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;"
-        )
+    def _make(self) -> None:
+        """Make a journal that appears whole, so that an empty one is known to be damaged."""
+        new = self._path.with_name(f"{JOURNAL}.new")
+        new.unlink(missing_ok=True)
+        # SQLite gives its other files the mode of this one.
+        os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        with closing(sqlite3.connect(new, isolation_level=None)) as database:
+            database.executescript(
+                f"BEGIN; {_SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;"
+            )
+        os.replace(new, self._path)
+        sync_folder(self._path.parent)
 
     # --- jobs
 
@@ -220,6 +231,8 @@ class Journal:
         except (sqlite3.OperationalError, sqlite3.ProgrammingError) as error:
             log.error("%s cannot be read or written: %s", self._path, error)
             raise ConfigError(f"the journal of the {self._role} cannot be read or written: {error}") from error
+        except sqlite3.IntegrityError as error:
+            raise ConfigError(f"the journal of the {self._role} does not have the job any more") from error
         except (sqlite3.DatabaseError, ValueError) as error:
             log.error(
                 "%s is damaged: %s; put a copy back, or move it away with its -wal to begin anew", self._path, error
@@ -234,16 +247,17 @@ def examine_journal(folder: Path) -> None:
         ConfigError: it is there, and cannot be used.
     """
     path = folder / JOURNAL
-    if not path.exists():
+    has_log = path.with_name(f"{JOURNAL}-wal").exists()
+    if not path.exists() and not has_log:
         return
     try:
+        _check_there(path)
         # What a process works on, or one that was killed has left, is partly in the log. Without one the file is all
         # there is, and is taken to stay as it is: or SQLite would make a log, which would be whoever looks's.
-        has_log = path.with_name(f"{JOURNAL}-wal").exists()
         options = "mode=ro" if has_log else "mode=ro&immutable=1"
         database = sqlite3.connect(f"{path.absolute().as_uri()}?{options}", BUSY_SECONDS, uri=True)
         try:
-            _is_whole(database, path)
+            _check_whole(database, path)
         finally:
             database.close()
     except (OSError, sqlite3.OperationalError) as error:
@@ -254,12 +268,18 @@ def examine_journal(folder: Path) -> None:
         ) from error
 
 
-def _is_whole(database: sqlite3.Connection, path: Path) -> bool:
-    """Tell whether a journal has its tables yet; raise if it is another program's, of a newer version, or damaged."""
+def _check_there(path: Path) -> None:
+    """Raise if the file has been emptied or taken away from its log, which SQLite would then throw away."""
+    if not path.exists():
+        raise sqlite3.DatabaseError("its -wal is there without it")
+    if path.is_file() and path.stat().st_size < LEAST_BYTES:
+        raise sqlite3.DatabaseError("it is cut off")
+
+
+def _check_whole(database: sqlite3.Connection, path: Path) -> None:
+    """Raise if a journal is another program's, of a newer version, or damaged."""
     (application,) = database.execute("PRAGMA application_id").fetchone()
     (version,) = database.execute("PRAGMA user_version").fetchone()
-    if application == 0 and not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-        return False
     if application != APPLICATION:
         raise ConfigError(f"state: {path} is another program's file: move it away, or choose another folder")
     if version > VERSION:
@@ -267,7 +287,6 @@ def _is_whole(database: sqlite3.Connection, path: Path) -> bool:
     (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise sqlite3.DatabaseError(verdict)
-    return True
 
 
 def _record(row: tuple[Any, ...], facts: dict[str, bytes], rounds: dict[int, bytes]) -> Record:

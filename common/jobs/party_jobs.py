@@ -34,13 +34,16 @@ from common.jobs.process_jobs import STOPPED, ProcessJobs
 from common.jobs.quota import ScoreQuota
 from common.jobs.runner import MachineRunner, without_lock
 from common.paillier.keys import PublicKey, check_public_key
+from common.pb.v1.coordinator_pb2 import ReportWaitingRequest, ReportWaitingResponse
 from common.protocol.bounds import most_evaluations
-from common.protocol.messages import Evaluated, Machine, Message, OpenJob, Result, StepTaken
+from common.protocol.messages import Evaluated, Machine, Message, OpenJob, Result, StepTaken, Waiting
 from common.protocol.phases import Phase
 from common.roles import Role
 from common.rpc.access import calling
+from common.rpc.calls import call_peer
 from common.rpc.channel import Peer
-from common.rpc.codec import JobKey
+from common.rpc.codec import JobKey, route_for
+from common.rpc.errors import EndedError
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +97,7 @@ class PartyJobs(ProcessJobs):
         self._peers = self.metrics.peers = peers
         self._make_machine = make_machine
         self._aligner = aligner
-        self._opening = asyncio.Lock()
+        self._asking: set[asyncio.Task[None]] = set()
         self._quota = ScoreQuota(config.state, config.policy.max_scores_a_day)
 
     async def take(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:
@@ -107,7 +110,8 @@ class PartyJobs(ProcessJobs):
                 f"the coordinator called the {self.role} as {message.party}: correct `peers.{message.party}` in the "
                 "coordinator's configuration"
             )
-        async with self._opening:
+        async with self._beginning:
+            self._check_goes_on()
             if key in self._ended:
                 await super().take(sender, key, message, n_bytes)
             elif self._find_running(key) is None:
@@ -116,6 +120,35 @@ class PartyJobs(ProcessJobs):
                 except TrilateralError as error:
                     log.warning("job %s: refused: %s", key.name, error)
                     raise
+
+    async def go_on(self) -> None:
+        """Ask the coordinator about the jobs that had not ended when the process before this one did.
+
+        Those that go on it offers again by itself. Of those that have ended meanwhile this party hears by this alone.
+        """
+        for record in self.journal.all():
+            if record.state is State.RUNNING:
+                task = asyncio.create_task(self._ask_after(record), name=f"end of {record.job.name}")
+                self._asking.add(task)
+                task.add_done_callback(self._asking.discard)
+
+    async def close(self) -> None:
+        """See `ProcessJobs.close`."""
+        for task in self._asking:
+            task.cancel()
+        await super().close()
+
+    async def _ask_after(self, record: Record) -> None:
+        request = ReportWaitingRequest(job=record.job.name, run_id=record.id)
+        route = route_for(self.role, Role.COORDINATOR, Waiting())
+        coordinator, limits = self._peers[Role.COORDINATOR], self.config.limits
+        try:
+            await call_peer(coordinator, self.role, route.path, request, ReportWaitingResponse, limits=limits)
+        except EndedError as error:
+            log.info("job %s: %s", record.job.name, error)
+            await self._mark(record.id, State.STOPPED if str(error).endswith(STOPPED) else State.FAILED, str(error))
+        except TrilateralError as error:
+            log.debug("job %s: the coordinator does not say that it has ended: %s", record.job.name, error)
 
     # --- the start
 
@@ -142,6 +175,8 @@ class PartyJobs(ProcessJobs):
         history = History(folder, self.role, resumed=record is not None, tell=self._tell_of(key))
         if record is None:
             await asyncio.to_thread(self.journal.add, job_id, job)
+        else:
+            await asyncio.to_thread(self.journal.mark, job_id, State.RUNNING)
         place = PartyPlace(self.journal, self.role, key, job_id, record)
         data: PartyData | None = None
 
@@ -152,8 +187,9 @@ class PartyJobs(ProcessJobs):
                 data = await runner.in_thread(self._prepare, table, dataset, job)
                 await runner.in_thread(place.check_columns, data.block.columns)
                 check_holdout(job, self.config.policy, len(data.block.holdout_columns), self.role)
-                if record is None:  # They were counted in the session before.
+                if not place.has_counted_scores:
                     await runner.in_thread(self._take_scores, job, data)
+                    await runner.in_thread(place.keep_counted_scores)
             except PolicyError as error:
                 self.audit.refused(caller, "OpenJob", str(error), **what)
                 raise

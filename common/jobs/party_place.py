@@ -94,6 +94,15 @@ class PartyPlace:
                 " was another version installed? Start the job anew"
             )
 
+    @property
+    def has_counted_scores(self) -> bool:
+        """Whether what this party will give of its hold-out rows is counted already, whatever the coordinator says."""
+        return self._fact("scores counted") is not None
+
+    def keep_counted_scores(self) -> None:
+        """Keep that it is."""
+        self._journal.set_fact(self._id, "scores counted", b"")
+
     def keep_common_rows(self, rows: Rows, n_rows: int) -> None:
         """Keep which of a table's rows both parties have."""
         mask = np.zeros(n_rows, dtype=bool)

@@ -10,7 +10,7 @@ from google.protobuf.message import Message as Request
 
 from common.audit import Audit
 from common.config.process import ProcessConfig
-from common.errors import ConfigError, PeerError, PolicyError, ProtocolError, SuspendedError, TrilateralError
+from common.errors import ConfigError, PolicyError, ProtocolError, SuspendedError, TrilateralError
 from common.events import Event, Tell
 from common.jobs.journal import Journal, State
 from common.jobs.runner import MachineRunner
@@ -24,7 +24,7 @@ from common.protocol.messages import Failed, Machine, Message
 from common.roles import Role
 from common.rpc.access import calling_role
 from common.rpc.codec import JobKey, decode, job_key
-from common.rpc.errors import UnknownJobError, public_error
+from common.rpc.errors import EndedError, StoppingError, UnknownJobError, public_error
 from common.tracebacks import where
 from common.traces import open_traces
 
@@ -53,6 +53,8 @@ class ProcessJobs:
         self._lingering: list[Future[None]] = []
         self._ended: dict[JobKey, TrilateralError | None] = {}
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
+        self._beginning = asyncio.Lock()
+        """Held while a job is taken in: one at a time, and none any more once the process stops."""
         self._closing = False
 
     def open(self) -> None:
@@ -112,9 +114,10 @@ class ProcessJobs:
     async def close(self) -> None:
         """End every session, since the process stops: the jobs go on when it is started again."""
         self._closing = True
-        for runner in self._running.values():
-            runner.fail(SuspendedError(self._stopped))
-        if self._tasks:
+        async with self._beginning:  # What is being taken in runs by then.
+            for runner in self._running.values():
+                runner.fail(SuspendedError(self._stopped))
+        while self._tasks:
             await asyncio.wait(self._tasks.values())
         self.journal.close()
         if self._traces is not None:
@@ -145,6 +148,11 @@ class ProcessJobs:
                 runner.fail(problem)
             raise problem from None
 
+    def _check_goes_on(self) -> None:
+        """Raise if the process stops: whoever asks for a new session tries again, and finds the next process."""
+        if self._closing:
+            raise StoppingError(f"the {self.role} is being stopped")
+
     def _check_room(self) -> None:
         most = self.config.limits.max_jobs
         self._lingering = [step for step in self._lingering if not step.done()]
@@ -159,7 +167,7 @@ class ProcessJobs:
         if isinstance(error, SuspendedError):
             raise UnknownJobError(f"the {self.role} has ended this session of the job {key.name}: {error}")
         if error is not None:
-            raise PeerError(f"the {self.role} has ended the job: {error}")
+            raise EndedError(f"the {self.role} has ended the job: {error}")
 
     def _find_running(self, key: JobKey) -> MachineRunner | None:
         runner = self._running.get(key.name)

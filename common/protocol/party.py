@@ -247,7 +247,13 @@ class PartyMachine(ABC):
             )
 
     def _check_finish(self, finish: FinishJob) -> None:
-        """Hold the coordinator to the point of which the host has given the scores, if it has."""
+        """Hold the coordinator to one point of which the host gives the scores: that after its newest round."""
+        begun = self._key.round
+        if finish.round != begun + 1 or finish.round in self._known:
+            newest = max([begun, *self._known])
+            raise ProtocolError(
+                f"the coordinator took the last step in round {finish.round}, where that of round {newest + 1} is due"
+            )
         last = self._last_step
         if last is not None and not (finish.round == last.round and np.array_equal(finish.step, last.step)):
             raise ProtocolError("the coordinator took another last step before it was restarted")

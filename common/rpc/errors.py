@@ -39,6 +39,14 @@ class UnknownJobError(PeerError):
     """The process has never heard of the job, or was restarted since."""
 
 
+class EndedError(PeerError):
+    """The job has ended at the process that was asked; the text says why."""
+
+
+class StoppingError(PeerError):
+    """The process is being stopped, and takes nothing new."""
+
+
 class NameTakenError(PolicyError):
     """A job of that name runs already, or has left its result."""
 
@@ -66,6 +74,8 @@ STATUS: Mapping[type[TrilateralError], tuple[grpc.StatusCode, str]] = MappingPro
         AccessError: (grpc.StatusCode.PERMISSION_DENIED, "access"),
         PeerError: (grpc.StatusCode.ABORTED, "peer"),
         SuspendedError: (grpc.StatusCode.ABORTED, "suspended"),
+        EndedError: (grpc.StatusCode.ABORTED, "ended"),
+        StoppingError: (grpc.StatusCode.UNAVAILABLE, "stopping"),
         UnknownJobError: (grpc.StatusCode.NOT_FOUND, "unknown_job"),
         InternalError: (grpc.StatusCode.INTERNAL, "internal"),
     }

@@ -26,7 +26,15 @@ from common.roles import Role
 from common.rpc.access import call_metadata
 from common.rpc.channel import Peer
 from common.rpc.codec import JobKey, encode, encode_piece, route_for
-from common.rpc.errors import TRY_AGAIN, UNANSWERED, UnknownJobError, from_rpc_error, raised_by_peer, way_out
+from common.rpc.errors import (
+    TRY_AGAIN,
+    UNANSWERED,
+    StoppingError,
+    UnknownJobError,
+    from_rpc_error,
+    raised_by_peer,
+    way_out,
+)
 from common.rpc.versions import WAY_OUT, check_answer
 
 log = logging.getLogger(__name__)
@@ -188,6 +196,8 @@ class Link:
                 while True:
                     for request in requests[written:]:
                         await call.write(request)
+                        # It left on a connection that was there, after whatever had failed before.
+                        self._peer.unanswered.pop(attempt, None)
                     written = len(requests)
                     following = None if _is_last(piece) else await self._next_of(piece)
                     if following is None:
@@ -311,6 +321,8 @@ def judge(
         lost = SuspendedError(f"{peer} has lost the job (was it restarted?)")
         between_parties = Role.COORDINATOR not in (sender, peer.role)
         return lost, UNKNOWN_JOB_PATIENCE if between_parties else 0.0
+    if isinstance(problem, StoppingError):
+        return problem, limits.peer_timeout
     if raised_by_peer(error) or error.code() not in UNANSWERED:
         return problem, 0.0
     patience = limits.peer_timeout if error.code() in TRY_AGAIN else 0.0

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-import numpy as np
-
 from common.cli.client import JobClient
 from common.config.job import JobConfig, Sqn
 from common.config.process import ProcessConfig
@@ -21,10 +19,9 @@ from common.jobs.journal import JOURNAL
 from common.jobs.states import ENDED
 from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED, JobStatus
 from common.roles import PARTIES, Role
-from coordinator.plain import train_plain
 from tests.support.forked import ForkedProcesses
 from tests.support.three_processes import write_configs
-from tests.support.three_servers import DATASET, load_tables, make_configs, trained_coef, write_tables
+from tests.support.three_servers import DATASET, check_model, make_configs, write_tables
 
 JOB = JobConfig(
     name="killed",
@@ -118,10 +115,7 @@ def run_trial(seed: int, folder: Path) -> Trial:
             assert trial.status.state == JOB_STATE_FINISHED, trial.status.detail
         except (AssertionError, TimeoutError, TrilateralError) as error:
             raise AssertionError(f"{error}\n{processes.log_tails()}") from error
-    joined = load_tables(configs, JOB).joined
-    holdout = joined.holdout_columns, joined.holdout_labels
-    plain = train_plain(JOB, joined.columns, joined.labels, joined.penalty, holdout)
-    np.testing.assert_allclose(trained_coef(configs, JOB), plain.coef, rtol=0, atol=1e-6)
+    check_model(configs, JOB)
     trial.n_repeated = max(_count_repeated(configs[party].state / JOURNAL) for party in PARTIES)
     return trial
 

@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from common.cli.client import JobClient
@@ -18,14 +17,12 @@ from common.jobs.journal import Journal
 from common.jobs.states import ENDED
 from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JobStatus
 from common.roles import PARTIES, Role
-from coordinator.plain import train_plain
 from tests.support.three_servers import (
     DATASET,
     SERVE,
-    load_tables,
+    check_model,
     make_configs,
     serving,
-    trained_coef,
     write_tables,
 )
 
@@ -72,12 +69,6 @@ async def end_of(client: JobClient) -> JobStatus:
     raise AssertionError("the job went on")
 
 
-def check_model(configs: Configs) -> None:
-    joined = load_tables(configs, JOB).joined
-    plain = train_plain(JOB, joined.columns, joined.labels, joined.penalty)
-    np.testing.assert_allclose(trained_coef(configs, JOB), plain.coef, rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize("role", Role)
 async def test_a_disk_that_fills_up_ends_the_job_for_all_and_with_room_it_goes_on(
     role: Role, configs: Configs, make_small: MakeSmall
@@ -96,7 +87,7 @@ async def test_a_disk_that_fills_up_ends_the_job_for_all_and_with_room_it_goes_o
         await client.resume(JOB.name)
         finished = await end_of(client)
     assert finished.state == JOB_STATE_FINISHED, finished.detail
-    check_model(configs)
+    check_model(configs, JOB)
 
 
 @pytest.mark.parametrize("role", Role)
@@ -123,7 +114,7 @@ async def test_a_disk_that_turns_read_only_ends_the_job_for_all_and_a_new_proces
             await client.resume(JOB.name)
         finished = await end_of(client)
     assert finished.state == JOB_STATE_FINISHED, finished.detail
-    check_model(configs)
+    check_model(configs, JOB)
 
 
 @pytest.mark.parametrize("role", Role)
@@ -160,4 +151,4 @@ async def test_a_model_is_written_whole_or_not_at_all(
         await client.resume(JOB.name)
         finished = await end_of(client)
     assert finished.state == JOB_STATE_FINISHED, finished.detail
-    check_model(configs)
+    check_model(configs, JOB)

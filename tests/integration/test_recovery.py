@@ -4,10 +4,11 @@ import asyncio
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from common.cli.client import JobClient
@@ -17,11 +18,13 @@ from common.data.model_file import load_model
 from common.errors import ConfigError, ProtocolError
 from common.jobs.folder import JobFolder
 from common.jobs.journal import JOURNAL
+from common.jobs.process_jobs import ProcessJobs
 from common.jobs.quota import COUNTER
 from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING, JobStatus
+from common.protocol.messages import Envelope, OpenJob
 from common.roles import PARTIES, Role
-from coordinator.plain import train_plain
-from tests.support.three_servers import DATASET, SERVE, load_tables, make_configs, serving, trained_coef, write_tables
+from coordinator.machine import CoordinatorMachine
+from tests.support.three_servers import DATASET, SERVE, check_model, load_tables, make_configs, serving, write_tables
 
 JOB = JobConfig(
     name="resumed",
@@ -77,7 +80,7 @@ async def test_a_stopped_job_is_resumed_where_it_was_and_ends_in_the_same_model(
         assert status.state == JOB_STATE_FINISHED, status.detail
         with pytest.raises(ProtocolError, match="the job resumed has finished"):
             await client.resume(JOB.name)
-    check_model(configs)
+    check_model(configs, JOB)
     for role in Role:
         folder = JobFolder(configs[role].state, JOB.name)
         rounds = [json.loads(line)["round"] for line in folder.history.read_text().splitlines()]
@@ -89,13 +92,6 @@ async def test_a_stopped_job_is_resumed_where_it_was_and_ends_in_the_same_model(
     assert given == n_holdout * 3
     model = load_model(JobFolder(configs[Role.GUEST].state, JOB.name).model)
     assert model.metrics is not None
-
-
-def check_model(configs: Configs) -> None:
-    joined = load_tables(configs, JOB).joined
-    holdout = joined.holdout_columns, joined.holdout_labels
-    plain = train_plain(JOB, joined.columns, joined.labels, joined.penalty, holdout)
-    np.testing.assert_allclose(trained_coef(configs, JOB), plain.coef, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("role", Role)
@@ -118,7 +114,7 @@ async def test_whose_state_folder_was_put_back_is_brought_to_the_common_round(
         status = await client.status(JOB.name)
     assert status.state == JOB_STATE_FINISHED, status.detail
     assert any("a journal was behind" in note for note in status.notes) == (role is not Role.COORDINATOR)
-    check_model(configs)
+    check_model(configs, JOB)
 
 
 @pytest.mark.parametrize("role", PARTIES)
@@ -171,3 +167,75 @@ async def test_no_process_starts_on_a_journal_of_another_program(role: Role, con
     foreign.close()
     with pytest.raises(ConfigError, match="is another program's file"):
         await SERVE[role](config, stop=asyncio.Event())
+
+
+async def test_a_party_that_was_away_when_a_job_was_stopped_hears_of_it_when_it_is_started(configs: Configs) -> None:
+    others = {role: configs[role] for role in (Role.COORDINATOR, Role.GUEST)}
+    async with serving(others) as client:
+        async with serving({Role.HOST: configs[Role.HOST]}):
+            await client.start(JOB)
+            await until(client, lambda status: status.round >= 5)
+        await client.stop(JOB.name)
+        assert states(configs[Role.HOST]) == [("running", "")]
+        async with serving({Role.HOST: configs[Role.HOST]}):
+            async with asyncio.timeout(10):
+                while states(configs[Role.HOST]) == [("running", "")]:
+                    await asyncio.sleep(0.05)
+            assert states(configs[Role.HOST]) == [
+                ("stopped", "the coordinator has ended the job: stopped by the operator")
+            ]
+            await client.resume(JOB.name)
+            await until(client, lambda status: status.state == JOB_STATE_TRAINING and status.round >= 8)
+            assert {states(configs[party])[0] for party in PARTIES} == {("running", "")}
+            await client.stop(JOB.name)
+
+
+def states(config: ProcessConfig) -> list[tuple[str, str]]:
+    with closing(sqlite3.connect(config.state / JOURNAL)) as database:
+        return database.execute("SELECT state, reason FROM job").fetchall()
+
+
+async def test_scores_are_counted_whatever_the_coordinator_says_of_earlier_sessions(
+    configs: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = configs[Role.HOST]
+    configs[Role.HOST] = host.model_copy(update={"policy": host.policy.model_copy(update={"max_scores_a_day": 1})})
+    monkeypatch.setattr(CoordinatorMachine, "start", say_that_both_were_ready)
+    async with serving(configs) as client:
+        await client.start(JOB)
+        for _ in range(2):
+            refused = await until(client, has_ended)
+            assert refused.state == JOB_STATE_FAILED
+            assert "policy.max_scores_a_day" in refused.detail
+            await client.resume(JOB.name)
+        await until(client, has_ended)
+
+
+def say_that_both_were_ready(machine: CoordinatorMachine) -> Iterator[Envelope]:
+    past = machine._past
+    for party in PARTIES:
+        offer = OpenJob(JOB, machine._private_key.public_key.n, party)
+        yield Envelope(party, offer if past is None else replace(offer, job_id=past.job_id, was_ready=True))
+
+
+@pytest.mark.parametrize("role", PARTIES)
+async def test_a_session_that_is_offered_to_a_process_that_stops_is_offered_to_the_next(
+    role: Role, configs: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = ProcessJobs.close
+
+    async def close_slowly(jobs: ProcessJobs) -> None:
+        await close(jobs)
+        if jobs.role is role:
+            await asyncio.sleep(1)
+
+    monkeypatch.setattr(ProcessJobs, "close", close_slowly)
+    others = {each: config for each, config in configs.items() if each is not role}
+    async with serving(others) as client:
+        async with serving({role: configs[role]}):
+            await client.start(JOB)
+            await until(client, lambda status: status.round >= 5)
+        async with serving({role: configs[role]}):
+            status = await until(client, has_ended)
+    assert status.state == JOB_STATE_FINISHED, status.detail
+    check_model(configs, JOB)

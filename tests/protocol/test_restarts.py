@@ -2,7 +2,10 @@
 
 import random
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -11,6 +14,10 @@ from hypothesis import strategies as st
 
 from common.config.job import JobConfig, Sqn
 from common.errors import ProtocolError
+from common.jobs.folder import JobFolder
+from common.jobs.history import History
+from common.jobs.journal import Journal
+from common.jobs.party_place import PartyPlace, _asked
 from common.paillier.keys import generate_private_key
 from common.protocol.messages import (
     Began,
@@ -19,6 +26,7 @@ from common.protocol.messages import (
     Evaluated,
     Evaluation,
     FinishJob,
+    HoldoutScores,
     JobEnded,
     Machine,
     Message,
@@ -33,6 +41,7 @@ from common.protocol.messages import (
     VectorPiece,
 )
 from common.roles import PARTIES, Role
+from common.rpc.codec import JobKey
 from coordinator.machine import CoordinatorMachine, Past
 from coordinator.plain import train_plain
 from coordinator.plan import Observation
@@ -328,3 +337,74 @@ def test_after_the_last_step_there_is_no_other() -> None:
         ask(journals, replace(finish, step=2 * finish.step))
     with pytest.raises(ProtocolError, match="had taken the last step"):
         ask(journals, replace(last, key=replace(last.key, round=last.key.round + 1)))
+
+
+class Session:
+    """A session of the host alone, whose place is kept in a real journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._place = PartyPlace(journal, Role.HOST, JobKey(JOB.name, JOB_ID), JOB_ID, journal.find(JOB_ID))
+        self._machine = HostMachine(JOB, TABLES.host, KEYS[0].public_key)
+        with TemporaryDirectory() as folder:
+            self._place.restore(self._machine, History(JobFolder(Path(folder), JOB.name), Role.HOST))
+
+    def ask(self, asked: BeginRound | FinishJob) -> list[Message]:
+        messages = []
+        for envelope in self._machine.handle(Role.COORDINATOR, asked):
+            messages.append(envelope.message)
+            if isinstance(envelope.message, StepTaken):
+                self._place.keep(envelope.message)
+        return messages
+
+
+JOB_ID = bytes(16)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    """Of a host in mid-training."""
+    journal = Journal(tmp_path, Role.HOST, 90)
+    journal.add(JOB_ID, JOB)
+    place = PartyPlace(journal, Role.HOST, JobKey(JOB.name, JOB_ID), JOB_ID, None)
+    for asked in in_mid_training().steps[Role.HOST].values():
+        place.keep(StepTaken(asked))
+    yield journal
+    journal.close()
+
+
+def finish(number: int, step: float = 1.0) -> FinishJob:
+    n_columns = TABLES.host.block.columns.shape[1]
+    return FinishJob(number, np.full(n_columns, step), 0.5, 1, "enough", None)
+
+
+def has_scores(messages: list[Message]) -> bool:
+    return any(isinstance(message, HoldoutScores) for message in messages)
+
+
+def test_the_scores_are_given_at_one_last_point_in_all_sessions_together(journal: Journal) -> None:
+    record = journal.find(JOB_ID)
+    assert record is not None
+    after = max(record.rounds) + 1
+    assert has_scores(Session(journal).ask(finish(after)))
+    assert has_scores(Session(journal).ask(finish(after)))
+    with pytest.raises(ProtocolError, match="took another last step"):
+        Session(journal).ask(finish(after, step=2.0))
+
+
+@pytest.mark.parametrize("earlier", [0, 1, 3])
+def test_no_last_step_is_taken_where_a_round_was(earlier: int, journal: Journal) -> None:
+    """Else a coordinator that goes back would see the scores at as many points as there were rounds."""
+    record = journal.find(JOB_ID)
+    assert record is not None
+    newest = max(record.rounds)
+    with pytest.raises(ProtocolError, match=f"where that of round {newest + 1} is due"):
+        Session(journal).ask(finish(newest - earlier))
+    session = Session(journal)
+    begun = _asked(record.rounds[newest - earlier])
+    assert isinstance(begun, BeginRound)
+    assert session.ask(replace(begun, key=RoundKey(begun.key.round, 1)))
+    if earlier:
+        with pytest.raises(ProtocolError, match=f"where that of round {newest + 1} is due"):
+            session.ask(finish(newest - earlier + 1))
+    else:
+        assert has_scores(session.ask(finish(newest + 1)))

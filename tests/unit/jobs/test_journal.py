@@ -116,7 +116,7 @@ def test_a_journal_of_a_newer_version_is_left_as_it_is(tmp_path: Path) -> None:
     assert (tmp_path / JOURNAL).read_bytes() == content
 
 
-@pytest.mark.parametrize("keep", [50, 5000])
+@pytest.mark.parametrize("keep", [0, 50, 5000])
 def test_a_journal_that_was_cut_off_is_left_as_it_is(keep: int, tmp_path: Path) -> None:
     journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     journal.add(ID, JOB)
@@ -127,7 +127,45 @@ def test_a_journal_that_was_cut_off_is_left_as_it_is(keep: int, tmp_path: Path) 
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(ConfigError, match="the journal of the host is damaged: see its log"):
         Journal(tmp_path, Role.HOST, KEPT_DAYS)
+    with pytest.raises(ConfigError, match="is damaged"):
+        examine_journal(tmp_path)
     assert path.stat().st_size == keep
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_log_of_a_journal_that_was_emptied_or_taken_away_is_left_as_it_is(is_there: bool, tmp_path: Path) -> None:
+    killed = tmp_path / "killed"
+    journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
+    journal.add(ID, JOB)
+    killed.mkdir()
+    for name in (JOURNAL, f"{JOURNAL}-wal"):
+        shutil.copy(tmp_path / name, killed)
+    journal.close()
+    log = killed / f"{JOURNAL}-wal"
+    content = log.read_bytes()
+    assert content
+    if is_there:
+        (killed / JOURNAL).write_bytes(b"")
+    else:
+        (killed / JOURNAL).unlink()
+    with pytest.raises(ConfigError, match="the journal of the host is damaged: see its log"):
+        Journal(killed, Role.HOST, KEPT_DAYS)
+    with pytest.raises(ConfigError, match="is damaged"):
+        examine_journal(killed)
+    assert log.read_bytes() == content
+
+
+def test_what_is_left_of_a_journal_that_was_being_made_is_no_hindrance(tmp_path: Path) -> None:
+    (tmp_path / f"{JOURNAL}.new").write_bytes(b"half")
+    Journal(tmp_path, Role.HOST, KEPT_DAYS).close()
+    assert [path.name for path in tmp_path.iterdir()] == [JOURNAL]
+
+
+def test_what_is_written_of_a_job_that_was_forgotten_is_no_damage(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
+    with pytest.raises(ConfigError, match="the journal of the host does not have the job any more"):
+        journal.set_fact(ID, "table", b"")
+    journal.close()
 
 
 def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from common.roles import Role
 from common.rpc import links
 from common.rpc.channel import Peer
 from common.rpc.codec import PACKAGE, JobKey
-from common.rpc.errors import InternalError, UnknownJobError
+from common.rpc.errors import InternalError, StoppingError, UnknownJobError, abort
 from common.rpc.links import Link, Silence
 from common.rpc.server import bind
 from common.rpc.versions import version_metadata
@@ -485,3 +485,46 @@ async def test_traffic_counts_each_ciphertext_once(recorder: Recorder, failures:
     counted = sent.take(KEY)["gradient"]
     assert counted["ciphertexts"] == 6
     assert 6 * 64 < counted["bytes"] < 6 * 64 + 60
+
+
+async def test_a_long_vector_is_given_up_for_silence_alone_and_not_for_a_second_cut(
+    recorder: Recorder, make_link: MakeLink, failures: Failures
+) -> None:
+    """Between the cuts, which are further apart than `peer_timeout`, pieces arrive."""
+    cuts = [1, 3]
+
+    async def cut(message: Message, context: Any) -> None:
+        if cuts and len(recorder.messages) >= cuts[0]:
+            cuts.pop(0)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "")
+
+    recorder.react = cut
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer, peer_timeout=0.4)
+        link.send(piece(0))
+        await recorder.until(lambda: len(cuts) == 1)
+        await asyncio.sleep(0.6)
+        link.send(piece(2))
+        await recorder.until(lambda: not cuts)
+        link.send(piece(4))
+        await link.close(10)
+    assert set(ciphertexts(recorder)) == {1, 2, 3, 4, 5, 6}
+    assert not failures
+
+
+async def test_a_process_that_is_being_stopped_is_tried_again(
+    recorder: Recorder, make_link: MakeLink, failures: Failures
+) -> None:
+    answers = [StoppingError("the coordinator is being stopped")]
+
+    async def react(message: Message, context: Any) -> None:
+        if answers:
+            await abort(context, answers.pop(), Role.COORDINATOR)
+
+    recorder.react = react
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        link.send(Ready(10, 2))
+        await link.close(10)
+    assert len(recorder.messages) == 2
+    assert not failures
