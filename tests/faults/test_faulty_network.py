@@ -17,7 +17,7 @@ from tests.support.wan import Line, Wan, why_not
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
-JOB = JobConfig(name="any", dataset=DATASET, key_bits=512, algorithm=Sqn(interval=4), batch=24, epochs=4, tolerance=0.0)
+JOB = JobConfig(name="any", dataset=DATASET, key_bits=512, algorithm=Sqn(interval=4), batch=24, epochs=3, tolerance=0.0)
 PEER_TIMEOUT = 6.0
 PAIRS = list(combinations(Role, 2))
 
@@ -64,7 +64,7 @@ def test_a_line_of_1_mbit_s(wan: Wan, network: Network) -> None:
 def test_a_partition_of_each_pair_and_of_all(wan: Wan, network: Network) -> None:
     job = JOB.model_copy(update={"name": "parted"})
 
-    network.train(job, [(2 + 4 * k, partition(wan, 1.0, *hosts)) for k, hosts in enumerate([*PAIRS, ()])])
+    network.train(job, [(2 + 3 * k, partition(wan, 1.0, *hosts)) for k, hosts in enumerate([*PAIRS, ()])])
 
     check_model(network.configs, job)
 
@@ -72,12 +72,12 @@ def test_a_partition_of_each_pair_and_of_all(wan: Wan, network: Network) -> None
 def test_a_partition_longer_than_peer_timeout_ends_the_job_at_all_three_and_it_can_be_resumed(
     wan: Wan, network: Network
 ) -> None:
-    job = JOB.model_copy(update={"name": "given-up"})
+    job = JOB.model_copy(update={"name": "given-up", "epochs": 8})
 
     async def lose_and_resume() -> None:
         async with asyncio.timeout(90), JobClient(network.operator) as client:
             await client.start(job)
-            assert (await reach(client, job.name, 3)).state not in ENDED
+            assert (await reach(client, job.name, 2)).state not in ENDED
             await asyncio.to_thread(wan.cut)
             status = await end_of(client, job.name)
             assert status.state == JOB_STATE_FAILED

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from common.localhost import LocalProcesses
 from common.roles import Role
+from tests.support.namespaces import enter
 
 _PRELOAD = [
     "__main__",
@@ -33,8 +34,10 @@ def _context() -> ForkServerContext:
     return context
 
 
-def _run(words: Sequence[str], output: str, environment: Mapping[str, str]) -> None:
+def _run(words: Sequence[str], output: str, environment: Mapping[str, str], namespace: str | None) -> None:
     os.setsid()  # Ctrl-C reaches the program that started it alone.
+    if namespace is not None:
+        enter(os.open(namespace, os.O_RDONLY | os.O_CLOEXEC))
     os.environ.clear()
     os.environ.update(environment)
     file = os.open(output, os.O_WRONLY | os.O_APPEND)
@@ -47,12 +50,18 @@ def _run(words: Sequence[str], output: str, environment: Mapping[str, str]) -> N
 
 
 class ForkedProcess:
-    """What `LocalProcesses` needs of a `subprocess.Popen` of this program's command line."""
+    """What `LocalProcesses` needs of a `subprocess.Popen` of this program's command line.
 
-    def __init__(self, command: Sequence[str], **options: Any) -> None:
+    Args:
+        command: as `LocalProcesses` makes it.
+        namespace: file of the network namespace to be in, if it is another.
+        options: of `subprocess.Popen`.
+    """
+
+    def __init__(self, command: Sequence[str], *, namespace: str | None = None, **options: Any) -> None:
         words = list(command[command.index("common.cli.main") + 1 :])
         self._command = command
-        self._process = _context().Process(target=_run, args=(words, options["stdout"].name, options["env"]))
+        self._process = _context().Process(target=_run, args=(words, options["stdout"].name, options["env"], namespace))
         self._process.start()
 
     @property

@@ -19,6 +19,13 @@ IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
 T = TypeVar("T")
 
 
+def enter(namespace: int | None) -> None:
+    """Have this thread enter a network namespace, and stay; see `in_namespace`."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNET) if namespace is None else libc.setns(namespace, CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
 def in_namespace(namespace: int | None, function: Callable[[], T]) -> T:
     """Call `function` in a thread of its own that is in a network namespace; sockets that it makes stay there.
 
@@ -34,10 +41,7 @@ def in_namespace(namespace: int | None, function: Callable[[], T]) -> T:
 
     def run() -> None:
         try:
-            libc = ctypes.CDLL(None, use_errno=True)
-            failed = libc.unshare(CLONE_NEWNET) if namespace is None else libc.setns(namespace, CLONE_NEWNET)
-            if failed:
-                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            enter(namespace)
             results.append(function())
         except BaseException as error:
             errors.append(error)

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from common.config.process import ProcessConfig
 from common.localhost import LocalProcesses
 from common.roles import Role
+from tests.support.forked import ForkedProcess
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.three_processes import write_configs
 from tests.support.wan import Wan
@@ -60,7 +61,8 @@ class ProcessesOnWan(LocalProcesses):
         return guest.model_copy(update={"peers": {**guest.peers, Role.COORDINATOR: coordinator}})
 
     def _open_process(self, role: Role, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-        return self._wan.run_in(role, command, **options)
+        process = ForkedProcess(command, namespace=self._wan.namespace(role), **options)
+        return cast("subprocess.Popen[bytes]", process)
 
     def _config(self, role: Role) -> ProcessConfig:
         return self._given[role].model_copy(update={"listen": self._ways_in[role].address})

@@ -104,8 +104,11 @@ class Wan:
 
     def run_in(self, host: str, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         """Start a program at a host, as `subprocess.Popen` does. It is killed when the network ends, if not before."""
-        path = f"/proc/{os.getpid()}/fd/{self._namespaces[host]}"
-        return subprocess.Popen(["nsenter", f"--net={path}", "--", *command], **options)
+        return subprocess.Popen(["nsenter", f"--net={self.namespace(host)}", "--", *command], **options)
+
+    def namespace(self, host: str) -> str:
+        """Return a file by which a host's network namespace can be entered while this process lives."""
+        return f"/proc/{os.getpid()}/fd/{self._namespaces[host]}"
 
     def socket_at(self, host: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
         """Return an IPv4 socket that is at a host, whichever thread uses it."""
