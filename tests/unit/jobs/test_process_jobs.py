@@ -14,12 +14,12 @@ from common.audit import Audit
 from common.config.job import JobConfig
 from common.config.process import Limits, ProcessConfig
 from common.data.block import PartyData
-from common.errors import PeerError, PolicyError, ProtocolError, TrilateralError
+from common.errors import PeerError, PolicyError, ProtocolError, SuspendedError, TrilateralError
 from common.jobs import process_jobs
 from common.jobs.folder import JobFolder
 from common.jobs.history import History
 from common.jobs.party_jobs import JobAlignment, PartyJobs
-from common.jobs.process_jobs import ProcessJobs
+from common.jobs.process_jobs import STOPPED, ProcessJobs
 from common.jobs.runner import MachineRunner
 from common.paillier.keys import PublicKey, generate_private_key
 from common.pb.v1 import rounds_pb2
@@ -128,6 +128,25 @@ async def test_a_message_reaches_its_job(jobs: Started) -> None:
     await jobs.send(one, READY)
     await until_given(first, READY)
     assert second.given == []
+
+
+async def test_how_each_session_ends_is_counted(jobs: Started) -> None:
+    ends: dict[str, Message] = {
+        "finished": OutOfRange(RoundKey(1, 1)),
+        "failed": Failed("the table has changed"),
+        "stopped": Failed(STOPPED),
+    }
+    for name, message in ends.items():
+        await jobs.end(jobs.start(name)[0], message)
+    suspended, _ = jobs.start("suspended")
+    assert jobs.metrics.registry.get_sample_value("trilateral_jobs", {"state": "starting"}) == 1
+    jobs._running["suspended"].fail(SuspendedError("the host was restarted"))
+    while suspended.name in jobs._running:
+        await asyncio.sleep(0.001)
+    for result in (*ends, "suspended"):
+        counted = jobs.metrics.registry.get_sample_value("trilateral_sessions_ended_total", {"result": result})
+        assert counted == 1, result
+    assert jobs.metrics.registry.get_sample_value("trilateral_jobs", {"state": "starting"}) == 0
 
 
 async def test_a_step_that_outlives_its_job_keeps_the_jobs_place(jobs: Started) -> None:
