@@ -48,7 +48,8 @@ def open_traces(config: ProcessConfig) -> "Traces | None":
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
         raise ConfigError(
-            "traces.endpoint: OpenTelemetry is not installed: run `pip install 'trilateral[traces]'`, or take it out"
+            "traces.endpoint: OpenTelemetry is not installed: run `pip install '.[traces]'` in this project's folder, "
+            "or take the setting out"
         ) from None
     return Traces(config.role, BatchSpanProcessor(OTLPSpanExporter(endpoint)))
 
