@@ -22,8 +22,8 @@ help: ## Show these lines
 demo: $(SET_UP) ## Train with three processes on this machine and show the result
 	$(BIN)/trilateral demo
 
-test: $(SET_UP) ## Run all tests
-	$(BIN)/pytest
+test: $(SET_UP) ## Run all tests, a worker on each processor
+	$(BIN)/pytest -n auto --dist worksteal
 
 lint: $(SET_UP) ## Check style, types, the image and compose files, and that the generated code is that of protos/
 	$(BIN)/ruff check .
