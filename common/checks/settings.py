@@ -21,8 +21,10 @@ def check_settings(
         )
     proxies = sorted({name for name in environment if name.lower() in PROXIES and environment[name]})
     if proxies:
+        traces = "" if config.traces.endpoint is None else "; what sends traces does use proxies"
         yield note(
-            "environment", f"{', '.join(proxies)} is not used: peers are called directly, and must be reachable so"
+            "environment",
+            f"{', '.join(proxies)} is not used for peers: they are called directly, and must be reachable so{traces}",
         )
     if config.plaintext:
         yield warning(

@@ -371,6 +371,11 @@ def a_proxy(setting: Setting) -> None:
     setting.monkeypatch.setenv("https_proxy", "http://user:password@proxy.example.org:3128")
 
 
+def a_proxy_and_traces(setting: Setting) -> None:
+    a_proxy(setting)
+    setting.settings[Role.GUEST]["traces"] = {"endpoint": "http://traces.example.org:4318/v1/traces"}
+
+
 def a_port_in_use(setting: Setting) -> None:
     setting.monkeypatch.setattr(listening, "SECONDS", 0.2)
     taken = setting.resources.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -396,7 +401,12 @@ LOCAL = [
     Case(
         a_setting_of_the_environment, NOTE, "environment: TRILATERAL_POLICY__MIN_KEY_BITS overrides `policy.min_key_b"
     ),
-    Case(a_proxy, NOTE, "environment: https_proxy is not used"),
+    Case(a_proxy, NOTE, "environment: https_proxy is not used for peers"),
+    Case(
+        a_proxy_and_traces,
+        NOTE,
+        "environment: https_proxy is not used for peers: they are called directly, and must be reachable so; what sends",
+    ),
     Case(a_table_of_another_name, PROBLEM, "datasets.made: there is no file"),
     Case(no_label_column, PROBLEM, "datasets.made: "),
     Case(other_label_values, PROBLEM, "datasets.made: column 'label'"),

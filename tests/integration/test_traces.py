@@ -1,5 +1,6 @@
 """The spans of one round, which three processes send to a collector, are one trace."""
 
+import re
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -15,7 +16,10 @@ from common.config.process import TracesConfig
 from common.roles import Role
 from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
 
+ROOT = Path(__file__).parents[2]
 JOB = JobConfig(name="traced", dataset=DATASET, epochs=4, key_bits=256)
+ATTRIBUTES = {"trilateral.job", "trilateral.role", "trilateral.round", "trilateral.attempt"}
+"""All that a span says besides its name and its times, as docs/monitoring.md promises."""
 CLOCK_NANOSECONDS = 1_000_000
 """By which two clocks of one machine may differ in the length of a span."""
 
@@ -93,7 +97,16 @@ async def test_each_round_is_one_trace_of_all_three(tmp_path: Path, collector: C
             ("coordinator", "gradient from the host"),
             ("coordinator", "decrypt"),
         }
-        for _, span in spans:
+        for service, span in spans:
+            told = {each.key: each.value for each in span.attributes}
+            assert set(told) == ATTRIBUTES
+            assert told["trilateral.job"].string_value == JOB.name
+            assert f"trilateral-{told['trilateral.role'].string_value}" == service
+            assert told["trilateral.round"].int_value == int(number)
+            assert told["trilateral.attempt"].int_value >= 1
+            assert not span.events
+            assert not span.status.message
+            assert not any(link.attributes for link in span.links)
             assert span.start_time_unix_nano <= span.end_time_unix_nano
             if span is root:
                 continue
@@ -106,3 +119,8 @@ async def test_each_round_is_one_trace_of_all_three(tmp_path: Path, collector: C
             for link in span.links:
                 assert span.kind == Span.SPAN_KIND_CONSUMER
                 assert by_id[link.span_id].kind == Span.SPAN_KIND_PRODUCER
+
+
+def test_the_document_names_all_attributes() -> None:
+    text = (ROOT / "docs/monitoring.md").read_text().partition("## Traces")[2].partition("## ")[0]
+    assert set(re.findall(r"`(trilateral\.\w+)`", text)) == ATTRIBUTES

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from common.config.load import load_job, load_process_config
 from common.config.process import ProcessConfig
@@ -88,11 +89,37 @@ def test_service_and_container_run_the_same_command(role: Role) -> None:
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_services_start_again_unless_the_configuration_is_wrong(role: Role) -> None:
-    service = unit(role)["Service"]
-    assert service["Restart"] == "on-failure"
-    assert service["RestartPreventExitStatus"] == "2"
-    assert service["User"] == "trilateral"
+def test_services_start_again_whatever_they_failed_with_and_not_for_ever(role: Role) -> None:
+    settings = unit(role)
+    assert settings["Service"]["Restart"] == "on-failure"
+    assert "RestartPreventExitStatus" not in settings["Service"]
+    times, interval = int(settings["Unit"]["StartLimitBurst"]), int(settings["Unit"]["StartLimitIntervalSec"])
+    # Long enough for what passes, such as an address that is not there yet; and the limit is reached at all.
+    assert 300 <= times * int(settings["Service"]["RestartSec"]) < interval
+    assert settings["Service"]["User"] == "trilateral"
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_containers_start_again_after_a_failure_and_with_the_machine(role: Role) -> None:
+    assert container(role)["restart"] == "unless-stopped"
+
+
+def test_no_two_compose_files_are_one_project() -> None:
+    """Compose takes containers of another file under the same project's name for its own, to replace or remove."""
+    files = [ROOT / "docker-compose.yml", *(FOLDER / role / "compose.yaml" for role in Role)]
+    assert len({read_compose(file)["name"] for file in files}) == len(files)
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*/*")), ids=lambda path: str(path.relative_to(FOLDER)))
+def test_lines_are_no_wider_than_those_of_code(path: Path) -> None:
+    assert max(map(len, path.read_text().splitlines())) <= 120
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_a_container_can_hand_out_its_metrics_by_a_line_that_needs_no_more_than_its_hash_removed(role: Role) -> None:
+    text = (FOLDER / role / "compose.yaml").read_text()
+    changed = yaml.safe_load(text.replace('# - "127.0.0.1:9464', '- "127.0.0.1:9464'))
+    assert changed["services"][role]["ports"][1:] == ["127.0.0.1:9464:9464"]
 
 
 @pytest.mark.parametrize("role", list(Role))
