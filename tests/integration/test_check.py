@@ -405,7 +405,7 @@ LOCAL = [
     Case(
         a_proxy_and_traces,
         NOTE,
-        "environment: https_proxy is not used for peers: they are called directly, and must be reachable so; what sends",
+        "environment: https_proxy is not used for peers: they are called directly, and must be reachable so; what",
     ),
     Case(a_table_of_another_name, PROBLEM, "datasets.made: there is no file"),
     Case(no_label_column, PROBLEM, "datasets.made: "),
