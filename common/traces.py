@@ -22,7 +22,9 @@ from common.roles import Role
 from common.rpc.codec import JobKey
 
 if TYPE_CHECKING:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace import SpanProcessor
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 CLOSE_SECONDS = 3.0
 """For the last spans to leave when the process stops."""
@@ -43,6 +45,16 @@ def open_traces(config: ProcessConfig) -> "Traces | None":
     endpoint = config.traces.endpoint
     if endpoint is None:
         return None
+    exporter, processor = import_exporter()
+    return Traces(config.role, processor(exporter(endpoint)))
+
+
+def import_exporter() -> "tuple[type[OTLPSpanExporter], type[BatchSpanProcessor]]":
+    """Import what sends traces.
+
+    Raises:
+        ConfigError: OpenTelemetry is not installed.
+    """
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -51,7 +63,7 @@ def open_traces(config: ProcessConfig) -> "Traces | None":
             "traces.endpoint: OpenTelemetry is not installed: run `pip install '.[traces]'` in this project's folder, "
             "or take the setting out"
         ) from None
-    return Traces(config.role, BatchSpanProcessor(OTLPSpanExporter(endpoint)))
+    return OTLPSpanExporter, BatchSpanProcessor
 
 
 class Traces:

@@ -86,8 +86,17 @@ def free_memory() -> int | None:
         lines = dict(line.split(":", 1) for line in MEMORY.read_text().splitlines())
         free.append(int(lines["MemAvailable"].split()[0]) * 1024)
     with suppress(OSError, ValueError):  # There is no such group, or no limit.
-        free.append(int((CGROUP / "memory.max").read_text()) - int((CGROUP / "memory.current").read_text()))
+        most, used = (int((CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        free.append(most - used + _reclaimable())
     return min(free, default=None)
+
+
+def _reclaimable() -> int:
+    """Bytes of files that the group counts as used, and gives back as soon as a process wants them."""
+    with suppress(OSError, ValueError, KeyError):
+        fields = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
+        return int(fields["inactive_file"])
+    return 0
 
 
 def peak_memory() -> int:

@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from common.checks.finding import Finding, note, ok, warning
+from common.checks.finding import Finding, faults, note, ok, warning
 from common.config.check import Keys
 from common.config.process import ProcessConfig
+from common.errors import ConfigError
+from common.traces import import_exporter
 
 PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 
@@ -30,3 +32,10 @@ def check_settings(
         yield warning(
             "plaintext", "nothing is encrypted, and anyone on this machine can pretend to be anyone: for a trial alone"
         )
+    if config.traces.endpoint is not None:
+        try:
+            import_exporter()
+        except ConfigError as error:
+            yield from faults("traces.endpoint", error)
+        else:
+            yield ok("traces.endpoint", "OpenTelemetry is installed; whether a collector listens there is not asked")

@@ -19,11 +19,19 @@ LEAST_BYTES = 2**30
 def check_state(config: ProcessConfig) -> Iterator[Finding]:
     """Check the state folder, which a process may hold meanwhile."""
     folder = config.state
-    place = next(each for each in (folder, *folder.parents) if each.exists())
+    try:
+        place = next(each for each in (folder, *folder.parents) if each.exists())
+        owner = place.stat().st_uid
+    except OSError as error:
+        yield problem(
+            "state",
+            f"{folder} cannot be reached: {error.strerror}: run this check as the user of the process, and let that "
+            "user enter each folder above it",
+        )
+        return
     if not place.is_dir():
         yield problem("state", f"{place} is no folder: choose another one for `state`")
         return
-    owner = place.stat().st_uid
     if owner != os.geteuid() and place == folder:
         yield warning(
             "state",

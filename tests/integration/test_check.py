@@ -1,12 +1,14 @@
 """``trilateral check`` names what is wrong before a training does, and finds nothing where nothing is."""
 
 import asyncio
+import errno
 import json
 import os
 import shutil
 import socket
 import sqlite3
 import ssl
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -391,6 +393,42 @@ def a_port_left_open(setting: Setting) -> None:
     setting.settings[Role.GUEST]["listen"] = "127.0.0.1:0"
 
 
+def metrics_where_it_listens(setting: Setting) -> None:
+    setting.settings[Role.GUEST]["metrics"] = {"listen": setting.settings[Role.GUEST]["listen"]}
+
+
+def metrics_on_all_of_where_it_listens(setting: Setting) -> None:
+    port = setting.settings[Role.GUEST]["listen"].rpartition(":")[2]
+    setting.settings[Role.GUEST]["metrics"] = {"listen": f"0.0.0.0:{port}"}
+
+
+def metrics_in_use_beside_a_port_left_open(setting: Setting) -> None:
+    a_port_left_open(setting)
+    taken = setting.resources.enter_context(socket.create_server(("127.0.0.1", 0)))
+    setting.settings[Role.GUEST]["metrics"] = {"listen": f"127.0.0.1:{taken.getsockname()[1]}"}
+
+
+def metrics_for_all_to_read(setting: Setting) -> None:
+    setting.settings[Role.GUEST]["metrics"] = {"listen": "0.0.0.0:0"}
+
+
+def traces_without_opentelemetry(setting: Setting) -> None:
+    setting.settings[Role.GUEST]["traces"] = {"endpoint": "http://127.0.0.1:4318/v1/traces"}
+    setting.monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+
+
+def a_state_folder_below_a_closed_one(setting: Setting) -> None:
+    # No mode keeps root out of a folder, so that it is the look that fails here.
+    folder, exists = setting.state(Role.GUEST), Path.exists
+
+    def look(path: Path) -> bool:
+        if path == folder:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return exists(path)
+
+    setting.monkeypatch.setattr(Path, "exists", look)
+
+
 def this_machine_alone(setting: Setting) -> None:
     setting.settings[Role.GUEST]["peers"]["host"]["address"] = "host.example.org:50051"
 
@@ -454,7 +492,23 @@ LOCAL = [
     Case(an_address_of_another_machine, PROBLEM, "listen: 192.0.2.7:50052 is no address of this machine"),
     Case(a_port_left_open, WARNING, "listen: 127.0.0.1:0 leaves the port open"),
     Case(this_machine_alone, WARNING, "listen: "),
+    Case(metrics_where_it_listens, PROBLEM, "metrics.listen: 127.0.0.1:PORT has the port of `listen`, 127.0.0.1:PORT"),
+    Case(metrics_on_all_of_where_it_listens, PROBLEM, "metrics.listen: 0.0.0.0:PORT has the port of `listen`, 127.0."),
+    Case(metrics_in_use_beside_a_port_left_open, PROBLEM, "metrics.listen: 127.0.0.1:"),
+    Case(metrics_for_all_to_read, WARNING, "metrics.listen: whoever can connect to 0.0.0.0:0 reads names, losses"),
+    Case(traces_without_opentelemetry, PROBLEM, "traces.endpoint: OpenTelemetry is not installed: run `pip install"),
+    Case(a_state_folder_below_a_closed_one, PROBLEM, "/state/guest cannot be reached: Permission denied: run this"),
 ]
+
+
+def test_files_that_a_container_can_drop_count_as_free_memory(setting: Setting) -> None:
+    assert machine.free_memory() != 1000 - 900
+    machine.CGROUP.mkdir()
+    for name, content in (("memory.max", "1000\n"), ("memory.current", "900\n")):
+        (machine.CGROUP / name).write_text(content)
+    assert machine.free_memory() == 1000 - 900
+    (machine.CGROUP / "memory.stat").write_text("anon 100\nactive_file 100\ninactive_file 700\n")
+    assert machine.free_memory() == 1000 - 900 + 700
 
 
 # --- peers
@@ -665,7 +719,8 @@ PEERS = [
 async def test_what_is_wrong_is_named(case: Case, setting: Setting) -> None:
     case.arrange(setting)
     findings = await setting.check(case.at)
-    text = case.text.replace("PORT", setting.settings[Role.HOST]["listen"].rpartition(":")[2])
+    of = Role.HOST if case in PEERS else case.at
+    text = case.text.replace("PORT", setting.settings[of]["listen"].rpartition(":")[2])
     named = [finding for finding in findings if finding.level is case.level and text in str(finding)]
     assert len(named) == 1, "\n".join(f"{finding.level.name} {finding}" for finding in findings if finding.level)
     # Nothing else is blamed, but for what follows from it.
