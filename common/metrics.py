@@ -7,10 +7,8 @@ gradient or a key. Whoever may scrape learns the names of running jobs and their
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +25,7 @@ from common.roles import Role
 from common.rpc.certificates import Certificates
 from common.rpc.channel import Peer
 from common.rpc.errors import STATUS, reason_of
+from common.rpc.versions import package_version
 
 # Without this, each counter would have a second series that says when it was made.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -75,6 +74,7 @@ class Metrics(Collector):
         self._state = state
         self._clock = clock
         self._jobs: dict[str, _Job] = {}
+        self._free: int | None = None
         self.peers: Mapping[Role, Peer] = {}
         """The other processes that this one calls."""
         self.certificates: Certificates | None = None
@@ -145,6 +145,13 @@ class Metrics(Collector):
         """The event loop was so late."""
         self._lag.observe(max(seconds, 0.0))
 
+    def look_at_disk(self) -> None:
+        """See how much room there is, which takes for ever while the state folder's file system hangs."""
+        try:
+            self._free = shutil.disk_usage(self._state).free
+        except OSError:  # The folder is gone: the jobs say so.
+            self._free = None
+
     def _job(self, name: str) -> _Job:
         return self._jobs.setdefault(name, _Job())
 
@@ -191,7 +198,7 @@ class Metrics(Collector):
         jobs = self._jobs
         running = [job for job in jobs.values() if job.running]
         n_training = sum(job.newest.round > 0 for job in running)
-        labels = {"role": self._role.value, "version": version("trilateral"), "arithmetic": arithmetic_path()}
+        labels = {"role": self._role.value, "version": package_version(), "arithmetic": arithmetic_path()}
         yield _gauge("build_info", "What runs here.", [(labels, 1)])
         yield _gauge(
             "jobs",
@@ -228,10 +235,8 @@ class Metrics(Collector):
             "When this process's certificate expires.",
             [({}, each.expires.timestamp()) for each in certificates],
         )
-        free: list[tuple[Mapping[str, str], float]] = []
-        with suppress(OSError):  # The folder is gone: the jobs say so.
-            free.append(({}, shutil.disk_usage(self._state).free))
-        yield _gauge("state_free_bytes", "Room on the state folder's disk.", free)
+        free = [] if self._free is None else [self._free]
+        yield _gauge("state_free_bytes", "Room on the state folder's disk.", [({}, each) for each in free])
 
 
 def _gauge(name: str, text: str, values: Iterable[tuple[Mapping[str, str], float]]) -> Metric:

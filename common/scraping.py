@@ -22,6 +22,10 @@ MOST_REQUEST_BYTES = 16 * 1024
 REQUEST_SECONDS = 5.0
 LAG_SECONDS = 1.0
 """How often to see how late the event loop is."""
+DISK_SECONDS = 1.0
+"""Between two looks at the state folder's disk."""
+KEEP_SECONDS = 1.0
+"""For how long a page is handed out: making one takes a millisecond, in which the process does nothing else."""
 
 
 @asynccontextmanager
@@ -46,11 +50,12 @@ async def scraped(address: str | None, metrics: Metrics) -> AsyncIterator[None]:
     log.info("metrics are at http://%s:%d/metrics", host, server.sockets[0].getsockname()[1])
     if not is_loopback_address(address):
         log.warning("metrics.listen: whoever can connect to %s reads them: nothing asks who it is", address)
-    lag = asyncio.create_task(_measure_lag(metrics))
+    tasks = [asyncio.create_task(_measure_lag(metrics)), asyncio.create_task(_watch_disk(metrics))]
     try:
         yield
     finally:
-        lag.cancel()
+        for task in tasks:
+            task.cancel()
         server.close()
         page.hang_up()
 
@@ -63,12 +68,19 @@ async def _measure_lag(metrics: Metrics) -> None:
         metrics.late(clock() - begun - LAG_SECONDS)
 
 
+async def _watch_disk(metrics: Metrics) -> None:
+    while True:
+        await asyncio.to_thread(metrics.look_at_disk)
+        await asyncio.sleep(DISK_SECONDS)
+
+
 class _Page:
     """The one page."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._callers: set[asyncio.StreamWriter] = set()
+        self._page, self._page_ends = b"", 0.0
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request and hang up; more callers than `MOST_CONNECTIONS` hear nothing."""
@@ -100,7 +112,10 @@ class _Page:
             return _response("404 Not Found", b"the metrics are at /metrics\n")
         if method != b"GET":
             return _response("405 Method Not Allowed", b"use GET\n", "Allow: GET\r\n")
-        return _response("200 OK", generate_latest(self._metrics.registry))
+        now = asyncio.get_running_loop().time()
+        if now >= self._page_ends:
+            self._page, self._page_ends = generate_latest(self._metrics.registry), now + KEEP_SECONDS
+        return _response("200 OK", self._page)
 
 
 def _response(status: str, body: bytes, header: str = "") -> bytes:

@@ -1,9 +1,12 @@
 """The numbers are those of one process, bounded in kind, and tell of what happened."""
 
 import asyncio
+import shutil
+import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -124,12 +127,16 @@ def test_two_processes_in_one_interpreter_count_apart(tmp_path: Path) -> None:
 
 def test_a_state_folder_that_is_gone_hides_nothing_else(tmp_path: Path) -> None:
     metrics = Metrics(Role.HOST, tmp_path / "state")
+    metrics.look_at_disk()
     assert value(metrics, "state_free_bytes") is None
     (tmp_path / "state").mkdir()
+    metrics.look_at_disk()
     assert (value(metrics, "state_free_bytes") or 0) > 0
 
 
 # --- the page
+
+GET = b"GET /metrics HTTP/1.1\r\n\r\n"
 
 
 @pytest.fixture
@@ -154,6 +161,47 @@ async def test_the_page_is_what_prometheus_reads(address: str) -> None:
     names = {family.name for family in text_string_to_metric_families(body.decode())}
     assert names >= {"trilateral_jobs", "trilateral_round_seconds", "process_resident_memory_bytes"}
     assert not {name for name in names if name.endswith("_created")}
+
+
+async def test_callers_in_quick_succession_read_the_same_page(
+    address: str, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scraping, "KEEP_SECONDS", 3600)
+    page = await ask(address, GET)
+    metrics.begun("credit")
+    assert await ask(address, GET) == page
+
+
+async def test_a_page_is_made_again_when_it_is_old(
+    address: str, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scraping, "KEEP_SECONDS", 0)
+    await ask(address, GET)
+    metrics.begun("credit")
+    assert b"trilateral_sessions_begun_total 1.0" in await ask(address, GET)
+
+
+async def test_a_disk_that_hangs_leaves_the_page_as_it_was(metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage("/")._replace(free=12345)
+    hangs, repaired = threading.Event(), threading.Event()
+
+    first = iter([True])
+
+    def look(_: Path) -> Any:
+        if not next(first, False):
+            hangs.set()
+            repaired.wait()
+        return usage
+
+    monkeypatch.setattr(scraping, "DISK_SECONDS", 0)
+    monkeypatch.setattr(shutil, "disk_usage", look)
+    address = free_addresses()[Role.HOST]
+    async with scraped(address, metrics):
+        try:
+            await asyncio.to_thread(hangs.wait)
+            assert b"trilateral_state_free_bytes 12345.0" in await ask(address, GET)
+        finally:
+            repaired.set()
 
 
 @pytest.mark.parametrize(
