@@ -34,6 +34,7 @@ from common.protocol.messages import (
     Began,
     BeginRound,
     Evaluation,
+    Failed,
     FinishJob,
     JobEnded,
     Machine,
@@ -196,6 +197,9 @@ class Job:
             case FinishJob():
                 self.finishing = True
                 self.show(detail="the parties keep their parts of the model")
+            case Failed():  # `end` shows why.
+                self._waiting.clear()
+                self.show(detail=f"telling the others that the job {'was stopped' if self.stopped else 'has failed'}")
             case JobEnded(loss=float(loss)):  # `end` shows it.
                 self._status.detail, self._status.epoch, self._status.loss = message.reason, message.epochs, loss
 

@@ -61,7 +61,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Observe = Callable[[Message], Awaitable[None]]
 """Is told of what the machine says to its own process, and at the coordinator of each question that
-it sends: of an OpenJob once the party has taken it."""
+it sends: of an OpenJob once the party has taken it; and of the job's failure, before the others are."""
 
 
 def without_lock(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -351,6 +351,8 @@ class MachineRunner:
             log.error("job %s: an unexpected error: %s", self.key.name, where(error))
         public = public_error(error, self._role)
         goes_on = isinstance(public, SuspendedError)  # The others learn of the next session by its beginning.
+        if not goes_on:
+            await self._observe(Failed(str(public)))
         for role, link in self._links.items():
             link.clear()
             if role in self._counterparts and role is not self._told_by and not goes_on:

@@ -421,7 +421,7 @@ async def test_a_failure_is_told_to_all_but_who_told_it(leader: Setup, teller: R
     with pytest.raises(PeerError, match="^no disk$"):
         await asyncio.wait_for(running, 10)
     other = Role.GUEST if teller is Role.HOST else Role.HOST
-    assert leader.peers[other].messages == [Failed("no disk")]
+    assert leader.peers[other].messages == leader.observed == [Failed("no disk")]
     assert leader.peers[teller].messages == []
 
 
