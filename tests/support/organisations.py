@@ -1,0 +1,124 @@
+"""Three organisations as configs/three-hosts has them, each at a host of its own of a wide-area network.
+
+With `serving` the servers and commands are those of an installation, in processes of their own that begin with nothing
+imported: names are looked up, certificates shown, tables read and models written as on three machines.
+"""
+
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from common.authority import Authority, key_pem, new_key
+from common.config.job import JobConfig
+from common.config.load import load_process_config
+from common.config.process import ProcessConfig
+from common.data.block import make_block
+from common.data.table import read_table
+from common.development import VALID
+from common.files import write_whole
+from common.jobs.folder import JobFolder
+from common.roles import PARTIES, Role
+from coordinator.plain import JoinedTable, join
+from tests.support.wan import ROOT, Wan
+
+THREE_HOSTS = ROOT / "configs/three-hosts"
+DATASET = "customers"
+"""The table of configs/three-hosts."""
+START_SECONDS = 120.0
+
+
+class Organisations:
+    """Three folders as on three machines: configuration, certificate, key and table.
+
+    Args:
+        folder: for the three.
+        tables: the parties', with a column `id`, and at the guest `label`: 1 or 0.
+        policy: what both parties permit in place of what is in configs/three-hosts.
+    """
+
+    def __init__(
+        self, folder: Path, tables: Mapping[Role, pd.DataFrame], policy: Mapping[str, Any] | None = None
+    ) -> None:
+        self.configs = {role: folder / role / "process.yaml" for role in Role}
+        self.names: dict[Role, str] = {}
+        settings = {role: yaml.safe_load((THREE_HOSTS / role / "process.yaml").read_text()) for role in Role}
+        authority = Authority("the authority of the three", VALID)
+        for role in Role:
+            other = next(each for each in Role if each is not role)
+            self.names[role] = settings[other]["peers"][role]["name"]
+            own, key = settings[role], new_key()
+            for what, pem in {
+                "certificate": authority.issue([self.names[role]], key),
+                "key": key_pem(key),
+                "authorities": authority.pem,
+            }.items():
+                path = folder / role / f"{what}.pem"
+                write_whole(path, pem.decode())
+                own["tls"][what] = str(path)
+            own["state"] = str(folder / role / "state")
+            if role in PARTIES:
+                dataset = own["datasets"][DATASET]
+                dataset["path"] = str(folder / role / "table.parquet")
+                names = {"id": dataset["id"]} | ({"label": dataset["label"]["column"]} if role is Role.GUEST else {})
+                tables[role].rename(columns=names).to_parquet(dataset["path"], index=False)
+                own["policy"].update(policy or {})
+            self.configs[role].write_text(yaml.safe_dump(own))
+
+    def at(self, addresses: Mapping[Role, str]) -> dict[Role, ProcessConfig]:
+        """The configurations with addresses in the place of hosts' names, for processes that look none up."""
+        configs = {role: load_process_config(path, {}) for role, path in self.configs.items()}
+        for role, config in configs.items():
+            peers = {
+                other: peer.model_copy(update={"address": addresses[other]}) for other, peer in config.peers.items()
+            }
+            configs[role] = config.model_copy(update={"listen": addresses[role], "peers": peers})
+        return configs
+
+    def joined(self, job: JobConfig) -> JoinedTable:
+        """Both parties' training columns side by side, which nobody has in a real job."""
+        datasets = [load_process_config(self.configs[role], {}).datasets[DATASET] for role in PARTIES]
+        return join(*(make_block(read_table(each), each.preprocessing, job) for each in datasets))
+
+    def job_folder(self, role: Role, job: str) -> JobFolder:
+        """Where a process has put its part of the result."""
+        return JobFolder(load_process_config(self.configs[role], {}).state, job)
+
+
+@contextmanager
+def serving(wan: Wan, organisations: Organisations, folder: Path) -> Iterator[tuple[Any, dict[Role, int]]]:
+    """The three servers in their namespaces; yields a function that starts a command at one of them, and their IDs."""
+    hosts = folder / "hosts"
+    lines = [f"{wan.address(role)} {name}" for role, name in organisations.names.items()]
+    hosts.write_text("127.0.0.1 localhost\n" + "\n".join(lines) + "\n")
+    # What a name means is a file of the machine; each program here gets one of its own in its place.
+    with_names = f'mount --bind {shlex.quote(str(hosts))} /etc/hosts && exec "$@"'
+
+    def start(role: Role, *words: object, **options: Any) -> subprocess.Popen[Any]:
+        words = (*words, "--config", organisations.configs[role])
+        command = [sys.executable, "-m", "common.cli.main", *map(str, words)]
+        return wan.run_in(role, ["unshare", "--mount", "sh", "-c", with_names, "sh", *command], cwd=ROOT, **options)
+
+    logs = {role: (folder / f"{role}.log").open("wb") for role in Role}
+    servers = [start(role, "serve", role, stdout=logs[role], stderr=logs[role]) for role in Role]
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        for role in Role:
+            while start(role, "healthcheck", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).wait():
+                if time.monotonic() > deadline:
+                    raise SystemExit((folder / f"{role}.log").read_text())
+        yield start, {role: server.pid for role, server in zip(Role, servers, strict=True)}
+    finally:
+        for server in servers:
+            server.terminate()
+        for server in servers:
+            server.wait()
+        for log in logs.values():
+            log.close()
