@@ -74,12 +74,12 @@ class Organisations:
 
     def at(self, addresses: Mapping[Role, str]) -> dict[Role, ProcessConfig]:
         """The configurations with addresses in the place of hosts' names, for processes that look none up."""
-        configs = {role: load_process_config(path, {}) for role, path in self.configs.items()}
-        for role, config in configs.items():
-            peers = {
-                other: peer.model_copy(update={"address": addresses[other]}) for other, peer in config.peers.items()
-            }
-            configs[role] = config.model_copy(update={"listen": addresses[role], "peers": peers})
+        configs = {}
+        for role, path in self.configs.items():
+            settings = yaml.safe_load(path.read_text()) | {"listen": addresses[role]}
+            for other, peer in settings["peers"].items():
+                peer["address"] = addresses[other]
+            configs[role] = ProcessConfig.model_validate(settings)
         return configs
 
     def joined(self, job: JobConfig) -> JoinedTable:
