@@ -1,4 +1,4 @@
-# Everything runs in .venv, which the first command makes. Needs Python 3.11 or newer, make and gcc.
+# Everything runs in .venv, which the first command makes. Needs Python 3.11 or newer with its headers, make and gcc.
 #
 #     make demo                             uses the first python3 that is new enough
 #     make demo PYTHON=/opt/python3.13/bin/python3
@@ -79,4 +79,6 @@ $(SET_UP): pyproject.toml constraints.txt $(wildcard common/paillier/native/*.[c
 	@echo "setting up $(VENV) ..."
 	@"$(PYTHON)" -m venv $(VENV)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -c 'import common.paillier.native._kernel' 2>/dev/null || echo "the kernel was not built, and" \
+		"everything is five times slower: install gcc and Python's headers (Debian: python3-dev), then make clean"
 	@touch $@

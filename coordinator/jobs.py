@@ -311,7 +311,7 @@ class CoordinatorJobs(ProcessJobs):
             if not before.ended.is_set():
                 raise ProtocolError(f"the job {name} goes on: watch it")
             if before.error is None:
-                raise ProtocolError(f"the job {name} has finished")
+                raise ProtocolError(f"the job {name} has finished: train under another name")
             record = await asyncio.to_thread(self.journal.find, before.id)
             if record is None:
                 raise UnknownJobError(f"the coordinator has nothing of the job {name} in its journal: start it anew")
@@ -419,7 +419,9 @@ class CoordinatorJobs(ProcessJobs):
     def find(self, name: str) -> Job:
         """The job of that name; UnknownJobError if there is none."""
         if name not in self._jobs:
-            raise UnknownJobError(f"the coordinator knows of no job named {name}: see `trilateral status`")
+            raise UnknownJobError(
+                f"the coordinator knows of no job named {name}: see `trilateral status --config FILE`"
+            )
         return self._jobs[name]
 
     def all(self) -> Iterable[Job]:

@@ -74,6 +74,8 @@ def _find(model: str, config: Path | None) -> Path:
     from common.config.settings import JOB_NAME
 
     if config is None:
+        if Path(model).is_dir():
+            return JobFolder(Path(model).parent, Path(model).name).model
         if Path(model).is_file() or Path(model).name != model:
             return Path(model)
         raise ConfigError(f"there is no file {model}: give its path; or, if it is a job's name, --config too")

@@ -78,7 +78,7 @@ async def test_a_stopped_job_is_resumed_where_it_was_and_ends_in_the_same_model(
             await client.resume(JOB.name)
         status = await until(client, has_ended)
         assert status.state == JOB_STATE_FINISHED, status.detail
-        with pytest.raises(ProtocolError, match="the job resumed has finished"):
+        with pytest.raises(ProtocolError, match="the job resumed has finished: train under another name"):
             await client.resume(JOB.name)
     check_model(configs, JOB)
     for role in Role:

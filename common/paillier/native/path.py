@@ -61,5 +61,5 @@ def obstacle() -> str:
     try:
         from common.paillier.native import _kernel
     except ImportError:
-        return "the kernel was not built: that takes a C compiler when the package is installed"
+        return "the kernel was not built, which takes a C compiler and Python's headers (Debian: gcc, python3-dev)"
     return "" if _kernel.supported else "the processor has no AVX2 and fused multiply-add"

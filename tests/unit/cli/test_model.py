@@ -58,6 +58,12 @@ def config(tmp_path: Path) -> Path:
     return guest
 
 
+def test_the_folder_of_a_job_will_do_for_its_model(config: Path) -> None:
+    by_folder = run("show", config.parent / "state/guest/credit")
+    assert by_folder.exit_code == 0, by_folder.output
+    assert by_folder.output == run("show", "credit", "--config", config).output
+
+
 def test_show_prints_the_guests_part_by_importance_with_all_that_is_known_of_it(config: Path) -> None:
     shown = run("show", "credit", "--config", config)
     assert shown.exit_code == 0, shown.output
