@@ -65,7 +65,7 @@ class Network:
         for role, config in self.configs.items():
             for line in (config.state / "audit.jsonl").read_text().splitlines():
                 event = json.loads(line)
-                if event.get("job") == job and "result" in event:
+                if event["decision"] == "ended" and event["job"] == job:
                     ends[role] = event
         return ends
 

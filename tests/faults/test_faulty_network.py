@@ -73,6 +73,7 @@ def test_a_partition_longer_than_peer_timeout_ends_the_job_at_all_three_and_it_c
     wan: Wan, network: Network
 ) -> None:
     job = JOB.model_copy(update={"name": "given-up", "epochs": 8})
+    shape_all(wan, Line(delay=0.05))  # A fifth of a second a round: the partition comes long before the last of them.
 
     async def lose_and_resume() -> None:
         async with asyncio.timeout(90), JobClient(network.operator) as client:
@@ -89,6 +90,7 @@ def test_a_partition_longer_than_peer_timeout_ends_the_job_at_all_three_and_it_c
                 assert "has not answered for 6 s" in end["reason"], role
 
             await asyncio.to_thread(wan.heal)
+            await asyncio.to_thread(shape_all, wan, GOOD_LINE)
             await client.resume(job.name)
             status = await end_of(client, job.name)
             assert status.state == JOB_STATE_FINISHED, status.detail
@@ -97,4 +99,5 @@ def test_a_partition_longer_than_peer_timeout_ends_the_job_at_all_three_and_it_c
         asyncio.run(lose_and_resume())
     finally:
         wan.heal()
+        shape_all(wan, GOOD_LINE)
     check_model(network.configs, job)
