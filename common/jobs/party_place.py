@@ -160,10 +160,9 @@ class PartyPlace:
                 content = json.dumps(asdict(message)).encode()
                 self._journal.set_fact(self._id, f"evaluation {message.key.round}", content)
             case StepTaken(asked=asked):
-                is_begin = isinstance(asked, BeginRound)
-                number = asked.key.round if isinstance(asked, BeginRound) else asked.round
+                kind, number = (b"B", asked.key.round) if isinstance(asked, BeginRound) else (b"F", asked.round)
                 request = encode(self._key, asked, route_for(Role.COORDINATOR, self._role, asked))
-                content = (b"B" if is_begin else b"F") + request.SerializeToString()
+                content = kind + request.SerializeToString()
                 if self._journal.write_round(self._id, number, content) > MOST_BEGUN:
                     raise ProtocolError(f"the coordinator has begun round {number} more than {MOST_BEGUN} times")
 

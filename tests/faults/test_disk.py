@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from common.cli.client import JobClient
 from common.config.job import JobConfig, Sgd
 from common.config.process import ProcessConfig
 from common.errors import ConfigError
 from common.jobs.folder import JobFolder
 from common.jobs.journal import Journal
-from common.jobs.states import ENDED
-from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JobStatus
+from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
 from common.roles import PARTIES, Role
+from tests.faults.networks import end_of
 from tests.support.three_servers import (
     DATASET,
     SERVE,
@@ -61,14 +60,6 @@ def make_small() -> Iterator[MakeSmall]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-async def end_of(client: JobClient) -> JobStatus:
-    async with asyncio.timeout(60):
-        async for status in client.watch(JOB.name):
-            if status.state in ENDED:
-                return status
-    raise AssertionError("the job went on")
-
-
 @pytest.mark.parametrize("role", Role)
 async def test_a_disk_that_fills_up_ends_the_job_for_all_and_with_room_it_goes_on(
     role: Role, configs: Configs, make_small: MakeSmall
@@ -77,7 +68,7 @@ async def test_a_disk_that_fills_up_ends_the_job_for_all_and_with_room_it_goes_o
     make_small(state, "size=400k")
     async with serving(configs) as client:
         await client.start(JOB)
-        failed = await end_of(client)
+        failed = await end_of(client, JOB.name)
         assert failed.state == JOB_STATE_FAILED
         assert f"of the {role} cannot be" in failed.detail
         assert "full" in failed.detail or "No space" in failed.detail
@@ -85,7 +76,7 @@ async def test_a_disk_that_fills_up_ends_the_job_for_all_and_with_room_it_goes_o
         assert not any(JobFolder(configs[party].state, JOB.name).model.exists() for party in PARTIES)
         mount("-o", "remount,size=64m", str(state))
         await client.resume(JOB.name)
-        finished = await end_of(client)
+        finished = await end_of(client, JOB.name)
     assert finished.state == JOB_STATE_FINISHED, finished.detail
     check_model(configs, JOB)
 
@@ -104,7 +95,7 @@ async def test_a_disk_that_turns_read_only_ends_the_job_for_all_and_a_new_proces
     monkeypatch.setattr(Journal, "write_round", fail_at_ten)
     async with serving(configs) as client:
         await client.start(JOB)
-        failed = await end_of(client)
+        failed = await end_of(client, JOB.name)
     assert failed.state == JOB_STATE_FAILED
     assert f"the journal of the {role} cannot be read or written: attempt to write a readonly database" in failed.detail
     monkeypatch.undo()
@@ -112,7 +103,7 @@ async def test_a_disk_that_turns_read_only_ends_the_job_for_all_and_a_new_proces
         # The coordinator could not write down that the job has ended, so it goes on with it by itself.
         if role is not Role.COORDINATOR:
             await client.resume(JOB.name)
-        finished = await end_of(client)
+        finished = await end_of(client, JOB.name)
     assert finished.state == JOB_STATE_FINISHED, finished.detail
     check_model(configs, JOB)
 
@@ -143,12 +134,12 @@ async def test_a_model_is_written_whole_or_not_at_all(
     monkeypatch.setattr(Path, "replace", fail)
     async with serving(configs) as client:
         await client.start(JOB)
-        failed = await end_of(client)
+        failed = await end_of(client, JOB.name)
         assert failed.state == JOB_STATE_FAILED
         assert failed.detail == f"the state folder of the {role} cannot be written: No space left on device"
         assert {path.name for path in folder.path.iterdir()} == {folder.unfinished_history.name}
         monkeypatch.undo()
         await client.resume(JOB.name)
-        finished = await end_of(client)
+        finished = await end_of(client, JOB.name)
     assert finished.state == JOB_STATE_FINISHED, finished.detail
     check_model(configs, JOB)

@@ -15,38 +15,37 @@ from numpy.typing import NDArray
 
 from common.arrays import FloatVector
 from common.data.metrics import HoldoutMetrics, measure
-from common.paillier.cipher import PartyCipher, Product, encrypt_with
+from common.paillier.cipher import PackedCipher, PartyCipher, Product
 from common.paillier.keys import PrivateKey, PublicKey
 from common.paillier.packing import SlotLayout
+from common.paillier.randomness import RandomnessPool
 
 
-class TransparentCipher:
+class _Ones(RandomnessPool[mpz]):
+    """In the place of randomness."""
+
+    stored = 0
+
+    def __init__(self) -> None:
+        pass
+
+    def take(self, count: int) -> list[mpz]:
+        return [mpz(1)] * count
+
+    def prepare(self, target: int) -> bool:
+        return False
+
+
+class TransparentCipher(PackedCipher):
     """A `PartyCipher` for one sample in a ciphertext."""
-
-    prepared = 0
 
     def __init__(self, public_key: PublicKey) -> None:
         self.public_key = public_key
-
-    def encrypt(self, plaintexts: Sequence[mpz]) -> list[mpz]:
-        return encrypt_with(self.public_key, plaintexts, [mpz(1)] * len(plaintexts))
-
-    def add_plaintexts(self, ciphertexts: Sequence[mpz], plaintexts: Sequence[mpz]) -> list[mpz]:
-        return encrypt_with(self.public_key, plaintexts, ciphertexts)
-
-    def add(self, ciphertexts: Sequence[mpz], others: Sequence[mpz]) -> list[mpz]:
-        n_squared = self.public_key.n_squared
-        return [c * other % n_squared for c, other in zip(ciphertexts, others, strict=True)]
-
-    def rerandomise(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
-        return list(ciphertexts)
+        self._pool = _Ones()
 
     def start_product(self, layout: SlotLayout, columns: NDArray[np.int64]) -> Product:
         assert layout.slots == 1
         return _TransparentProduct(self.public_key, columns)
-
-    def prepare(self, target: int) -> bool:
-        return False
 
 
 class _TransparentProduct:
