@@ -34,12 +34,13 @@ RUN python -m venv --without-pip /opt/trilateral \
 
 # The project itself. Its kernel is optional elsewhere, and not here.
 COPY LICENSE README.md ./
+COPY src src
 COPY common common
 COPY host_party host_party
 COPY guest_party guest_party
 COPY coordinator coordinator
 RUN pip --python /opt/trilateral/bin/python install --no-deps . \
-    && /opt/trilateral/bin/python -I -c "import common.paillier.native._kernel"
+    && /opt/trilateral/bin/python -I -c "import trilateral.common.paillier.native._kernel"
 
 
 FROM python

@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SET_UP := $(VENV)/set-up
 COMPOSE := docker-compose.yml $(wildcard configs/three-hosts/*/compose.yaml)
-PROTOS := $(wildcard protos/common/pb/v1/*.proto)
+PROTOS := $(wildcard protos/trilateral/common/pb/v1/*.proto)
 # protoc finds its mypy plugins by the path.
 PROTOC = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iprotos
 
@@ -35,7 +35,7 @@ lint: $(SET_UP) ## Check style, types, the image and compose files, and that the
 	mkdir -p build/protos
 	$(PROTOC) --python_out=build/protos --grpc_python_out=build/protos \
 		--mypy_out=quiet:build/protos --mypy_grpc_out=quiet:build/protos $(PROTOS)
-	@diff -r -x __pycache__ build/protos/common/pb common/pb || \
+	@diff -r -x __pycache__ -x __init__.py build/protos/trilateral/common/pb common/pb || \
 		{ echo "common/pb is not what protos/ generates: run make protos" >&2; exit 1; }
 
 format: $(SET_UP) ## Put the code into the project's format
@@ -43,7 +43,7 @@ format: $(SET_UP) ## Put the code into the project's format
 	$(BIN)/ruff format .
 
 protos: $(SET_UP) ## Generate common/pb from protos/
-	$(PROTOC) --python_out=. --grpc_python_out=. --mypy_out=quiet:. --mypy_grpc_out=quiet:. $(PROTOS)
+	$(PROTOC) --python_out=src --grpc_python_out=src --mypy_out=quiet:src --mypy_grpc_out=quiet:src $(PROTOS)
 
 fuzz: $(SET_UP) ## Feed the decoders for ten minutes with what a coverage-guided fuzzer makes up
 	$(BIN)/python -m pip install -q --disable-pip-version-check 'atheris>=3'
@@ -79,6 +79,6 @@ $(SET_UP): pyproject.toml constraints.txt $(wildcard common/paillier/native/*.[c
 	@echo "setting up $(VENV) ..."
 	@"$(PYTHON)" -m venv $(VENV)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@$(BIN)/python -c 'import common.paillier.native._kernel' 2>/dev/null || echo "the kernel was not built, and" \
+	@$(BIN)/python -c 'import trilateral.common.paillier.native._kernel' 2>/dev/null || echo "the kernel was not built, and" \
 		"everything is five times slower: install gcc and Python's headers (Debian: python3-dev), then make clean"
 	@touch $@

@@ -22,7 +22,7 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.harness import DATASET, Setup, peak_rss_mb, scratch_folder
-from common.roles import PARTIES, Role
+from trilateral.common.base.roles import PARTIES, Role
 
 
 def make_tables(n_ids: int) -> dict[Role, pd.DataFrame]:
@@ -47,7 +47,7 @@ def measure(n_ids: int) -> dict[str, Any]:
             command = [
                 sys.executable,
                 "-m",
-                "common.cli.main",
+                "trilateral.cli.main",
                 "align",
                 DATASET,
                 "--config",

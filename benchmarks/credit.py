@@ -25,13 +25,13 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.harness import BETWEEN_PARTIES, DATASET, TO_COORDINATOR, Setup, scratch_folder
-from common.config.job import JobConfig
-from common.data.published import PUBLISHED, PublishedName
-from common.data.published_table import split
-from common.paillier.native.path import arithmetic_path
-from common.protocol.taylor import taylor_loss
-from common.roles import Role
-from coordinator.plain import JoinedTable
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.paillier.native.path import arithmetic_path
+from trilateral.common.protocol.taylor import taylor_loss
+from trilateral.common.trial.published import PUBLISHED, PublishedName
+from trilateral.common.trial.published_table import split
+from trilateral.coordinator.plain import JoinedTable
 
 KEY_BITS = 2048
 TOLERANCE = 1e-6

@@ -21,12 +21,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from common.config.job import JobConfig
-from common.paillier.cipher import make_cipher
-from common.paillier.fixed_point import encode
-from common.paillier.keys import generate_private_key
-from common.paillier.native.path import arithmetic_path
-from common.protocol.scales import VALUE_BITS, round_scale
+from trilateral.common.config.job import JobConfig
+from trilateral.common.paillier.cipher import make_cipher
+from trilateral.common.paillier.fixed_point import encode
+from trilateral.common.paillier.keys import generate_private_key
+from trilateral.common.paillier.native.path import arithmetic_path
+from trilateral.common.protocol.scales import VALUE_BITS, round_scale
 
 ROWS = (1_000, 3_000, 10_000, 30_000, 100_000)
 COLUMNS = (5, 13, 50, 150, 500)

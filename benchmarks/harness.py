@@ -16,21 +16,21 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from common.arrays import FloatVector
-from common.cli.client import JobClient
-from common.config.job import JobConfig
-from common.config.load import load_process_config
-from common.config.process import ProcessConfig
-from common.data.block import make_block
-from common.data.model_file import PartyModel, load_model
-from common.data.table import read_table
-from common.errors import TrilateralError
-from common.jobs.folder import JobFolder
-from common.localhost import LocalProcesses, free_addresses, process_settings
-from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
-from common.protocol.messages import Kind
-from common.roles import PARTIES, Role
-from coordinator.plain import JoinedTable, join
+from trilateral.cli.client import JobClient
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import TrilateralError
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.load import load_process_config
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.data.model.model_file import PartyModel, load_model
+from trilateral.common.data.party_data import make_block
+from trilateral.common.data.tables.table import read_table
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.protocol.messages import Kind
+from trilateral.common.trial.localhost import LocalProcesses, free_addresses, process_settings
+from trilateral.coordinator.plain import JoinedTable, join
 
 DATASET = "benchmark"
 BETWEEN_PARTIES = (Kind.SCORES, Kind.SQUARES, Kind.RESIDUAL, Kind.SCORE_CHANGE, Kind.TOTAL_CHANGE)

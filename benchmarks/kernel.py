@@ -38,13 +38,13 @@ from phe import EncryptedNumber, PaillierPrivateKey, PaillierPublicKey
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from common.config.job import JobConfig
-from common.paillier.cipher import PartyCipher, make_cipher
-from common.paillier.fixed_point import encode
-from common.paillier.keys import generate_private_key
-from common.paillier.native.path import arithmetic_path
-from common.paillier.native.threads import set_threads, thread_count
-from common.protocol.scales import VALUE_BITS, round_scale
+from trilateral.common.config.job import JobConfig
+from trilateral.common.paillier.cipher import PartyCipher, make_cipher
+from trilateral.common.paillier.fixed_point import encode
+from trilateral.common.paillier.keys import generate_private_key
+from trilateral.common.paillier.native.path import arithmetic_path
+from trilateral.common.paillier.native.threads import set_threads, thread_count
+from trilateral.common.protocol.scales import VALUE_BITS, round_scale
 
 N_ROWS, N_COLUMNS, N_DECRYPTED = 1000, 13, 25
 WINDOWS, WINDOW_COLUMNS, WINDOW_CIPHERTEXTS = range(5, 13), (13, 100, 300), 32
@@ -74,8 +74,8 @@ def products_of_digits(digits: int) -> int:
 
 def product_figures(bits: int) -> dict[str, float]:
     """Products and squarings of one thread."""
-    from common.paillier.native import _kernel
-    from common.paillier.native.numbers import Numbers
+    from trilateral.common.paillier.native import _kernel
+    from trilateral.common.paillier.native.numbers import Numbers
 
     n = mpz(randbelow(1 << bits) | 1 << bits - 1 | 1)
     numbers, n_squared, count = Numbers(n), n * n, 40
@@ -172,8 +172,8 @@ def operation_figures() -> dict[str, float]:
 
 def window_figures() -> dict[str, dict[str, float]]:
     """What a ciphertext costs with every width of the digits, on one thread; the joining of the buckets is left out."""
-    from common.paillier.native.numbers import Numbers
-    from common.paillier.native.product import NativeProduct
+    from trilateral.common.paillier.native.numbers import Numbers
+    from trilateral.common.paillier.native.product import NativeProduct
 
     public_key = generate_private_key(2048).public_key
     cipher, numbers = make_cipher("packed", public_key), Numbers(public_key.n)
@@ -185,7 +185,7 @@ def window_figures() -> dict[str, dict[str, float]]:
     set_threads(1)
 
     def milliseconds(columns: NDArray[np.int64], width: int) -> float:
-        with mock.patch("common.paillier.native.product.window_width", return_value=width):
+        with mock.patch("trilateral.common.paillier.native.product.window_width", return_value=width):
             product = NativeProduct(numbers, layout, columns)
         started = time.thread_time()
         product.update(ciphertexts)

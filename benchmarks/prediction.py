@@ -28,18 +28,18 @@ from pyarrow import parquet
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.harness import peak_rss_mb, scratch_folder
-from common.config.job import JobConfig
-from common.config.load import load_process_config
-from common.config.process import ProcessConfig
-from common.data.alignment.dealing import Dealing
-from common.data.block import load_party_data
-from common.data.model_file import PartyModel, load_model, save_model
-from common.data.scoring import score_table
-from common.data.spool import ScoredRows
-from common.jobs.folder import JobFolder
-from common.localhost import LocalProcesses, free_addresses, process_settings
-from common.protocol.messages import Result
-from common.roles import PARTIES, Role
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.load import load_process_config
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.data.alignment.dealing import Dealing
+from trilateral.common.data.model.model_file import PartyModel, load_model, save_model
+from trilateral.common.data.model.scoring import score_table
+from trilateral.common.data.model.spool import ScoredRows
+from trilateral.common.data.party_data import load_party_data
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.protocol.messages import Result
+from trilateral.common.trial.localhost import LocalProcesses, free_addresses, process_settings
 
 N_FEATURES = 10
 PIECE = 1_000_000
@@ -106,7 +106,7 @@ def measure_whole(n_rows: int, *, aligned: bool) -> dict[str, Any]:
     with scratch_folder() as folder:
         paths = set_up(folder, n_rows, aligned=aligned)
         out = folder / "scores.parquet"
-        command = [sys.executable, "-m", "common.cli.main", "predict", JOB.name, "--config", str(paths[Role.GUEST])]
+        command = [sys.executable, "-m", "trilateral.cli.main", "predict", JOB.name, "--config", str(paths[Role.GUEST])]
         command += ["--dataset", NEW, "--out", str(out), *(["--aligned"] if aligned else [])]
         with LocalProcesses(paths, {role: folder / f"{role}.log" for role in Role}) as processes:
             started = time.perf_counter()

@@ -21,10 +21,10 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.harness import BETWEEN_PARTIES, DATASET, TO_COORDINATOR, Setup, Training, scratch_folder
-from common.config.job import JobConfig, Sgd, Sqn
-from common.paillier.native.path import arithmetic_path
-from common.protocol.messages import Kind
-from common.roles import Role
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig, Sgd, Sqn
+from trilateral.common.paillier.native.path import arithmetic_path
+from trilateral.common.protocol.messages import Kind
 
 N_ROWS, N_HOST, N_GUEST = 1000, 13, 10
 N_ROUNDS = 16

@@ -22,10 +22,10 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.harness import BETWEEN_PARTIES, DATASET, TO_COORDINATOR, Setup, Training, scratch_folder
-from common.config.job import JobConfig
-from common.paillier.native.path import arithmetic_path
-from common.protocol.scales import round_scale
-from common.roles import Role
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.paillier.native.path import arithmetic_path
+from trilateral.common.protocol.scales import round_scale
 
 PRODUCT_MICROSECONDS = {2048: 1.2, 3072: 2.4, 4096: 4.1}
 """A product modulo n^2 by the kernel, one thread; docs/kernel.md."""

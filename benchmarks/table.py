@@ -27,15 +27,15 @@ import pandas as pd
 # `python benchmarks/table.py` looks for modules in its own folder, and `python -m benchmarks.table` in this one.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from common.config.dataset import DatasetConfig
-from common.config.job import JobConfig
-from common.data.preprocessing import Preprocessing
-from common.data.table import read_table, stream_table
-from common.paillier.cipher import make_cipher
-from common.paillier.keys import generate_private_key
-from common.paillier.native.path import arithmetic_path
-from common.paillier.product import signed_digits
-from common.protocol.scales import round_scale
+from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.config.job import JobConfig
+from trilateral.common.data.preprocessing import Preprocessing
+from trilateral.common.data.tables.table import read_table, stream_table
+from trilateral.common.paillier.cipher import make_cipher
+from trilateral.common.paillier.keys import generate_private_key
+from trilateral.common.paillier.native.path import arithmetic_path
+from trilateral.common.paillier.product import signed_digits
+from trilateral.common.protocol.scales import round_scale
 
 NUMBERS = [f"number {each}" for each in range(15)]
 CATEGORIES = [f"category {each}" for each in range(5)]

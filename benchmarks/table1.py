@@ -38,10 +38,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.credit import read_tables
 from benchmarks.harness import BETWEEN_PARTIES, DATASET, TO_COORDINATOR, Setup, scratch_folder
-from common.arrays import FloatMatrix
-from common.config.job import JobConfig
-from common.roles import Role
-from coordinator.plain import JoinedTable, train_plain
+from trilateral.common.base.arrays import FloatMatrix
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.coordinator.plain import JoinedTable, train_plain
 
 SETTINGS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 DATA_SETS = ("credit1", "credit2")

@@ -31,14 +31,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.credit import KEY_BITS, TOLERANCE, optimum, read_tables
 from benchmarks.harness import BETWEEN_PARTIES, TO_COORDINATOR, processor_seconds, read_lines, scratch_folder
-from common.config.job import JobConfig
-from common.data.model_file import load_model
-from common.data.published import PublishedName
-from common.paillier.native.path import arithmetic_path
-from common.protocol.taylor import taylor_loss
-from common.roles import PARTIES, Role
 from tests.support.organisations import DATASET, Organisations, serving
 from tests.support.wan import Line, Wan, why_not
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.data.model.model_file import load_model
+from trilateral.common.paillier.native.path import arithmetic_path
+from trilateral.common.protocol.taylor import taylor_loss
+from trilateral.common.trial.published import PublishedName
 
 
 def train(name: PublishedName, data: Path, line: Line, *, aligned: bool) -> dict[str, Any]:

@@ -41,27 +41,27 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.harness import DATASET, Setup, processor_seconds, read_lines, scratch_folder
 from benchmarks.round import WARM_UP, make_tables
-from common.cli.client import JobClient
-from common.config.job import JobConfig, Sgd
-from common.errors import TrilateralError
-from common.events import Delivered, Event, Moved, PhaseOver, Prepared, Taken, WorkedOff
-from common.jobs.folder import JobFolder
-from common.localhost import LocalProcesses, free_addresses
-from common.metrics import Metrics
-from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
-from common.protocol.messages import RoundKey
-from common.roles import Role
-from common.rpc.codec import JobKey
-from common.traces import Traces
+from trilateral.cli.client import JobClient
+from trilateral.common.base.errors import TrilateralError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig, Sgd
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.observe.events import Delivered, Event, Moved, PhaseOver, Prepared, Taken, WorkedOff
+from trilateral.common.observe.metrics import Metrics
+from trilateral.common.observe.traces import Traces
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.protocol.messages import RoundKey
+from trilateral.common.rpc.codec import JobKey
+from trilateral.common.trial.localhost import LocalProcesses, free_addresses
 
 N_ROUNDS = 16
 SILENT = """
 import atexit, itertools
-from common.metrics import Metrics
+from trilateral.common.observe.metrics import Metrics
 count = itertools.count()
 Metrics.session = lambda self, name: lambda event: next(count)
 atexit.register(lambda: print("events:", next(count)))
-from common.cli.main import main
+from trilateral.cli.main import main
 main()
 """
 N_EVENTS = 20_000

@@ -9,20 +9,21 @@ from typing import Any, Self
 
 import numpy as np
 
-from common.audit import Audit
-from common.config.job import JobConfig
-from common.config.process import ProcessConfig
-from common.data.alignment.aligned import AlignmentProgress
-from common.errors import ConfigError, PeerError, ProtocolError, SuspendedError, TrilateralError
-from common.jobs.folder import JobFolder
-from common.jobs.history import History
-from common.jobs.journal import Record, State
-from common.jobs.process_jobs import MOST_ENDED, STOPPED, ProcessJobs
-from common.jobs.runner import MachineRunner
-from common.jobs.states import ENDED
-from common.logs import Place
-from common.paillier.keys import generate_private_key
-from common.pb.v1.jobs_pb2 import (
+from trilateral.common.base.errors import ConfigError, PeerError, ProtocolError, SuspendedError, TrilateralError
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.history import History
+from trilateral.common.jobs.journal import Record, State
+from trilateral.common.jobs.links import Silence
+from trilateral.common.jobs.process_jobs import MAX_ENDED, STOPPED, ProcessJobs
+from trilateral.common.jobs.runner import MachineRunner
+from trilateral.common.jobs.states import ENDED
+from trilateral.common.observe.audit import Audit
+from trilateral.common.observe.logs import Place
+from trilateral.common.paillier.keys import generate_private_key
+from trilateral.common.pb.v1.jobs_pb2 import (
     JOB_STATE_FAILED,
     JOB_STATE_FINISHED,
     JOB_STATE_STARTING,
@@ -30,7 +31,8 @@ from common.pb.v1.jobs_pb2 import (
     JOB_STATE_TRAINING,
     JobStatus,
 )
-from common.protocol.messages import (
+from trilateral.common.protocol.alignment import AlignmentProgress
+from trilateral.common.protocol.messages import (
     Began,
     BeginRound,
     Evaluation,
@@ -45,18 +47,16 @@ from common.protocol.messages import (
     RoundReport,
     Waiting,
 )
-from common.roles import PARTIES, Role
-from common.rpc.access import calling
-from common.rpc.channel import Peer
-from common.rpc.codec import JobKey
-from common.rpc.errors import EndedError, NameTakenError, UnknownJobError
-from common.rpc.links import Silence
-from coordinator.machine import CoordinatorMachine, Past
-from coordinator.plan import Observation
+from trilateral.common.rpc.access import calling
+from trilateral.common.rpc.channel import Peer
+from trilateral.common.rpc.codec import JobKey
+from trilateral.common.rpc.errors import EndedError, NameTakenError, UnknownJobError
+from trilateral.coordinator.machine import CoordinatorMachine, Past
+from trilateral.coordinator.plan import Observation
 
 log = logging.getLogger(__name__)
 
-MOST_FRUITLESS = 100
+MAX_FRUITLESS = 100
 """Sessions of a job in a row that come no further and end within a peer timeout, before it is given up."""
 VECTORS = ("gradient", "curvature")
 STATUS = "status"
@@ -235,7 +235,7 @@ def _observation(content: bytes) -> Observation | None:
 
 
 class CoordinatorJobs(ProcessJobs):
-    """The coordinator's jobs, how to start and stop one, and what became of the last `MOST_ENDED`.
+    """The coordinator's jobs, how to start and stop one, and what became of the last `MAX_ENDED`.
 
     Args:
         config: of this process.
@@ -361,10 +361,10 @@ class CoordinatorJobs(ProcessJobs):
             elif not self._closing:
                 is_short = time.monotonic() - begun_at < self.config.limits.peer_timeout
                 job.fruitless = job.fruitless + 1 if is_short else 0
-                if job.fruitless < MOST_FRUITLESS:
+                if job.fruitless < MAX_FRUITLESS:
                     await self._begin_session(job, str(error))
                 else:
-                    await self._end(job, PeerError(f"{MOST_FRUITLESS} sessions in a row came no further: {error}"))
+                    await self._end(job, PeerError(f"{MAX_FRUITLESS} sessions in a row came no further: {error}"))
 
         runner = MachineRunner(
             self.role,
@@ -448,5 +448,5 @@ class CoordinatorJobs(ProcessJobs):
 
     def _forget_oldest(self) -> None:
         ended = [name for name, job in self._jobs.items() if job.ended.is_set()]
-        for name in ended[:-MOST_ENDED]:
+        for name in ended[:-MAX_ENDED]:
             del self._jobs[name]

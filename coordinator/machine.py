@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 
 from gmpy2 import mpz
 
-from common.config.job import JobConfig
-from common.errors import ProtocolError
-from common.paillier.cipher import make_decrypt
-from common.paillier.keys import PrivateKey, check_ciphertexts
-from common.protocol.bounds import MOST_ATTEMPTS
-from common.protocol.messages import (
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.paillier.cipher import make_decrypt
+from trilateral.common.paillier.keys import PrivateKey, check_ciphertexts
+from trilateral.common.protocol.bounds import MAX_ATTEMPTS
+from trilateral.common.protocol.messages import (
     Began,
     Envelope,
     Evaluation,
@@ -26,10 +27,9 @@ from common.protocol.messages import (
     RoundTimedOut,
     VectorPiece,
 )
-from common.protocol.phases import Phase, no_phase
-from common.roles import PARTIES, Role
-from coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
-from coordinator.rounds import Attempt, Rounds
+from trilateral.common.protocol.phases import Phase, no_phase
+from trilateral.coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
+from trilateral.coordinator.rounds import Attempt, Rounds
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class CoordinatorMachine:
 
     def _begin_again(self, attempt: Attempt) -> Iterator[Envelope]:
         key = attempt.key
-        if key.attempt < MOST_ATTEMPTS:
+        if key.attempt < MAX_ATTEMPTS:
             yield from self._begin(attempt.plan, RoundKey(key.round, key.attempt + 1))
             return
         yield from self._fail(

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from gmpy2 import mpz
 
-from common.arrays import FloatVector
-from common.errors import ProtocolError
-from common.paillier.fixed_point import decode
-from common.protocol.messages import Evaluation, Kind, VectorPiece
-from common.protocol.scales import RoundScale
-from common.roles import PARTIES, Role
-from coordinator.plan import Observation, RoundPlan
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.paillier.fixed_point import decode
+from trilateral.common.protocol.messages import Evaluation, Kind, VectorPiece
+from trilateral.common.protocol.scales import RoundScale
+from trilateral.coordinator.plan import Observation, RoundPlan
 
 LARGEST_DIRECTION = 0.25
 """||s_t|| as the parties get it: |h| = |s.x| <= ||x||/4 stays in range for every row up to norm 1024."""

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.arrays import FloatMatrix, FloatVector
-from common.config.job import JobConfig
-from common.data.block import TrainingBlock
-from common.data.metrics import log_loss, to_tell
-from common.data.split import Batches
-from common.errors import OutOfRangeError
-from common.protocol.taylor import gradient, hessian_product, residual, taylor_loss
-from coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
-from coordinator.training import Training
+from trilateral.common.base.arrays import FloatMatrix, FloatVector
+from trilateral.common.base.errors import OutOfRangeError
+from trilateral.common.config.job import JobConfig
+from trilateral.common.data.party_data import TrainingBlock
+from trilateral.common.protocol.batches import Batches
+from trilateral.common.protocol.evaluation import log_loss, to_tell
+from trilateral.common.protocol.taylor import gradient, hessian_product, residual, taylor_loss
+from trilateral.coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
+from trilateral.coordinator.training import Training
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.arrays import FloatVector
-from common.data.split import Batch
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.protocol.batches import Batch
 
 
 @dataclass(frozen=True, eq=False)

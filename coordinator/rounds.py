@@ -3,16 +3,16 @@
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from common.arrays import FloatVector
-from common.config.job import JobConfig
-from common.data.split import Batches
-from common.protocol.bounds import Allowance, most_rounds
-from common.protocol.messages import BeginRound, Envelope, FinishJob, RoundKey, RoundReport
-from common.protocol.scales import round_scale
-from common.roles import Role
-from coordinator.opening import RoundOpening, direction_scale
-from coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
-from coordinator.training import Training
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.protocol.batches import Batches
+from trilateral.common.protocol.bounds import Allowance, max_rounds
+from trilateral.common.protocol.messages import BeginRound, Envelope, FinishJob, RoundKey, RoundReport
+from trilateral.common.protocol.scales import round_scale
+from trilateral.coordinator.opening import RoundOpening, direction_scale
+from trilateral.coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
+from trilateral.coordinator.training import Training
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Rounds:
         self._n_columns = n_columns
         self._batches = Batches.of(job, n_train)
         self._last_loss: float | None = None
-        rounds = most_rounds(job, self._batches.count)
+        rounds = max_rounds(job, self._batches.count)
         # A ciphertext a column in each of two vectors, and the loss.
         self.allowances = {party: Allowance(party, rounds, 2 * count + 1) for party, count in n_columns.items()}
         """What each party may still send."""

@@ -5,14 +5,14 @@ from collections.abc import Callable
 
 import grpc
 
-from common.config.process import ProcessConfig
-from common.pb.v1.coordinator_pb2_grpc import add_CoordinatorServiceServicer_to_server
-from common.pb.v1.jobs_pb2_grpc import add_JobServiceServicer_to_server
-from common.rpc.certificates import load_certificates
-from common.rpc.channel import open_peers
-from common.rpc.server import make_audit, run_server
-from coordinator.jobs import CoordinatorJobs
-from coordinator.servicer import CoordinatorServicer, JobServicer
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.pb.v1.coordinator_pb2_grpc import add_CoordinatorServiceServicer_to_server
+from trilateral.common.pb.v1.jobs_pb2_grpc import add_JobServiceServicer_to_server
+from trilateral.common.process.server import make_audit, run_server
+from trilateral.common.rpc.certificates import load_certificates
+from trilateral.common.rpc.channel import open_peers
+from trilateral.coordinator.jobs import CoordinatorJobs
+from trilateral.coordinator.servicer import CoordinatorServicer, JobServicer
 
 
 async def serve(

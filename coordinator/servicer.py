@@ -5,11 +5,11 @@
 
 from collections.abc import AsyncIterator
 
-from common.jobs.process_jobs import ProcessJobs
-from common.pb.v1 import coordinator_pb2, coordinator_pb2_grpc, jobs_pb2, jobs_pb2_grpc, rounds_pb2
-from common.rpc.access import Context
-from common.rpc.codec import parse_job
-from coordinator.jobs import CoordinatorJobs
+from trilateral.common.jobs.process_jobs import ProcessJobs
+from trilateral.common.pb.v1 import coordinator_pb2, coordinator_pb2_grpc, jobs_pb2, jobs_pb2_grpc, rounds_pb2
+from trilateral.common.rpc.access import Context
+from trilateral.common.rpc.codec import parse_job
+from trilateral.coordinator.jobs import CoordinatorJobs
 
 
 class CoordinatorServicer(coordinator_pb2_grpc.CoordinatorServiceServicer):

@@ -6,14 +6,14 @@ the same plans, so a training that was cut off is restored by observing again wh
 
 import numpy as np
 
-from common.arrays import FloatVector
-from common.config.job import JobConfig
-from coordinator.full_batch_search import full_batch_search
-from coordinator.minibatch_search import minibatch_search
-from coordinator.optimisers.lbfgs import Lbfgs
-from coordinator.optimisers.sgd import Sgd
-from coordinator.optimisers.sqn import Sqn
-from coordinator.plan import Conclusion, Found, GivenUp, Observation, Probe, RoundPlan, Search
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.config.job import JobConfig
+from trilateral.coordinator.optimisers.lbfgs import Lbfgs
+from trilateral.coordinator.optimisers.sgd import Sgd
+from trilateral.coordinator.optimisers.sqn import Sqn
+from trilateral.coordinator.plan import Conclusion, Found, GivenUp, Observation, Probe, RoundPlan, Search
+from trilateral.coordinator.searches.full_batch import full_batch_search
+from trilateral.coordinator.searches.minibatch import minibatch_search
 
 
 class Training:

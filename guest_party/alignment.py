@@ -11,23 +11,23 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from common.config.dataset import IdForm
-from common.config.process import Limits
-from common.data.alignment.aligned import Aligned, AlignmentProgress
-from common.data.alignment.dealing import Dealing
-from common.data.alignment.guest_session import CommonShard, GuestSession
-from common.data.alignment.sources import IdSource, MemoryIds
-from common.data.id_form import rules_of
-from common.data.ids import NONCE_BYTES
-from common.errors import ProtocolError, TrilateralError
-from common.jobs.policy import take_ids
-from common.jobs.quota import IdQuota
-from common.pb.v1 import alignment_pb2
-from common.roles import Role
-from common.rpc.calls import call_peer
-from common.rpc.channel import Peer
-from common.rpc.codec import MOST_TOTAL, PACKAGE, JobKey
-from common.tasks import for_each
+from trilateral.common.base.errors import ProtocolError, TrilateralError
+from trilateral.common.base.roles import Role
+from trilateral.common.base.tasks import for_each
+from trilateral.common.config.dataset import IdForm
+from trilateral.common.config.process import Limits
+from trilateral.common.data.alignment.dealing import Dealing
+from trilateral.common.data.alignment.guest_session import CommonShard, GuestSession
+from trilateral.common.data.alignment.sources import IdSource, MemoryIds
+from trilateral.common.data.tables.id_form import rules_of
+from trilateral.common.jobs.policy import take_ids
+from trilateral.common.jobs.quota import IdQuota
+from trilateral.common.pb.v1 import alignment_pb2
+from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
+from trilateral.common.protocol.ids import NONCE_BYTES
+from trilateral.common.rpc.calls import call_peer
+from trilateral.common.rpc.channel import Peer
+from trilateral.common.rpc.codec import MAX_TOTAL, PACKAGE, JobKey
 
 T = TypeVar("T")
 Response = TypeVar("Response", bound=Message)
@@ -93,8 +93,8 @@ class GuestAlignments:
             PolicyError: too many IDs.
             ProtocolError: the host's nonce is none, or it says that it has no IDs, or more than there can be.
         """
-        if not 1 <= n_host <= MOST_TOTAL:
-            raise ProtocolError(f"the host aligns {n_host} IDs: 1 to {MOST_TOTAL} are possible")
+        if not 1 <= n_host <= MAX_TOTAL:
+            raise ProtocolError(f"the host aligns {n_host} IDs: 1 to {MAX_TOTAL} are possible")
         dealing = Dealing.of(nonce, host_nonce, source.n_ids, n_host)
         await asyncio.to_thread(take_ids, dealing.host_room, self._quota, Role.GUEST)
         session = await self.compute(GuestSession, source, dealing)

@@ -3,16 +3,16 @@
 import asyncio
 from dataclasses import dataclass
 
-from common.config.process import ProcessConfig
-from common.data.alignment.aligned import AlignmentProgress
-from common.data.alignment.guest_session import CommonShard
-from common.data.alignment.sources import MemoryIds
-from common.data.table import read_table_ids
-from common.errors import ConfigError
-from common.jobs.quota import IdQuota
-from common.rpc.channel import Peer
-from guest_party.alignment import GuestAlignments
-from guest_party.stages import OnStage, Stage
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.data.alignment.guest_session import CommonShard
+from trilateral.common.data.alignment.sources import MemoryIds
+from trilateral.common.data.tables.table import read_table_ids
+from trilateral.common.jobs.quota import IdQuota
+from trilateral.common.protocol.alignment import AlignmentProgress
+from trilateral.common.rpc.channel import Peer
+from trilateral.guest_party.alignment import GuestAlignments
+from trilateral.guest_party.stages import OnStage, Stage
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from common.arrays import FloatVector
-from common.errors import ProtocolError
-from common.protocol.messages import HoldoutScores, RoundKey
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.protocol.messages import HoldoutScores, RoundKey
 
 
 class HoldoutIntake:

@@ -15,9 +15,9 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from common.errors import OutOfRangeError
-from common.paillier.fixed_point import decode, encode, encode_wide
-from common.protocol.scales import VALUE_BITS, RoundScale
+from trilateral.common.base.errors import OutOfRangeError
+from trilateral.common.paillier.fixed_point import decode, encode, encode_wide
+from trilateral.common.protocol.scales import VALUE_BITS, RoundScale
 
 
 @dataclass

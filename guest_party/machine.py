@@ -7,15 +7,16 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from common.arrays import FloatVector, Rows
-from common.config.job import JobConfig
-from common.data.block import PartyData
-from common.data.ids import NONCE_BYTES, check_id_digest, id_digest
-from common.data.metrics import measure, to_tell
-from common.errors import DataError, OutOfRangeError, ProtocolError
-from common.paillier.keys import PublicKey
-from common.protocol.bounds import is_beyond
-from common.protocol.messages import (
+from trilateral.common.base.arrays import FloatVector, Rows
+from trilateral.common.base.errors import DataError, OutOfRangeError, ProtocolError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.data.party_data import PartyData
+from trilateral.common.paillier.keys import PublicKey
+from trilateral.common.protocol.bounds import is_beyond
+from trilateral.common.protocol.evaluation import measure, to_tell
+from trilateral.common.protocol.ids import NONCE_BYTES, check_id_digest, id_digest
+from trilateral.common.protocol.messages import (
     BeginRound,
     Envelope,
     Evaluated,
@@ -31,12 +32,11 @@ from common.protocol.messages import (
     RoundKey,
     VectorPiece,
 )
-from common.protocol.party import Incoming, PartyMachine
-from common.protocol.phases import Phase, no_phase
-from common.protocol.scales import RoundScale
-from common.roles import Role
-from guest_party.holdout import HoldoutIntake
-from guest_party.loss import LossSum, begin_loss_sum
+from trilateral.common.protocol.party import Incoming, PartyMachine
+from trilateral.common.protocol.phases import Phase, no_phase
+from trilateral.common.protocol.scales import RoundScale
+from trilateral.guest_party.holdout import HoldoutIntake
+from trilateral.guest_party.loss import LossSum, begin_loss_sum
 
 
 class GuestMachine(PartyMachine):
@@ -154,10 +154,10 @@ class GuestMachine(PartyMachine):
     # --- the hold-out rows
 
     def _take_holdout(self, message: HoldoutScores) -> Iterator[Envelope]:
-        if is_beyond(message.key, self._most_rounds + 1):  # The last step belongs to the round after the last.
+        if is_beyond(message.key, self._max_rounds + 1):  # The last step belongs to the round after the last.
             raise ProtocolError(
                 f"the host sent hold-out scores for round {message.key.round}, attempt {message.key.attempt}:"
-                f" this job has at most {self._most_rounds} rounds"
+                f" this job has at most {self._max_rounds} rounds"
             )
         if self._holdout.take(message):
             yield from self._evaluate()

@@ -16,31 +16,31 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.message import Message
 
-from common.arrays import FloatVector
-from common.config.dataset import DatasetConfig
-from common.config.process import ProcessConfig
-from common.data.alignment.aligned import AlignmentProgress
-from common.data.alignment.dealing import Dealing
-from common.data.alignment.guest_session import CommonShard
-from common.data.calibration import calibrate
-from common.data.id_form import rules_of
-from common.data.ids import NONCE_BYTES, canonical_order, id_digest
-from common.data.model_file import PartyModel, check_half, load_model
-from common.data.scoring import score_table
-from common.data.spool import ScoredRows, ScoredShards
-from common.errors import ConfigError, DataError, PeerError, ProtocolError, TrilateralError
-from common.jobs.folder import JobFolder
-from common.jobs.policy import check_prediction
-from common.jobs.quota import IdQuota
-from common.pb.v1 import prediction_pb2
-from common.roles import Role
-from common.rpc.channel import Peer
-from common.rpc.codec import MOST_TOTAL, PREDICTION_BYTES
-from common.scratch import SCRATCH, scratch_folder
-from common.tasks import for_each
-from guest_party.alignment import IN_FLIGHT, GuestAlignments
-from guest_party.score_file import check_suffix, write_scores
-from guest_party.stages import OnStage, Stage
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import ConfigError, DataError, PeerError, ProtocolError, TrilateralError
+from trilateral.common.base.roles import Role
+from trilateral.common.base.scratch import SCRATCH, scratch_folder
+from trilateral.common.base.tasks import for_each
+from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.data.alignment.dealing import Dealing
+from trilateral.common.data.alignment.guest_session import CommonShard
+from trilateral.common.data.model.calibration import calibrate
+from trilateral.common.data.model.model_file import PartyModel, check_half, load_model
+from trilateral.common.data.model.scoring import score_table
+from trilateral.common.data.model.spool import ScoredRows, ScoredShards
+from trilateral.common.data.tables.id_form import rules_of
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.policy import check_prediction
+from trilateral.common.jobs.quota import IdQuota
+from trilateral.common.pb.v1 import prediction_pb2
+from trilateral.common.protocol.alignment import AlignmentProgress
+from trilateral.common.protocol.ids import NONCE_BYTES, canonical_order, id_digest
+from trilateral.common.rpc.channel import Peer
+from trilateral.common.rpc.codec import MAX_TOTAL, PREDICTION_BYTES
+from trilateral.guest_party.alignment import IN_FLIGHT, GuestAlignments
+from trilateral.guest_party.score_file import check_suffix, write_scores
+from trilateral.guest_party.stages import OnStage, Stage
 
 Response = TypeVar("Response", bound=Message)
 
@@ -179,7 +179,7 @@ class _Prediction:
             dataset=self._wanted.dataset,
         )
         n_rows = (await self._call("OpenPrediction", request, prediction_pb2.OpenPredictionResponse)).n_rows
-        if not 1 <= n_rows <= MOST_TOTAL:
+        if not 1 <= n_rows <= MAX_TOTAL:
             raise ProtocolError(f"the host says that its table has {n_rows} rows")
         return n_rows
 

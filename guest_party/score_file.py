@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import csv, parquet
 
-from common.arrays import FloatVector
-from common.errors import ConfigError
-from common.files import whole_file
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.files import whole_file
 
 SCORES = pa.schema([("id", pa.string()), ("score", pa.float64()), ("probability", pa.float64())])
 MISSING = pa.schema([("id", pa.string())])

@@ -5,19 +5,19 @@ from collections.abc import Callable
 
 import grpc
 
-from common.config.process import ProcessConfig
-from common.jobs.party_jobs import PartyJobs
-from common.jobs.party_servicer import PartyServicer
-from common.jobs.quota import IdQuota
-from common.pb.v1.guest_pb2_grpc import add_GuestServiceServicer_to_server
-from common.pb.v1.party_pb2_grpc import add_PartyServiceServicer_to_server
-from common.roles import Role
-from common.rpc.certificates import load_certificates
-from common.rpc.channel import open_peers
-from common.rpc.server import make_audit, run_server
-from guest_party.alignment import GuestAlignments
-from guest_party.machine import GuestMachine
-from guest_party.servicer import GuestServicer
+from trilateral.common.base.roles import Role
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.jobs.party_jobs import PartyJobs
+from trilateral.common.jobs.party_servicer import PartyServicer
+from trilateral.common.jobs.quota import IdQuota
+from trilateral.common.pb.v1.guest_pb2_grpc import add_GuestServiceServicer_to_server
+from trilateral.common.pb.v1.party_pb2_grpc import add_PartyServiceServicer_to_server
+from trilateral.common.process.server import make_audit, run_server
+from trilateral.common.rpc.certificates import load_certificates
+from trilateral.common.rpc.channel import open_peers
+from trilateral.guest_party.alignment import GuestAlignments
+from trilateral.guest_party.machine import GuestMachine
+from trilateral.guest_party.servicer import GuestServicer
 
 
 async def serve(

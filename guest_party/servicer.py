@@ -5,9 +5,9 @@
 
 from collections.abc import AsyncIterator
 
-from common.jobs.process_jobs import ProcessJobs
-from common.pb.v1 import guest_pb2, guest_pb2_grpc, rounds_pb2
-from common.rpc.access import Context
+from trilateral.common.jobs.process_jobs import ProcessJobs
+from trilateral.common.pb.v1 import guest_pb2, guest_pb2_grpc, rounds_pb2
+from trilateral.common.rpc.access import Context
 
 
 class GuestServicer(guest_pb2_grpc.GuestServiceServicer):

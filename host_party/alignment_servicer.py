@@ -6,15 +6,15 @@
 import re
 from collections.abc import Callable, Sequence
 
-from common.config.settings import JOB_NAME
-from common.data.ids import NONCE_BYTES
-from common.errors import ProtocolError
-from common.pb.v1 import alignment_pb2, alignment_pb2_grpc
-from common.rpc.access import Context
-from common.rpc.codec import MOST_TOTAL, job_key
-from host_party.alignments import Alignments, Asked, Offer
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.config.settings import JOB_NAME
+from trilateral.common.pb.v1 import alignment_pb2, alignment_pb2_grpc
+from trilateral.common.protocol.ids import NONCE_BYTES
+from trilateral.common.rpc.access import Context
+from trilateral.common.rpc.codec import MAX_TOTAL, job_key
+from trilateral.host_party.alignments import Alignments, Asked, Offer
 
-MOST_RULES = 16
+MAX_RULES = 16
 RULE = r"[a-z_]{1,32}"
 
 
@@ -79,8 +79,8 @@ def check_opening(nonce: bytes, n_ids: int, form: Sequence[str]) -> list[str]:
     """
     if len(nonce) != NONCE_BYTES:
         raise ProtocolError(f"received a nonce of {len(nonce)} bytes")
-    if not 1 <= n_ids <= MOST_TOTAL:
-        raise ProtocolError(f"received a count of {n_ids} IDs: 1 to {MOST_TOTAL} are possible")
-    if len(form) > MOST_RULES or any(re.fullmatch(RULE, rule) is None for rule in form):
+    if not 1 <= n_ids <= MAX_TOTAL:
+        raise ProtocolError(f"received a count of {n_ids} IDs: 1 to {MAX_TOTAL} are possible")
+    if len(form) > MAX_RULES or any(re.fullmatch(RULE, rule) is None for rule in form):
         raise ProtocolError("received a form of IDs that is none")
     return list(form)

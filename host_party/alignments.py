@@ -11,33 +11,33 @@ from dataclasses import dataclass, field
 from secrets import token_bytes
 from typing import TypeVar
 
-from common.audit import Audit
-from common.config.dataset import IdForm
-from common.config.process import ProcessConfig
-from common.data.alignment.aligned import Aligned, AlignmentProgress
-from common.data.alignment.dealing import Dealing
-from common.data.alignment.host_session import HostSession
-from common.data.alignment.sources import IdSource, MemoryIds
-from common.data.id_form import rules_of
-from common.data.ids import NONCE_BYTES
-from common.data.table import read_table_ids
-from common.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, notes
-from common.jobs.policy import take_ids
-from common.jobs.quota import IdQuota
-from common.roles import Role
-from common.rpc.access import calling
-from common.rpc.codec import JobKey
-from common.rpc.errors import UnknownJobError, public_error
-from common.tasks import start
+from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, notes
+from trilateral.common.base.roles import Role
+from trilateral.common.base.tasks import start
+from trilateral.common.config.dataset import IdForm
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.data.alignment.dealing import Dealing
+from trilateral.common.data.alignment.host_session import HostSession
+from trilateral.common.data.alignment.sources import IdSource, MemoryIds
+from trilateral.common.data.tables.id_form import rules_of
+from trilateral.common.data.tables.table import read_table_ids
+from trilateral.common.jobs.policy import take_ids
+from trilateral.common.jobs.quota import IdQuota
+from trilateral.common.observe.audit import Audit
+from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
+from trilateral.common.protocol.ids import NONCE_BYTES
+from trilateral.common.rpc.access import calling
+from trilateral.common.rpc.codec import JobKey
+from trilateral.common.rpc.errors import UnknownJobError, public_error
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 SESSION_BYTES = 16
-MOST_LOOSE = 2
+MAX_LOOSE = 2
 """Sessions at a time that belong to no job, since each holds the IDs of a table."""
-MOST_DONE = 100
+MAX_DONE = 100
 """Sessions of jobs whose good end is remembered."""
 CORES = os.cpu_count() or 1
 
@@ -175,7 +175,7 @@ class Alignments:
         self._sessions: dict[bytes, Opened] = {}
         self._expected: dict[JobKey, JobAlignment] = {}
         self._loose: dict[bytes, _Loose] = {}
-        self._done: deque[bytes] = deque(maxlen=MOST_DONE)
+        self._done: deque[bytes] = deque(maxlen=MAX_DONE)
 
     # --- for a job
 
@@ -245,9 +245,9 @@ class Alignments:
         """
         loose = self._loose.get(key)
         if loose is None:
-            if len(self._loose) >= MOST_LOOSE:
+            if len(self._loose) >= MAX_LOOSE:
                 raise PolicyError(
-                    f"the host has {MOST_LOOSE} alignments open beside those of jobs: wait until one has ended"
+                    f"the host has {MAX_LOOSE} alignments open beside those of jobs: wait until one has ended"
                 )
             loose = self._loose[key] = _Loose(asked, start(self._open_loose(key, load, asked)))
         elif loose.asked != asked:

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Sequence
 from secrets import token_bytes
 
-from common.arrays import FloatVector
-from common.data.ids import NONCE_BYTES, check_id_digest, id_digest
-from common.errors import DataError, ProtocolError
-from common.paillier.cipher import Product
-from common.paillier.fixed_point import decode, encode_wide
-from common.protocol.messages import (
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import DataError, ProtocolError
+from trilateral.common.base.roles import Role
+from trilateral.common.paillier.cipher import Product
+from trilateral.common.paillier.fixed_point import decode, encode_wide
+from trilateral.common.protocol.ids import NONCE_BYTES, check_id_digest, id_digest
+from trilateral.common.protocol.messages import (
     BeginRound,
     Envelope,
     Finished,
@@ -22,9 +23,8 @@ from common.protocol.messages import (
     RoundKey,
     VectorPiece,
 )
-from common.protocol.party import Incoming, PartyMachine
-from common.protocol.scales import RoundScale
-from common.roles import Role
+from trilateral.common.protocol.party import Incoming, PartyMachine
+from trilateral.common.protocol.scales import RoundScale
 
 HOLDOUT_PIECE = 65_536
 """Scores in one message: 512 KiB."""

@@ -11,11 +11,11 @@ from typing import Protocol
 
 import numpy as np
 
-from common.arrays import FloatVector
-from common.data.ids import canonical_order, check_id_digest
-from common.data.spool import ScoredShards
-from common.errors import ProtocolError
-from common.roles import Role
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.base.roles import Role
+from trilateral.common.data.model.spool import ScoredShards
+from trilateral.common.protocol.ids import canonical_order, check_id_digest
 
 
 class Settling(Protocol):

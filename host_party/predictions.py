@@ -10,27 +10,27 @@ from pathlib import Path
 from secrets import token_bytes
 from typing import Any, TypeVar
 
-from common.arrays import FloatVector
-from common.audit import Audit
-from common.config.dataset import DatasetConfig
-from common.config.process import ProcessConfig
-from common.data.alignment.dealing import Dealing
-from common.data.ids import NONCE_BYTES
-from common.data.model_file import PartyModel, check_half, load_model
-from common.data.scoring import score_table
-from common.data.spool import ScoredRows
-from common.errors import DataError, PeerError, PolicyError, ProtocolError, TrilateralError
-from common.jobs.folder import JobFolder, writing
-from common.jobs.policy import PREDICTION, check_prediction, check_scores, take_ids, take_scores
-from common.jobs.quota import IdQuota, ScoreQuota
-from common.logs import Place
-from common.roles import Role
-from common.rpc.access import calling
-from common.rpc.codec import JobKey
-from common.scratch import SCRATCH, scratch_folder, sweep_scratch
-from common.tasks import start
-from host_party.alignments import Alignments, Asked, Offer, check_form
-from host_party.prediction import HostPrediction, SameIds
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import DataError, PeerError, PolicyError, ProtocolError, TrilateralError
+from trilateral.common.base.roles import Role
+from trilateral.common.base.scratch import SCRATCH, scratch_folder, sweep_scratch
+from trilateral.common.base.tasks import start
+from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.data.alignment.dealing import Dealing
+from trilateral.common.data.model.model_file import PartyModel, check_half, load_model
+from trilateral.common.data.model.scoring import score_table
+from trilateral.common.data.model.spool import ScoredRows
+from trilateral.common.jobs.folder import JobFolder, writing
+from trilateral.common.jobs.policy import PREDICTION, check_prediction, check_scores, take_ids, take_scores
+from trilateral.common.jobs.quota import IdQuota, ScoreQuota
+from trilateral.common.observe.audit import Audit
+from trilateral.common.observe.logs import Place
+from trilateral.common.protocol.ids import NONCE_BYTES
+from trilateral.common.rpc.access import calling
+from trilateral.common.rpc.codec import JobKey
+from trilateral.host_party.alignments import Alignments, Asked, Offer, check_form
+from trilateral.host_party.prediction import HostPrediction, SameIds
 
 log = logging.getLogger(__name__)
 

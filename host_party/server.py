@@ -5,22 +5,22 @@ from collections.abc import Callable
 
 import grpc
 
-from common.config.process import ProcessConfig
-from common.jobs.party_jobs import PartyJobs
-from common.jobs.party_servicer import PartyServicer
-from common.pb.v1.alignment_pb2_grpc import add_AlignmentServiceServicer_to_server
-from common.pb.v1.host_pb2_grpc import add_HostServiceServicer_to_server
-from common.pb.v1.party_pb2_grpc import add_PartyServiceServicer_to_server
-from common.pb.v1.prediction_pb2_grpc import add_PredictionServiceServicer_to_server
-from common.rpc.certificates import load_certificates
-from common.rpc.channel import open_peers
-from common.rpc.server import make_audit, run_server
-from host_party.alignment_servicer import AlignmentServicer
-from host_party.alignments import Alignments, Offer, load_offer
-from host_party.machine import HostMachine
-from host_party.prediction_servicer import PredictionServicer
-from host_party.predictions import Predictions
-from host_party.servicer import HostServicer
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.jobs.party_jobs import PartyJobs
+from trilateral.common.jobs.party_servicer import PartyServicer
+from trilateral.common.pb.v1.alignment_pb2_grpc import add_AlignmentServiceServicer_to_server
+from trilateral.common.pb.v1.host_pb2_grpc import add_HostServiceServicer_to_server
+from trilateral.common.pb.v1.party_pb2_grpc import add_PartyServiceServicer_to_server
+from trilateral.common.pb.v1.prediction_pb2_grpc import add_PredictionServiceServicer_to_server
+from trilateral.common.process.server import make_audit, run_server
+from trilateral.common.rpc.certificates import load_certificates
+from trilateral.common.rpc.channel import open_peers
+from trilateral.host_party.alignment_servicer import AlignmentServicer
+from trilateral.host_party.alignments import Alignments, Offer, load_offer
+from trilateral.host_party.machine import HostMachine
+from trilateral.host_party.prediction_servicer import PredictionServicer
+from trilateral.host_party.predictions import Predictions
+from trilateral.host_party.servicer import HostServicer
 
 
 async def serve(

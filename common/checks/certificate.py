@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 from cryptography import x509
 
-from common.checks.finding import Finding, faults, ok, problem, warning
-from common.config.process import ProcessConfig, TlsConfig
-from common.errors import ConfigError
-from common.rpc.certificates import Identity, load_certificates
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.checks.finding import Finding, faults, ok, problem, warning
+from trilateral.common.config.process import ProcessConfig, TlsConfig
+from trilateral.common.rpc.certificates import Identity, load_certificates
 
 MANY_AUTHORITIES = 10
 """More are an operating system's list, whose every authority could let anyone in."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
-from common.errors import TrilateralError, notes
+from trilateral.common.base.errors import TrilateralError, notes
 
 
 class Level(IntEnum):

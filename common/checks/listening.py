@@ -6,10 +6,10 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-from common.checks.finding import Finding, note, ok, problem, warning
-from common.config.process import ProcessConfig, is_loopback_address
-from common.errors import PeerError, TrilateralError
-from common.rpc.health import check_health
+from trilateral.common.base.errors import PeerError, TrilateralError
+from trilateral.common.checks.finding import Finding, note, ok, problem, warning
+from trilateral.common.config.process import ProcessConfig, is_loopback_address
+from trilateral.common.process.health import check_health
 
 SECONDS = 3.0
 

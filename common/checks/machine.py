@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from common.checks.finding import Finding, faults, note, ok, warning
-from common.config.process import ProcessConfig
-from common.errors import ConfigError
-from common.paillier.native.path import arithmetic_path, obstacle
-from common.paillier.native.threads import processors
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.checks.finding import Finding, faults, note, ok, warning
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.paillier.native.path import arithmetic_path, obstacle
+from trilateral.common.paillier.native.threads import processors
 
-LEAST_FILES = 1024
+MIN_FILES = 1024
 """Open files: a server has some 30 of its own and one for each connection, of which a flood brings hundreds."""
 CGROUP = Path("/sys/fs/cgroup")
 MEMORY = Path("/proc/meminfo")
@@ -61,10 +61,10 @@ def _threads(wanted: int) -> Iterator[Finding]:
 
 def _files() -> Iterator[Finding]:
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most != resource.RLIM_INFINITY and most < LEAST_FILES:
+    if most != resource.RLIM_INFINITY and most < MIN_FILES:
         yield warning(
             "open files",
-            f"at most {most}, one for each connection: allow {LEAST_FILES} by `ulimit -n` or the unit's LimitNOFILE",
+            f"at most {most}, one for each connection: allow {MIN_FILES} by `ulimit -n` or the unit's LimitNOFILE",
         )
     else:
         yield ok("open files", "no limit" if most == resource.RLIM_INFINITY else f"at most {most}")

@@ -14,16 +14,16 @@ from datetime import UTC, datetime
 import grpc
 from cryptography import x509
 
-from common.checks.certificate import client_tls, describe_end, describe_tls_error
-from common.checks.finding import Finding, faults, ok, problem, warning
-from common.config.process import PeerConfig, ProcessConfig, TlsConfig
-from common.errors import ConfigError, ProtocolError
-from common.roles import Role
-from common.rpc.certificates import SOON, Identity, load_certificates, subject_names
-from common.rpc.channel import open_channel
-from common.rpc.description import Description, ask_description
-from common.rpc.errors import AccessError, raised_by_peer, way_out
-from common.rpc.versions import WAY_OUT, own_version
+from trilateral.common.base.errors import ConfigError, ProtocolError
+from trilateral.common.base.roles import Role
+from trilateral.common.checks.certificate import client_tls, describe_end, describe_tls_error
+from trilateral.common.checks.finding import Finding, faults, ok, problem, warning
+from trilateral.common.config.process import PeerConfig, ProcessConfig, TlsConfig
+from trilateral.common.process.description import Description, ask_description
+from trilateral.common.rpc.certificates import SOON, Identity, load_certificates, subject_names
+from trilateral.common.rpc.channel import open_channel
+from trilateral.common.rpc.errors import AccessError, raised_by_peer, way_out
+from trilateral.common.rpc.versions import WAY_OUT, own_version
 
 SECONDS = 5.0
 """For each step; a peer across the world takes one."""

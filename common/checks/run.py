@@ -4,16 +4,16 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from common.checks.certificate import check_certificate
-from common.checks.finding import Finding, faults
-from common.checks.listening import check_listening
-from common.checks.machine import check_machine
-from common.checks.peers import check_peers
-from common.checks.settings import check_settings
-from common.checks.state import check_state
-from common.checks.tables import check_tables
-from common.config.load import load_job, load_with_overrides
-from common.errors import ConfigError
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.checks.certificate import check_certificate
+from trilateral.common.checks.finding import Finding, faults
+from trilateral.common.checks.listening import check_listening
+from trilateral.common.checks.machine import check_machine
+from trilateral.common.checks.peers import check_peers
+from trilateral.common.checks.settings import check_settings
+from trilateral.common.checks.state import check_state
+from trilateral.common.checks.tables import check_tables
+from trilateral.common.config.load import load_job, load_with_overrides
 
 
 def check_process(path: Path, job_path: Path | None = None, *, peers: bool = True) -> Iterator[Finding]:

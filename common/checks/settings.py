@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from common.checks.finding import Finding, faults, note, ok, warning
-from common.config.check import Keys
-from common.config.process import ProcessConfig
-from common.errors import ConfigError
-from common.traces import import_exporter
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.checks.finding import Finding, faults, note, ok, warning
+from trilateral.common.config.check import Keys
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.observe.traces import import_exporter
 
 PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 

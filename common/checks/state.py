@@ -6,13 +6,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from common.checks.finding import Finding, faults, note, ok, problem, warning
-from common.config.process import ProcessConfig
-from common.errors import ConfigError
-from common.jobs.journal import JOURNAL, examine_journal
-from common.state import TRIAL_BYTES, holder
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.checks.finding import Finding, faults, note, ok, problem, warning
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.jobs.journal import JOURNAL, examine_journal
+from trilateral.common.process.state_folder import TRIAL_BYTES, holder
 
-LEAST_BYTES = 2**30
+MIN_BYTES = 2**30
 """A day of ten thousand rounds leaves some tens of MB in journal and history, and a prediction as much as its table."""
 
 
@@ -70,7 +70,7 @@ def _room(place: Path) -> Iterator[Finding]:
         yield problem("state", f"{place} cannot be written: {error.strerror}: make room, or choose another folder")
         return
     free = shutil.disk_usage(place).free
-    if free < LEAST_BYTES:
+    if free < MIN_BYTES:
         yield warning(
             "state", f"{free / 2**20:,.0f} MiB are free in {place}: a job that finds none fails; make room for 1 GiB"
         )

@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from common.checks.finding import Finding, Level, faults, note, ok, problem, warning
-from common.checks.machine import free_memory, peak_memory
-from common.config.job import JobConfig
-from common.config.process import ProcessConfig
-from common.data.block import PartyData, make_party_data, read_party_table
-from common.data.table import PartyTable
-from common.errors import ConfigError, DataError, PolicyError
-from common.jobs.folder import JobFolder
-from common.jobs.policy import JOB, check_holdout, check_offer, check_scores, check_sizes, holdout_scores
-from common.jobs.quota import ScoreQuota
-from common.roles import Role
-from common.rpc.errors import NameTakenError
+from trilateral.common.base.errors import ConfigError, DataError, PolicyError
+from trilateral.common.base.roles import Role
+from trilateral.common.checks.finding import Finding, Level, faults, note, ok, problem, warning
+from trilateral.common.checks.machine import free_memory, peak_memory
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.data.party_data import PartyData, make_party_data, read_party_table
+from trilateral.common.data.tables.table import PartyTable
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.policy import JOB, check_holdout, check_offer, check_scores, check_sizes, holdout_scores
+from trilateral.common.jobs.quota import ScoreQuota
+from trilateral.common.rpc.errors import NameTakenError
 
 ROOM = 2
 """Times the memory that reading a table took: a training holds the columns, their powers and ciphertexts as well."""
@@ -100,7 +100,7 @@ def _logged() -> Iterator[list[str]]:
     texts: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: texts.append(record.getMessage())  # type: ignore[method-assign]
-    log = logging.getLogger("common.data")
+    log = logging.getLogger("trilateral.common.data")
     log.addHandler(handler)
     try:
         yield texts

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from common.config.settings import Settings
-from common.errors import ConfigError
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.config.settings import Settings
 
 Keys = tuple[str, ...]
 """Where a setting is: the keys that lead to it."""

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, FiniteFloat, field_validator, model_validator
 
-from common.config.settings import Settings
+from trilateral.common.config.settings import Settings
 
 
 class LabelConfig(Settings):
@@ -77,7 +77,7 @@ class IdForm(Settings):
     """The normal form that IDs are brought to before they are compared. Both parties need the same.
 
     Each rule may make two IDs of one party the same, which is then refused. The rules apply in the order of
-    `common.data.id_form`.
+    `trilateral.common.data.tables.id_form`.
     """
 
     spaces: bool = True

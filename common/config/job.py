@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from common.config.settings import JobName, Settings
+from trilateral.common.config.settings import JobName, Settings
 
 
 class Sgd(Settings):

@@ -7,11 +7,11 @@ from typing import Any
 
 import yaml
 
-from common.config.check import Keys, SettingsT, check_settings
-from common.config.job import JobConfig
-from common.config.process import ProcessConfig
-from common.config.settings import Settings
-from common.errors import ConfigError
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.config.check import Keys, SettingsT, check_settings
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.config.settings import Settings
 
 ENVIRONMENT_PREFIX = "TRILATERAL_"
 NOT_SETTINGS = frozenset({"TRILATERAL_DEBUG", "TRILATERAL_ARITHMETIC"})

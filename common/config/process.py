@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from common.config.dataset import DatasetConfig
-from common.config.settings import JobName, Settings
-from common.roles import Role
+from trilateral.common.base.roles import Role
+from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.config.settings import JobName, Settings
 
 
 def _is_loopback(host: str) -> bool:

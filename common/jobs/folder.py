@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.errors import ConfigError
-from common.roles import Role
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.roles import Role
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from common.events import Direction, Moved, PhaseOver, RoundOver, Tell, tell_nobody
-from common.jobs.folder import JobFolder, writing
-from common.protocol.messages import BeginRound, Evaluated, FinishJob, Kind, RoundKey, RoundReport
-from common.roles import Role
+from trilateral.common.base.roles import Role
+from trilateral.common.jobs.folder import JobFolder, writing
+from trilateral.common.observe.events import Direction, Moved, PhaseOver, RoundOver, Tell, tell_nobody
+from trilateral.common.protocol.messages import BeginRound, Evaluated, FinishJob, Kind, RoundKey, RoundReport
 
 
 class Stopwatch:

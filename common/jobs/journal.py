@@ -15,11 +15,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from common.config.job import JobConfig
-from common.errors import ConfigError
-from common.files import sync_folder
-from common.roles import Role
-from common.rpc.codec import parse_job
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.files import sync_folder
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.rpc.codec import parse_job
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ JOURNAL = "journal.sqlite"
 APPLICATION = 0x7472696C  # "tril"
 VERSION = 1
 BUSY_SECONDS = 10.0
-LEAST_BYTES = 512
+MIN_BYTES = 512
 """Of any database of SQLite's."""
 
 _SCHEMA = """
@@ -272,7 +272,7 @@ def _check_there(path: Path) -> None:
     """Raise if the file has been emptied or taken away from its log, which SQLite would then throw away."""
     if not path.exists():
         raise sqlite3.DatabaseError("its -wal is there without it")
-    if path.is_file() and path.stat().st_size < LEAST_BYTES:
+    if path.is_file() and path.stat().st_size < MIN_BYTES:
         raise sqlite3.DatabaseError("it is cut off")
 
 

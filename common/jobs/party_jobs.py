@@ -6,15 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-from common.audit import Audit
-from common.config.dataset import DatasetConfig, IdForm
-from common.config.job import JobConfig
-from common.config.process import ProcessConfig
-from common.data.alignment.aligned import Aligned, AlignmentProgress
-from common.data.block import PartyData, make_party_data, read_party_table
-from common.data.model_file import PartyModel, save_model
-from common.data.table import PartyTable
-from common.errors import (
+from trilateral.common.base.errors import (
     BadKeyError,
     ConfigError,
     DataError,
@@ -25,25 +17,33 @@ from common.errors import (
     TrilateralError,
     notes,
 )
-from common.jobs.folder import JobFolder, writing
-from common.jobs.history import History
-from common.jobs.journal import Record, State
-from common.jobs.party_place import PartyPlace, RestoredMachine
-from common.jobs.policy import JOB, check_holdout, check_offer, check_sizes, holdout_scores, take_scores
-from common.jobs.process_jobs import STOPPED, ProcessJobs
-from common.jobs.quota import ScoreQuota
-from common.jobs.runner import MachineRunner, without_lock
-from common.paillier.keys import PublicKey, check_public_key
-from common.pb.v1.coordinator_pb2 import ReportWaitingRequest, ReportWaitingResponse
-from common.protocol.bounds import most_evaluations
-from common.protocol.messages import Evaluated, Machine, Message, OpenJob, Result, StepTaken, Waiting
-from common.protocol.phases import Phase
-from common.roles import Role
-from common.rpc.access import calling
-from common.rpc.calls import call_peer
-from common.rpc.channel import Peer
-from common.rpc.codec import JobKey, route_for
-from common.rpc.errors import EndedError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.dataset import DatasetConfig, IdForm
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.data.model.model_file import PartyModel, save_model
+from trilateral.common.data.party_data import PartyData, make_party_data, read_party_table
+from trilateral.common.data.tables.table import PartyTable
+from trilateral.common.jobs.folder import JobFolder, writing
+from trilateral.common.jobs.history import History
+from trilateral.common.jobs.journal import Record, State
+from trilateral.common.jobs.party_place import PartyPlace, RestoredMachine
+from trilateral.common.jobs.policy import JOB, check_holdout, check_offer, check_sizes, holdout_scores, take_scores
+from trilateral.common.jobs.process_jobs import STOPPED, ProcessJobs
+from trilateral.common.jobs.quota import ScoreQuota
+from trilateral.common.jobs.runner import MachineRunner, without_lock
+from trilateral.common.observe.audit import Audit
+from trilateral.common.paillier.keys import PublicKey, check_public_key
+from trilateral.common.pb.v1.coordinator_pb2 import ReportWaitingRequest, ReportWaitingResponse
+from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
+from trilateral.common.protocol.bounds import max_evaluations
+from trilateral.common.protocol.messages import Evaluated, Machine, Message, OpenJob, Result, StepTaken, Waiting
+from trilateral.common.protocol.phases import Phase
+from trilateral.common.rpc.access import calling
+from trilateral.common.rpc.calls import call_peer
+from trilateral.common.rpc.channel import Peer
+from trilateral.common.rpc.codec import JobKey, route_for
+from trilateral.common.rpc.errors import EndedError
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +167,7 @@ class PartyJobs(ProcessJobs):
             batch=job.batch,
             epochs=job.epochs,
             holdout=job.holdout,
-            evaluations=most_evaluations(job),
+            evaluations=max_evaluations(job),
             key_bits=public_key.bits,
         )
         await self._replace(job.name)

@@ -9,19 +9,19 @@ from typing import Protocol
 import numpy as np
 import pandas as pd
 
-from common.arrays import FloatMatrix, Rows
-from common.config.dataset import DatasetConfig
-from common.data.metrics import HoldoutMetrics
-from common.data.table import PartyTable
-from common.errors import ConfigError, DataError, PeerError, ProtocolError
-from common.jobs.history import History
-from common.jobs.journal import Journal, Record
-from common.pb.v1.party_pb2 import BeginRoundRequest, FinishJobRequest
-from common.protocol.messages import BeginRound, Evaluated, FinishJob, Machine, RoundKey, StepTaken
-from common.roles import Role
-from common.rpc.codec import JobKey, decode, encode, route_for
+from trilateral.common.base.arrays import FloatMatrix, Rows
+from trilateral.common.base.errors import ConfigError, DataError, PeerError, ProtocolError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.data.tables.table import PartyTable
+from trilateral.common.jobs.history import History
+from trilateral.common.jobs.journal import Journal, Record
+from trilateral.common.pb.v1.party_pb2 import BeginRoundRequest, FinishJobRequest
+from trilateral.common.protocol.evaluation import HoldoutMetrics
+from trilateral.common.protocol.messages import BeginRound, Evaluated, FinishJob, Machine, RoundKey, StepTaken
+from trilateral.common.rpc.codec import JobKey, decode, encode, route_for
 
-MOST_BEGUN = 100
+MAX_BEGUN = 100
 """How often one round may be begun in all sessions together; each attempt shows the same sums."""
 _REQUESTS = {b"B": BeginRoundRequest, b"F": FinishJobRequest}
 _TOLERANCE = 1e-6
@@ -163,8 +163,8 @@ class PartyPlace:
                 kind, number = (b"B", asked.key.round) if isinstance(asked, BeginRound) else (b"F", asked.round)
                 request = encode(self._key, asked, route_for(Role.COORDINATOR, self._role, asked))
                 content = kind + request.SerializeToString()
-                if self._journal.write_round(self._id, number, content) > MOST_BEGUN:
-                    raise ProtocolError(f"the coordinator has begun round {number} more than {MOST_BEGUN} times")
+                if self._journal.write_round(self._id, number, content) > MAX_BEGUN:
+                    raise ProtocolError(f"the coordinator has begun round {number} more than {MAX_BEGUN} times")
 
 
 def table_digest(table: PartyTable) -> bytes:

@@ -3,9 +3,9 @@
 # Names and documentation of the methods are the contract's: protos/common/pb/v1.
 # ruff: noqa: N802, D102
 
-from common.jobs.process_jobs import ProcessJobs
-from common.pb.v1 import party_pb2, party_pb2_grpc
-from common.rpc.access import Context
+from trilateral.common.jobs.process_jobs import ProcessJobs
+from trilateral.common.pb.v1 import party_pb2, party_pb2_grpc
+from trilateral.common.rpc.access import Context
 
 
 class PartyServicer(party_pb2_grpc.PartyServiceServicer):

@@ -3,19 +3,19 @@
 from collections import deque
 from collections.abc import Callable
 
-from common.config.process import Limits
-from common.errors import PeerError
-from common.protocol.messages import BeginRound, FinishJob, OpenJob, RoundKey, RoundTimedOut
-from common.roles import Role
+from trilateral.common.base.errors import PeerError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.process import Limits
+from trilateral.common.protocol.messages import BeginRound, FinishJob, OpenJob, RoundKey, RoundTimedOut
 
 Question = OpenJob | BeginRound | FinishJob
 """What the coordinator says to a party in order to get an answer."""
 ASK_SECONDS = 2.0
 """How often a process that waits asks whether the others are there: a peer that was restarted is noticed so."""
-LEAST_ASK_SECONDS = 1.0
+MIN_ASK_SECONDS = 1.0
 """However short the peer timeout is, a tenth of which is enough."""
 RECENT_ROUNDS = 20
-MOST_TIMES_LONGER = 10
+MAX_TIMES_LONGER = 10
 """How many times the longest of the recent rounds the coordinator waits for one."""
 
 
@@ -67,7 +67,7 @@ class Patience:
     @property
     def pause(self) -> float:
         """Seconds between two questions whether the others are there."""
-        return min(ASK_SECONDS, max(LEAST_ASK_SECONDS, self._limits.peer_timeout / 10))
+        return min(ASK_SECONDS, max(MIN_ASK_SECONDS, self._limits.peer_timeout / 10))
 
     def alarm(self) -> float:
         """The clock's time at which to see whether the others are there, or `is_over` says that it is enough."""
@@ -102,7 +102,7 @@ class Patience:
         if self._role is Role.COORDINATOR:
             seconds = self._limits.round_timeout
             if isinstance(self._newest, BeginRound) and self._took:
-                usual = max(MOST_TIMES_LONGER * max(self._took), 2 * self._limits.peer_timeout)
+                usual = max(MAX_TIMES_LONGER * max(self._took), 2 * self._limits.peer_timeout)
                 seconds = min(seconds, usual * 2 ** (self._newest.key.attempt - 1))
         self._deadline = self._clock() + seconds
 

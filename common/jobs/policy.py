@@ -3,23 +3,23 @@
 Each check is as early as what it needs is known: `check_job` and `check_prediction` by what is asked for alone,
 before any data are touched; `check_sizes` once the table is read and prepared, before anything of it leaves;
 `take_scores` before scores leave. What bounds a training that runs, its rounds and attempts, follows from the job and
-is the state machine's: `common.protocol.bounds`.
+is the state machine's: `trilateral.common.protocol.bounds`.
 Every refusal begins with the line of the configuration that says no.
 """
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
-from common.config.dataset import DatasetConfig
-from common.config.job import JobConfig
-from common.config.process import Policy, ProcessConfig
-from common.data.split import Batches
-from common.errors import PolicyError
-from common.jobs.folder import JobFolder
-from common.jobs.quota import IdQuota, ScoreQuota, Today
-from common.protocol.bounds import most_evaluations, most_rounds
-from common.roles import Role
-from common.rpc.errors import NameTakenError
+from trilateral.common.base.errors import PolicyError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import Policy, ProcessConfig
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.quota import IdQuota, ScoreQuota, Today
+from trilateral.common.protocol.batches import Batches
+from trilateral.common.protocol.bounds import max_evaluations, max_rounds
+from trilateral.common.rpc.errors import NameTakenError
 
 JOB, PREDICTION, ALIGNMENT = "the job", "the prediction", "the alignment"
 """What is refused."""
@@ -83,7 +83,7 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
             )
         if job.holdout > policy.max_holdout:
             raise _most(role, "max_holdout", policy.max_holdout, "the job has", job.holdout)
-        evaluations = most_evaluations(job)
+        evaluations = max_evaluations(job)
         if evaluations > policy.max_evaluations:
             has = f"{job.epochs} epochs with one every {job.evaluate_every} come to"
             raise _most(role, "max_evaluations", policy.max_evaluations, has, evaluations)
@@ -145,7 +145,7 @@ def check_prediction(
 
 def holdout_scores(job: JobConfig, n_holdout: int, role: Role) -> int:
     """Return how many scores of its hold-out rows a job takes from this party: the host's, at each evaluation."""
-    return n_holdout * (most_evaluations(job) + 1) if role is Role.HOST else 0
+    return n_holdout * (max_evaluations(job) + 1) if role is Role.HOST else 0
 
 
 def check_scores(count: int, quota: ScoreQuota, what: str) -> None:
@@ -226,7 +226,7 @@ def _check_batch(has: str, size: int, policy: Policy, n_features: int, role: Rol
 
 
 def _check_rounds(job: JobConfig, policy: Policy, n_batches: int, role: Role) -> None:
-    rounds = most_rounds(job, n_batches)
+    rounds = max_rounds(job, n_batches)
     if rounds > policy.max_rounds:
         raise _most(
             role, "max_rounds", policy.max_rounds, f"{job.epochs} epochs of {n_batches} batches come to", rounds

@@ -8,29 +8,29 @@ from contextlib import contextmanager
 
 from google.protobuf.message import Message as Request
 
-from common.audit import Audit
-from common.config.process import ProcessConfig
-from common.errors import ConfigError, PolicyError, ProtocolError, SuspendedError, TrilateralError
-from common.events import Event, Tell
-from common.jobs.journal import Journal, State
-from common.jobs.runner import MachineRunner
-from common.jobs.vector_stream import VectorStream
-from common.logs import Place
-from common.metrics import Metrics, Result
-from common.paillier.native.path import arithmetic_path
-from common.paillier.native.threads import set_threads
-from common.pb.v1.rounds_pb2 import SendVectorRequest
-from common.protocol.messages import Failed, Machine, Message
-from common.roles import Role
-from common.rpc.access import calling_role
-from common.rpc.codec import JobKey, decode, job_key
-from common.rpc.errors import EndedError, StoppingError, UnknownJobError, public_error
-from common.tracebacks import where
-from common.traces import open_traces
+from trilateral.common.base.errors import ConfigError, PolicyError, ProtocolError, SuspendedError, TrilateralError
+from trilateral.common.base.roles import Role
+from trilateral.common.base.tracebacks import where
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.jobs.journal import Journal, State
+from trilateral.common.jobs.runner import MachineRunner
+from trilateral.common.observe.audit import Audit
+from trilateral.common.observe.events import Event, Tell
+from trilateral.common.observe.logs import Place
+from trilateral.common.observe.metrics import Metrics, Result
+from trilateral.common.observe.traces import open_traces
+from trilateral.common.paillier.native.path import arithmetic_path
+from trilateral.common.paillier.native.threads import set_threads
+from trilateral.common.pb.v1.rounds_pb2 import SendVectorRequest
+from trilateral.common.protocol.messages import Failed, Machine, Message
+from trilateral.common.rpc.access import calling_role
+from trilateral.common.rpc.codec import JobKey, decode, job_key
+from trilateral.common.rpc.errors import EndedError, StoppingError, UnknownJobError, public_error
+from trilateral.common.rpc.vector_stream import VectorStream
 
 log = logging.getLogger(__name__)
 
-MOST_ENDED = 500
+MAX_ENDED = 500
 """Jobs whose end is remembered."""
 STOPPED = "stopped by the operator"
 """Why a job ended that nothing was wrong with; the parties know it by these words."""
@@ -226,7 +226,7 @@ class ProcessJobs:
 
     def _remember(self, key: JobKey, ended: TrilateralError | None) -> None:
         self._ended[key] = ended
-        if len(self._ended) > MOST_ENDED:
+        if len(self._ended) > MAX_ENDED:
             del self._ended[next(iter(self._ended))]  # the first that was put in
 
     async def _mark(self, job_id: bytes, state: State, reason: str = "") -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 
-from common.errors import ConfigError
-from common.files import write_whole
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.files import write_whole
 
 log = logging.getLogger(__name__)
 

@@ -15,15 +15,18 @@ from typing import Any, ParamSpec, TypeVar
 
 import gmpy2
 
-from common.config.job import JobConfig
-from common.config.process import Limits
-from common.data.alignment.aligned import AlignmentProgress
-from common.errors import PeerError, SuspendedError, TrilateralError
-from common.events import Prepared, RoundBegun, Taken, WorkedOff, subject_of
-from common.jobs.history import History
-from common.jobs.patience import Patience
-from common.logs import Place
-from common.protocol.messages import (
+from trilateral.common.base.errors import PeerError, SuspendedError, TrilateralError
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.base.tracebacks import where
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import Limits
+from trilateral.common.jobs.history import History
+from trilateral.common.jobs.links import Link, OnWait
+from trilateral.common.jobs.patience import Patience
+from trilateral.common.observe.events import Prepared, RoundBegun, Taken, WorkedOff, subject_of
+from trilateral.common.observe.logs import Place
+from trilateral.common.protocol.alignment import AlignmentProgress
+from trilateral.common.protocol.messages import (
     Began,
     BeginRound,
     Envelope,
@@ -43,12 +46,9 @@ from common.protocol.messages import (
     VectorPiece,
     Waiting,
 )
-from common.roles import PARTIES, Role
-from common.rpc.channel import Peer
-from common.rpc.codec import JobKey, width_of
-from common.rpc.errors import public_error
-from common.rpc.links import Link, OnWait
-from common.tracebacks import where
+from trilateral.common.rpc.channel import Peer
+from trilateral.common.rpc.codec import JobKey, width_of
+from trilateral.common.rpc.errors import public_error
 
 log = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from common.paillier.keys import PrivateKey, PublicKey
-from common.paillier.native.path import takes
-from common.paillier.packing import SlotLayout
-from common.paillier.product import PackedProduct
-from common.paillier.randomness import NthResidues, RandomnessPool, check_plaintexts
+from trilateral.common.paillier.keys import PrivateKey, PublicKey
+from trilateral.common.paillier.native.path import takes
+from trilateral.common.paillier.packing import SlotLayout
+from trilateral.common.paillier.product import PackedProduct
+from trilateral.common.paillier.randomness import NthResidues, RandomnessPool, check_plaintexts
 
 
 class Product(Protocol):
@@ -122,11 +122,11 @@ def make_cipher(name: Literal["packed", "reference"], public_key: PublicKey) -> 
         if not takes(public_key.n):
             return PackedCipher(public_key)
         # Only where the kernel is there to be loaded.
-        from common.paillier.native.cipher import NativeCipher
+        from trilateral.common.paillier.native.cipher import NativeCipher
 
         return NativeCipher(public_key)
     # phe is loaded by those alone who ask for it: it has a licence of its own.
-    from common.paillier.reference import ReferenceCipher
+    from trilateral.common.paillier.reference import ReferenceCipher
 
     return ReferenceCipher(public_key)
 
@@ -135,6 +135,6 @@ def make_decrypt(name: Literal["packed", "reference"], private_key: PrivateKey) 
     """How the coordinator opens ciphertexts of the cipher that a job names; signed plaintexts."""
     if name == "packed":
         return private_key.decrypt_all
-    from common.paillier.reference import reference_decrypt
+    from trilateral.common.paillier.reference import reference_decrypt
 
     return lambda ciphertexts: [reference_decrypt(private_key, ciphertext) for ciphertext in ciphertexts]

@@ -10,7 +10,7 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import ArrayLike, NDArray
 
-from common.errors import OutOfRangeError
+from trilateral.common.base.errors import OutOfRangeError
 
 
 def encode(values: ArrayLike, fraction_bits: int, limit_bits: int) -> NDArray[np.int64]:

@@ -23,8 +23,8 @@ from typing import NoReturn
 import gmpy2
 from gmpy2 import mpz
 
-from common.errors import BadCiphertextError, BadKeyError
-from common.paillier.native.path import takes
+from trilateral.common.base.errors import BadCiphertextError, BadKeyError
+from trilateral.common.paillier.native.path import takes
 
 SMALL_FACTOR_LIMIT = 1 << 16
 _SMALL_PRIMES = gmpy2.primorial(SMALL_FACTOR_LIMIT)
@@ -110,7 +110,7 @@ def _secret_powers(p: mpz, q: mpz, ciphertext_bytes: int) -> tuple[_Powers, _Pow
     """How to raise ciphertexts to p - 1 modulo p^2, and for q: in a time that does not depend on their bits."""
     if all(takes(prime, 8 * ciphertext_bytes) for prime in (p, q)):
         # Only where the kernel is there to be loaded.
-        from common.paillier.native.decryption import SecretPowers
+        from trilateral.common.paillier.native.decryption import SecretPowers
 
         return SecretPowers(p, ciphertext_bytes), SecretPowers(q, ciphertext_bytes)
     return _powers_by_gmpy2(p), _powers_by_gmpy2(q)

@@ -16,7 +16,7 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from common.paillier.keys import PublicKey
+from trilateral.common.paillier.keys import PublicKey
 
 MASK_BITS = 40
 """What the mask above the middle slot has in excess: the reader's advantage is below 2^-40."""

@@ -28,8 +28,8 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from common.paillier.keys import PublicKey
-from common.paillier.packing import SlotLayout
+from trilateral.common.paillier.keys import PublicKey
+from trilateral.common.paillier.packing import SlotLayout
 
 _BLOCK = 64
 """Ciphertexts whose tables exist at one time: a few MiB, whatever the size of a piece."""

@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 import gmpy2
 from gmpy2 import mpz
 
-from common.paillier.keys import PublicKey
+from trilateral.common.paillier.keys import PublicKey
 
 TOOTH_BITS = 8
 

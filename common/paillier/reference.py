@@ -10,9 +10,9 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 from phe import EncodedNumber, EncryptedNumber, PaillierPrivateKey, PaillierPublicKey
 
-from common.paillier.cipher import Product
-from common.paillier.keys import PrivateKey, PublicKey
-from common.paillier.packing import SlotLayout
+from trilateral.common.paillier.cipher import Product
+from trilateral.common.paillier.keys import PrivateKey, PublicKey
+from trilateral.common.paillier.packing import SlotLayout
 
 
 class ReferenceCipher:

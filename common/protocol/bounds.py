@@ -1,34 +1,34 @@
 """How long a training can be, which a party holds its coordinator and its peer to."""
 
-from common.config.job import JobConfig
-from common.errors import ProtocolError
-from common.protocol.messages import RoundKey
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.config.job import JobConfig
+from trilateral.common.protocol.messages import RoundKey
 
-MOST_ATTEMPTS = 5
+MAX_ATTEMPTS = 5
 """How often one round may be begun before the job fails."""
 
 
-MOST_SENDINGS = 4
+MAX_SENDINGS = 4
 """How often one vector of an attempt may come: links send it again after a broken connection."""
 
 
-def most_rounds(job: JobConfig, n_batches: int) -> int:
+def max_rounds(job: JobConfig, n_batches: int) -> int:
     """Rounds that a job can come to: one a batch, and the losses of the two candidates on the whole training set."""
     return job.epochs * n_batches + 2
 
 
-def most_evaluations(job: JobConfig) -> int:
+def max_evaluations(job: JobConfig) -> int:
     """Evaluations on the hold-out rows during a training, that at its end not counted.
 
     There is at most one after every `evaluate_every` epochs but the last. At each the host gives its part of the score
-    of every hold-out row, so that all in all n_holdout (most_evaluations + 1) scores leave it.
+    of every hold-out row, so that all in all n_holdout (max_evaluations + 1) scores leave it.
     """
     return 0 if job.evaluate_every is None else (job.epochs - 1) // job.evaluate_every
 
 
 def is_beyond(key: RoundKey, rounds: int) -> bool:
     """Whether no training of at most `rounds` rounds gets to this attempt."""
-    return key.round > rounds or key.attempt > MOST_ATTEMPTS
+    return key.round > rounds or key.attempt > MAX_ATTEMPTS
 
 
 class Allowance:
@@ -42,7 +42,7 @@ class Allowance:
 
     def __init__(self, sender: str, rounds: int, in_a_round: int) -> None:
         self._sender = sender
-        self._most = self._left = rounds * MOST_ATTEMPTS * MOST_SENDINGS * in_a_round
+        self._most = self._left = rounds * MAX_ATTEMPTS * MAX_SENDINGS * in_a_round
 
     def take(self, n_ciphertexts: int) -> None:
         """Count what has come; ProtocolError once it is more than the job can have."""

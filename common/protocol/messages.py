@@ -13,12 +13,12 @@ from typing import Protocol
 
 from gmpy2 import mpz
 
-from common.arrays import FloatVector
-from common.config.job import JobConfig
-from common.data.alignment.aligned import AlignmentProgress
-from common.data.metrics import HoldoutMetrics
-from common.data.split import Batch
-from common.roles import Role
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.protocol.alignment import AlignmentProgress
+from trilateral.common.protocol.batches import Batch
+from trilateral.common.protocol.evaluation import HoldoutMetrics
 
 
 class Kind(StrEnum):

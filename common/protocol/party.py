@@ -8,16 +8,17 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from common.arrays import FloatVector, Rows
-from common.config.job import JobConfig
-from common.data.block import PartyData
-from common.data.split import WHOLE_SET, Batch, Batches
-from common.errors import DataError, OutOfRangeError, ProtocolError
-from common.paillier.cipher import Product, make_cipher
-from common.paillier.fixed_point import encode, encode_wide
-from common.paillier.keys import PublicKey, check_ciphertexts
-from common.protocol.bounds import MOST_ATTEMPTS, Allowance, is_beyond, most_evaluations, most_rounds
-from common.protocol.messages import (
+from trilateral.common.base.arrays import FloatVector, Rows
+from trilateral.common.base.errors import DataError, OutOfRangeError, ProtocolError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.data.party_data import PartyData
+from trilateral.common.paillier.cipher import Product, make_cipher
+from trilateral.common.paillier.fixed_point import encode, encode_wide
+from trilateral.common.paillier.keys import PublicKey, check_ciphertexts
+from trilateral.common.protocol.batches import WHOLE_SET, Batch, Batches
+from trilateral.common.protocol.bounds import MAX_ATTEMPTS, Allowance, is_beyond, max_evaluations, max_rounds
+from trilateral.common.protocol.messages import (
     BeginRound,
     Envelope,
     Evaluated,
@@ -31,9 +32,8 @@ from common.protocol.messages import (
     StepTaken,
     VectorPiece,
 )
-from common.protocol.phases import Phase, no_phase
-from common.protocol.scales import VALUE_BITS, RoundScale, round_scale
-from common.roles import Role
+from trilateral.common.protocol.phases import Phase, no_phase
+from trilateral.common.protocol.scales import VALUE_BITS, RoundScale, round_scale
 
 PIECE = 512
 """Ciphertexts that travel and are worked on together: 256 KiB under a 2048-bit key."""
@@ -82,9 +82,9 @@ class PartyMachine(ABC):
         self._n_train: int = block.columns.shape[0]
         self._n_columns: int = block.columns.shape[1]
         self._batches = Batches.of(job, self._n_train)
-        self._most_rounds = most_rounds(job, self._batches.count)
+        self._max_rounds = max_rounds(job, self._batches.count)
         # At most one ciphertext a sample in each of two vectors, and the sum of squares.
-        self._allowance = Allowance(self.peer, self._most_rounds, 2 * self._n_train + 1)
+        self._allowance = Allowance(self.peer, self._max_rounds, 2 * self._n_train + 1)
         self._evaluated_rounds: set[int] = set()
         self._evaluations: dict[int, Evaluated] = {}
         self._phase = phase
@@ -220,9 +220,9 @@ class PartyMachine(ABC):
             raise ProtocolError(f"{asked}, and asks for something else than in the attempt before")
         if before is None and self._last_step is not None:
             raise ProtocolError(f"{asked}, and had taken the last step before it was restarted")
-        if is_beyond(begin.key, self._most_rounds):
+        if is_beyond(begin.key, self._max_rounds):
             raise ProtocolError(
-                f"{asked}: this job has at most {self._most_rounds} rounds, and a round {MOST_ATTEMPTS} attempts"
+                f"{asked}: this job has at most {self._max_rounds} rounds, and a round {MAX_ATTEMPTS} attempts"
             )
         batch, count, epochs = begin.batch, self._batches.count, self._job.epochs
         if batch != WHOLE_SET and not (1 <= batch.epoch <= epochs and 0 <= batch.index < count):
@@ -241,7 +241,7 @@ class PartyMachine(ABC):
                 f" the {self.role} has {self._n_columns} columns"
             )
         is_drawn = begin.curvature_draw > 0
-        if is_drawn != (self._job.curvature_batch is not None) or begin.curvature_draw > self._most_rounds:
+        if is_drawn != (self._job.curvature_batch is not None) or begin.curvature_draw > self._max_rounds:
             raise ProtocolError(
                 f"{asked}, with draw {begin.curvature_draw} of a curvature batch: this job has none such"
             )
@@ -262,7 +262,7 @@ class PartyMachine(ABC):
         """Each one gives the guest one more linear function of every hold-out row."""
         if begin.evaluate_at is None:
             return
-        most = most_evaluations(self._job)
+        most = max_evaluations(self._job)
         self._evaluated_rounds.add(begin.key.round)
         if len(self._evaluated_rounds) > most:
             raise ProtocolError(f"{asked}, with an evaluation: this job has at most {most} of them")
@@ -301,7 +301,7 @@ class PartyMachine(ABC):
         self._coef, self._key, self._begun = np.zeros(self._n_columns), RoundKey(0, 0), None
         for number in range(1, round_number):
             self._apply(number, self._known[number].step)
-            self._key = RoundKey(number, MOST_ATTEMPTS)
+            self._key = RoundKey(number, MAX_ATTEMPTS)
 
     def _apply(self, round_number: int, step: FloatVector) -> None:
         """w_k = w_{k-1} - g~_{k-1}: once a round, whatever the number of attempts."""
@@ -325,11 +325,11 @@ class PartyMachine(ABC):
     def _take_piece(self, piece: VectorPiece) -> Iterator[Envelope]:
         self._allowance.take(len(piece.ciphertexts))
         # Checked of what is kept and of what is ignored too: nobody sends it in good faith.
-        if is_beyond(piece.key, self._most_rounds) or piece.total > self._n_train:
+        if is_beyond(piece.key, self._max_rounds) or piece.total > self._n_train:
             raise ProtocolError(
                 f"the {self.peer} sent {piece.total} ciphertexts of {piece.kind} for round {piece.key.round}, attempt"
-                f" {piece.key.attempt}: this job has {self._n_train} rows, at most {self._most_rounds} rounds, and"
-                f" {MOST_ATTEMPTS} attempts at each"
+                f" {piece.key.attempt}: this job has {self._n_train} rows, at most {self._max_rounds} rounds, and"
+                f" {MAX_ATTEMPTS} attempts at each"
             )
         if piece.key > self._key:
             self._keep_early(piece)

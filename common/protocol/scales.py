@@ -21,10 +21,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from common.config.job import JobConfig
-from common.errors import ConfigError, OutOfRangeError
-from common.paillier.fixed_point import encode
-from common.paillier.packing import MASK_BITS, SlotLayout
+from trilateral.common.base.errors import ConfigError, OutOfRangeError
+from trilateral.common.config.job import JobConfig
+from trilateral.common.paillier.fixed_point import encode
+from trilateral.common.paillier.packing import MASK_BITS, SlotLayout
 
 VALUE_BITS = 8
 """Each party's |u| (and |u - 2y|) is at most 2^8 = 256; beyond that training has diverged."""
@@ -37,10 +37,10 @@ Rounding errors of m samples average out like 1/sqrt(m), so they need GRADIENT_B
 LOSS_BITS = 4
 """For the loss the guest multiplies by 2 (u_B - 2y), whose mean may be 2^4 times a column's at 4 bits less."""
 
-LEAST_VALUE_FRACTION_BITS = 20
+MIN_VALUE_FRACTION_BITS = 20
 """u, d' and h keep at least this resolution, however large the batch; k is the largest that leaves it."""
 
-MOST_VALUE_FRACTION_BITS = 30
+MAX_VALUE_FRACTION_BITS = 30
 """More would buy nothing, and 2^(10 + 30) stays well inside int64."""
 
 _SPARE_BITS = 3  # the rounding of x, the party's own additions, the sign
@@ -110,15 +110,15 @@ def round_scale(job: JobConfig, n_samples: int, n_train: int) -> RoundScale:
     fixed = VALUE_BITS + 1 + column_fraction + _mass_bits(n_samples, n_train) + _SPARE_BITS
     # A plaintext must stay below n/2, that is below 2^(key_bits - 2).
     room = job.key_bits - 3 - MASK_BITS
-    least = fixed + max(LEAST_VALUE_FRACTION_BITS, column_fraction - 2)
-    most_slots = (room // least + 1) // 2
-    slots = 1 if job.cipher == "reference" else job.slots or most_slots
-    if not 1 <= slots <= most_slots:
+    least = fixed + max(MIN_VALUE_FRACTION_BITS, column_fraction - 2)
+    max_slots = (room // least + 1) // 2
+    slots = 1 if job.cipher == "reference" else job.slots or max_slots
+    if not 1 <= slots <= max_slots:
         raise ConfigError(
-            f"a {job.key_bits}-bit key has room for {most_slots} slots of {least} bits at a batch of {n_samples}"
+            f"a {job.key_bits}-bit key has room for {max_slots} slots of {least} bits at a batch of {n_samples}"
             f" samples: lower `slots`, leave it out, or raise `key_bits`"
         )
-    fraction = min(room // (2 * slots - 1) - fixed, MOST_VALUE_FRACTION_BITS)
+    fraction = min(room // (2 * slots - 1) - fixed, MAX_VALUE_FRACTION_BITS)
     return RoundScale(SlotLayout(fixed + fraction, slots), fraction, column_fraction, n_samples)
 
 

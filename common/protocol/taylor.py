@@ -12,7 +12,7 @@ gradient and the Hessian above equation (3).
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import FloatVector
+from trilateral.common.base.arrays import FloatVector
 
 
 def taylor_loss(scores: FloatVector, labels: FloatVector) -> float:

@@ -15,19 +15,19 @@ from typing import Any, Literal, TypeAlias
 import grpc
 from cryptography import x509
 
-from common.config.process import OperatorsConfig, ProcessConfig
-from common.errors import PeerError, TrilateralError
-from common.protocol.messages import Kind
-from common.roles import Role
-from common.rpc.certificates import Certificates, subject_names
-from common.rpc.codec import PACKAGE, decode_kind
-from common.rpc.errors import AccessError, abort
-from common.rpc.versions import check_caller, version_metadata
+from trilateral.common.base.errors import PeerError, TrilateralError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.process import OperatorsConfig, ProcessConfig
+from trilateral.common.protocol.messages import Kind
+from trilateral.common.rpc.certificates import Certificates, subject_names
+from trilateral.common.rpc.codec import PACKAGE, decode_kind
+from trilateral.common.rpc.errors import AccessError, abort
+from trilateral.common.rpc.versions import check_caller, version_metadata
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 ROLE_KEY = "trilateral-role"
-MOST_NAMES_SHOWN = 3
+MAX_NAMES_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Caller:
         if self.role is not None:
             return f"the {self.role}"
         if self.names:
-            shown = ", ".join(sorted(self.names)[:MOST_NAMES_SHOWN])
+            shown = ", ".join(sorted(self.names)[:MAX_NAMES_SHOWN])
             return f"a caller whose certificate ({shown}) is no one role's"
         return "a caller without a role"
 

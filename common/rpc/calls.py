@@ -1,4 +1,4 @@
-"""Calls that bring an answer back, each until it is answered; see `common.rpc.links` for messages that bring none."""
+"""Calls that return an answer, each repeated until it is answered. `jobs.links` sends the messages that return none."""
 
 import asyncio
 import logging
@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from common.config.process import Limits
-from common.roles import Role
-from common.rpc.access import call_metadata
-from common.rpc.channel import Peer
-from common.rpc.links import judge, pauses
-from common.rpc.versions import check_answer
+from trilateral.common.base.roles import Role
+from trilateral.common.config.process import Limits
+from trilateral.common.jobs.links import judge, pauses
+from trilateral.common.rpc.access import call_metadata
+from trilateral.common.rpc.channel import Peer
+from trilateral.common.rpc.versions import check_answer
 
 log = logging.getLogger(__name__)
 

@@ -19,12 +19,12 @@ import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
-from common.config.process import ProcessConfig, TlsConfig
-from common.errors import ConfigError
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.config.process import ProcessConfig, TlsConfig
 
 log = logging.getLogger(__name__)
 
-MOST_BYTES = 1024 * 1024
+MAX_BYTES = 1024 * 1024
 """Of one file; a chain has a few thousand."""
 
 SOON = 0.1
@@ -238,7 +238,7 @@ def _read_file(setting: str, path: Path, *, private: bool = False) -> bytes:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             if private and mode & 0o077:
                 raise ConfigError(f"{setting}: {path} can be read by others than its owner: run `chmod 600 {path}`")
-            return file.read(MOST_BYTES)
+            return file.read(MAX_BYTES)
     except OSError as error:
         raise ConfigError(f"{setting}: {path} cannot be read: {error.strerror}") from error
 

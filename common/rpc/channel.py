@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from common.config.process import Limits, ProcessConfig
-from common.roles import Role
-from common.rpc.certificates import Certificates, Identity, channel_credentials
+from trilateral.common.base.roles import Role
+from trilateral.common.config.process import Limits, ProcessConfig
+from trilateral.common.rpc.certificates import Certificates, Identity, channel_credentials
 
-MOST_MESSAGE_BYTES = 4 * 1024 * 1024
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 """The codec's chunks of 1 MiB stay far below it; a larger message is refused unread."""
 
 _COMMON = (
-    ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
-    ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     # The text of an error travels as a header: 2000 characters, nine bytes each at the worst.
     ("grpc.max_metadata_size", 32 * 1024),
     ("grpc.absolute_max_metadata_size", 32 * 1024),
 )
-LEAST_PING_MS = 1_000
+MIN_PING_MS = 1_000
 
 
 def client_options(peer_timeout: float) -> tuple[tuple[str, int | str], ...]:
@@ -31,7 +31,7 @@ def client_options(peer_timeout: float) -> tuple[tuple[str, int | str], ...]:
     A connection may go dead without a word to either end, as when a firewall forgets it. That is noticed within half
     of the time, as is an attempt to connect that gets nowhere, so that the call has as long for another try.
     """
-    quarter = max(LEAST_PING_MS, int(250 * peer_timeout))
+    quarter = max(MIN_PING_MS, int(250 * peer_timeout))
     return (
         *_COMMON,
         ("grpc.enable_http_proxy", 0),  # a proxy of the environment knows no peer on localhost
@@ -62,7 +62,7 @@ SERVER_OPTIONS = (
     ("grpc.max_connection_age_ms", 3_600_000),
     ("grpc.max_connection_age_grace_ms", 3_660_000),
     # Less than lies between two of a client's, or the server would end its calls with "too many pings".
-    ("grpc.http2.min_ping_interval_without_data_ms", LEAST_PING_MS // 2),
+    ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_MS // 2),
     ("grpc.max_concurrent_streams", 64),  # of one connection; its client lets more calls wait
     ("grpc.max_connection_idle_ms", 600_000),  # a client connects anew with its next call
 )

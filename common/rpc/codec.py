@@ -15,16 +15,17 @@ from gmpy2 import mpz
 from google.protobuf.message import Message as Request
 from pydantic_core import from_json
 
-from common.arrays import FloatVector
-from common.config.check import check_settings
-from common.config.job import JobConfig
-from common.config.settings import JOB_NAME
-from common.data.alignment.aligned import AlignmentProgress
-from common.data.split import Batch
-from common.errors import ConfigError, ProtocolError
-from common.paillier.keys import ciphertext_width
-from common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, party_pb2, rounds_pb2
-from common.protocol.messages import (
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import ConfigError, ProtocolError
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.check import check_settings
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.settings import JOB_NAME
+from trilateral.common.paillier.keys import ciphertext_width
+from trilateral.common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, party_pb2, rounds_pb2
+from trilateral.common.protocol.alignment import AlignmentProgress
+from trilateral.common.protocol.batches import Batch
+from trilateral.common.protocol.messages import (
     BeginRound,
     Evaluation,
     Failed,
@@ -43,24 +44,23 @@ from common.protocol.messages import (
     VectorPiece,
     Waiting,
 )
-from common.roles import PARTIES, Role
 
-PACKAGE = "common.pb.v1"
+PACKAGE = "trilateral.v1"
 RUN_ID_BYTES = 16
 PREDICTION_BYTES = 16
 """Of the name that a guest gives to a prediction."""
 CHUNK_BYTES = 1024 * 1024
 """Of ciphertexts in one request, at most."""
-LEAST_KEY_BITS, MOST_KEY_BITS = 256, 8192
-LEAST_WIDTH, MOST_WIDTH = ciphertext_width(LEAST_KEY_BITS), ciphertext_width(MOST_KEY_BITS)
+MIN_KEY_BITS, MAX_KEY_BITS = 256, 8192
+MIN_WIDTH, MAX_WIDTH = ciphertext_width(MIN_KEY_BITS), ciphertext_width(MAX_KEY_BITS)
 """Bytes of a ciphertext, an even number. Narrower ones would make a million numbers of one chunk, in a second."""
-MOST_TOTAL = 2**31
+MAX_TOTAL = 2**31
 """Rows, or ciphertexts of a vector."""
-MOST_FLOATS = 2**16
+MAX_FLOATS = 2**16
 """Columns of one party, or hold-out scores in one message: 512 KiB."""
-MOST_PROOF_BYTES = 64
-MOST_REASON = 4000
-MOST_JOB_JSON = 64 * 1024
+MAX_PROOF_BYTES = 64
+MAX_REASON = 4000
+MAX_JOB_JSON = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -158,8 +158,8 @@ def decode_kind(number: int) -> Kind:
 
 def parse_job(job_json: str) -> JobConfig:
     """The settings of a job; ConfigError names the keys that cannot be used."""
-    if len(job_json) > MOST_JOB_JSON:
-        raise ConfigError(f"the job: has {len(job_json)} characters, where {MOST_JOB_JSON} are the most")
+    if len(job_json) > MAX_JOB_JSON:
+        raise ConfigError(f"the job: has {len(job_json)} characters, where {MAX_JOB_JSON} are the most")
     try:
         settings = from_json(job_json)
     except ValueError:
@@ -192,8 +192,8 @@ def _unpack_key(key: rounds_pb2.RoundKey) -> RoundKey:
 
 
 def _floats(values: Collection[float], what: str) -> FloatVector:
-    if len(values) > MOST_FLOATS:
-        _refuse(f"{len(values)} numbers as {what}: the most is {MOST_FLOATS}")
+    if len(values) > MAX_FLOATS:
+        _refuse(f"{len(values)} numbers as {what}: the most is {MAX_FLOATS}")
     vector = np.fromiter(values, np.float64, len(values))
     if not np.isfinite(vector).all():
         _refuse(f"a {what} that is not finite")
@@ -206,7 +206,7 @@ def _float(value: float, what: str) -> float:
 
 def _text(text: str) -> str:
     """A peer's words, which go to logs and terminals: no more than a page, and nothing that steers a terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text[:MOST_REASON])
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text[:MAX_REASON])
 
 
 def _count(number: int, most: int, what: str) -> int:
@@ -214,7 +214,7 @@ def _count(number: int, most: int, what: str) -> int:
 
 
 def _short(data: bytes, what: str) -> bytes:
-    return data if len(data) <= MOST_PROOF_BYTES else _refuse(f"a {what} of {len(data)} bytes")
+    return data if len(data) <= MAX_PROOF_BYTES else _refuse(f"a {what} of {len(data)} bytes")
 
 
 def _pack_open(message: OpenJob) -> dict[str, Any]:
@@ -232,8 +232,8 @@ def _unpack_open(request: party_pb2.OpenJobRequest) -> OpenJob:
     job = parse_job(request.job_json)
     if request.job != job.name:
         _refuse(f"a job under another name than its own, {job.name}")
-    if len(request.modulus) > MOST_KEY_BITS // 8:
-        _refuse(f"a public key of more than {MOST_KEY_BITS} bits")
+    if len(request.modulus) > MAX_KEY_BITS // 8:
+        _refuse(f"a public key of more than {MAX_KEY_BITS} bits")
     party = _PARTIES.get(request.party) or _refuse(f"an offer to no known party ({request.party})")
     if len(request.job_id) not in (0, RUN_ID_BYTES):
         _refuse(f"a job ID of {len(request.job_id)} bytes")
@@ -290,10 +290,10 @@ def _unpack_finish(request: party_pb2.FinishJobRequest) -> FinishJob:
 
 def _unpack_piece(request: rounds_pb2.SendVectorRequest) -> VectorPiece:
     key, kind, width, data = _unpack_key(request.key), decode_kind(request.kind), request.width, request.ciphertexts
-    if not LEAST_WIDTH <= width <= MOST_WIDTH or width % 2 or not 0 < len(data) <= CHUNK_BYTES or len(data) % width:
+    if not MIN_WIDTH <= width <= MAX_WIDTH or width % 2 or not 0 < len(data) <= CHUNK_BYTES or len(data) % width:
         _refuse(f"{len(data)} bytes as ciphertexts of {width} bytes each")
     count = len(data) // width
-    if request.total > MOST_TOTAL or request.offset + count > request.total:
+    if request.total > MAX_TOTAL or request.offset + count > request.total:
         _refuse(f"ciphertexts {request.offset} to {request.offset + count} of {request.total} of {kind}")
     ciphertexts = [mpz.from_bytes(data[start : start + width], "big") for start in range(0, len(data), width)]
     return VectorPiece(key, kind, request.offset, request.total, ciphertexts)
@@ -301,7 +301,7 @@ def _unpack_piece(request: rounds_pb2.SendVectorRequest) -> VectorPiece:
 
 def _unpack_holdout(request: guest_pb2.SendHoldoutScoresRequest) -> HoldoutScores:
     scores = _floats(request.scores, "hold-out score")
-    if request.total > MOST_TOTAL or not 0 < len(scores) <= request.total - request.offset:
+    if request.total > MAX_TOTAL or not 0 < len(scores) <= request.total - request.offset:
         _refuse(f"hold-out scores {request.offset} to {request.offset + len(scores)} of {request.total}")
     return HoldoutScores(_unpack_key(request.key), request.offset, request.total, scores)
 
@@ -321,8 +321,8 @@ def _pack_alignment(message: AlignmentProgress) -> dict[str, Any]:
 
 
 def _unpack_alignment(request: coordinator_pb2.ReportAlignmentRequest) -> AlignmentProgress:
-    n_shards = _count(request.n_shards, MOST_TOTAL, "shards")
-    n_host, n_guest = _count(request.n_host, MOST_TOTAL, "IDs"), _count(request.n_guest, MOST_TOTAL, "IDs")
+    n_shards = _count(request.n_shards, MAX_TOTAL, "shards")
+    n_host, n_guest = _count(request.n_host, MAX_TOTAL, "IDs"), _count(request.n_guest, MAX_TOTAL, "IDs")
     if request.done > n_shards or request.n_common > min(n_host, n_guest):
         _refuse("an alignment that has found more than there is")
     return AlignmentProgress(request.done, n_shards, n_host, n_guest, request.n_common)
@@ -379,7 +379,7 @@ ROUTES = (
         "ChallengeIds",
         IdChallenge,
         lambda message: {"nonce": message.nonce, "n_rows": message.n_rows},
-        lambda request: IdChallenge(_short(request.nonce, "nonce"), _count(request.n_rows, MOST_TOTAL, "rows")),
+        lambda request: IdChallenge(_short(request.nonce, "nonce"), _count(request.n_rows, MAX_TOTAL, "rows")),
     ),
     _route(
         "HostService",
@@ -405,8 +405,8 @@ ROUTES = (
         Ready,
         lambda message: {"n_train": message.n_train, "n_columns": message.n_columns, "round": message.round},
         lambda request: Ready(
-            _count(request.n_train, MOST_TOTAL, "rows"),
-            _count(request.n_columns, MOST_FLOATS, "columns"),
+            _count(request.n_train, MAX_TOTAL, "rows"),
+            _count(request.n_columns, MAX_FLOATS, "columns"),
             request.round,
         ),
     ),

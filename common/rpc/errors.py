@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import grpc
 
-from common.errors import (
+from trilateral.common.base.errors import (
     BadCiphertextError,
     BadKeyError,
     ConfigError,
@@ -25,13 +25,13 @@ from common.errors import (
     SuspendedError,
     TrilateralError,
 )
-from common.roles import Role
-from common.tracebacks import where
+from trilateral.common.base.roles import Role
+from trilateral.common.base.tracebacks import where
 
 log = logging.getLogger(__name__)
 
 REASON_KEY = "trilateral-reason"
-MOST_TEXT = 2000
+MAX_TEXT = 2000
 """Characters of a public text that travel as a status: it goes as a header, whose size gRPC limits."""
 
 
@@ -112,7 +112,7 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception, r
     # flood of refused messages would fill the memory faster than that.
     clear_frames(error.__traceback__)
     error.__traceback__ = None
-    await context.abort(code, str(public)[:MOST_TEXT], ((REASON_KEY, reason),))
+    await context.abort(code, str(public)[:MAX_TEXT], ((REASON_KEY, reason),))
 
 
 def _status(error: TrilateralError) -> tuple[grpc.StatusCode, str]:

@@ -15,13 +15,13 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from common.config.process import Limits
-from common.errors import PeerError, ProtocolError
-from common.roles import Role
-from common.rpc.access import Caller, Context, Identify, OnRefusal
-from common.rpc.errors import abort
+from trilateral.common.base.errors import PeerError, ProtocolError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.process import Limits
+from trilateral.common.rpc.access import Caller, Context, Identify, OnRefusal
+from trilateral.common.rpc.errors import abort
 
-MOST_CALLS_EACH = 64
+MAX_CALLS_EACH = 64
 """Calls of one caller at a time. A peer has two for each job at the most: a message, and a vector."""
 
 
@@ -86,8 +86,8 @@ class Intake(grpc.aio.ServerInterceptor):
     async def _counted(self, method: str, context: Context) -> AbstractContextManager[None]:
         """Count the call while it lasts; end it if its caller has too many."""
         caller = self._identify(context)
-        if self._calls[caller] >= MOST_CALLS_EACH:
-            problem = ProtocolError(f"{caller} has {MOST_CALLS_EACH} calls under way: no more are taken at a time")
+        if self._calls[caller] >= MAX_CALLS_EACH:
+            problem = ProtocolError(f"{caller} has {MAX_CALLS_EACH} calls under way: no more are taken at a time")
             if self._on_refusal:
                 self._on_refusal(caller, method, problem, None)
             # Without a reason of ours: an honest caller tries again.

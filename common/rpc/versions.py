@@ -11,8 +11,8 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from common.errors import ProtocolError
-from common.roles import Role
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.base.roles import Role
 
 PROTOCOL = 1
 """What this process speaks."""

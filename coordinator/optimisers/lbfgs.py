@@ -17,9 +17,9 @@ import math
 
 import numpy as np
 
-from common.arrays import FloatVector
-from coordinator.optimisers.pairs import CurvaturePairs
-from coordinator.optimisers.two_loop import two_loop
+from trilateral.common.base.arrays import FloatVector
+from trilateral.coordinator.optimisers.pairs import CurvaturePairs
+from trilateral.coordinator.optimisers.two_loop import two_loop
 
 FIRST_RATE = 4.0
 """The first trial step is -4 g: the Hessian of whitened columns is I/4 but for the correlation between the parties."""

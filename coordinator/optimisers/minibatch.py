@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from common.arrays import FloatVector
+from trilateral.common.base.arrays import FloatVector
 
 
 class MinibatchOptimiser(Protocol):

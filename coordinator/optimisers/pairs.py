@@ -3,11 +3,11 @@
 from collections import deque
 from collections.abc import Iterator
 
-from common.arrays import FloatVector
+from trilateral.common.base.arrays import FloatVector
 
 Pair = tuple[FloatVector, FloatVector]
 
-LEAST_CURVATURE = 1e-12
+MIN_CURVATURE = 1e-12
 """The least s'v / s's of a pair. H is positive definite only if s'v > 0 for all of its pairs."""
 
 
@@ -20,7 +20,7 @@ class CurvaturePairs:
 
     def add(self, s: FloatVector, v: FloatVector) -> bool:
         """Keep the pair, or drop it and return False if s'v <= 1e-12 s's."""
-        if not s @ v > LEAST_CURVATURE * (s @ s):
+        if not s @ v > MIN_CURVATURE * (s @ s):
             return False
         self._pairs.append((s, v))
         return True

@@ -1,8 +1,8 @@
 """Stochastic gradient descent, the baseline in the paper's table."""
 
-from common.arrays import FloatVector
-from common.config.job import Sgd as SgdSettings
-from coordinator.optimisers.learning_rate import LearningRate
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.config.job import Sgd as SgdSettings
+from trilateral.coordinator.optimisers.learning_rate import LearningRate
 
 
 class Sgd:

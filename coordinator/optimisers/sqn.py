@@ -1,11 +1,11 @@
 """The paper's stochastic quasi-Newton method, the coordinator's lines of Algorithm 1."""
 
-from common.arrays import FloatVector
-from common.config.job import Sqn as SqnSettings
-from coordinator.optimisers.learning_rate import LearningRate
-from coordinator.optimisers.pairs import CurvaturePairs
-from coordinator.optimisers.two_loop import two_loop
-from coordinator.optimisers.window_means import WindowMeans
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.config.job import Sqn as SqnSettings
+from trilateral.coordinator.optimisers.learning_rate import LearningRate
+from trilateral.coordinator.optimisers.pairs import CurvaturePairs
+from trilateral.coordinator.optimisers.two_loop import two_loop
+from trilateral.coordinator.optimisers.window_means import WindowMeans
 
 
 class Sqn:

@@ -7,8 +7,8 @@ With rho_j = 1 / v_j's_j, from H = (s'v / v'v) I of the newest pair, the oldest 
 The recursion is algorithm 7.4 of Nocedal and Wright, *Numerical Optimization*, 2nd edition.
 """
 
-from common.arrays import FloatVector
-from coordinator.optimisers.pairs import CurvaturePairs
+from trilateral.common.base.arrays import FloatVector
+from trilateral.coordinator.optimisers.pairs import CurvaturePairs
 
 
 def two_loop(gradient: FloatVector, pairs: CurvaturePairs) -> FloatVector:

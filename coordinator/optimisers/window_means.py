@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from common.arrays import FloatVector
+from trilateral.common.base.arrays import FloatVector
 
 
 class WindowMeans:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.paillier.keys import PrivateKey, generate_private_key
+from trilateral.common.paillier.keys import PrivateKey, generate_private_key
 
 
 @pytest.fixture(scope="session")

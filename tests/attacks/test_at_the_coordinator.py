@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from gmpy2 import mpz
 
-from common.config.job import JobConfig, Sgd
-from common.paillier.cipher import PartyCipher, make_cipher
-from common.paillier.keys import PrivateKey
-from common.paillier.packing import MASK_BITS, SlotLayout
-from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
-from common.protocol.messages import Kind
-from common.protocol.scales import round_scale
-from common.roles import Role
 from tests.attacks.wire import record_training
 from tests.support.three_servers import DATASET
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig, Sgd
+from trilateral.common.paillier.cipher import PartyCipher, make_cipher
+from trilateral.common.paillier.keys import PrivateKey
+from trilateral.common.paillier.packing import MASK_BITS, SlotLayout
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.protocol.messages import Kind
+from trilateral.common.protocol.scales import round_scale
 
 JOB = JobConfig(
     name="attacked",

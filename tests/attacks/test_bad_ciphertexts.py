@@ -3,12 +3,12 @@
 import pytest
 from gmpy2 import mpz
 
-from common.config.job import JobConfig, Sqn
-from common.errors import BadCiphertextError
-from common.paillier.keys import PrivateKey
-from common.protocol.messages import Envelope, Kind, VectorPiece
-from common.roles import Role
 from tests.support.three_machines import make_tables, train
+from trilateral.common.base.errors import BadCiphertextError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig, Sqn
+from trilateral.common.paillier.keys import PrivateKey
+from trilateral.common.protocol.messages import Envelope, Kind, VectorPiece
 
 JOB = JobConfig(
     name="attacked", dataset="made", algorithm=Sqn(interval=2), batch=60, epochs=3, key_bits=512, holdout=0.0, seed=2
@@ -22,7 +22,7 @@ def test_a_bad_ciphertext_ends_the_job(
     kind: Kind, bad: str, protected: bool, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not protected:
-        for module in ("common.protocol.party", "coordinator.machine"):
+        for module in ("trilateral.common.protocol.party", "trilateral.coordinator.machine"):
             monkeypatch.setattr(f"{module}.check_ciphertexts", lambda public_key, ciphertexts: None)
     n = private_key.public_key.n
     value = {"zero": mpz(0), "too large": n * n, "a multiple of p": private_key.p}[bad]

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from gmpy2 import mpz
 
-from common.config.job import JobConfig, Sgd
-from common.errors import BadKeyError
-from common.jobs.party_jobs import PartyJobs
-from common.paillier.keys import PrivateKey, PublicKey, check_public_key
-from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED
-from common.protocol.messages import Kind
 from tests.attacks.wire import Recording, record_training
 from tests.support.three_servers import DATASET
+from trilateral.common.base.errors import BadKeyError
+from trilateral.common.config.job import JobConfig, Sgd
+from trilateral.common.jobs.party_jobs import PartyJobs
+from trilateral.common.paillier.keys import PrivateKey, PublicKey, check_public_key
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED
+from trilateral.common.protocol.messages import Kind
 
 KEY_BITS = 512
 JOB = JobConfig(
@@ -132,7 +132,7 @@ async def test_without_the_check_the_host_reads_the_labels(
     monkeypatch.setattr(PartyJobs, "_check_key", lambda self, offer: PublicKey(offer.modulus))
     # An even base of randomness shows in the ciphertexts, and then the coordinator would offer another key.
     draw = secrets.randbelow
-    monkeypatch.setattr("common.paillier.randomness.secrets.randbelow", lambda below: draw(below) & ~1)
+    monkeypatch.setattr("trilateral.common.paillier.randomness.secrets.randbelow", lambda below: draw(below) & ~1)
     recorded = await record_offer(factors, tmp_path, monkeypatch)
     opened = [open_with(factors, ciphertext) for ciphertext in recorded.vector(Kind.RESIDUAL)]
     np.testing.assert_array_equal([-1 if m > 0 else 1 for m in opened], recorded.truth.joined.labels)

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from gmpy2 import mpz
 
-from common.arrays import FloatVector
-from common.config.job import JobConfig, Sgd, Sqn
-from common.paillier.cipher import PartyCipher, make_cipher
-from common.paillier.keys import PrivateKey
-from common.paillier.randomness import RandomnessPool
-from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
-from common.protocol.messages import BeginRound, Envelope, Kind, RoundKey, VectorPiece
-from common.protocol.scales import round_scale
-from common.roles import Role
-from coordinator.machine import CoordinatorMachine
 from tests.attacks.wire import Recording, record_training
 from tests.support.three_servers import DATASET
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig, Sgd, Sqn
+from trilateral.common.paillier.cipher import PartyCipher, make_cipher
+from trilateral.common.paillier.keys import PrivateKey
+from trilateral.common.paillier.randomness import RandomnessPool
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.protocol.messages import BeginRound, Envelope, Kind, RoundKey, VectorPiece
+from trilateral.common.protocol.scales import round_scale
+from trilateral.coordinator.machine import CoordinatorMachine
 
 JOB = JobConfig(
     name="attacked",

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-import common.data.alignment.guest_session as guest_session
-import common.data.alignment.host_session as host_session
-from common.data.alignment import dealing
-from common.data.alignment.dealing import Dealing
-from common.data.alignment.guest_session import GuestSession
-from common.data.alignment.host_session import HostSession
-from common.data.alignment.intersection import POINT_BYTES, blind, new_key, setup
-from common.data.alignment.sources import MemoryIds
+import trilateral.common.data.alignment.guest_session as guest_session
+import trilateral.common.data.alignment.host_session as host_session
+from trilateral.common.data.alignment import dealing
+from trilateral.common.data.alignment.dealing import Dealing
+from trilateral.common.data.alignment.guest_session import GuestSession
+from trilateral.common.data.alignment.host_session import HostSession
+from trilateral.common.data.alignment.intersection import POINT_BYTES, blind, new_key, setup
+from trilateral.common.data.alignment.sources import MemoryIds
 
 GUEST_IDS = [f"guest-person-{number:04d}" for number in range(40)]
 HOST_IDS = [f"host-person-{number:04d}" for number in range(60)]

@@ -5,15 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.arrays import FloatMatrix, FloatVector
-from common.config.job import JobConfig, Sgd
-from common.config.process import Policy, ProcessConfig
-from common.paillier.keys import PrivateKey
-from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
-from common.protocol.messages import BeginRound, RoundKey
-from common.roles import Role
 from tests.attacks.wire import Recording, record_training
 from tests.support.three_servers import DATASET
+from trilateral.common.base.arrays import FloatMatrix, FloatVector
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig, Sgd
+from trilateral.common.config.process import Policy, ProcessConfig
+from trilateral.common.paillier.keys import PrivateKey
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
+from trilateral.common.protocol.messages import BeginRound, RoundKey
 
 N_ROWS, N_HOST = 16, 8
 RATE = 0.125

@@ -8,8 +8,8 @@ n_train / (features x batches) epochs least squares finds every label. The same 
 import numpy as np
 import pytest
 
-from common.arrays import Rows
-from common.data.split import Batch, Batches
+from trilateral.common.base.arrays import Rows
+from trilateral.common.protocol.batches import Batch, Batches
 
 N_TRAIN, N_FEATURES, BATCH, EPOCHS = 300, 3, 90, 60
 

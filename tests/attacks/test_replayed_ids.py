@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from common.config.job import JobConfig
-from common.errors import DataError
-from common.paillier.keys import PrivateKey
-from common.protocol.messages import IdChallenge, IdConfirmation, IdProof, Message, Ready
-from common.roles import Role
-from guest_party.machine import GuestMachine
-from host_party.machine import HostMachine
 from tests.attacks.wire import Recording, record_training
 from tests.support.three_servers import DATASET
+from trilateral.common.base.errors import DataError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.paillier.keys import PrivateKey
+from trilateral.common.protocol.messages import IdChallenge, IdConfirmation, IdProof, Message, Ready
+from trilateral.guest_party.machine import GuestMachine
+from trilateral.host_party.machine import HostMachine
 
 JOB = JobConfig(name="attacked", dataset=DATASET, epochs=1, key_bits=512)
 Digest = Callable[[Sequence[str], bytes, bytes, Role], bytes]
 
 
 def use_digest(patch: pytest.MonkeyPatch, digest: Digest) -> None:
-    for module in ("common.data.ids", "host_party.machine", "guest_party.machine"):
+    for module in ("trilateral.common.protocol.ids", "trilateral.host_party.machine", "trilateral.guest_party.machine"):
         patch.setattr(f"{module}.id_digest", digest)
 
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from phe import paillier
 
-from common.config.job import JobConfig, Sqn
-from common.errors import TrilateralError
-from common.paillier.keys import PrivateKey
-from common.paillier.packing import SlotLayout
-from common.protocol import party
-from common.protocol.messages import Envelope, VectorPiece
-from common.protocol.scales import RoundScale, round_scale
-from common.roles import Role
-from common.rpc.codec import JobKey, encode_piece, width_of
 from tests.support.three_machines import Tables, make_tables, train
+from trilateral.common.base.errors import TrilateralError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig, Sqn
+from trilateral.common.paillier.keys import PrivateKey
+from trilateral.common.paillier.packing import SlotLayout
+from trilateral.common.protocol import party
+from trilateral.common.protocol.messages import Envelope, VectorPiece
+from trilateral.common.protocol.scales import RoundScale, round_scale
+from trilateral.common.rpc.codec import JobKey, encode_piece, width_of
 
 JOB = JobConfig(
     name="attacked", dataset="made", algorithm=Sqn(interval=2), batch=60, epochs=3, key_bits=512, holdout=0.0, seed=2

@@ -10,16 +10,16 @@ import grpc
 import pytest
 from gmpy2 import mpz
 
-import coordinator.jobs
-from common.config.job import JobConfig
-from common.config.process import ProcessConfig
-from common.paillier.keys import PrivateKey
-from common.pb.v1.jobs_pb2 import JobStatus
-from common.protocol.messages import Kind, Message, RoundKey, VectorPiece
-from common.roles import Role
-from common.rpc.codec import ROUTES, decode
+import trilateral.coordinator.jobs
 from tests.support.three_machines import Tables
 from tests.support.three_servers import load_tables, make_configs, serving, train_over_localhost, write_tables
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.paillier.keys import PrivateKey
+from trilateral.common.pb.v1.jobs_pb2 import JobStatus
+from trilateral.common.protocol.messages import Kind, Message, RoundKey, VectorPiece
+from trilateral.common.rpc.codec import ROUTES, decode
 
 N_HOST, N_GUEST = 4, 2
 """Features. With the guest's intercept 4 and 3 columns, so the length of a vector says whose it is."""
@@ -113,7 +113,7 @@ async def record_training(
     write_tables(folder, n_rows, n_host, n_guest)
     configs = {role: change(config) for role, config in make_configs(folder).items()}
     with recording(patch) as recorded:
-        patch.setattr(coordinator.jobs, "generate_private_key", lambda bits: private_key)
+        patch.setattr(trilateral.coordinator.jobs, "generate_private_key", lambda bits: private_key)
         async with serving(configs) as client:
             status = await train_over_localhost(client, job)
     return replace(recorded, status=status, tables=load_tables(configs, job))

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from common.cli.client import JobClient
-from common.config.job import JobConfig, Sqn
-from common.config.process import ProcessConfig
-from common.errors import TrilateralError
-from common.jobs.journal import JOURNAL
-from common.jobs.states import ENDED
-from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED, JobStatus
-from common.roles import PARTIES, Role
 from tests.support.forked import ForkedProcesses
 from tests.support.three_processes import write_configs
 from tests.support.three_servers import DATASET, check_model, make_configs, write_tables
+from trilateral.cli.client import JobClient
+from trilateral.common.base.errors import TrilateralError
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig, Sqn
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.jobs.journal import JOURNAL
+from trilateral.common.jobs.states import ENDED
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED, JobStatus
 
 JOB = JobConfig(
     name="killed",

@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.cli.client import JobClient
-from common.config.job import JobConfig
-from common.config.process import ProcessConfig
-from common.development import write_development_files
-from common.jobs.states import ENDED
-from common.localhost import LocalProcesses
-from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED, JobStatus
-from common.roles import Role
 from tests.support.forked import ForkedProcesses
 from tests.support.tcp_proxy import Cut, DrawCut, TcpProxy, connect_to
 from tests.support.three_hosts import ProcessesOnWan, addresses_on
 from tests.support.three_processes import write_configs
 from tests.support.three_servers import make_configs, write_tables
 from tests.support.wan import Line, Wan
+from trilateral.cli.client import JobClient
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.jobs.states import ENDED
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED, JobStatus
+from trilateral.common.trial.development import write_development_files
+from trilateral.common.trial.localhost import LocalProcesses
 
 GOOD_LINE = Line(delay=0.01)
 """40 ms there and back between any two."""

@@ -9,19 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.cli.client import JobClient
-from common.config.job import JobConfig, Lbfgs, Sgd, Sqn
-from common.config.process import ProcessConfig
-from common.development import write_development_files
-from common.errors import TrilateralError
-from common.jobs.states import ENDED
-from common.localhost import LocalProcesses
-from common.pb.v1.jobs_pb2 import JobState, JobStatus
-from common.roles import Role
 from tests.support.three_processes import write_configs
 from tests.support.three_servers import DATASET, make_configs, write_tables
+from trilateral.cli.client import JobClient
+from trilateral.common.base.errors import TrilateralError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig, Lbfgs, Sgd, Sqn
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.jobs.states import ENDED
+from trilateral.common.pb.v1.jobs_pb2 import JobState, JobStatus
+from trilateral.common.trial.development import write_development_files
+from trilateral.common.trial.localhost import LocalProcesses
 
-MOST_GROWTH = 0.05
+MAX_GROWTH = 0.05
 """By how much of what it was after the first tenth of the jobs anything may have grown at the end."""
 TENTHS = 10
 STOPPED_IN_ROUND = 3
@@ -111,8 +111,8 @@ def main(n_jobs: int) -> int:
                 raise
     growth = {role: each[-1].grown_since(each[0]) for role, each in sizes.items()}
     for role, share in growth.items():
-        print(f"{role}: {share:+.1%} since the first tenth, {'too much' if share > MOST_GROWTH else 'flat'}")
-    return sum(share > MOST_GROWTH for share in growth.values())
+        print(f"{role}: {share:+.1%} since the first tenth, {'too much' if share > MAX_GROWTH else 'flat'}")
+    return sum(share > MAX_GROWTH for share in growth.values())
 
 
 if __name__ == "__main__":

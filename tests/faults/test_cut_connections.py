@@ -3,10 +3,10 @@
 import random
 from pathlib import Path
 
-from common.config.job import JobConfig, Sqn
 from tests.faults.networks import behind_proxies, deck_of_cuts
 from tests.support.tcp_proxy import Cut
 from tests.support.three_servers import DATASET, check_model
+from trilateral.common.config.job import JobConfig, Sqn
 
 JOB = JobConfig(
     name="cut", dataset=DATASET, key_bits=512, algorithm=Sqn(interval=4), batch=24, epochs=12, tolerance=0.0

@@ -8,13 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from common.config.job import JobConfig, Sgd
-from common.config.process import ProcessConfig
-from common.errors import ConfigError
-from common.jobs.folder import JobFolder
-from common.jobs.journal import Journal
-from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
-from common.roles import PARTIES, Role
 from tests.faults.networks import end_of
 from tests.support.three_servers import (
     DATASET,
@@ -24,6 +17,13 @@ from tests.support.three_servers import (
     serving,
     write_tables,
 )
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig, Sgd
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.journal import Journal
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
 
 JOB = JobConfig(name="disk", dataset=DATASET, key_bits=512, algorithm=Sgd(), batch=24, epochs=20, tolerance=0.0)
 Configs = dict[Role, ProcessConfig]

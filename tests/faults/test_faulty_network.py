@@ -6,14 +6,14 @@ from itertools import combinations
 
 import pytest
 
-from common.cli.client import JobClient
-from common.config.job import JobConfig, Sqn
-from common.jobs.states import ENDED
-from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
-from common.roles import Role
 from tests.faults.networks import GOOD_LINE, Network, end_of, on_wan, partition, reach
 from tests.support.three_servers import DATASET, check_model
 from tests.support.wan import Line, Wan, why_not
+from trilateral.cli.client import JobClient
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig, Sqn
+from trilateral.common.jobs.states import ENDED
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 

@@ -7,16 +7,16 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from common.jobs.runner import MachineRunner
-from common.paillier.keys import PrivateKey
-from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_STOPPED
-from common.roles import Role
-from common.rpc.links import Link
-from coordinator.machine import CoordinatorMachine
-from guest_party.machine import GuestMachine
-from host_party.machine import HostMachine
 from tests.faults.soak import JOB, run_job
 from tests.support.three_servers import make_configs, serving, write_tables
+from trilateral.common.base.roles import Role
+from trilateral.common.jobs.links import Link
+from trilateral.common.jobs.runner import MachineRunner
+from trilateral.common.paillier.keys import PrivateKey
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_STOPPED
+from trilateral.coordinator.machine import CoordinatorMachine
+from trilateral.guest_party.machine import GuestMachine
+from trilateral.host_party.machine import HostMachine
 
 HELD = (MachineRunner, Link, PrivateKey, CoordinatorMachine, GuestMachine, HostMachine)
 CHANGES: list[dict[str, Any]] = [{"epochs": 1}, {"epochs": 50}, {"dataset": "absent"}]

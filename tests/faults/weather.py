@@ -9,13 +9,13 @@ from contextlib import ExitStack
 from itertools import combinations
 from pathlib import Path
 
-from common.config.job import JobConfig, Sqn
-from common.pb.v1.jobs_pb2 import JobStatus
-from common.roles import Role
 from tests.faults.networks import GOOD_LINE, behind_proxies, deck_of_cuts, on_wan, partition
 from tests.support.tcp_proxy import Cut, DrawCut
 from tests.support.three_servers import DATASET, check_model
 from tests.support.wan import Line, Wan, why_not
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig, Sqn
+from trilateral.common.pb.v1.jobs_pb2 import JobStatus
 
 PEER_TIMEOUT = 10.0
 N_PARTITIONS = 3

@@ -16,19 +16,20 @@ import atheris  # type: ignore[import-untyped,import-not-found,unused-ignore]
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 with atheris.instrument_imports(include=["common"]):
-    from common.config.job import JobConfig
-    from common.config.load import load_job
-    from common.data.model_file import load_model
-    from common.errors import TrilateralError
-    from common.rpc.codec import ROUTES, JobKey, Route, decode, encode, encode_piece, parse_job
+    from trilateral.common.base.errors import TrilateralError
+    from trilateral.common.config.job import JobConfig
+    from trilateral.common.config.load import load_job
+    from trilateral.common.data.model.model_file import load_model
+    from trilateral.common.rpc.codec import ROUTES, JobKey, Route, decode, encode, encode_piece, parse_job
 
 import numpy as np
 from gmpy2 import mpz
 from google.protobuf.message import DecodeError
 
-from common.data.alignment.aligned import AlignmentProgress
-from common.data.split import Batch
-from common.protocol.messages import (
+from trilateral.common.base.roles import Role
+from trilateral.common.protocol.alignment import AlignmentProgress
+from trilateral.common.protocol.batches import Batch
+from trilateral.common.protocol.messages import (
     BeginRound,
     Evaluation,
     Failed,
@@ -46,7 +47,6 @@ from common.protocol.messages import (
     RoundKey,
     VectorPiece,
 )
-from common.roles import Role
 
 JOB = JobConfig(name="fuzzed", dataset="made")
 RUN = JobKey("fuzzed", bytes(range(16)))

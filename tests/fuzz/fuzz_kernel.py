@@ -14,8 +14,8 @@ from contextlib import suppress
 import numpy as np
 from gmpy2 import mpz
 
-from common.paillier.native import _kernel
-from common.paillier.native.numbers import Elements, Numbers
+from trilateral.common.paillier.native import _kernel
+from trilateral.common.paillier.native.numbers import Elements, Numbers
 
 
 class Fuzzer:

@@ -14,13 +14,13 @@ from google.protobuf.message import DecodeError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from common.config.load import load_job, load_process_config
-from common.data.model_file import load_model
-from common.errors import ConfigError, DataError, TrilateralError
-from common.rpc.codec import ROUTES, Route, decode, parse_job
 from tests.fuzz.requests import requests
+from trilateral.common.base.errors import ConfigError, DataError, TrilateralError
+from trilateral.common.config.load import load_job, load_process_config
+from trilateral.common.data.model.model_file import load_model
+from trilateral.common.rpc.codec import ROUTES, Route, decode, parse_job
 
-MOST_BYTES_FOR_A_BYTE = 200
+MAX_BYTES_FOR_A_BYTE = 200
 """What a decoder may allocate for each byte it is given, beside `SLACK`."""
 SLACK = 1 << 20
 
@@ -62,7 +62,7 @@ def test_a_decoder_allocates_in_proportion_to_what_it_is_given(route: Route) -> 
     tracemalloc.start()
     try:
         decode_bytes(route, body)
-        assert tracemalloc.get_traced_memory()[1] < SLACK + MOST_BYTES_FOR_A_BYTE * len(body)
+        assert tracemalloc.get_traced_memory()[1] < SLACK + MAX_BYTES_FOR_A_BYTE * len(body)
     finally:
         tracemalloc.stop()
 

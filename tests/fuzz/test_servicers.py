@@ -17,13 +17,16 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.cli.client import JobClient
-from common.config.job import JobConfig
-from common.config.process import ProcessConfig
-from common.data.model_file import load_model
-from common.jobs.folder import JobFolder
-from common.paillier.keys import PrivateKey, generate_private_key
-from common.pb.v1 import (
+from tests.fuzz.requests import requests
+from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
+from trilateral.cli.client import JobClient
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.data.model.model_file import load_model
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.paillier.keys import PrivateKey, generate_private_key
+from trilateral.common.pb.v1 import (
     alignment_pb2,
     coordinator_pb2,
     guest_pb2,
@@ -33,14 +36,11 @@ from common.pb.v1 import (
     prediction_pb2,
     process_pb2,
 )
-from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
-from common.protocol.messages import OpenJob
-from common.roles import PARTIES, Role
-from common.rpc.access import METHODS, call_metadata
-from common.rpc.codec import ROUTES, JobKey, encode
-from common.rpc.errors import REASON_KEY
-from tests.fuzz.requests import requests
-from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.protocol.messages import OpenJob
+from trilateral.common.rpc.access import METHODS, call_metadata
+from trilateral.common.rpc.codec import ROUTES, JobKey, encode
+from trilateral.common.rpc.errors import REASON_KEY
 
 T = TypeVar("T")
 JOB = JobConfig(name="a", dataset=DATASET, key_bits=512, holdout=0.0, epochs=3)

@@ -11,16 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from common.config.dataset import IdForm
-from common.config.job import JobConfig
-from common.config.process import ProcessConfig
-from common.data.alignment import dealing
-from common.data.alignment.host_session import HostSession
-from common.data.model_file import load_model
-from common.jobs.folder import JobFolder
-from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_STOPPED, JobStatus
-from common.roles import PARTIES, Role
-from coordinator.plain import train_plain
 from tests.support.three_servers import (
     DATASET,
     load_tables,
@@ -30,6 +20,16 @@ from tests.support.three_servers import (
     trained_coef,
     write_tables,
 )
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.dataset import IdForm
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.data.alignment import dealing
+from trilateral.common.data.alignment.host_session import HostSession
+from trilateral.common.data.model.model_file import load_model
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_STOPPED, JobStatus
+from trilateral.coordinator.plain import train_plain
 
 JOB = JobConfig(name="overlap", dataset=DATASET, key_bits=512, l2=0.01)
 Configs = dict[Role, ProcessConfig]

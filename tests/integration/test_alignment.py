@@ -11,29 +11,29 @@ from typing import Any
 
 import pytest
 
-from common.audit import Audit
-from common.config.dataset import IdForm
-from common.config.process import Limits, ProcessConfig
-from common.data.alignment import dealing
-from common.data.alignment.aligned import AlignmentProgress
-from common.data.alignment.guest_session import CommonShard, GuestSession
-from common.data.alignment.host_session import MOST_ANSWERS
-from common.data.alignment.sources import MemoryIds
-from common.data.id_form import rules_of
-from common.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
-from common.jobs.quota import IDS_COUNTER, IdQuota
-from common.pb.v1 import alignment_pb2
-from common.pb.v1.alignment_pb2_grpc import add_AlignmentServiceServicer_to_server
-from common.roles import Role
-from common.rpc.channel import Peer
-from common.rpc.codec import JobKey
-from common.rpc.server import bind
-from guest_party.alignment import GuestAlignment, GuestAlignments
-from guest_party.dataset_alignment import align_dataset
-from host_party.alignment_servicer import AlignmentServicer
-from host_party.alignments import Alignments, load_offer
 from tests.support.rpc import connected, plaintext_server
 from tests.support.three_servers import DATASET, make_configs
+from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.dataset import IdForm
+from trilateral.common.config.process import Limits, ProcessConfig
+from trilateral.common.data.alignment import dealing
+from trilateral.common.data.alignment.guest_session import CommonShard, GuestSession
+from trilateral.common.data.alignment.host_session import MAX_ANSWERS
+from trilateral.common.data.alignment.sources import MemoryIds
+from trilateral.common.data.tables.id_form import rules_of
+from trilateral.common.jobs.quota import IDS_COUNTER, IdQuota
+from trilateral.common.observe.audit import Audit
+from trilateral.common.pb.v1 import alignment_pb2
+from trilateral.common.pb.v1.alignment_pb2_grpc import add_AlignmentServiceServicer_to_server
+from trilateral.common.process.server import bind
+from trilateral.common.protocol.alignment import AlignmentProgress
+from trilateral.common.rpc.channel import Peer
+from trilateral.common.rpc.codec import JobKey
+from trilateral.guest_party.alignment import GuestAlignment, GuestAlignments
+from trilateral.guest_party.dataset_alignment import align_dataset
+from trilateral.host_party.alignment_servicer import AlignmentServicer
+from trilateral.host_party.alignments import Alignments, load_offer
 
 GUEST_IDS = [f"{number:04d}" for number in range(0, 90)]
 HOST_IDS = [f"{number:04d}" for number in range(60, 200)]
@@ -180,7 +180,7 @@ async def test_a_run_has_one_alignment(tmp_path: Path) -> None:
 async def test_a_run_that_the_host_does_not_know_is_not_aligned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.rpc.links.UNKNOWN_JOB_PATIENCE", 0.0)
+    monkeypatch.setattr("trilateral.common.jobs.links.UNKNOWN_JOB_PATIENCE", 0.0)
     async with served(tmp_path) as host:
         with pytest.raises(PeerError, match="has lost the job"):
             await open_with(host, GUEST_IDS, JobKey.draw("credit"))
@@ -281,7 +281,7 @@ async def test_who_asks_for_a_shard_again_and_again_ends_the_alignment(tmp_path:
     async with served(tmp_path) as host:
         alignment = await open_with(host, GUEST_IDS)
         points = alignment.session.request(0)
-        for _ in range(MOST_ANSWERS):
+        for _ in range(MAX_ANSWERS):
             await intersect(host, alignment, 0, points)
         with pytest.raises(ProtocolError, match="the alignment is over"):
             await intersect(host, alignment, 0, points)
@@ -333,7 +333,7 @@ async def test_the_command_says_how_many_match_and_what_was_changed(tmp_path: Pa
         made["peers"]["host"] = address
         config.write_text(json.dumps(made))  # JSON is YAML
         (tmp_path / "guest.csv").write_text("\n".join(["id,x,label", *(f" {one},1,yes" for one in GUEST_IDS)]))
-        command = [sys.executable, "-m", "common.cli.main", "align", DATASET, "--config", str(config)]
+        command = [sys.executable, "-m", "trilateral.cli.main", "align", DATASET, "--config", str(config)]
         align = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         said, _ = await align.communicate()
     assert align.returncode == 0

@@ -6,12 +6,6 @@ from typing import Any
 
 import pytest
 
-from common.config.job import JobConfig
-from common.config.process import Policy, ProcessConfig
-from common.errors import ConfigError, ProtocolError
-from common.jobs.quota import COUNTER
-from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
-from common.roles import Role
 from tests.support.three_servers import (
     DATASET,
     LENIENT,
@@ -20,6 +14,12 @@ from tests.support.three_servers import (
     train_over_localhost,
     write_tables,
 )
+from trilateral.common.base.errors import ConfigError, ProtocolError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import Policy, ProcessConfig
+from trilateral.common.jobs.quota import COUNTER
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
 
 KEY_REASON = "the guest refuses the job by policy.min_key_bits: 512 is the least, the job has 256"
 Configs = dict[Role, ProcessConfig]

@@ -16,19 +16,19 @@ from cryptography import x509
 from google.protobuf.descriptor import MethodDescriptor
 from grpc_health.v1 import health_pb2
 
-import common.authority
-import common.pb.v1
-from common.authority import Authority
-from common.config.process import ProcessConfig
-from common.localhost import free_addresses
-from common.roles import Role
-from common.rpc.access import call_metadata
-from common.rpc.certificates import Identity
-from common.rpc.channel import new_channel
-from common.rpc.errors import REASON_KEY
-from common.rpc.versions import version_metadata
+import trilateral.common.pb.v1
+import trilateral.common.trial.authority
 from tests.support.certificates import make_identity, new_authority, write_identity
 from tests.support.three_servers import serving
+from trilateral.common.base.roles import Role
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.rpc.access import call_metadata
+from trilateral.common.rpc.certificates import Identity
+from trilateral.common.rpc.channel import new_channel
+from trilateral.common.rpc.errors import REASON_KEY
+from trilateral.common.rpc.versions import version_metadata
+from trilateral.common.trial.authority import Authority
+from trilateral.common.trial.localhost import free_addresses
 
 NAMES = {role: f"{role}.example.org" for role in Role}
 ANALYST, WATCHER, STRANGER = "analyst.example.org", "watcher.example.org", "stranger.example.org"
@@ -37,41 +37,41 @@ ANALYST, WATCHER, STRANGER = "analyst.example.org", "watcher.example.org", "stra
 PARTIES = {"host", "guest"}
 ROLES = {"host", "guest", "coordinator"}
 MAY_CALL: dict[str, set[str]] = {
-    "common.pb.v1.HostService/ChallengeIds": {"guest"},
-    "common.pb.v1.HostService/ConfirmIds": {"guest"},
-    "common.pb.v1.HostService/SendVector": {"guest"},
-    "common.pb.v1.AlignmentService/OpenAlignment": {"guest"},
-    "common.pb.v1.AlignmentService/IntersectShard": {"guest"},
-    "common.pb.v1.AlignmentService/ConfirmShard": {"guest"},
-    "common.pb.v1.AlignmentService/CloseAlignment": {"guest"},
-    "common.pb.v1.PredictionService/OpenPrediction": {"guest"},
-    "common.pb.v1.PredictionService/AlignPrediction": {"guest"},
-    "common.pb.v1.PredictionService/SettleShard": {"guest"},
-    "common.pb.v1.PredictionService/GetScores": {"guest"},
-    "common.pb.v1.PredictionService/ClosePrediction": {"guest"},
-    "common.pb.v1.GuestService/ProveIds": {"host"},
-    "common.pb.v1.GuestService/SendVector": {"host"},
-    "common.pb.v1.GuestService/SendHoldoutScores": {"host"},
-    "common.pb.v1.PartyService/OpenJob": {"coordinator"},
-    "common.pb.v1.PartyService/BeginRound": {"coordinator"},
-    "common.pb.v1.PartyService/FinishJob": {"coordinator"},
-    "common.pb.v1.PartyService/FailJob": {"coordinator"},
-    "common.pb.v1.PartyService/CheckJob": {"coordinator"},
-    "common.pb.v1.CoordinatorService/ReportAlignment": {"guest"},
-    "common.pb.v1.CoordinatorService/ReportReady": PARTIES,
-    "common.pb.v1.CoordinatorService/SendVector": PARTIES,
-    "common.pb.v1.CoordinatorService/ReportOutOfRange": PARTIES,
-    "common.pb.v1.CoordinatorService/ReportEvaluation": {"guest"},
-    "common.pb.v1.CoordinatorService/ReportFinished": PARTIES,
-    "common.pb.v1.CoordinatorService/ReportFailure": PARTIES,
-    "common.pb.v1.CoordinatorService/ReportWaiting": PARTIES,
-    "common.pb.v1.ProcessService/Describe": ROLES,
-    "common.pb.v1.JobService/StartJob": {"guest", ANALYST},
-    "common.pb.v1.JobService/StopJob": {"coordinator", ANALYST},
-    "common.pb.v1.JobService/ResumeJob": {"guest", ANALYST},
-    "common.pb.v1.JobService/GetJob": {"guest", "coordinator", WATCHER},
-    "common.pb.v1.JobService/ListJobs": {"guest", "coordinator", WATCHER},
-    "common.pb.v1.JobService/WatchJob": {"guest", "coordinator", WATCHER},
+    "trilateral.v1.HostService/ChallengeIds": {"guest"},
+    "trilateral.v1.HostService/ConfirmIds": {"guest"},
+    "trilateral.v1.HostService/SendVector": {"guest"},
+    "trilateral.v1.AlignmentService/OpenAlignment": {"guest"},
+    "trilateral.v1.AlignmentService/IntersectShard": {"guest"},
+    "trilateral.v1.AlignmentService/ConfirmShard": {"guest"},
+    "trilateral.v1.AlignmentService/CloseAlignment": {"guest"},
+    "trilateral.v1.PredictionService/OpenPrediction": {"guest"},
+    "trilateral.v1.PredictionService/AlignPrediction": {"guest"},
+    "trilateral.v1.PredictionService/SettleShard": {"guest"},
+    "trilateral.v1.PredictionService/GetScores": {"guest"},
+    "trilateral.v1.PredictionService/ClosePrediction": {"guest"},
+    "trilateral.v1.GuestService/ProveIds": {"host"},
+    "trilateral.v1.GuestService/SendVector": {"host"},
+    "trilateral.v1.GuestService/SendHoldoutScores": {"host"},
+    "trilateral.v1.PartyService/OpenJob": {"coordinator"},
+    "trilateral.v1.PartyService/BeginRound": {"coordinator"},
+    "trilateral.v1.PartyService/FinishJob": {"coordinator"},
+    "trilateral.v1.PartyService/FailJob": {"coordinator"},
+    "trilateral.v1.PartyService/CheckJob": {"coordinator"},
+    "trilateral.v1.CoordinatorService/ReportAlignment": {"guest"},
+    "trilateral.v1.CoordinatorService/ReportReady": PARTIES,
+    "trilateral.v1.CoordinatorService/SendVector": PARTIES,
+    "trilateral.v1.CoordinatorService/ReportOutOfRange": PARTIES,
+    "trilateral.v1.CoordinatorService/ReportEvaluation": {"guest"},
+    "trilateral.v1.CoordinatorService/ReportFinished": PARTIES,
+    "trilateral.v1.CoordinatorService/ReportFailure": PARTIES,
+    "trilateral.v1.CoordinatorService/ReportWaiting": PARTIES,
+    "trilateral.v1.ProcessService/Describe": ROLES,
+    "trilateral.v1.JobService/StartJob": {"guest", ANALYST},
+    "trilateral.v1.JobService/StopJob": {"coordinator", ANALYST},
+    "trilateral.v1.JobService/ResumeJob": {"guest", ANALYST},
+    "trilateral.v1.JobService/GetJob": {"guest", "coordinator", WATCHER},
+    "trilateral.v1.JobService/ListJobs": {"guest", "coordinator", WATCHER},
+    "trilateral.v1.JobService/WatchJob": {"guest", "coordinator", WATCHER},
     "grpc.health.v1.Health/Check": {*ROLES, ANALYST, WATCHER, STRANGER, "two roles"},
     "grpc.health.v1.Health/Watch": {*ROLES, ANALYST, WATCHER, STRANGER, "two roles"},
 }
@@ -92,7 +92,8 @@ SERVED_BY = {
 def contract() -> dict[str, MethodDescriptor]:
     """Every method that a server could have, from the generated code."""
     modules = [
-        importlib.import_module(f"common.pb.v1.{found.name}") for found in pkgutil.iter_modules(common.pb.v1.__path__)
+        importlib.import_module(f"trilateral.common.pb.v1.{found.name}")
+        for found in pkgutil.iter_modules(trilateral.common.pb.v1.__path__)
     ]
     files = [module.DESCRIPTOR for module in modules if hasattr(module, "DESCRIPTOR")]
     return {
@@ -228,9 +229,9 @@ async def test_a_name_that_only_resembles_a_peers_opens_nothing(net: Net, monkey
     }
     for caller, name in names.items():
         with monkeypatch.context() as patch:
-            patch.setattr(common.authority, "subject_name", lambda _, name=name: name)
+            patch.setattr(trilateral.common.trial.authority, "subject_name", lambda _, name=name: name)
             identity = make_identity(net.authority, guest)  # the common name is the guest's too
-        for path in ("common.pb.v1.HostService/SendVector", "common.pb.v1.JobService/StartJob"):
+        for path in ("trilateral.v1.HostService/SendVector", "trilateral.v1.JobService/StartJob"):
             for server in servers(path):
                 got = await outcome(net.channel(server, caller, identity), path, "guest")
                 assert got == "refused", (path, caller)

@@ -22,22 +22,22 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from typer.testing import CliRunner
 
-from common import authority as authority_module
-from common.authority import Authority
-from common.checks import listening, machine, peers, tables
-from common.checks.finding import Finding, Level
-from common.checks.run import check_process
-from common.cli.main import app
-from common.config.process import ProcessConfig
-from common.files import write_whole
-from common.jobs.journal import JOURNAL, VERSION, Journal
-from common.jobs.quota import ScoreQuota
-from common.localhost import free_addresses
-from common.roles import Role
-from common.rpc.description import ask_description
 from tests.support.certificates import make_identity, new_authority, write_identity
 from tests.support.three_servers import DATASET, serving, write_tables
 from tests.support.versions import NEWER, let_versions_differ, serving_versions
+from trilateral.cli.main import app
+from trilateral.common.base.files import write_whole
+from trilateral.common.base.roles import Role
+from trilateral.common.checks import listening, machine, peers, tables
+from trilateral.common.checks.finding import Finding, Level
+from trilateral.common.checks.run import check_process
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.jobs.journal import JOURNAL, VERSION, Journal
+from trilateral.common.jobs.quota import ScoreQuota
+from trilateral.common.process.description import ask_description
+from trilateral.common.trial import authority as authority_module
+from trilateral.common.trial.authority import Authority
+from trilateral.common.trial.localhost import free_addresses
 
 NAMES = {role: f"{role}.example.org" for role in Role}
 OK, NOTE, WARNING, PROBLEM = Level

@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.cli.demo.tables import demo_tables
-from common.config.dataset import DatasetConfig
-from common.config.load import load_job
-from common.data.block import make_block
-from common.data.model_file import load_model
-from common.data.table import read_table
-from common.roles import PARTIES, Role
-from coordinator.plain import join, train_plain
 from tests.support.compose import ROOT
 from tests.support.containers import Containers
 from tests.support.wan import why_not
+from trilateral.cli.demo.tables import demo_tables
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.config.load import load_job
+from trilateral.common.data.model.model_file import load_model
+from trilateral.common.data.party_data import make_block
+from trilateral.common.data.tables.table import read_table
+from trilateral.coordinator.plain import join, train_plain
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no containers without namespaces: {why_not()}")
 

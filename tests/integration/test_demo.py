@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from common.cli.demo.files import write_files
-from common.cli.main import app
-from common.config.load import load_process_config
-from common.data.model_file import load_model
-from common.roles import Role
+from trilateral.cli.demo.files import write_files
+from trilateral.cli.main import app
+from trilateral.common.base.roles import Role
+from trilateral.common.config.load import load_process_config
+from trilateral.common.data.model.model_file import load_model
 
 
 def demo_command(folder: Path, *options: str) -> list[str]:
-    return [sys.executable, "-m", "common.cli.main", "demo", "--out", str(folder), "--key-bits", "1024", *options]
+    return [sys.executable, "-m", "trilateral.cli.main", "demo", "--out", str(folder), "--key-bits", "1024", *options]
 
 
 def listens(folder: Path, role: Role) -> bool:
@@ -122,7 +122,7 @@ def test_a_demo_whose_training_fails_shows_the_logs(tmp_path: Path, monkeypatch:
         files.table(Role.HOST).write_text("patient,worst_radius\nP1,a word\n")
         return files
 
-    monkeypatch.setattr("common.cli.demo.run.write_files", write_a_bad_table)
+    monkeypatch.setattr("trilateral.cli.demo.run.write_files", write_a_bad_table)
     result = CliRunner().invoke(app, ["demo", "--out", str(folder), "--key-bits", "1024"])
 
     assert result.exit_code == 1

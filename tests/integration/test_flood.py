@@ -11,13 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.cli.client import JobClient
-from common.config.job import JobConfig, Sgd
-from common.config.process import ProcessConfig
-from common.paillier.keys import generate_private_key
-from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
-from common.roles import Role
-from coordinator.plain import train_plain
 from tests.support.three_processes import KnownProcesses
 from tests.support.three_servers import (
     DATASET,
@@ -27,6 +20,13 @@ from tests.support.three_servers import (
     trained_coef,
     write_tables,
 )
+from trilateral.cli.client import JobClient
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig, Sgd
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.paillier.keys import generate_private_key
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.coordinator.plain import train_plain
 
 JOB = JobConfig(
     name="flooded",
@@ -38,7 +38,7 @@ JOB = JobConfig(
     key_bits=512,
     holdout=0.0,
 )
-MOST_MEBIBYTES = 768
+MAX_MEBIBYTES = 768
 """A server's peak, from its start to the end of the training: some 150 without a flood, and below 200 in this one.
 
 The bound is four times that, because a loaded machine is slower to drop what it refuses: senders that sent five
@@ -79,7 +79,7 @@ def test_a_training_ends_with_the_right_model_in_the_midst_of_a_flood(tmp_path: 
         assert asyncio.run(train(configs)) == JOB_STATE_FINISHED
         assert flood.poll() is None
         peaks = {role: peak_mebibytes(pid) for role, pid in processes.pids.items()}
-    assert max(peaks.values()) < MOST_MEBIBYTES, peaks
+    assert max(peaks.values()) < MAX_MEBIBYTES, peaks
     tables = load_tables(configs, JOB)
     plain = train_plain(JOB, tables.joined.columns, tables.joined.labels, tables.joined.penalty)
     np.testing.assert_allclose(trained_coef(configs, JOB), plain.coef, rtol=0, atol=1e-6)

@@ -12,13 +12,13 @@ import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from typer.testing import CliRunner, Result
 
-from common.cli.main import app
-from common.config.process import ProcessConfig
-from common.development import write_development_files
-from common.errors import PeerError
-from common.roles import Role
-from common.rpc.health import check_health
 from tests.support.three_servers import make_configs, serving
+from trilateral.cli.main import app
+from trilateral.common.base.errors import PeerError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.process.health import check_health
+from trilateral.common.trial.development import write_development_files
 
 HEAVY = {"numpy", "pandas", "pyarrow", "scipy", "sklearn", "gmpy2", "rich.progress", "private_set_intersection"}
 
@@ -164,12 +164,13 @@ async def test_a_port_that_is_another_programs_is_given_up_soon(
 
 
 def test_it_loads_nothing_of_what_takes_long_to_load() -> None:
-    code = "import common.cli.main, common.config.load, common.rpc.health, sys; print(*sys.modules)"
+    modules = "trilateral.cli.main, trilateral.common.config.load, trilateral.common.process.health"
+    code = f"import {modules}, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not HEAVY & set(loaded)
 
 
 def test_help_loads_even_less() -> None:
-    code = "import common.cli.main, sys; print(*sys.modules)"
+    code = "import trilateral.cli.main, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not (HEAVY | {"grpc", "pydantic", "cryptography", "yaml"}) & set(loaded)

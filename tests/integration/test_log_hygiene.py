@@ -11,22 +11,22 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from common.cli.client import JobClient
-from common.config.job import JobConfig, Sqn
-from common.config.process import MetricsConfig, ProcessConfig
-from common.data.model_file import PartyModel, load_model
-from common.development import write_development_files
-from common.jobs.folder import JobFolder
-from common.localhost import free_addresses
-from common.paillier.keys import PrivateKey, generate_private_key
-from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
-from common.roles import PARTIES, Role
 from tests.support.three_processes import KnownProcesses
 from tests.support.three_servers import DATASET, make_configs, train_over_localhost, write_tables
+from trilateral.cli.client import JobClient
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig, Sqn
+from trilateral.common.config.process import MetricsConfig, ProcessConfig
+from trilateral.common.data.model.model_file import PartyModel, load_model
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.paillier.keys import PrivateKey, generate_private_key
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
+from trilateral.common.trial.development import write_development_files
+from trilateral.common.trial.localhost import free_addresses
 
 JOB = JobConfig(name="watched", dataset=DATASET, algorithm=Sqn(interval=2), batch=60, epochs=4, key_bits=512)
 POSITIVE, NEGATIVE = "labelled-zqpositive", "labelled-zqnegative"
-LEAST_DIGITS = 6
+MIN_DIGITS = 6
 """Of a number that is looked for: shorter ones turn up by chance."""
 
 
@@ -44,7 +44,7 @@ def spellings_of(values: Iterable[float]) -> Iterator[str]:
     """Each number with all its digits, and with six of them."""
     for value in values:
         for text in (repr(float(value)), f"{value:.6g}", f"{value:.6e}", f"{value:.6f}"):
-            if len(text.split("e")[0].lstrip("-0.").replace(".", "")) >= LEAST_DIGITS:
+            if len(text.split("e")[0].lstrip("-0.").replace(".", "")) >= MIN_DIGITS:
                 yield text.lstrip("-")
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from common.config.job import JobConfig
-from common.config.process import MetricsConfig
-from common.localhost import free_addresses
-from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
-from common.roles import Role
 from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import MetricsConfig
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.trial.localhost import free_addresses
 
 JOB = JobConfig(name="watched", dataset=DATASET, epochs=6, key_bits=256)
 

@@ -9,15 +9,15 @@ from typing import Any
 import grpc
 import pytest
 
-from common.cli.client import JobClient
-from common.config.job import JobConfig, Sgd
-from common.config.process import ProcessConfig
-from common.pb.v1 import coordinator_pb2, rounds_pb2
-from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING, JobStatus
-from common.roles import Role
-from common.rpc.access import call_metadata
-from common.rpc.channel import open_channel
 from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
+from trilateral.cli.client import JobClient
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig, Sgd
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.pb.v1 import coordinator_pb2, rounds_pb2
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING, JobStatus
+from trilateral.common.rpc.access import call_metadata
+from trilateral.common.rpc.channel import open_channel
 
 ENDLESS = JobConfig(
     name="endless", dataset=DATASET, key_bits=512, algorithm=Sgd(), batch=30, epochs=100_000, tolerance=0.0
@@ -85,7 +85,7 @@ async def send(configs: Configs, chunks: list[rounds_pb2.SendVectorRequest]) -> 
     """As the host to the guest; what the guest answers."""
     async with open_channel(configs[Role.GUEST].listen, None) as channel:
         method: Any = channel.stream_unary(
-            "/common.pb.v1.GuestService/SendVector", request_serializer=rounds_pb2.SendVectorRequest.SerializeToString
+            "/trilateral.v1.GuestService/SendVector", request_serializer=rounds_pb2.SendVectorRequest.SerializeToString
         )
         try:
             await method(iter(chunks), metadata=call_metadata(Role.HOST), timeout=10)
@@ -140,7 +140,7 @@ async def test_a_count_that_cannot_be_ends_the_job_at_the_coordinator(configs: C
             job="endless", run_id=run_id_of(configs, "endless"), n_train=96, n_columns=2**32 - 1
         )
         async with open_channel(configs[Role.COORDINATOR].listen, None) as channel:
-            method: Any = channel.unary_unary("/common.pb.v1.CoordinatorService/ReportReady")
+            method: Any = channel.unary_unary("/trilateral.v1.CoordinatorService/ReportReady")
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await method(ready.SerializeToString(), metadata=call_metadata(Role.HOST), timeout=10)
         assert "a count of 4294967295 columns: 1 to 65536 are possible" in str(refused.value.details())

@@ -10,20 +10,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from common.arrays import FloatVector
-from common.cli.client import JobClient
-from common.config.job import JobConfig
-from common.config.process import Policy, ProcessConfig
-from common.development import write_development_files
-from common.jobs.folder import JobFolder
-from common.jobs.quota import COUNTER
-from common.localhost import LocalProcesses
-from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
-from common.roles import Role
-from coordinator.plain import train_plain
 from tests.support.new_rows import NEW, with_new_rows, write_new_rows
 from tests.support.three_processes import write_configs
 from tests.support.three_servers import DATASET, LENIENT, load_tables, make_configs, train_over_localhost, write_tables
+from trilateral.cli.client import JobClient
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import Policy, ProcessConfig
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.quota import COUNTER
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.trial.development import write_development_files
+from trilateral.common.trial.localhost import LocalProcesses
+from trilateral.coordinator.plain import train_plain
 
 JOB = JobConfig(name="credit", dataset=DATASET, key_bits=2048)
 OTHER = JOB.model_copy(update={"name": "churn", "holdout": 0.0, "key_bits": 512})
@@ -67,7 +67,7 @@ def test_new_rows_are_scored_by_servers_that_were_restarted_and_every_refusal_sa
         asyncio.run(run())
 
     def predict() -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "common.cli.main", "predict", JOB.name, "--dataset", NEW]
+        command = [sys.executable, "-m", "trilateral.cli.main", "predict", JOB.name, "--dataset", NEW]
         command += ["--config", str(paths[Role.GUEST]), "--out", str(out)]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 

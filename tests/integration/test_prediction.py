@@ -17,25 +17,25 @@ import pandas as pd
 import pytest
 from scipy.special import expit
 
-from common.config.job import JobConfig
-from common.config.process import Limits, Policy, ProcessConfig
-from common.data.ids import NONCE_BYTES, id_digest
-from common.data.model_file import load_model
-from common.data.spool import ScoredRows
-from common.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
-from common.jobs.folder import JobFolder
-from common.jobs.quota import COUNTER, IDS_COUNTER, IdQuota
-from common.pb.v1 import prediction_pb2
-from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
-from common.roles import Role
-from common.rpc.channel import Peer, new_channel
-from common.scratch import SCRATCH
-from guest_party.alignment import GuestAlignments
-from guest_party.prediction import Counts, Wanted, predict
-from guest_party.score_file import write_scores
-from host_party.prediction import HostPrediction
 from tests.support.new_rows import NEW, plain_scores, with_new_rows, write_new_rows
 from tests.support.three_servers import DATASET, LENIENT, make_configs, serving, train_over_localhost, write_tables
+from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
+from trilateral.common.base.roles import Role
+from trilateral.common.base.scratch import SCRATCH
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import Limits, Policy, ProcessConfig
+from trilateral.common.data.model.model_file import load_model
+from trilateral.common.data.model.spool import ScoredRows
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.quota import COUNTER, IDS_COUNTER, IdQuota
+from trilateral.common.pb.v1 import prediction_pb2
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.protocol.ids import NONCE_BYTES, id_digest
+from trilateral.common.rpc.channel import Peer, new_channel
+from trilateral.guest_party.alignment import GuestAlignments
+from trilateral.guest_party.prediction import Counts, Wanted, predict
+from trilateral.guest_party.score_file import write_scores
+from trilateral.host_party.prediction import HostPrediction
 
 JOB = JobConfig(name="scores", aligned=True, dataset=DATASET, key_bits=512)
 OTHER = JOB.model_copy(update={"name": "other", "holdout": 0.0})
@@ -178,7 +178,7 @@ async def test_tables_of_the_same_ids_need_no_intersection(world: World) -> None
 
 
 async def test_many_shards_give_what_one_gives(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.data.alignment.dealing.SHARD_IDS", 10)
+    monkeypatch.setattr("trilateral.common.data.alignment.dealing.SHARD_IDS", 10)
     async with world.host() as peer:
         assert (await world.predict(peer)).n_scored == N_COMMON
         many = (world.folder / "scores.csv").read_text()
@@ -562,7 +562,7 @@ async def test_the_guests_folder_is_there_as_long_as_a_thread_writes_to_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = Held(write_scores)
-    monkeypatch.setattr("guest_party.prediction.write_scores", held)
+    monkeypatch.setattr("trilateral.guest_party.prediction.write_scores", held)
     async with world.host() as peer:
         predicting = asyncio.create_task(world.predict(peer))
         await until(held.entered.is_set)

@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from common.cli.client import JobClient
-from common.config.job import JobConfig, Sgd
-from common.config.process import ProcessConfig
-from common.data.model_file import load_model
-from common.errors import ConfigError, ProtocolError
-from common.jobs.folder import JobFolder
-from common.jobs.journal import JOURNAL
-from common.jobs.process_jobs import ProcessJobs
-from common.jobs.quota import COUNTER
-from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING, JobStatus
-from common.protocol.messages import Envelope, OpenJob
-from common.roles import PARTIES, Role
-from coordinator.machine import CoordinatorMachine
 from tests.support.three_servers import DATASET, SERVE, check_model, load_tables, make_configs, serving, write_tables
+from trilateral.cli.client import JobClient
+from trilateral.common.base.errors import ConfigError, ProtocolError
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig, Sgd
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.data.model.model_file import load_model
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.journal import JOURNAL
+from trilateral.common.jobs.process_jobs import ProcessJobs
+from trilateral.common.jobs.quota import COUNTER
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING, JobStatus
+from trilateral.common.protocol.messages import Envelope, OpenJob
+from trilateral.coordinator.machine import CoordinatorMachine
 
 JOB = JobConfig(
     name="resumed",

@@ -7,15 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.config.dataset import LabelConfig
-from common.config.job import JobConfig, Lbfgs, Sgd, Sqn
-from common.data.assessment import assess
-from common.data.model_file import load_model
-from common.jobs.quota import COUNTER
-from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
-from common.protocol.messages import Kind
-from common.roles import Role
-from coordinator.plain import train_plain
 from tests.support.three_servers import (
     DATASET,
     load_tables,
@@ -25,6 +16,15 @@ from tests.support.three_servers import (
     trained_coef,
     write_tables,
 )
+from trilateral.common.base.roles import Role
+from trilateral.common.config.dataset import LabelConfig
+from trilateral.common.config.job import JobConfig, Lbfgs, Sgd, Sqn
+from trilateral.common.data.model.assessment import assess
+from trilateral.common.data.model.model_file import load_model
+from trilateral.common.jobs.quota import COUNTER
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.protocol.messages import Kind
+from trilateral.coordinator.plain import train_plain
 
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "sgd": {"algorithm": Sgd(learning_rate=0.5), "batch": 30},

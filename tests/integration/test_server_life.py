@@ -17,26 +17,7 @@ import grpc
 import numpy as np
 import pytest
 
-import coordinator.jobs
-from common.cli.client import JobClient
-from common.config.job import JobConfig, Sgd
-from common.config.process import Policy, ProcessConfig
-from common.data.model_file import PartyModel, save_model
-from common.errors import ConfigError, ProtocolError
-from common.jobs import party_jobs, runner
-from common.jobs.folder import JobFolder
-from common.paillier.keys import PrivateKey
-from common.pb.v1.jobs_pb2 import (
-    JOB_STATE_FAILED,
-    JOB_STATE_FINISHED,
-    JOB_STATE_STOPPED,
-    JOB_STATE_TRAINING,
-    JobStatus,
-)
-from common.roles import PARTIES, Role
-from common.rpc.channel import open_channel
-from common.rpc.errors import NameTakenError, UnknownJobError
-from coordinator.plain import train_plain
+import trilateral.coordinator.jobs
 from tests.support.three_servers import (
     DATASET,
     LENIENT,
@@ -47,6 +28,25 @@ from tests.support.three_servers import (
     trained_coef,
     write_tables,
 )
+from trilateral.cli.client import JobClient
+from trilateral.common.base.errors import ConfigError, ProtocolError
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig, Sgd
+from trilateral.common.config.process import Policy, ProcessConfig
+from trilateral.common.data.model.model_file import PartyModel, save_model
+from trilateral.common.jobs import party_jobs, runner
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.paillier.keys import PrivateKey
+from trilateral.common.pb.v1.jobs_pb2 import (
+    JOB_STATE_FAILED,
+    JOB_STATE_FINISHED,
+    JOB_STATE_STOPPED,
+    JOB_STATE_TRAINING,
+    JobStatus,
+)
+from trilateral.common.rpc.channel import open_channel
+from trilateral.common.rpc.errors import NameTakenError, UnknownJobError
+from trilateral.coordinator.plain import train_plain
 
 QUICK = JobConfig(name="quick", dataset=DATASET, key_bits=512)
 ENDLESS = QUICK.model_copy(
@@ -177,7 +177,7 @@ async def test_a_coordinator_that_takes_one_party_for_the_other_is_refused(tmp_p
 async def test_the_oldest_of_many_ended_jobs_is_forgotten_and_none_that_runs(
     configs: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinator.jobs, "MOST_ENDED", 2)
+    monkeypatch.setattr(trilateral.coordinator.jobs, "MAX_ENDED", 2)
     async with serving(configs) as client:
         await client.start(ENDLESS)
         for name in ("a", "b", "a", "c", "d"):
@@ -280,7 +280,7 @@ SERVE = """
 import asyncio, sys
 from pathlib import Path
 from typing import Any
-from common.config.load import load_process_config
+from trilateral.common.config.load import load_process_config
 from {role}{suffix}.server import serve
 
 {before}
@@ -397,7 +397,9 @@ async def test_a_host_that_dies_when_its_holdout_scores_are_due_ends_the_job_aft
     write_tables(tmp_path)
     configs = make_configs(tmp_path, peer_timeout=2, round_timeout=6000)
     others = {role: configs[role] for role in (Role.COORDINATOR, Role.GUEST)}
-    die = "import host_party.machine, os; host_party.machine.HoldoutScores = lambda *_: os._exit(1)"
+    die = (
+        "import trilateral.host_party.machine, os; trilateral.host_party.machine.HoldoutScores = lambda *_: os._exit(1)"
+    )
     async with serving(others) as client:
         with process(configs[Role.HOST], tmp_path, before=die):
             status = await train_over_localhost(client, QUICK)
@@ -430,7 +432,7 @@ async def test_what_a_party_answers_late_does_no_harm(tmp_path: Path) -> None:
 
 async def test_a_larger_message_than_any_is_refused_unread(configs: Configs) -> None:
     async with serving(configs), open_channel(configs[Role.HOST].listen, None) as channel:
-        method: Any = channel.unary_unary("/common.pb.v1.PartyService/OpenJob")
+        method: Any = channel.unary_unary("/trilateral.v1.PartyService/OpenJob")
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await method(bytes(5 * 2**20), metadata=(("trilateral-role", "coordinator"),), timeout=5)
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

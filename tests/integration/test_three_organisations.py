@@ -7,14 +7,14 @@ import pandas as pd
 import pytest
 import yaml
 
-from common.config.load import load_job
-from common.data.model_file import load_model
-from common.roles import PARTIES, Role
-from coordinator.plain import train_plain
 from tests.faults.networks import Network
 from tests.support.organisations import THREE_HOSTS, Organisations
 from tests.support.three_hosts import ProcessesOnWan, addresses_on
 from tests.support.wan import Line, Wan, why_not
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.load import load_job
+from trilateral.common.data.model.model_file import load_model
+from trilateral.coordinator.plain import train_plain
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no three hosts without namespaces: {why_not()}")
 

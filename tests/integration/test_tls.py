@@ -8,16 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.cli.client import JobClient
-from common.config.job import JobConfig, Sgd
-from common.config.process import OperatorsConfig, ProcessConfig, TlsConfig
-from common.development import write_development_files
-from common.errors import PeerError, TrilateralError
-from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
-from common.roles import Role
-from common.rpc import channel, server
-from common.rpc.errors import AccessError
-from coordinator.plain import train_plain
 from tests.support.certificates import make_identity, new_authority, write_identity
 from tests.support.three_servers import (
     DATASET,
@@ -28,6 +18,17 @@ from tests.support.three_servers import (
     trained_coef,
     write_tables,
 )
+from trilateral.cli.client import JobClient
+from trilateral.common.base.errors import PeerError, TrilateralError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig, Sgd
+from trilateral.common.config.process import OperatorsConfig, ProcessConfig, TlsConfig
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.process import server
+from trilateral.common.rpc import channel
+from trilateral.common.rpc.errors import AccessError
+from trilateral.common.trial.development import write_development_files
+from trilateral.coordinator.plain import train_plain
 
 QUICK = JobConfig(name="quick", dataset=DATASET, key_bits=512)
 LONG = JobConfig(name="long", dataset=DATASET, key_bits=512, algorithm=Sgd(), batch=48, epochs=60, tolerance=0.0)

@@ -11,10 +11,10 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from common.config.job import JobConfig
-from common.config.process import TracesConfig
-from common.roles import Role
 from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import TracesConfig
 
 ROOT = Path(__file__).parents[2]
 JOB = JobConfig(name="traced", dataset=DATASET, epochs=4, key_bits=256)

@@ -5,10 +5,10 @@ import signal
 import sys
 from pathlib import Path
 
-from common.config.job import JobConfig, Sgd
-from common.pb.v1.jobs_pb2 import JOB_STATE_TRAINING
-from common.roles import Role
 from tests.support.three_servers import DATASET, make_configs, serving, write_tables
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig, Sgd
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_TRAINING
 
 ENDLESS = JobConfig(
     name="endless", dataset=DATASET, key_bits=512, algorithm=Sgd(), batch=30, epochs=100_000, tolerance=0.0
@@ -21,7 +21,7 @@ async def test_an_interrupt_tells_how_to_watch_again_and_leaves_the_job_running(
     job, config = tmp_path / "job.yaml", tmp_path / "guest.yaml"
     job.write_text(ENDLESS.model_dump_json())  # JSON is YAML
     config.write_text(configs[Role.GUEST].model_dump_json(exclude_unset=True))
-    command = [sys.executable, "-m", "common.cli.main", "train", str(job), "--config", str(config)]
+    command = [sys.executable, "-m", "trilateral.cli.main", "train", str(job), "--config", str(config)]
 
     async with serving(configs) as client:
         train = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)

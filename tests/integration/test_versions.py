@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from common.cli.client import JobClient
-from common.config.job import JobConfig, Sgd
-from common.config.process import ProcessConfig
-from common.errors import ProtocolError
-from common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING, JobStatus
-from common.roles import PARTIES, Role
-from common.rpc.access import call_metadata
-from common.rpc.channel import Peer, open_channel
-from common.rpc.description import ask_description
-from common.rpc.versions import WAY_OUT, Version
-from guest_party.dataset_alignment import align_dataset
-from guest_party.prediction import Wanted, predict
 from tests.support.three_servers import DATASET, make_configs, train_over_localhost, write_tables
 from tests.support.versions import NEWER, OLDER, OWN, let_versions_differ, serving_versions, speaking
+from trilateral.cli.client import JobClient
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig, Sgd
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING, JobStatus
+from trilateral.common.process.description import ask_description
+from trilateral.common.rpc.access import call_metadata
+from trilateral.common.rpc.channel import Peer, open_channel
+from trilateral.common.rpc.versions import WAY_OUT, Version
+from trilateral.guest_party.dataset_alignment import align_dataset
+from trilateral.guest_party.prediction import Wanted, predict
 
 JOB = JobConfig(name="quick", dataset=DATASET, key_bits=512)
 SILENT = "does not say which version of the protocol it speaks, since its release is from before there were any"

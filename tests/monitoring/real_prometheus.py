@@ -29,16 +29,16 @@ from urllib.request import urlopen
 
 import yaml
 
-from common.cli.client import JobClient
-from common.cli.demo.files import write_files
-from common.cli.demo.tables import DATASET
-from common.config.job import JobConfig, Lbfgs, Sqn
-from common.config.load import load_process_config
-from common.config.process import ProcessConfig
-from common.errors import ProtocolError
-from common.localhost import LocalProcesses, free_addresses
-from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
-from common.roles import Role
+from trilateral.cli.client import JobClient
+from trilateral.cli.demo.files import write_files
+from trilateral.cli.demo.tables import DATASET
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig, Lbfgs, Sqn
+from trilateral.common.config.load import load_process_config
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.trial.localhost import LocalProcesses, free_addresses
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "configs/monitoring"

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from common.config.job import JobConfig, Lbfgs, Sqn
-from common.data.split import Batch
+from trilateral.common.config.job import JobConfig, Lbfgs, Sqn
+from trilateral.common.protocol.batches import Batch
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]

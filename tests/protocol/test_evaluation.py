@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.config.job import JobConfig, Lbfgs, Sgd, Sqn
-from common.data.metrics import log_loss, measure
-from common.data.split import Batch
-from common.errors import DataError, ProtocolError
-from common.paillier.keys import PrivateKey, generate_private_key
-from common.protocol.messages import (
+from tests.support.three_machines import Outcome, Tables, make_machines, make_tables, train
+from trilateral.common.base.errors import DataError, ProtocolError
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig, Lbfgs, Sgd, Sqn
+from trilateral.common.paillier.keys import PrivateKey, generate_private_key
+from trilateral.common.protocol.batches import Batch
+from trilateral.common.protocol.evaluation import log_loss, measure
+from trilateral.common.protocol.messages import (
     BeginRound,
     Envelope,
     Evaluated,
@@ -27,11 +29,9 @@ from common.protocol.messages import (
     RoundTimedOut,
     StepTaken,
 )
-from common.roles import PARTIES, Role
-from coordinator.plain import PlainResult, train_plain
-from guest_party.machine import GuestMachine
-from host_party.machine import HostMachine
-from tests.support.three_machines import Outcome, Tables, make_machines, make_tables, train
+from trilateral.coordinator.plain import PlainResult, train_plain
+from trilateral.guest_party.machine import GuestMachine
+from trilateral.host_party.machine import HostMachine
 
 SMALL_KEY = generate_private_key(512)
 ALGORITHMS: dict[str, dict[str, Any]] = {

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from gmpy2 import mpz
 
-from common.config.job import JobConfig, Sgd, Sqn
-from common.data.split import Batch
-from common.errors import ConfigError, DataError, ProtocolError
-from common.paillier.keys import PrivateKey
-from common.protocol.messages import (
+from tests.support.three_machines import Tables, make_machines, make_tables, train
+from trilateral.common.base.errors import ConfigError, DataError, ProtocolError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig, Sgd, Sqn
+from trilateral.common.paillier.keys import PrivateKey
+from trilateral.common.protocol.batches import Batch
+from trilateral.common.protocol.messages import (
     BeginRound,
     Envelope,
     Finished,
@@ -28,10 +30,8 @@ from common.protocol.messages import (
     RoundKey,
     VectorPiece,
 )
-from common.roles import Role
-from guest_party.machine import GuestMachine
-from host_party.machine import HostMachine
-from tests.support.three_machines import Tables, make_machines, make_tables, train
+from trilateral.guest_party.machine import GuestMachine
+from trilateral.host_party.machine import HostMachine
 
 JOB = JobConfig(name="refusals", dataset="made", algorithm=Sqn(interval=2), batch=30, epochs=2, key_bits=1024, seed=2)
 

@@ -12,14 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.config.job import JobConfig, Sqn
-from common.errors import ProtocolError
-from common.jobs.folder import JobFolder
-from common.jobs.history import History
-from common.jobs.journal import Journal
-from common.jobs.party_place import PartyPlace, _asked
-from common.paillier.keys import generate_private_key
-from common.protocol.messages import (
+from tests.support.three_machines import make_tables
+from tests.support.transparent import transparent
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig, Sqn
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.history import History
+from trilateral.common.jobs.journal import Journal
+from trilateral.common.jobs.party_place import PartyPlace, _asked
+from trilateral.common.paillier.keys import generate_private_key
+from trilateral.common.protocol.messages import (
     Began,
     BeginRound,
     Envelope,
@@ -40,15 +43,12 @@ from common.protocol.messages import (
     StepTaken,
     VectorPiece,
 )
-from common.roles import PARTIES, Role
-from common.rpc.codec import JobKey
-from coordinator.machine import CoordinatorMachine, Past
-from coordinator.plain import train_plain
-from coordinator.plan import Observation
-from guest_party.machine import GuestMachine
-from host_party.machine import HostMachine
-from tests.support.three_machines import make_tables
-from tests.support.transparent import transparent
+from trilateral.common.rpc.codec import JobKey
+from trilateral.coordinator.machine import CoordinatorMachine, Past
+from trilateral.coordinator.plain import train_plain
+from trilateral.coordinator.plan import Observation
+from trilateral.guest_party.machine import GuestMachine
+from trilateral.host_party.machine import HostMachine
 
 JOB = JobConfig(
     name="restarts",

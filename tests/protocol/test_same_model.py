@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.config.job import JobConfig, Lbfgs, Sgd, Sqn
-from common.paillier.keys import PrivateKey
-from common.protocol.messages import Kind, VectorPiece
-from common.roles import Role
-from coordinator.plain import train_plain
 from tests.support.three_machines import make_tables, train
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig, Lbfgs, Sgd, Sqn
+from trilateral.common.paillier.keys import PrivateKey
+from trilateral.common.protocol.messages import Kind, VectorPiece
+from trilateral.coordinator.plain import train_plain
 
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "sgd": {"algorithm": Sgd(learning_rate=0.5, decay=0.05), "batch": 30},
@@ -61,7 +61,7 @@ def test_the_penalty_means_the_same_with_whitening_and_without(private_key: Priv
 
 
 def test_the_reference_cipher_gives_the_same_model() -> None:
-    from common.paillier.keys import generate_private_key
+    from trilateral.common.paillier.keys import generate_private_key
 
     job = make_job(cipher="reference", key_bits=512, epochs=3)
     tables = make_tables(job, n_rows=40)

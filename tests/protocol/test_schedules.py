@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.config.job import JobConfig, Sgd, Sqn
-from common.paillier.keys import generate_private_key
-from common.protocol.messages import (
+from tests.support.three_machines import make_machines, make_tables, train
+from tests.support.transparent import transparent
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig, Sgd, Sqn
+from trilateral.common.paillier.keys import generate_private_key
+from trilateral.common.protocol.messages import (
     Began,
     BeginRound,
     Envelope,
@@ -28,10 +31,7 @@ from common.protocol.messages import (
     StepTaken,
     VectorPiece,
 )
-from common.roles import Role
-from coordinator.plain import train_plain
-from tests.support.three_machines import make_machines, make_tables, train
-from tests.support.transparent import transparent
+from trilateral.coordinator.plain import train_plain
 
 JOB = JobConfig(
     name="schedules", dataset="made", algorithm=Sqn(interval=2), batch=12, epochs=2, key_bits=384, slots=1, seed=1

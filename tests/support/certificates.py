@@ -5,10 +5,10 @@ from pathlib import Path
 
 from cryptography.x509 import load_pem_x509_certificate
 
-from common.authority import Authority, key_pem, new_key
-from common.config.process import TlsConfig
-from common.files import write_whole
-from common.rpc.certificates import Identity
+from trilateral.common.base.files import write_whole
+from trilateral.common.config.process import TlsConfig
+from trilateral.common.rpc.certificates import Identity
+from trilateral.common.trial.authority import Authority, key_pem, new_key
 
 
 def new_authority() -> Authority:

@@ -21,7 +21,6 @@ from tests.support.compose import ROOT, Image, Mount, Service, read_image, read_
 from tests.support.wan import Line, Wan
 
 PREFIX = "/opt/trilateral"
-PACKAGES = ("common", "coordinator", "guest_party", "host_party")
 LIBRARIES = "/opt/libraries"
 """Where the installed libraries of this machine are bound: the image has them in `PREFIX` as well."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
@@ -232,8 +231,7 @@ def _install(prefix: Path) -> None:
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     packages = prefix / "lib" / version / "site-packages"
     packages.mkdir(parents=True)
-    for name in PACKAGES:
-        shutil.copytree(ROOT / name, packages / name, ignore=shutil.ignore_patterns("*.c", "*.h"))
+    shutil.copytree(ROOT / "src/trilateral", packages / "trilateral", ignore=shutil.ignore_patterns("*.c", "*.h"))
     # Libraries come by a line of their own; what it installs for development leads to a checkout that is not there.
     (packages / "libraries.pth").write_text(f"{LIBRARIES}\n")
     for information in Path(sysconfig.get_path("purelib")).glob("trilateral-*.dist-info"):
@@ -243,5 +241,5 @@ def _install(prefix: Path) -> None:
     (prefix / "bin").mkdir()
     (prefix / "bin/python").symlink_to(interpreter)
     program = prefix / "bin/trilateral"
-    program.write_text(f"#!{PREFIX}/bin/python\nfrom common.cli.main import main\n\nmain()\n")
+    program.write_text(f"#!{PREFIX}/bin/python\nfrom trilateral.cli.main import main\n\nmain()\n")
     program.chmod(0o755)

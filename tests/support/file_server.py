@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from common.config.process import TlsConfig
+from trilateral.common.config.process import TlsConfig
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 

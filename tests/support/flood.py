@@ -16,10 +16,10 @@ from typing import Any
 
 import grpc
 
-from common.pb.v1.rounds_pb2 import VECTOR_KIND_GRADIENT, VECTOR_KIND_RESIDUAL, VECTOR_KIND_SCORES, RoundKey
-from common.pb.v1.rounds_pb2 import SendVectorRequest as Chunk
-from common.roles import Role
-from common.rpc.access import call_metadata
+from trilateral.common.base.roles import Role
+from trilateral.common.pb.v1.rounds_pb2 import VECTOR_KIND_GRADIENT, VECTOR_KIND_RESIDUAL, VECTOR_KIND_SCORES, RoundKey
+from trilateral.common.pb.v1.rounds_pb2 import SendVectorRequest as Chunk
+from trilateral.common.rpc.access import call_metadata
 
 CONNECTIONS = 1000
 SILENT, LATE, ZEROS = 10, 10, 2
@@ -106,7 +106,7 @@ async def stream(address: str, role: Role, job: str, chunks: Chunks) -> None:
     key = RoundKey(round=1, attempt=1)
     header = Chunk(job=job, run_id=bytes(16), key=key, kind=kind, total=2**31, width=128)
     async with grpc.aio.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
-        path = f"/common.pb.v1.{service}/SendVector"
+        path = f"/trilateral.v1.{service}/SendVector"
         send: Any = channel.stream_unary(path, request_serializer=Chunk.SerializeToString)
         while True:
             with suppress(grpc.aio.AioRpcError):

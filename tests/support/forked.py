@@ -13,16 +13,16 @@ from functools import cache
 from multiprocessing.context import ForkServerContext
 from typing import Any, cast
 
-from common.localhost import LocalProcesses
-from common.roles import Role
 from tests.support.namespaces import enter
+from trilateral.common.base.roles import Role
+from trilateral.common.trial.localhost import LocalProcesses
 
 _PRELOAD = [
     "__main__",
-    "common.cli.main",
-    "coordinator.server",
-    "guest_party.server",
-    "host_party.server",
+    "trilateral.cli.main",
+    "trilateral.coordinator.server",
+    "trilateral.guest_party.server",
+    "trilateral.host_party.server",
     "sklearn.metrics",
 ]
 
@@ -44,7 +44,7 @@ def _run(words: Sequence[str], output: str, environment: Mapping[str, str], name
     for stream in (sys.stdout, sys.stderr):
         os.dup2(file, stream.fileno())
     sys.argv[1:] = words
-    from common.cli.main import main
+    from trilateral.cli.main import main
 
     main()
 
@@ -59,7 +59,7 @@ class ForkedProcess:
     """
 
     def __init__(self, command: Sequence[str], *, namespace: str | None = None, **options: Any) -> None:
-        words = list(command[command.index("common.cli.main") + 1 :])
+        words = list(command[command.index("trilateral.cli.main") + 1 :])
         self._command = command
         self._process = _context().Process(target=_run, args=(words, options["stdout"].name, options["env"], namespace))
         self._process.start()

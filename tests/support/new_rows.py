@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from common.arrays import FloatVector
-from common.config.process import ProcessConfig
-from common.data.model_file import load_model
-from common.jobs.folder import JobFolder
-from common.roles import Role
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.roles import Role
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.data.model.model_file import load_model
+from trilateral.common.jobs.folder import JobFolder
 
 NEW = "new"
 """Name of the dataset, at both parties."""

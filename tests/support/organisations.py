@@ -16,18 +16,18 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from common.authority import Authority, key_pem, new_key
-from common.config.job import JobConfig
-from common.config.load import load_process_config
-from common.config.process import ProcessConfig
-from common.data.block import make_block
-from common.data.table import read_table
-from common.development import VALID
-from common.files import write_whole
-from common.jobs.folder import JobFolder
-from common.roles import PARTIES, Role
-from coordinator.plain import JoinedTable, join
 from tests.support.wan import ROOT, Wan
+from trilateral.common.base.files import write_whole
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.load import load_process_config
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.data.party_data import make_block
+from trilateral.common.data.tables.table import read_table
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.trial.authority import Authority, key_pem, new_key
+from trilateral.common.trial.development import VALID
+from trilateral.coordinator.plain import JoinedTable, join
 
 THREE_HOSTS = ROOT / "configs/three-hosts"
 DATASET = "customers"
@@ -103,7 +103,7 @@ def serving(wan: Wan, organisations: Organisations, folder: Path) -> Iterator[tu
 
     def start(role: Role, *words: object, **options: Any) -> subprocess.Popen[Any]:
         words = (*words, "--config", organisations.configs[role])
-        command = [sys.executable, "-m", "common.cli.main", *map(str, words)]
+        command = [sys.executable, "-m", "trilateral.cli.main", *map(str, words)]
         return wan.run_in(role, ["unshare", "--mount", "sh", "-c", with_names, "sh", *command], cwd=ROOT, **options)
 
     logs = {role: (folder / f"{role}.log").open("wb") for role in Role}

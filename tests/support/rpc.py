@@ -8,14 +8,14 @@ from typing import Any
 
 import grpc
 
-from common.config.process import Limits, OperatorsConfig
-from common.protocol.messages import Message
-from common.roles import Role
-from common.rpc.access import Guard, by_metadata
-from common.rpc.channel import Peer, open_channel
-from common.rpc.codec import PACKAGE, ROUTES, JobKey, decode, job_key
-from common.rpc.intake import Intake
-from common.rpc.server import bind, new_server
+from trilateral.common.base.roles import Role
+from trilateral.common.config.process import Limits, OperatorsConfig
+from trilateral.common.process.server import bind, new_server
+from trilateral.common.protocol.messages import Message
+from trilateral.common.rpc.access import Guard, by_metadata
+from trilateral.common.rpc.channel import Peer, open_channel
+from trilateral.common.rpc.codec import PACKAGE, ROUTES, JobKey, decode, job_key
+from trilateral.common.rpc.intake import Intake
 
 Reaction = Callable[[Message, Any], Awaitable[None]]
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
-from common.config.process import ProcessConfig
-from common.localhost import LocalProcesses
-from common.roles import Role
 from tests.support.forked import ForkedProcess
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.three_processes import write_configs
 from tests.support.wan import Wan
+from trilateral.common.base.roles import Role
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.trial.localhost import LocalProcesses
 
 PORT = 50050
 

@@ -8,14 +8,15 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from common.arrays import FloatMatrix, FloatVector
-from common.config.dataset import PreprocessingConfig
-from common.config.job import JobConfig
-from common.data.block import PartyData, make_block
-from common.data.table import PartyTable
-from common.errors import TrilateralError
-from common.paillier.keys import PrivateKey
-from common.protocol.messages import (
+from trilateral.common.base.arrays import FloatMatrix, FloatVector
+from trilateral.common.base.errors import TrilateralError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.dataset import PreprocessingConfig
+from trilateral.common.config.job import JobConfig
+from trilateral.common.data.party_data import PartyData, make_block
+from trilateral.common.data.tables.table import PartyTable
+from trilateral.common.paillier.keys import PrivateKey
+from trilateral.common.protocol.messages import (
     Began,
     Envelope,
     Evaluated,
@@ -30,11 +31,10 @@ from common.protocol.messages import (
     RoundTimedOut,
     StepTaken,
 )
-from common.roles import Role
-from coordinator.machine import CoordinatorMachine
-from coordinator.plain import JoinedTable, join
-from guest_party.machine import GuestMachine
-from host_party.machine import HostMachine
+from trilateral.coordinator.machine import CoordinatorMachine
+from trilateral.coordinator.plain import JoinedTable, join
+from trilateral.guest_party.machine import GuestMachine
+from trilateral.host_party.machine import HostMachine
 
 
 @dataclass

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import yaml
 
-from common.config.process import ProcessConfig
-from common.localhost import LocalProcesses
-from common.paillier.keys import PrivateKey
-from common.roles import Role
+from trilateral.common.base.roles import Role
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.paillier.keys import PrivateKey
+from trilateral.common.trial.localhost import LocalProcesses
 
 # As `trilateral serve`, but that the coordinator is handed its key and does not draw one.
 PROGRAM = """
 import sys
-import coordinator.jobs
-from common.cli.main import main
-from common.paillier.keys import PrivateKey
+import trilateral.coordinator.jobs
+from trilateral.cli.main import main
+from trilateral.common.paillier.keys import PrivateKey
 p, q = int(sys.argv.pop()), int(sys.argv.pop())
-coordinator.jobs.generate_private_key = lambda bits: PrivateKey(p, q)
+trilateral.coordinator.jobs.generate_private_key = lambda bits: PrivateKey(p, q)
 main()
 """
 

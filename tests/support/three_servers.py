@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from common.arrays import FloatVector
-from common.cli.client import JobClient
-from common.config.job import JobConfig
-from common.config.process import ProcessConfig
-from common.data.block import load_party_data
-from common.data.model_file import load_model
-from common.jobs.folder import JobFolder
-from common.localhost import free_addresses, process_settings
-from common.pb.v1.jobs_pb2 import JobStatus
-from common.roles import Role
-from coordinator.plain import train_plain
-from coordinator.server import serve as serve_coordinator
-from guest_party.server import serve as serve_guest
-from host_party.server import serve as serve_host
 from tests.support.three_machines import Tables
+from trilateral.cli.client import JobClient
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.data.model.model_file import load_model
+from trilateral.common.data.party_data import load_party_data
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.pb.v1.jobs_pb2 import JobStatus
+from trilateral.common.trial.localhost import free_addresses, process_settings
+from trilateral.coordinator.plain import train_plain
+from trilateral.coordinator.server import serve as serve_coordinator
+from trilateral.guest_party.server import serve as serve_guest
+from trilateral.host_party.server import serve as serve_host
 
 SERVE = {Role.COORDINATOR: serve_coordinator, Role.HOST: serve_host, Role.GUEST: serve_guest}
 DATASET = "made"

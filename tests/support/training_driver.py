@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from common.arrays import FloatVector
-from common.config.job import Algorithm, JobConfig
-from common.data.split import Batches, subsample
-from coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
-from coordinator.training import Training
 from tests.oracles.plain import Array, Problem
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.config.job import Algorithm, JobConfig
+from trilateral.common.protocol.batches import Batches, subsample
+from trilateral.coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
+from trilateral.coordinator.training import Training
 
 Observe = Callable[[RoundPlan, FloatVector], Observation | None]
 

@@ -13,12 +13,12 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from common.arrays import FloatVector
-from common.data.metrics import HoldoutMetrics, measure
-from common.paillier.cipher import PackedCipher, PartyCipher, Product
-from common.paillier.keys import PrivateKey, PublicKey
-from common.paillier.packing import SlotLayout
-from common.paillier.randomness import RandomnessPool
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.paillier.cipher import PackedCipher, PartyCipher, Product
+from trilateral.common.paillier.keys import PrivateKey, PublicKey
+from trilateral.common.paillier.packing import SlotLayout
+from trilateral.common.paillier.randomness import RandomnessPool
+from trilateral.common.protocol.evaluation import HoldoutMetrics, measure
 
 
 class _Ones(RandomnessPool[mpz]):
@@ -85,8 +85,8 @@ def transparent() -> Iterator[None]:
         return TransparentCipher(public_key)
 
     with (
-        patch("common.protocol.party.make_cipher", make),
-        patch("coordinator.machine.make_decrypt", _open),
-        patch("guest_party.machine.measure", _measure_once),
+        patch("trilateral.common.protocol.party.make_cipher", make),
+        patch("trilateral.coordinator.machine.make_decrypt", _open),
+        patch("trilateral.guest_party.machine.measure", _measure_once),
     ):
         yield

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from common.cli import client
-from common.cli.client import JobClient
-from common.config.process import ProcessConfig
-from common.roles import Role
-from common.rpc import access, calls, description, links, versions
-from common.rpc.versions import PROTOCOL, Version
 from tests.support.three_servers import serving
+from trilateral.cli import client
+from trilateral.cli.client import JobClient
+from trilateral.common.base.roles import Role
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.jobs import links
+from trilateral.common.process import description
+from trilateral.common.rpc import access, calls, versions
+from trilateral.common.rpc.versions import PROTOCOL, Version
 
 NEWER = Version(PROTOCOL + 1, "99.0")
 OLDER = Version(None)

@@ -25,7 +25,7 @@ from tests.support.namespaces import in_namespace, kill_all_in, open_tun, this_n
 
 DEVICE = "wan0"
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-MOST_PACKET = 65536
+MAX_PACKET = 65536
 IP_VERSION_4 = 4
 UP, DOWN = 0, 1
 
@@ -113,7 +113,7 @@ class Switch:
         """Take up all packets that a host has sent."""
         while True:
             try:
-                packet = os.read(sender.device, MOST_PACKET)
+                packet = os.read(sender.device, MAX_PACKET)
             except BlockingIOError:
                 return
             # The system has words of its own for neighbours, in IPv6, which leave no host.
@@ -195,7 +195,7 @@ def _serve(switch: Switch) -> None:
                 if key.data is not None:
                     switch.take(key.data)
                     continue
-                read = os.read(key.fd, MOST_PACKET)
+                read = os.read(key.fd, MAX_PACKET)
                 if not read:
                     return
                 *complete, commands = (commands + read).split(b"\n")

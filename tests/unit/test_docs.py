@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from common.data.assessment import CalibrationReport, Reliability, ReliabilityBin
-from common.data.calibration import Isotonic, Platt, Uncalibrated
-from common.data.metrics import HoldoutMetrics
-from common.data.model_file import DataSummary, EvaluatedEpoch, PartyModel
-from common.data.preprocessing import Preprocessing
-from common.data.preprocessing.columns import CategoryColumn, NumberColumn
-from common.protocol.messages import Kind
+from trilateral.common.data.model.assessment import CalibrationReport, Reliability, ReliabilityBin
+from trilateral.common.data.model.calibration import Isotonic, Platt, Uncalibrated
+from trilateral.common.data.model.model_file import DataSummary, EvaluatedEpoch, PartyModel
+from trilateral.common.data.preprocessing import Preprocessing
+from trilateral.common.data.preprocessing.terms import CategoryColumn, NumberColumn
+from trilateral.common.protocol.evaluation import HoldoutMetrics
+from trilateral.common.protocol.messages import Kind
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")]

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from gmpy2 import mpz
 
-from common.paillier.cipher import encrypt_with
-from common.paillier.fixed_point import encode
-from common.paillier.keys import PrivateKey, PublicKey
-from common.paillier.packing import MASK_BITS, SlotLayout
-from common.paillier.product import PackedProduct
+from trilateral.common.paillier.cipher import encrypt_with
+from trilateral.common.paillier.fixed_point import encode
+from trilateral.common.paillier.keys import PrivateKey, PublicKey
+from trilateral.common.paillier.packing import MASK_BITS, SlotLayout
+from trilateral.common.paillier.product import PackedProduct
 
 FILE = Path(__file__).with_name("codec.json")
 

@@ -15,9 +15,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Rows
-from common.data.ids import NONCE_BYTES
-from common.errors import ProtocolError
+from trilateral.common.base.arrays import Rows
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.protocol.ids import NONCE_BYTES
 
 SHARD_IDS = 10_000
 """About how many IDs of the larger side a shard has: its messages come to some 0.7 MB."""

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from common.data.alignment.dealing import Dealing
-from common.data.alignment.intersection import POINT_BYTES, blind, has_repeated, matches, new_key, pad
-from common.data.alignment.sources import IdSource
-from common.errors import ProtocolError
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.data.alignment.dealing import Dealing
+from trilateral.common.data.alignment.intersection import POINT_BYTES, blind, has_repeated, matches, new_key, pad
+from trilateral.common.data.alignment.sources import IdSource
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ import hashlib
 from collections import Counter
 from threading import Lock
 
-from common.data.alignment.dealing import TAG_BYTES, Dealing
-from common.data.alignment.intersection import POINT_BYTES, new_key, pad, respond, setup
-from common.data.alignment.sources import IdSource
-from common.errors import DataError, ProtocolError
+from trilateral.common.base.errors import DataError, ProtocolError
+from trilateral.common.data.alignment.dealing import TAG_BYTES, Dealing
+from trilateral.common.data.alignment.intersection import POINT_BYTES, new_key, pad, respond, setup
+from trilateral.common.data.alignment.sources import IdSource
 
-MOST_ANSWERS = 10
+MAX_ANSWERS = 10
 """To one shard. An answer that is lost is asked for again; each takes seconds."""
 
 
@@ -72,8 +72,8 @@ class HostSession:
             raise ProtocolError(f"a shard of the alignment came with {len(points)} bytes where {n_bytes} are due")
         _same_again(self._requests, shard, points)
         self._n_requests[shard] += 1
-        if self._n_requests[shard] > MOST_ANSWERS:
-            self._over = f"the guest asked for a shard more than {MOST_ANSWERS} times"
+        if self._n_requests[shard] > MAX_ANSWERS:
+            self._over = f"the guest asked for a shard more than {MAX_ANSWERS} times"
             self._check_goes_on()
 
     def answer(self, shard: int, points: bytes) -> tuple[bytes, bytes]:

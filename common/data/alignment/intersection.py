@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from private_set_intersection.python import DataStructure, Request, Response, ServerSetup, client, server
 
-from common.errors import DataError, ProtocolError
+from trilateral.common.base.errors import DataError, ProtocolError
 
 POINT_BYTES = 33
 """A compressed point of P-256."""

@@ -5,8 +5,8 @@ from typing import Protocol
 
 import numpy as np
 
-from common.arrays import Rows
-from common.data.alignment.dealing import Dealing
+from trilateral.common.base.arrays import Rows
+from trilateral.common.data.alignment.dealing import Dealing
 
 
 class Shards(Protocol):

@@ -1,5 +1,5 @@
 """From a party's features to its training columns, and from training weights back."""
 
-from common.data.preprocessing.steps import Preprocessing
+from trilateral.common.data.preprocessing.steps import Preprocessing
 
 __all__ = ["Preprocessing"]

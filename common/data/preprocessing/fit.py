@@ -4,7 +4,7 @@ They are imported where they are used: that takes a second and 75 MB, which only
 fitted is read out of them at once.
 
 A term that is 1 for few rows would make a gradient a sum over those rows alone, and a sum over one row is that row.
-So would a number that is the same in all rows but a few: see `LEAST_ROWS`.
+So would a number that is the same in all rows but a few: see `MIN_ROWS`.
 """
 
 import math
@@ -16,12 +16,12 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api.types import is_numeric_dtype
 
-from common.arrays import FloatMatrix, FloatVector
-from common.config.dataset import ColumnPreprocessing, PreprocessingConfig
-from common.data.preprocessing.columns import ROWS_AT_A_TIME, CategoryColumn, NumberColumn, is_fraction
-from common.errors import DataError
+from trilateral.common.base.arrays import FloatMatrix, FloatVector
+from trilateral.common.base.errors import DataError
+from trilateral.common.config.dataset import ColumnPreprocessing, PreprocessingConfig
+from trilateral.common.data.preprocessing.terms import ROWS_AT_A_TIME, CategoryColumn, NumberColumn, is_fraction
 
-LEAST_ROWS = 10
+MIN_ROWS = 10
 """A term of 0 and 1 is 1 in at least this many training rows, and 0 in as many, or there is no such term. A column of
 numbers has another value than its usual one in as many."""
 
@@ -30,7 +30,7 @@ _CONSTANT = 1e-12
 
 SAME_VALUE = "the same value in all training rows: exclude it"
 TOO_RARE = (
-    f"the same value in all but fewer than {LEAST_ROWS} training rows, which is too rare to train on without telling"
+    f"the same value in all but fewer than {MIN_ROWS} training rows, which is too rare to train on without telling"
     " those rows: exclude it"
 )
 
@@ -158,7 +158,7 @@ def _fit_number(name: str, values: FloatVector, config: ColumnPreprocessing) -> 
     if _is_too_rare(filled):
         raise _UnusableError(TOO_RARE)
     n_missing = int(missing.sum())
-    indicator = config.missing_indicator and LEAST_ROWS <= n_missing <= len(values) - LEAST_ROWS
+    indicator = config.missing_indicator and MIN_ROWS <= n_missing <= len(values) - MIN_ROWS
     variance = float(np.var(filled))
     if not math.isfinite(fill) or not math.isfinite(variance) or variance == 0:
         raise _UnusableError("values too large or too small to be squared: change its unit, or exclude it")
@@ -204,11 +204,11 @@ def _is_constant(values: FloatVector) -> bool:
 
 
 def _is_too_rare(values: FloatVector) -> bool:
-    """Whether most values are the same one, and fewer than `LEAST_ROWS` another."""
+    """Whether most values are the same one, and fewer than `MIN_ROWS` another."""
     # If more than half of the values are the same, the one in the middle is.
     usual = np.partition(values, len(values) // 2)[len(values) // 2]
     n_others = int(np.count_nonzero(np.abs(values - usual) > _CONSTANT * np.abs(values).max()))
-    return n_others < LEAST_ROWS and 2 * n_others < len(values)
+    return n_others < MIN_ROWS and 2 * n_others < len(values)
 
 
 # --- categories
@@ -221,7 +221,7 @@ def _fit_category(name: str, values: "pd.Series[str]", rare: float) -> CategoryC
         raise _UnusableError("no value in any training row: exclude it")
     # The encoder is given numbers for the categories: it is twenty times faster with them than with text.
     codes, levels = pd.factorize(values, sort=True, use_na_sentinel=False)
-    least = max(LEAST_ROWS, math.ceil(round(rare * len(values), 6)))
+    least = max(MIN_ROWS, math.ceil(round(rare * len(values), 6)))
     encoder = OneHotEncoder(min_frequency=least, handle_unknown="infrequent_if_exist").fit(codes[:, np.newaxis])
     infrequent = encoder.infrequent_categories_[0]
     counts = np.bincount(codes, minlength=len(levels))
@@ -252,7 +252,7 @@ def _choose_terms(name: str, frequent: dict[str, int], n_missing: int, n_other: 
         reference=reference,
         categories=[category for category in frequent if category != reference],
         missing="reference" if missing_is_reference else "term" if n_missing else "other",
-        other="reference" if other_is_reference or n_other < LEAST_ROWS else "term",
+        other="reference" if other_is_reference or n_other < MIN_ROWS else "term",
     )
     if not column.terms:
         raise _UnusableError(

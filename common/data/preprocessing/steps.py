@@ -32,11 +32,11 @@ import numpy as np
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 
-from common.arrays import FloatMatrix, FloatVector
-from common.config.dataset import PreprocessingConfig
-from common.data.preprocessing.columns import ROWS_AT_A_TIME, CategoryColumn, Column, NumberColumn
-from common.data.preprocessing.whitening import fit_whitening
-from common.errors import DataError
+from trilateral.common.base.arrays import FloatMatrix, FloatVector
+from trilateral.common.base.errors import DataError
+from trilateral.common.config.dataset import PreprocessingConfig
+from trilateral.common.data.preprocessing.terms import ROWS_AT_A_TIME, CategoryColumn, Column, NumberColumn
+from trilateral.common.data.preprocessing.whitening import fit_whitening
 
 _COLUMNS = TypeAdapter(tuple[Column, ...])
 
@@ -67,7 +67,7 @@ class Preprocessing:
             DataError: a column has no value, is constant, is too large or small to be squared, or is to be left as
                 it is and too large for that.
         """
-        from common.data.preprocessing.fit import fit_columns, fit_scales
+        from trilateral.common.data.preprocessing.fit import fit_columns, fit_scales
 
         columns = fit_columns(features, config)
         mean, scale = fit_scales(columns, features, centred=config.whiten)

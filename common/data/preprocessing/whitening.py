@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from common.arrays import FloatMatrix
+from trilateral.common.base.arrays import FloatMatrix
 
 _RANK = 1e-6
 """Directions shorter than this share of the longest are dropped.

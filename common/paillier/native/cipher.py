@@ -6,16 +6,16 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from common.paillier.keys import PublicKey
-from common.paillier.native.numbers import Elements, Numbers
-from common.paillier.native.product import NativeProduct
-from common.paillier.native.randomness import NativeResidues
-from common.paillier.packing import SlotLayout
-from common.paillier.randomness import RandomnessPool, check_plaintexts
+from trilateral.common.paillier.keys import PublicKey
+from trilateral.common.paillier.native.numbers import Elements, Numbers
+from trilateral.common.paillier.native.product import NativeProduct
+from trilateral.common.paillier.native.randomness import NativeResidues
+from trilateral.common.paillier.packing import SlotLayout
+from trilateral.common.paillier.randomness import RandomnessPool, check_plaintexts
 
 
 class NativeCipher:
-    """See `common.paillier.cipher.PackedCipher`: the same numbers, given the same randomness."""
+    """See `trilateral.common.paillier.cipher.PackedCipher`: the same numbers, given the same randomness."""
 
     def __init__(self, public_key: PublicKey) -> None:
         self.public_key = public_key

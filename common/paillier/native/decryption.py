@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from gmpy2 import mpz
 
-from common.paillier.native import _kernel
-from common.paillier.native.numbers import Numbers
-from common.paillier.native.threads import LANES, in_parallel
+from trilateral.common.paillier.native import _kernel
+from trilateral.common.paillier.native.numbers import Numbers
+from trilateral.common.paillier.native.threads import LANES, in_parallel
 
 
 class SecretPowers:

@@ -11,7 +11,7 @@ MAX_CHUNKS = 8
 """Pieces of as many digits as n that a number from outside may have."""
 SLACK_BITS = 16
 """R is so many bits longer than n, at least: that is what makes subtractions of n unnecessary."""
-LEAST_BITS, MOST_BITS = 8, MAX_DIGITS * DIGIT_BITS - SLACK_BITS
+MIN_BITS, MAX_BITS = 8, MAX_DIGITS * DIGIT_BITS - SLACK_BITS
 """Of n. A shorter one could leave hi above 3 n."""
 _WORD = 1 << 64
 _LOW_EXPONENT, _HIGH_EXPONENT = 0x433 << 52, 0x467 << 52
@@ -34,7 +34,7 @@ def fits(n: int | mpz, number_bits: int = 0) -> bool:
     return (
         n > 0
         and n % 2 == 1
-        and LEAST_BITS <= n.bit_length() <= MOST_BITS
+        and MIN_BITS <= n.bit_length() <= MAX_BITS
         and _chunks(n.bit_length(), number_bits) <= MAX_CHUNKS
     )
 
@@ -56,7 +56,7 @@ class Modulus:
         n = int(n)
         if not fits(n, number_bits):
             raise ValueError(
-                f"the kernel takes odd moduli of {LEAST_BITS} to {MOST_BITS} bits, and numbers of at most {MAX_CHUNKS}"
+                f"the kernel takes odd moduli of {MIN_BITS} to {MAX_BITS} bits, and numbers of at most {MAX_CHUNKS}"
                 " times their length"
             )
         digits = digits_for(n.bit_length())

@@ -11,9 +11,9 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from common.paillier.native import _kernel
-from common.paillier.native.modulus import Modulus
-from common.paillier.native.threads import in_parallel
+from trilateral.common.paillier.native import _kernel
+from trilateral.common.paillier.native.modulus import Modulus
+from trilateral.common.paillier.native.threads import in_parallel
 
 Elements = NDArray[np.float64]
 """Shape (count, 2 D), one number a row."""

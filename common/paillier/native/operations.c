@@ -296,7 +296,7 @@ KERNEL void odd_powers(double *out, const double *bases, const double *inverses,
 }
 
 /* Of a value in a column, in size: what next_digit adds to smaller ones cannot pass 2^63. */
-static const int64_t LEAST_TOO_LARGE = (int64_t)1 << 62;
+static const int64_t MIN_TOO_LARGE = (int64_t)1 << 62;
 
 /* One signed digit of a number: 0, or odd and below 2^(width - 1) in size. */
 struct digit {
@@ -397,7 +397,7 @@ KERNEL int fill_buckets(struct buckets *buckets, const double *powers, int width
             for (int64_t column = first; column < stop; column++) {
                 int64_t bucket = ((column - first) * buckets->slots + slot) * buckets->bits, bit = 0;
                 struct digit digit = {samples->values[i * samples->columns + column], 0};
-                if (digit.rest >= LEAST_TOO_LARGE || digit.rest <= -LEAST_TOO_LARGE) {
+                if (digit.rest >= MIN_TOO_LARGE || digit.rest <= -MIN_TOO_LARGE) {
                     status = -2;
                     break;
                 }

@@ -7,8 +7,8 @@ from typing import Literal
 
 from gmpy2 import mpz
 
-from common.errors import ConfigError
-from common.paillier.native.modulus import LEAST_BITS, MOST_BITS, fits
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.paillier.native.modulus import MAX_BITS, MIN_BITS, fits
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +50,8 @@ def takes(n: mpz, number_bits: int = 0) -> bool:
         "a modulus of %d bits: gmpy2, about five times slower, because the kernel takes odd ones of %d to %d bits, and"
         " primes of about equal length",
         n.bit_length(),
-        LEAST_BITS,
-        MOST_BITS,
+        MIN_BITS,
+        MAX_BITS,
     )
     return False
 
@@ -59,7 +59,7 @@ def takes(n: mpz, number_bits: int = 0) -> bool:
 def obstacle() -> str:
     """Return why the kernel cannot be used; empty if it can."""
     try:
-        from common.paillier.native import _kernel
+        from trilateral.common.paillier.native import _kernel
     except ImportError:
         return "the kernel was not built, which takes a C compiler and Python's headers (Debian: gcc, python3-dev)"
     return "" if _kernel.supported else "the processor has no AVX2 and fused multiply-add"

@@ -1,4 +1,4 @@
-"""Inner products of an encrypted vector with columns by the kernel: the method of `common.paillier.product`."""
+"""Inner products of an encrypted vector with columns by the kernel, by the method of `paillier.product`."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,11 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from common.paillier.native import _kernel
-from common.paillier.native.numbers import Numbers
-from common.paillier.native.threads import LANES, in_parallel, thread_count
-from common.paillier.packing import SlotLayout
-from common.paillier.product import check_columns, typical_bits, window_width
+from trilateral.common.paillier.native import _kernel
+from trilateral.common.paillier.native.numbers import Numbers
+from trilateral.common.paillier.native.threads import LANES, in_parallel, thread_count
+from trilateral.common.paillier.packing import SlotLayout
+from trilateral.common.paillier.product import check_columns, typical_bits, window_width
 
 _TABLE_BYTES = 16 << 20
 """Tables of powers that exist at one time, whatever the size of a piece."""

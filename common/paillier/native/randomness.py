@@ -1,14 +1,14 @@
-"""Random n-th residues by the kernel: see `common.paillier.randomness.NthResidues`, whose numbers these are."""
+"""Random n-th residues by the kernel: the numbers of `paillier.randomness.NthResidues`."""
 
 import secrets
 
 import numpy as np
 
-from common.paillier.keys import PublicKey
-from common.paillier.native import _kernel
-from common.paillier.native.numbers import Elements, Numbers
-from common.paillier.native.threads import LANES, in_parallel, thread_count
-from common.paillier.randomness import TOOTH_BITS, comb_rows, draw_base
+from trilateral.common.paillier.keys import PublicKey
+from trilateral.common.paillier.native import _kernel
+from trilateral.common.paillier.native.numbers import Elements, Numbers
+from trilateral.common.paillier.native.threads import LANES, in_parallel, thread_count
+from trilateral.common.paillier.randomness import TOOTH_BITS, comb_rows, draw_base
 
 
 class NativeResidues:

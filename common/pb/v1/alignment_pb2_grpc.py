@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from common.pb.v1 import alignment_pb2 as common_dot_pb_dot_v1_dot_alignment__pb2
+from trilateral.common.pb.v1 import alignment_pb2 as trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2
 
 GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + f' but the generated code in common/pb/v1/alignment_pb2_grpc.py depends on'
+        + f' but the generated code in trilateral/common/pb/v1/alignment_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -39,24 +39,24 @@ class AlignmentServiceStub(object):
             channel: A grpc.Channel.
         """
         self.OpenAlignment = channel.unary_unary(
-                '/common.pb.v1.AlignmentService/OpenAlignment',
-                request_serializer=common_dot_pb_dot_v1_dot_alignment__pb2.OpenAlignmentRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_alignment__pb2.OpenAlignmentResponse.FromString,
+                '/trilateral.v1.AlignmentService/OpenAlignment',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.OpenAlignmentRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.OpenAlignmentResponse.FromString,
                 _registered_method=True)
         self.IntersectShard = channel.unary_unary(
-                '/common.pb.v1.AlignmentService/IntersectShard',
-                request_serializer=common_dot_pb_dot_v1_dot_alignment__pb2.IntersectShardRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_alignment__pb2.IntersectShardResponse.FromString,
+                '/trilateral.v1.AlignmentService/IntersectShard',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.IntersectShardRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.IntersectShardResponse.FromString,
                 _registered_method=True)
         self.ConfirmShard = channel.unary_unary(
-                '/common.pb.v1.AlignmentService/ConfirmShard',
-                request_serializer=common_dot_pb_dot_v1_dot_alignment__pb2.ConfirmShardRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_alignment__pb2.ConfirmShardResponse.FromString,
+                '/trilateral.v1.AlignmentService/ConfirmShard',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.ConfirmShardRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.ConfirmShardResponse.FromString,
                 _registered_method=True)
         self.CloseAlignment = channel.unary_unary(
-                '/common.pb.v1.AlignmentService/CloseAlignment',
-                request_serializer=common_dot_pb_dot_v1_dot_alignment__pb2.CloseAlignmentRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_alignment__pb2.CloseAlignmentResponse.FromString,
+                '/trilateral.v1.AlignmentService/CloseAlignment',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.CloseAlignmentRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.CloseAlignmentResponse.FromString,
                 _registered_method=True)
 
 
@@ -100,29 +100,29 @@ def add_AlignmentServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'OpenAlignment': grpc.unary_unary_rpc_method_handler(
                     servicer.OpenAlignment,
-                    request_deserializer=common_dot_pb_dot_v1_dot_alignment__pb2.OpenAlignmentRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_alignment__pb2.OpenAlignmentResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.OpenAlignmentRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.OpenAlignmentResponse.SerializeToString,
             ),
             'IntersectShard': grpc.unary_unary_rpc_method_handler(
                     servicer.IntersectShard,
-                    request_deserializer=common_dot_pb_dot_v1_dot_alignment__pb2.IntersectShardRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_alignment__pb2.IntersectShardResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.IntersectShardRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.IntersectShardResponse.SerializeToString,
             ),
             'ConfirmShard': grpc.unary_unary_rpc_method_handler(
                     servicer.ConfirmShard,
-                    request_deserializer=common_dot_pb_dot_v1_dot_alignment__pb2.ConfirmShardRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_alignment__pb2.ConfirmShardResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.ConfirmShardRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.ConfirmShardResponse.SerializeToString,
             ),
             'CloseAlignment': grpc.unary_unary_rpc_method_handler(
                     servicer.CloseAlignment,
-                    request_deserializer=common_dot_pb_dot_v1_dot_alignment__pb2.CloseAlignmentRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_alignment__pb2.CloseAlignmentResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.CloseAlignmentRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.CloseAlignmentResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
-            'common.pb.v1.AlignmentService', rpc_method_handlers)
+            'trilateral.v1.AlignmentService', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('common.pb.v1.AlignmentService', rpc_method_handlers)
+    server.add_registered_method_handlers('trilateral.v1.AlignmentService', rpc_method_handlers)
 
 
  # This class is part of an EXPERIMENTAL API.
@@ -147,9 +147,9 @@ class AlignmentService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.AlignmentService/OpenAlignment',
-            common_dot_pb_dot_v1_dot_alignment__pb2.OpenAlignmentRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_alignment__pb2.OpenAlignmentResponse.FromString,
+            '/trilateral.v1.AlignmentService/OpenAlignment',
+            trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.OpenAlignmentRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.OpenAlignmentResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -174,9 +174,9 @@ class AlignmentService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.AlignmentService/IntersectShard',
-            common_dot_pb_dot_v1_dot_alignment__pb2.IntersectShardRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_alignment__pb2.IntersectShardResponse.FromString,
+            '/trilateral.v1.AlignmentService/IntersectShard',
+            trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.IntersectShardRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.IntersectShardResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -201,9 +201,9 @@ class AlignmentService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.AlignmentService/ConfirmShard',
-            common_dot_pb_dot_v1_dot_alignment__pb2.ConfirmShardRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_alignment__pb2.ConfirmShardResponse.FromString,
+            '/trilateral.v1.AlignmentService/ConfirmShard',
+            trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.ConfirmShardRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.ConfirmShardResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -228,9 +228,9 @@ class AlignmentService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.AlignmentService/CloseAlignment',
-            common_dot_pb_dot_v1_dot_alignment__pb2.CloseAlignmentRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_alignment__pb2.CloseAlignmentResponse.FromString,
+            '/trilateral.v1.AlignmentService/CloseAlignment',
+            trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.CloseAlignmentRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_alignment__pb2.CloseAlignmentResponse.FromString,
             options,
             channel_credentials,
             insecure,

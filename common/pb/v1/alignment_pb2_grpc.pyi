@@ -5,10 +5,10 @@ isort:skip_file
 
 import abc
 import collections.abc
-import common.pb.v1.alignment_pb2
 import grpc
 import grpc.aio
 import sys
+import trilateral.common.pb.v1.alignment_pb2
 import typing
 
 if sys.version_info >= (3, 13):
@@ -28,64 +28,64 @@ GRPC_VERSION: str
 _AlignmentServiceOpenAlignmentType = typing_extensions.TypeVar(
     '_AlignmentServiceOpenAlignmentType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.alignment_pb2.OpenAlignmentRequest,
-        common.pb.v1.alignment_pb2.OpenAlignmentResponse,
+        trilateral.common.pb.v1.alignment_pb2.OpenAlignmentRequest,
+        trilateral.common.pb.v1.alignment_pb2.OpenAlignmentResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.alignment_pb2.OpenAlignmentRequest,
-        common.pb.v1.alignment_pb2.OpenAlignmentResponse,
+        trilateral.common.pb.v1.alignment_pb2.OpenAlignmentRequest,
+        trilateral.common.pb.v1.alignment_pb2.OpenAlignmentResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.alignment_pb2.OpenAlignmentRequest,
-        common.pb.v1.alignment_pb2.OpenAlignmentResponse,
+        trilateral.common.pb.v1.alignment_pb2.OpenAlignmentRequest,
+        trilateral.common.pb.v1.alignment_pb2.OpenAlignmentResponse,
     ],
 )
 
 _AlignmentServiceIntersectShardType = typing_extensions.TypeVar(
     '_AlignmentServiceIntersectShardType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.alignment_pb2.IntersectShardRequest,
-        common.pb.v1.alignment_pb2.IntersectShardResponse,
+        trilateral.common.pb.v1.alignment_pb2.IntersectShardRequest,
+        trilateral.common.pb.v1.alignment_pb2.IntersectShardResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.alignment_pb2.IntersectShardRequest,
-        common.pb.v1.alignment_pb2.IntersectShardResponse,
+        trilateral.common.pb.v1.alignment_pb2.IntersectShardRequest,
+        trilateral.common.pb.v1.alignment_pb2.IntersectShardResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.alignment_pb2.IntersectShardRequest,
-        common.pb.v1.alignment_pb2.IntersectShardResponse,
+        trilateral.common.pb.v1.alignment_pb2.IntersectShardRequest,
+        trilateral.common.pb.v1.alignment_pb2.IntersectShardResponse,
     ],
 )
 
 _AlignmentServiceConfirmShardType = typing_extensions.TypeVar(
     '_AlignmentServiceConfirmShardType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.alignment_pb2.ConfirmShardRequest,
-        common.pb.v1.alignment_pb2.ConfirmShardResponse,
+        trilateral.common.pb.v1.alignment_pb2.ConfirmShardRequest,
+        trilateral.common.pb.v1.alignment_pb2.ConfirmShardResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.alignment_pb2.ConfirmShardRequest,
-        common.pb.v1.alignment_pb2.ConfirmShardResponse,
+        trilateral.common.pb.v1.alignment_pb2.ConfirmShardRequest,
+        trilateral.common.pb.v1.alignment_pb2.ConfirmShardResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.alignment_pb2.ConfirmShardRequest,
-        common.pb.v1.alignment_pb2.ConfirmShardResponse,
+        trilateral.common.pb.v1.alignment_pb2.ConfirmShardRequest,
+        trilateral.common.pb.v1.alignment_pb2.ConfirmShardResponse,
     ],
 )
 
 _AlignmentServiceCloseAlignmentType = typing_extensions.TypeVar(
     '_AlignmentServiceCloseAlignmentType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.alignment_pb2.CloseAlignmentRequest,
-        common.pb.v1.alignment_pb2.CloseAlignmentResponse,
+        trilateral.common.pb.v1.alignment_pb2.CloseAlignmentRequest,
+        trilateral.common.pb.v1.alignment_pb2.CloseAlignmentResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.alignment_pb2.CloseAlignmentRequest,
-        common.pb.v1.alignment_pb2.CloseAlignmentResponse,
+        trilateral.common.pb.v1.alignment_pb2.CloseAlignmentRequest,
+        trilateral.common.pb.v1.alignment_pb2.CloseAlignmentResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.alignment_pb2.CloseAlignmentRequest,
-        common.pb.v1.alignment_pb2.CloseAlignmentResponse,
+        trilateral.common.pb.v1.alignment_pb2.CloseAlignmentRequest,
+        trilateral.common.pb.v1.alignment_pb2.CloseAlignmentResponse,
     ],
 )
 
@@ -99,40 +99,40 @@ class AlignmentServiceStub(typing.Generic[_AlignmentServiceOpenAlignmentType, _A
     @typing.overload
     def __init__(self: AlignmentServiceStub[
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.alignment_pb2.OpenAlignmentRequest,
-            common.pb.v1.alignment_pb2.OpenAlignmentResponse,
+            trilateral.common.pb.v1.alignment_pb2.OpenAlignmentRequest,
+            trilateral.common.pb.v1.alignment_pb2.OpenAlignmentResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.alignment_pb2.IntersectShardRequest,
-            common.pb.v1.alignment_pb2.IntersectShardResponse,
+            trilateral.common.pb.v1.alignment_pb2.IntersectShardRequest,
+            trilateral.common.pb.v1.alignment_pb2.IntersectShardResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.alignment_pb2.ConfirmShardRequest,
-            common.pb.v1.alignment_pb2.ConfirmShardResponse,
+            trilateral.common.pb.v1.alignment_pb2.ConfirmShardRequest,
+            trilateral.common.pb.v1.alignment_pb2.ConfirmShardResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.alignment_pb2.CloseAlignmentRequest,
-            common.pb.v1.alignment_pb2.CloseAlignmentResponse,
+            trilateral.common.pb.v1.alignment_pb2.CloseAlignmentRequest,
+            trilateral.common.pb.v1.alignment_pb2.CloseAlignmentResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
     @typing.overload
     def __init__(self: AlignmentServiceStub[
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.alignment_pb2.OpenAlignmentRequest,
-            common.pb.v1.alignment_pb2.OpenAlignmentResponse,
+            trilateral.common.pb.v1.alignment_pb2.OpenAlignmentRequest,
+            trilateral.common.pb.v1.alignment_pb2.OpenAlignmentResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.alignment_pb2.IntersectShardRequest,
-            common.pb.v1.alignment_pb2.IntersectShardResponse,
+            trilateral.common.pb.v1.alignment_pb2.IntersectShardRequest,
+            trilateral.common.pb.v1.alignment_pb2.IntersectShardResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.alignment_pb2.ConfirmShardRequest,
-            common.pb.v1.alignment_pb2.ConfirmShardResponse,
+            trilateral.common.pb.v1.alignment_pb2.ConfirmShardRequest,
+            trilateral.common.pb.v1.alignment_pb2.ConfirmShardResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.alignment_pb2.CloseAlignmentRequest,
-            common.pb.v1.alignment_pb2.CloseAlignmentResponse,
+            trilateral.common.pb.v1.alignment_pb2.CloseAlignmentRequest,
+            trilateral.common.pb.v1.alignment_pb2.CloseAlignmentResponse,
         ],
     ], channel: grpc.aio.Channel) -> None: ...
 
@@ -150,20 +150,20 @@ class AlignmentServiceStub(typing.Generic[_AlignmentServiceOpenAlignmentType, _A
 
 AlignmentServiceAsyncStub: typing_extensions.TypeAlias = AlignmentServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.alignment_pb2.OpenAlignmentRequest,
-        common.pb.v1.alignment_pb2.OpenAlignmentResponse,
+        trilateral.common.pb.v1.alignment_pb2.OpenAlignmentRequest,
+        trilateral.common.pb.v1.alignment_pb2.OpenAlignmentResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.alignment_pb2.IntersectShardRequest,
-        common.pb.v1.alignment_pb2.IntersectShardResponse,
+        trilateral.common.pb.v1.alignment_pb2.IntersectShardRequest,
+        trilateral.common.pb.v1.alignment_pb2.IntersectShardResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.alignment_pb2.ConfirmShardRequest,
-        common.pb.v1.alignment_pb2.ConfirmShardResponse,
+        trilateral.common.pb.v1.alignment_pb2.ConfirmShardRequest,
+        trilateral.common.pb.v1.alignment_pb2.ConfirmShardResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.alignment_pb2.CloseAlignmentRequest,
-        common.pb.v1.alignment_pb2.CloseAlignmentResponse,
+        trilateral.common.pb.v1.alignment_pb2.CloseAlignmentRequest,
+        trilateral.common.pb.v1.alignment_pb2.CloseAlignmentResponse,
     ],
 ]
 
@@ -177,33 +177,33 @@ class AlignmentServiceServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
     def OpenAlignment(
         self,
-        request: common.pb.v1.alignment_pb2.OpenAlignmentRequest,
+        request: trilateral.common.pb.v1.alignment_pb2.OpenAlignmentRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.alignment_pb2.OpenAlignmentResponse, collections.abc.Awaitable[common.pb.v1.alignment_pb2.OpenAlignmentResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.alignment_pb2.OpenAlignmentResponse, collections.abc.Awaitable[trilateral.common.pb.v1.alignment_pb2.OpenAlignmentResponse]]:
         """Begins a session; the answer comes when the host has its IDs at hand."""
 
     @abc.abstractmethod
     def IntersectShard(
         self,
-        request: common.pb.v1.alignment_pb2.IntersectShardRequest,
+        request: trilateral.common.pb.v1.alignment_pb2.IntersectShardRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.alignment_pb2.IntersectShardResponse, collections.abc.Awaitable[common.pb.v1.alignment_pb2.IntersectShardResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.alignment_pb2.IntersectShardResponse, collections.abc.Awaitable[trilateral.common.pb.v1.alignment_pb2.IntersectShardResponse]]:
         """Intersects one shard. The same request may be made again; another one for the same shard is refused."""
 
     @abc.abstractmethod
     def ConfirmShard(
         self,
-        request: common.pb.v1.alignment_pb2.ConfirmShardRequest,
+        request: trilateral.common.pb.v1.alignment_pb2.ConfirmShardRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.alignment_pb2.ConfirmShardResponse, collections.abc.Awaitable[common.pb.v1.alignment_pb2.ConfirmShardResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.alignment_pb2.ConfirmShardResponse, collections.abc.Awaitable[trilateral.common.pb.v1.alignment_pb2.ConfirmShardResponse]]:
         """For a job: tells the host which IDs of the shard are common, so that both train on the same rows."""
 
     @abc.abstractmethod
     def CloseAlignment(
         self,
-        request: common.pb.v1.alignment_pb2.CloseAlignmentRequest,
+        request: trilateral.common.pb.v1.alignment_pb2.CloseAlignmentRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.alignment_pb2.CloseAlignmentResponse, collections.abc.Awaitable[common.pb.v1.alignment_pb2.CloseAlignmentResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.alignment_pb2.CloseAlignmentResponse, collections.abc.Awaitable[trilateral.common.pb.v1.alignment_pb2.CloseAlignmentResponse]]:
         """Ends a session before it expires."""
 
 def add_AlignmentServiceServicer_to_server(servicer: AlignmentServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

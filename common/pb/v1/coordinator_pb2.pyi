@@ -4,10 +4,10 @@ isort:skip_file
 """
 
 import builtins
-import common.pb.v1.rounds_pb2
 import google.protobuf.descriptor
 import google.protobuf.message
 import sys
+import trilateral.common.pb.v1.rounds_pb2
 import typing
 
 if sys.version_info >= (3, 10):
@@ -112,13 +112,13 @@ class ReportOutOfRangeRequest(google.protobuf.message.Message):
     job: builtins.str
     run_id: builtins.bytes
     @property
-    def key(self) -> common.pb.v1.rounds_pb2.RoundKey: ...
+    def key(self) -> trilateral.common.pb.v1.rounds_pb2.RoundKey: ...
     def __init__(
         self,
         *,
         job: builtins.str = ...,
         run_id: builtins.bytes = ...,
-        key: common.pb.v1.rounds_pb2.RoundKey | None = ...,
+        key: trilateral.common.pb.v1.rounds_pb2.RoundKey | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["key", b"key"]) -> builtins.bool: ...
     def ClearField(self, field_name: typing.Literal["job", b"job", "key", b"key", "run_id", b"run_id"]) -> None: ...
@@ -150,13 +150,13 @@ class ReportEvaluationRequest(google.protobuf.message.Message):
     auc: builtins.float
     """none where the rows have only one of the two labels"""
     @property
-    def key(self) -> common.pb.v1.rounds_pb2.RoundKey: ...
+    def key(self) -> trilateral.common.pb.v1.rounds_pb2.RoundKey: ...
     def __init__(
         self,
         *,
         job: builtins.str = ...,
         run_id: builtins.bytes = ...,
-        key: common.pb.v1.rounds_pb2.RoundKey | None = ...,
+        key: trilateral.common.pb.v1.rounds_pb2.RoundKey | None = ...,
         log_loss: builtins.float = ...,
         auc: builtins.float | None = ...,
     ) -> None: ...

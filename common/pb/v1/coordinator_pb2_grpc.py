@@ -3,8 +3,8 @@
 import grpc
 import warnings
 
-from common.pb.v1 import coordinator_pb2 as common_dot_pb_dot_v1_dot_coordinator__pb2
-from common.pb.v1 import rounds_pb2 as common_dot_pb_dot_v1_dot_rounds__pb2
+from trilateral.common.pb.v1 import coordinator_pb2 as trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2
+from trilateral.common.pb.v1 import rounds_pb2 as trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2
 
 GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
@@ -19,7 +19,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + f' but the generated code in common/pb/v1/coordinator_pb2_grpc.py depends on'
+        + f' but the generated code in trilateral/common/pb/v1/coordinator_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -37,44 +37,44 @@ class CoordinatorServiceStub(object):
             channel: A grpc.Channel.
         """
         self.ReportAlignment = channel.unary_unary(
-                '/common.pb.v1.CoordinatorService/ReportAlignment',
-                request_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportAlignmentRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportAlignmentResponse.FromString,
+                '/trilateral.v1.CoordinatorService/ReportAlignment',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportAlignmentRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportAlignmentResponse.FromString,
                 _registered_method=True)
         self.ReportReady = channel.unary_unary(
-                '/common.pb.v1.CoordinatorService/ReportReady',
-                request_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportReadyRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportReadyResponse.FromString,
+                '/trilateral.v1.CoordinatorService/ReportReady',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportReadyRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportReadyResponse.FromString,
                 _registered_method=True)
         self.SendVector = channel.stream_unary(
-                '/common.pb.v1.CoordinatorService/SendVector',
-                request_serializer=common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorResponse.FromString,
+                '/trilateral.v1.CoordinatorService/SendVector',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorResponse.FromString,
                 _registered_method=True)
         self.ReportOutOfRange = channel.unary_unary(
-                '/common.pb.v1.CoordinatorService/ReportOutOfRange',
-                request_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportOutOfRangeRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportOutOfRangeResponse.FromString,
+                '/trilateral.v1.CoordinatorService/ReportOutOfRange',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportOutOfRangeRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportOutOfRangeResponse.FromString,
                 _registered_method=True)
         self.ReportEvaluation = channel.unary_unary(
-                '/common.pb.v1.CoordinatorService/ReportEvaluation',
-                request_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportEvaluationRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportEvaluationResponse.FromString,
+                '/trilateral.v1.CoordinatorService/ReportEvaluation',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportEvaluationRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportEvaluationResponse.FromString,
                 _registered_method=True)
         self.ReportFinished = channel.unary_unary(
-                '/common.pb.v1.CoordinatorService/ReportFinished',
-                request_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFinishedRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFinishedResponse.FromString,
+                '/trilateral.v1.CoordinatorService/ReportFinished',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFinishedRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFinishedResponse.FromString,
                 _registered_method=True)
         self.ReportWaiting = channel.unary_unary(
-                '/common.pb.v1.CoordinatorService/ReportWaiting',
-                request_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportWaitingRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportWaitingResponse.FromString,
+                '/trilateral.v1.CoordinatorService/ReportWaiting',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportWaitingRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportWaitingResponse.FromString,
                 _registered_method=True)
         self.ReportFailure = channel.unary_unary(
-                '/common.pb.v1.CoordinatorService/ReportFailure',
-                request_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFailureRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFailureResponse.FromString,
+                '/trilateral.v1.CoordinatorService/ReportFailure',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFailureRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFailureResponse.FromString,
                 _registered_method=True)
 
 
@@ -143,49 +143,49 @@ def add_CoordinatorServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'ReportAlignment': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportAlignment,
-                    request_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportAlignmentRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportAlignmentResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportAlignmentRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportAlignmentResponse.SerializeToString,
             ),
             'ReportReady': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportReady,
-                    request_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportReadyRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportReadyResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportReadyRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportReadyResponse.SerializeToString,
             ),
             'SendVector': grpc.stream_unary_rpc_method_handler(
                     servicer.SendVector,
-                    request_deserializer=common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorResponse.SerializeToString,
             ),
             'ReportOutOfRange': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportOutOfRange,
-                    request_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportOutOfRangeRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportOutOfRangeResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportOutOfRangeRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportOutOfRangeResponse.SerializeToString,
             ),
             'ReportEvaluation': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportEvaluation,
-                    request_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportEvaluationRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportEvaluationResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportEvaluationRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportEvaluationResponse.SerializeToString,
             ),
             'ReportFinished': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportFinished,
-                    request_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFinishedRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFinishedResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFinishedRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFinishedResponse.SerializeToString,
             ),
             'ReportWaiting': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportWaiting,
-                    request_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportWaitingRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportWaitingResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportWaitingRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportWaitingResponse.SerializeToString,
             ),
             'ReportFailure': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportFailure,
-                    request_deserializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFailureRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFailureResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFailureRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFailureResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
-            'common.pb.v1.CoordinatorService', rpc_method_handlers)
+            'trilateral.v1.CoordinatorService', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('common.pb.v1.CoordinatorService', rpc_method_handlers)
+    server.add_registered_method_handlers('trilateral.v1.CoordinatorService', rpc_method_handlers)
 
 
  # This class is part of an EXPERIMENTAL API.
@@ -207,9 +207,9 @@ class CoordinatorService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.CoordinatorService/ReportAlignment',
-            common_dot_pb_dot_v1_dot_coordinator__pb2.ReportAlignmentRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_coordinator__pb2.ReportAlignmentResponse.FromString,
+            '/trilateral.v1.CoordinatorService/ReportAlignment',
+            trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportAlignmentRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportAlignmentResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -234,9 +234,9 @@ class CoordinatorService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.CoordinatorService/ReportReady',
-            common_dot_pb_dot_v1_dot_coordinator__pb2.ReportReadyRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_coordinator__pb2.ReportReadyResponse.FromString,
+            '/trilateral.v1.CoordinatorService/ReportReady',
+            trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportReadyRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportReadyResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -261,9 +261,9 @@ class CoordinatorService(object):
         return grpc.experimental.stream_unary(
             request_iterator,
             target,
-            '/common.pb.v1.CoordinatorService/SendVector',
-            common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorResponse.FromString,
+            '/trilateral.v1.CoordinatorService/SendVector',
+            trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -288,9 +288,9 @@ class CoordinatorService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.CoordinatorService/ReportOutOfRange',
-            common_dot_pb_dot_v1_dot_coordinator__pb2.ReportOutOfRangeRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_coordinator__pb2.ReportOutOfRangeResponse.FromString,
+            '/trilateral.v1.CoordinatorService/ReportOutOfRange',
+            trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportOutOfRangeRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportOutOfRangeResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -315,9 +315,9 @@ class CoordinatorService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.CoordinatorService/ReportEvaluation',
-            common_dot_pb_dot_v1_dot_coordinator__pb2.ReportEvaluationRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_coordinator__pb2.ReportEvaluationResponse.FromString,
+            '/trilateral.v1.CoordinatorService/ReportEvaluation',
+            trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportEvaluationRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportEvaluationResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -342,9 +342,9 @@ class CoordinatorService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.CoordinatorService/ReportFinished',
-            common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFinishedRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFinishedResponse.FromString,
+            '/trilateral.v1.CoordinatorService/ReportFinished',
+            trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFinishedRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFinishedResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -369,9 +369,9 @@ class CoordinatorService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.CoordinatorService/ReportWaiting',
-            common_dot_pb_dot_v1_dot_coordinator__pb2.ReportWaitingRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_coordinator__pb2.ReportWaitingResponse.FromString,
+            '/trilateral.v1.CoordinatorService/ReportWaiting',
+            trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportWaitingRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportWaitingResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -396,9 +396,9 @@ class CoordinatorService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.CoordinatorService/ReportFailure',
-            common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFailureRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFailureResponse.FromString,
+            '/trilateral.v1.CoordinatorService/ReportFailure',
+            trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFailureRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportFailureResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -5,11 +5,11 @@ isort:skip_file
 
 import abc
 import collections.abc
-import common.pb.v1.coordinator_pb2
-import common.pb.v1.rounds_pb2
 import grpc
 import grpc.aio
 import sys
+import trilateral.common.pb.v1.coordinator_pb2
+import trilateral.common.pb.v1.rounds_pb2
 import typing
 
 if sys.version_info >= (3, 13):
@@ -29,128 +29,128 @@ GRPC_VERSION: str
 _CoordinatorServiceReportAlignmentType = typing_extensions.TypeVar(
     '_CoordinatorServiceReportAlignmentType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
-        common.pb.v1.coordinator_pb2.ReportAlignmentResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
-        common.pb.v1.coordinator_pb2.ReportAlignmentResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
-        common.pb.v1.coordinator_pb2.ReportAlignmentResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentResponse,
     ],
 )
 
 _CoordinatorServiceReportReadyType = typing_extensions.TypeVar(
     '_CoordinatorServiceReportReadyType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportReadyRequest,
-        common.pb.v1.coordinator_pb2.ReportReadyResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportReadyRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportReadyResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportReadyRequest,
-        common.pb.v1.coordinator_pb2.ReportReadyResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportReadyRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportReadyResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportReadyRequest,
-        common.pb.v1.coordinator_pb2.ReportReadyResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportReadyRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportReadyResponse,
     ],
 )
 
 _CoordinatorServiceSendVectorType = typing_extensions.TypeVar(
     '_CoordinatorServiceSendVectorType',
     grpc.StreamUnaryMultiCallable[
-        common.pb.v1.rounds_pb2.SendVectorRequest,
-        common.pb.v1.rounds_pb2.SendVectorResponse,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
     ],
     grpc.aio.StreamUnaryMultiCallable[
-        common.pb.v1.rounds_pb2.SendVectorRequest,
-        common.pb.v1.rounds_pb2.SendVectorResponse,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
     ],
     default=grpc.StreamUnaryMultiCallable[
-        common.pb.v1.rounds_pb2.SendVectorRequest,
-        common.pb.v1.rounds_pb2.SendVectorResponse,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
     ],
 )
 
 _CoordinatorServiceReportOutOfRangeType = typing_extensions.TypeVar(
     '_CoordinatorServiceReportOutOfRangeType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
-        common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
-        common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
-        common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse,
     ],
 )
 
 _CoordinatorServiceReportEvaluationType = typing_extensions.TypeVar(
     '_CoordinatorServiceReportEvaluationType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportEvaluationRequest,
-        common.pb.v1.coordinator_pb2.ReportEvaluationResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportEvaluationRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportEvaluationResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportEvaluationRequest,
-        common.pb.v1.coordinator_pb2.ReportEvaluationResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportEvaluationRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportEvaluationResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportEvaluationRequest,
-        common.pb.v1.coordinator_pb2.ReportEvaluationResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportEvaluationRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportEvaluationResponse,
     ],
 )
 
 _CoordinatorServiceReportFinishedType = typing_extensions.TypeVar(
     '_CoordinatorServiceReportFinishedType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportFinishedRequest,
-        common.pb.v1.coordinator_pb2.ReportFinishedResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportFinishedRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportFinishedResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportFinishedRequest,
-        common.pb.v1.coordinator_pb2.ReportFinishedResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportFinishedRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportFinishedResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportFinishedRequest,
-        common.pb.v1.coordinator_pb2.ReportFinishedResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportFinishedRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportFinishedResponse,
     ],
 )
 
 _CoordinatorServiceReportWaitingType = typing_extensions.TypeVar(
     '_CoordinatorServiceReportWaitingType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportWaitingRequest,
-        common.pb.v1.coordinator_pb2.ReportWaitingResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportWaitingRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportWaitingResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportWaitingRequest,
-        common.pb.v1.coordinator_pb2.ReportWaitingResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportWaitingRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportWaitingResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportWaitingRequest,
-        common.pb.v1.coordinator_pb2.ReportWaitingResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportWaitingRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportWaitingResponse,
     ],
 )
 
 _CoordinatorServiceReportFailureType = typing_extensions.TypeVar(
     '_CoordinatorServiceReportFailureType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportFailureRequest,
-        common.pb.v1.coordinator_pb2.ReportFailureResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportFailureRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportFailureResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportFailureRequest,
-        common.pb.v1.coordinator_pb2.ReportFailureResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportFailureRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportFailureResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportFailureRequest,
-        common.pb.v1.coordinator_pb2.ReportFailureResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportFailureRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportFailureResponse,
     ],
 )
 
@@ -160,72 +160,72 @@ class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportAlignmentTy
     @typing.overload
     def __init__(self: CoordinatorServiceStub[
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
-            common.pb.v1.coordinator_pb2.ReportAlignmentResponse,
+            trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
+            trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.coordinator_pb2.ReportReadyRequest,
-            common.pb.v1.coordinator_pb2.ReportReadyResponse,
+            trilateral.common.pb.v1.coordinator_pb2.ReportReadyRequest,
+            trilateral.common.pb.v1.coordinator_pb2.ReportReadyResponse,
         ],
         grpc.StreamUnaryMultiCallable[
-            common.pb.v1.rounds_pb2.SendVectorRequest,
-            common.pb.v1.rounds_pb2.SendVectorResponse,
+            trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
+            trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
-            common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse,
+            trilateral.common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
+            trilateral.common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.coordinator_pb2.ReportEvaluationRequest,
-            common.pb.v1.coordinator_pb2.ReportEvaluationResponse,
+            trilateral.common.pb.v1.coordinator_pb2.ReportEvaluationRequest,
+            trilateral.common.pb.v1.coordinator_pb2.ReportEvaluationResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.coordinator_pb2.ReportFinishedRequest,
-            common.pb.v1.coordinator_pb2.ReportFinishedResponse,
+            trilateral.common.pb.v1.coordinator_pb2.ReportFinishedRequest,
+            trilateral.common.pb.v1.coordinator_pb2.ReportFinishedResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.coordinator_pb2.ReportWaitingRequest,
-            common.pb.v1.coordinator_pb2.ReportWaitingResponse,
+            trilateral.common.pb.v1.coordinator_pb2.ReportWaitingRequest,
+            trilateral.common.pb.v1.coordinator_pb2.ReportWaitingResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.coordinator_pb2.ReportFailureRequest,
-            common.pb.v1.coordinator_pb2.ReportFailureResponse,
+            trilateral.common.pb.v1.coordinator_pb2.ReportFailureRequest,
+            trilateral.common.pb.v1.coordinator_pb2.ReportFailureResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
     @typing.overload
     def __init__(self: CoordinatorServiceStub[
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
-            common.pb.v1.coordinator_pb2.ReportAlignmentResponse,
+            trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
+            trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.coordinator_pb2.ReportReadyRequest,
-            common.pb.v1.coordinator_pb2.ReportReadyResponse,
+            trilateral.common.pb.v1.coordinator_pb2.ReportReadyRequest,
+            trilateral.common.pb.v1.coordinator_pb2.ReportReadyResponse,
         ],
         grpc.aio.StreamUnaryMultiCallable[
-            common.pb.v1.rounds_pb2.SendVectorRequest,
-            common.pb.v1.rounds_pb2.SendVectorResponse,
+            trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
+            trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
-            common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse,
+            trilateral.common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
+            trilateral.common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.coordinator_pb2.ReportEvaluationRequest,
-            common.pb.v1.coordinator_pb2.ReportEvaluationResponse,
+            trilateral.common.pb.v1.coordinator_pb2.ReportEvaluationRequest,
+            trilateral.common.pb.v1.coordinator_pb2.ReportEvaluationResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.coordinator_pb2.ReportFinishedRequest,
-            common.pb.v1.coordinator_pb2.ReportFinishedResponse,
+            trilateral.common.pb.v1.coordinator_pb2.ReportFinishedRequest,
+            trilateral.common.pb.v1.coordinator_pb2.ReportFinishedResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.coordinator_pb2.ReportWaitingRequest,
-            common.pb.v1.coordinator_pb2.ReportWaitingResponse,
+            trilateral.common.pb.v1.coordinator_pb2.ReportWaitingRequest,
+            trilateral.common.pb.v1.coordinator_pb2.ReportWaitingResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.coordinator_pb2.ReportFailureRequest,
-            common.pb.v1.coordinator_pb2.ReportFailureResponse,
+            trilateral.common.pb.v1.coordinator_pb2.ReportFailureRequest,
+            trilateral.common.pb.v1.coordinator_pb2.ReportFailureResponse,
         ],
     ], channel: grpc.aio.Channel) -> None: ...
 
@@ -255,36 +255,36 @@ class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportAlignmentTy
 
 CoordinatorServiceAsyncStub: typing_extensions.TypeAlias = CoordinatorServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
-        common.pb.v1.coordinator_pb2.ReportAlignmentResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportReadyRequest,
-        common.pb.v1.coordinator_pb2.ReportReadyResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportReadyRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportReadyResponse,
     ],
     grpc.aio.StreamUnaryMultiCallable[
-        common.pb.v1.rounds_pb2.SendVectorRequest,
-        common.pb.v1.rounds_pb2.SendVectorResponse,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
-        common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportEvaluationRequest,
-        common.pb.v1.coordinator_pb2.ReportEvaluationResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportEvaluationRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportEvaluationResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportFinishedRequest,
-        common.pb.v1.coordinator_pb2.ReportFinishedResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportFinishedRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportFinishedResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportWaitingRequest,
-        common.pb.v1.coordinator_pb2.ReportWaitingResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportWaitingRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportWaitingResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.coordinator_pb2.ReportFailureRequest,
-        common.pb.v1.coordinator_pb2.ReportFailureResponse,
+        trilateral.common.pb.v1.coordinator_pb2.ReportFailureRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportFailureResponse,
     ],
 ]
 
@@ -294,65 +294,65 @@ class CoordinatorServiceServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
     def ReportAlignment(
         self,
-        request: common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
+        request: trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.coordinator_pb2.ReportAlignmentResponse, collections.abc.Awaitable[common.pb.v1.coordinator_pb2.ReportAlignmentResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentResponse, collections.abc.Awaitable[trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentResponse]]:
         """The guest tells how far the parties are in finding their common rows: counts alone."""
 
     @abc.abstractmethod
     def ReportReady(
         self,
-        request: common.pb.v1.coordinator_pb2.ReportReadyRequest,
+        request: trilateral.common.pb.v1.coordinator_pb2.ReportReadyRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.coordinator_pb2.ReportReadyResponse, collections.abc.Awaitable[common.pb.v1.coordinator_pb2.ReportReadyResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.coordinator_pb2.ReportReadyResponse, collections.abc.Awaitable[trilateral.common.pb.v1.coordinator_pb2.ReportReadyResponse]]:
         """The party has its data and has seen the other's proof of the IDs."""
 
     @abc.abstractmethod
     def SendVector(
         self,
-        request_iterator: _MaybeAsyncIterator[common.pb.v1.rounds_pb2.SendVectorRequest],
+        request_iterator: _MaybeAsyncIterator[trilateral.common.pb.v1.rounds_pb2.SendVectorRequest],
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.rounds_pb2.SendVectorResponse, collections.abc.Awaitable[common.pb.v1.rounds_pb2.SendVectorResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.rounds_pb2.SendVectorResponse, collections.abc.Awaitable[trilateral.common.pb.v1.rounds_pb2.SendVectorResponse]]:
         """Streams the gradient g, the product v, or (the guest) the loss."""
 
     @abc.abstractmethod
     def ReportOutOfRange(
         self,
-        request: common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
+        request: trilateral.common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse, collections.abc.Awaitable[common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse, collections.abc.Awaitable[trilateral.common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse]]:
         """A value of the round does not fit the fixed-point range: the round is void."""
 
     @abc.abstractmethod
     def ReportEvaluation(
         self,
-        request: common.pb.v1.coordinator_pb2.ReportEvaluationRequest,
+        request: trilateral.common.pb.v1.coordinator_pb2.ReportEvaluationRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.coordinator_pb2.ReportEvaluationResponse, collections.abc.Awaitable[common.pb.v1.coordinator_pb2.ReportEvaluationResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.coordinator_pb2.ReportEvaluationResponse, collections.abc.Awaitable[trilateral.common.pb.v1.coordinator_pb2.ReportEvaluationResponse]]:
         """How good the model is so far on the hold-out rows, where the round asks for it; of the guest alone."""
 
     @abc.abstractmethod
     def ReportFinished(
         self,
-        request: common.pb.v1.coordinator_pb2.ReportFinishedRequest,
+        request: trilateral.common.pb.v1.coordinator_pb2.ReportFinishedRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.coordinator_pb2.ReportFinishedResponse, collections.abc.Awaitable[common.pb.v1.coordinator_pb2.ReportFinishedResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.coordinator_pb2.ReportFinishedResponse, collections.abc.Awaitable[trilateral.common.pb.v1.coordinator_pb2.ReportFinishedResponse]]:
         """The party's part of the model is made."""
 
     @abc.abstractmethod
     def ReportWaiting(
         self,
-        request: common.pb.v1.coordinator_pb2.ReportWaitingRequest,
+        request: trilateral.common.pb.v1.coordinator_pb2.ReportWaitingRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.coordinator_pb2.ReportWaitingResponse, collections.abc.Awaitable[common.pb.v1.coordinator_pb2.ReportWaitingResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.coordinator_pb2.ReportWaitingResponse, collections.abc.Awaitable[trilateral.common.pb.v1.coordinator_pb2.ReportWaitingResponse]]:
         """The party waits for a word of the job, and asks whether the coordinator still has it."""
 
     @abc.abstractmethod
     def ReportFailure(
         self,
-        request: common.pb.v1.coordinator_pb2.ReportFailureRequest,
+        request: trilateral.common.pb.v1.coordinator_pb2.ReportFailureRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.coordinator_pb2.ReportFailureResponse, collections.abc.Awaitable[common.pb.v1.coordinator_pb2.ReportFailureResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.coordinator_pb2.ReportFailureResponse, collections.abc.Awaitable[trilateral.common.pb.v1.coordinator_pb2.ReportFailureResponse]]:
         """The party cannot go on."""
 
 def add_CoordinatorServiceServicer_to_server(servicer: CoordinatorServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -5,11 +5,11 @@ isort:skip_file
 
 import builtins
 import collections.abc
-import common.pb.v1.rounds_pb2
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
 import google.protobuf.message
 import sys
+import trilateral.common.pb.v1.rounds_pb2
 import typing
 
 if sys.version_info >= (3, 10):
@@ -70,7 +70,7 @@ class SendHoldoutScoresRequest(google.protobuf.message.Message):
     @property
     def scores(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]: ...
     @property
-    def key(self) -> common.pb.v1.rounds_pb2.RoundKey:
+    def key(self) -> trilateral.common.pb.v1.rounds_pb2.RoundKey:
         """the round that asks for an evaluation; at the end that of the last step, attempt 1"""
 
     def __init__(
@@ -81,7 +81,7 @@ class SendHoldoutScoresRequest(google.protobuf.message.Message):
         offset: builtins.int = ...,
         total: builtins.int = ...,
         scores: collections.abc.Iterable[builtins.float] | None = ...,
-        key: common.pb.v1.rounds_pb2.RoundKey | None = ...,
+        key: trilateral.common.pb.v1.rounds_pb2.RoundKey | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["key", b"key"]) -> builtins.bool: ...
     def ClearField(self, field_name: typing.Literal["job", b"job", "key", b"key", "offset", b"offset", "run_id", b"run_id", "scores", b"scores", "total", b"total"]) -> None: ...

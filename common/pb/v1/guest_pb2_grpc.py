@@ -3,8 +3,8 @@
 import grpc
 import warnings
 
-from common.pb.v1 import guest_pb2 as common_dot_pb_dot_v1_dot_guest__pb2
-from common.pb.v1 import rounds_pb2 as common_dot_pb_dot_v1_dot_rounds__pb2
+from trilateral.common.pb.v1 import guest_pb2 as trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2
+from trilateral.common.pb.v1 import rounds_pb2 as trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2
 
 GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
@@ -19,7 +19,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + f' but the generated code in common/pb/v1/guest_pb2_grpc.py depends on'
+        + f' but the generated code in trilateral/common/pb/v1/guest_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -37,19 +37,19 @@ class GuestServiceStub(object):
             channel: A grpc.Channel.
         """
         self.ProveIds = channel.unary_unary(
-                '/common.pb.v1.GuestService/ProveIds',
-                request_serializer=common_dot_pb_dot_v1_dot_guest__pb2.ProveIdsRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_guest__pb2.ProveIdsResponse.FromString,
+                '/trilateral.v1.GuestService/ProveIds',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.ProveIdsRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.ProveIdsResponse.FromString,
                 _registered_method=True)
         self.SendVector = channel.stream_unary(
-                '/common.pb.v1.GuestService/SendVector',
-                request_serializer=common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorResponse.FromString,
+                '/trilateral.v1.GuestService/SendVector',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorResponse.FromString,
                 _registered_method=True)
         self.SendHoldoutScores = channel.unary_unary(
-                '/common.pb.v1.GuestService/SendHoldoutScores',
-                request_serializer=common_dot_pb_dot_v1_dot_guest__pb2.SendHoldoutScoresRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_guest__pb2.SendHoldoutScoresResponse.FromString,
+                '/trilateral.v1.GuestService/SendHoldoutScores',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.SendHoldoutScoresRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.SendHoldoutScoresResponse.FromString,
                 _registered_method=True)
 
 
@@ -83,24 +83,24 @@ def add_GuestServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'ProveIds': grpc.unary_unary_rpc_method_handler(
                     servicer.ProveIds,
-                    request_deserializer=common_dot_pb_dot_v1_dot_guest__pb2.ProveIdsRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_guest__pb2.ProveIdsResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.ProveIdsRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.ProveIdsResponse.SerializeToString,
             ),
             'SendVector': grpc.stream_unary_rpc_method_handler(
                     servicer.SendVector,
-                    request_deserializer=common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorResponse.SerializeToString,
             ),
             'SendHoldoutScores': grpc.unary_unary_rpc_method_handler(
                     servicer.SendHoldoutScores,
-                    request_deserializer=common_dot_pb_dot_v1_dot_guest__pb2.SendHoldoutScoresRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_guest__pb2.SendHoldoutScoresResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.SendHoldoutScoresRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.SendHoldoutScoresResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
-            'common.pb.v1.GuestService', rpc_method_handlers)
+            'trilateral.v1.GuestService', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('common.pb.v1.GuestService', rpc_method_handlers)
+    server.add_registered_method_handlers('trilateral.v1.GuestService', rpc_method_handlers)
 
 
  # This class is part of an EXPERIMENTAL API.
@@ -122,9 +122,9 @@ class GuestService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.GuestService/ProveIds',
-            common_dot_pb_dot_v1_dot_guest__pb2.ProveIdsRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_guest__pb2.ProveIdsResponse.FromString,
+            '/trilateral.v1.GuestService/ProveIds',
+            trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.ProveIdsRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.ProveIdsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -149,9 +149,9 @@ class GuestService(object):
         return grpc.experimental.stream_unary(
             request_iterator,
             target,
-            '/common.pb.v1.GuestService/SendVector',
-            common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorResponse.FromString,
+            '/trilateral.v1.GuestService/SendVector',
+            trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -176,9 +176,9 @@ class GuestService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.GuestService/SendHoldoutScores',
-            common_dot_pb_dot_v1_dot_guest__pb2.SendHoldoutScoresRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_guest__pb2.SendHoldoutScoresResponse.FromString,
+            '/trilateral.v1.GuestService/SendHoldoutScores',
+            trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.SendHoldoutScoresRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.SendHoldoutScoresResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -5,11 +5,11 @@ isort:skip_file
 
 import abc
 import collections.abc
-import common.pb.v1.guest_pb2
-import common.pb.v1.rounds_pb2
 import grpc
 import grpc.aio
 import sys
+import trilateral.common.pb.v1.guest_pb2
+import trilateral.common.pb.v1.rounds_pb2
 import typing
 
 if sys.version_info >= (3, 13):
@@ -29,48 +29,48 @@ GRPC_VERSION: str
 _GuestServiceProveIdsType = typing_extensions.TypeVar(
     '_GuestServiceProveIdsType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.guest_pb2.ProveIdsRequest,
-        common.pb.v1.guest_pb2.ProveIdsResponse,
+        trilateral.common.pb.v1.guest_pb2.ProveIdsRequest,
+        trilateral.common.pb.v1.guest_pb2.ProveIdsResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.guest_pb2.ProveIdsRequest,
-        common.pb.v1.guest_pb2.ProveIdsResponse,
+        trilateral.common.pb.v1.guest_pb2.ProveIdsRequest,
+        trilateral.common.pb.v1.guest_pb2.ProveIdsResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.guest_pb2.ProveIdsRequest,
-        common.pb.v1.guest_pb2.ProveIdsResponse,
+        trilateral.common.pb.v1.guest_pb2.ProveIdsRequest,
+        trilateral.common.pb.v1.guest_pb2.ProveIdsResponse,
     ],
 )
 
 _GuestServiceSendVectorType = typing_extensions.TypeVar(
     '_GuestServiceSendVectorType',
     grpc.StreamUnaryMultiCallable[
-        common.pb.v1.rounds_pb2.SendVectorRequest,
-        common.pb.v1.rounds_pb2.SendVectorResponse,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
     ],
     grpc.aio.StreamUnaryMultiCallable[
-        common.pb.v1.rounds_pb2.SendVectorRequest,
-        common.pb.v1.rounds_pb2.SendVectorResponse,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
     ],
     default=grpc.StreamUnaryMultiCallable[
-        common.pb.v1.rounds_pb2.SendVectorRequest,
-        common.pb.v1.rounds_pb2.SendVectorResponse,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
     ],
 )
 
 _GuestServiceSendHoldoutScoresType = typing_extensions.TypeVar(
     '_GuestServiceSendHoldoutScoresType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
-        common.pb.v1.guest_pb2.SendHoldoutScoresResponse,
+        trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
+        trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
-        common.pb.v1.guest_pb2.SendHoldoutScoresResponse,
+        trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
+        trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
-        common.pb.v1.guest_pb2.SendHoldoutScoresResponse,
+        trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
+        trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresResponse,
     ],
 )
 
@@ -80,32 +80,32 @@ class GuestServiceStub(typing.Generic[_GuestServiceProveIdsType, _GuestServiceSe
     @typing.overload
     def __init__(self: GuestServiceStub[
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.guest_pb2.ProveIdsRequest,
-            common.pb.v1.guest_pb2.ProveIdsResponse,
+            trilateral.common.pb.v1.guest_pb2.ProveIdsRequest,
+            trilateral.common.pb.v1.guest_pb2.ProveIdsResponse,
         ],
         grpc.StreamUnaryMultiCallable[
-            common.pb.v1.rounds_pb2.SendVectorRequest,
-            common.pb.v1.rounds_pb2.SendVectorResponse,
+            trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
+            trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
-            common.pb.v1.guest_pb2.SendHoldoutScoresResponse,
+            trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
+            trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
     @typing.overload
     def __init__(self: GuestServiceStub[
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.guest_pb2.ProveIdsRequest,
-            common.pb.v1.guest_pb2.ProveIdsResponse,
+            trilateral.common.pb.v1.guest_pb2.ProveIdsRequest,
+            trilateral.common.pb.v1.guest_pb2.ProveIdsResponse,
         ],
         grpc.aio.StreamUnaryMultiCallable[
-            common.pb.v1.rounds_pb2.SendVectorRequest,
-            common.pb.v1.rounds_pb2.SendVectorResponse,
+            trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
+            trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
-            common.pb.v1.guest_pb2.SendHoldoutScoresResponse,
+            trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
+            trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresResponse,
         ],
     ], channel: grpc.aio.Channel) -> None: ...
 
@@ -120,16 +120,16 @@ class GuestServiceStub(typing.Generic[_GuestServiceProveIdsType, _GuestServiceSe
 
 GuestServiceAsyncStub: typing_extensions.TypeAlias = GuestServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.guest_pb2.ProveIdsRequest,
-        common.pb.v1.guest_pb2.ProveIdsResponse,
+        trilateral.common.pb.v1.guest_pb2.ProveIdsRequest,
+        trilateral.common.pb.v1.guest_pb2.ProveIdsResponse,
     ],
     grpc.aio.StreamUnaryMultiCallable[
-        common.pb.v1.rounds_pb2.SendVectorRequest,
-        common.pb.v1.rounds_pb2.SendVectorResponse,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
-        common.pb.v1.guest_pb2.SendHoldoutScoresResponse,
+        trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
+        trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresResponse,
     ],
 ]
 
@@ -139,25 +139,25 @@ class GuestServiceServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
     def ProveIds(
         self,
-        request: common.pb.v1.guest_pb2.ProveIdsRequest,
+        request: trilateral.common.pb.v1.guest_pb2.ProveIdsRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.guest_pb2.ProveIdsResponse, collections.abc.Awaitable[common.pb.v1.guest_pb2.ProveIdsResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.guest_pb2.ProveIdsResponse, collections.abc.Awaitable[trilateral.common.pb.v1.guest_pb2.ProveIdsResponse]]:
         """Answers the guest's challenge with a digest of the host's IDs."""
 
     @abc.abstractmethod
     def SendVector(
         self,
-        request_iterator: _MaybeAsyncIterator[common.pb.v1.rounds_pb2.SendVectorRequest],
+        request_iterator: _MaybeAsyncIterator[trilateral.common.pb.v1.rounds_pb2.SendVectorRequest],
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.rounds_pb2.SendVectorResponse, collections.abc.Awaitable[common.pb.v1.rounds_pb2.SendVectorResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.rounds_pb2.SendVectorResponse, collections.abc.Awaitable[trilateral.common.pb.v1.rounds_pb2.SendVectorResponse]]:
         """Streams u_A and its sum of squares, or Delta u-bar_A."""
 
     @abc.abstractmethod
     def SendHoldoutScores(
         self,
-        request: common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
+        request: trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.guest_pb2.SendHoldoutScoresResponse, collections.abc.Awaitable[common.pb.v1.guest_pb2.SendHoldoutScoresResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresResponse, collections.abc.Awaitable[trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresResponse]]:
         """Takes a chunk of u_A of the hold-out rows in clear, if the host's configuration permits it."""
 
 def add_GuestServiceServicer_to_server(servicer: GuestServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -5,11 +5,11 @@ isort:skip_file
 
 import abc
 import collections.abc
-import common.pb.v1.host_pb2
-import common.pb.v1.rounds_pb2
 import grpc
 import grpc.aio
 import sys
+import trilateral.common.pb.v1.host_pb2
+import trilateral.common.pb.v1.rounds_pb2
 import typing
 
 if sys.version_info >= (3, 13):
@@ -29,48 +29,48 @@ GRPC_VERSION: str
 _HostServiceChallengeIdsType = typing_extensions.TypeVar(
     '_HostServiceChallengeIdsType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.host_pb2.ChallengeIdsRequest,
-        common.pb.v1.host_pb2.ChallengeIdsResponse,
+        trilateral.common.pb.v1.host_pb2.ChallengeIdsRequest,
+        trilateral.common.pb.v1.host_pb2.ChallengeIdsResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.host_pb2.ChallengeIdsRequest,
-        common.pb.v1.host_pb2.ChallengeIdsResponse,
+        trilateral.common.pb.v1.host_pb2.ChallengeIdsRequest,
+        trilateral.common.pb.v1.host_pb2.ChallengeIdsResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.host_pb2.ChallengeIdsRequest,
-        common.pb.v1.host_pb2.ChallengeIdsResponse,
+        trilateral.common.pb.v1.host_pb2.ChallengeIdsRequest,
+        trilateral.common.pb.v1.host_pb2.ChallengeIdsResponse,
     ],
 )
 
 _HostServiceConfirmIdsType = typing_extensions.TypeVar(
     '_HostServiceConfirmIdsType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.host_pb2.ConfirmIdsRequest,
-        common.pb.v1.host_pb2.ConfirmIdsResponse,
+        trilateral.common.pb.v1.host_pb2.ConfirmIdsRequest,
+        trilateral.common.pb.v1.host_pb2.ConfirmIdsResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.host_pb2.ConfirmIdsRequest,
-        common.pb.v1.host_pb2.ConfirmIdsResponse,
+        trilateral.common.pb.v1.host_pb2.ConfirmIdsRequest,
+        trilateral.common.pb.v1.host_pb2.ConfirmIdsResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.host_pb2.ConfirmIdsRequest,
-        common.pb.v1.host_pb2.ConfirmIdsResponse,
+        trilateral.common.pb.v1.host_pb2.ConfirmIdsRequest,
+        trilateral.common.pb.v1.host_pb2.ConfirmIdsResponse,
     ],
 )
 
 _HostServiceSendVectorType = typing_extensions.TypeVar(
     '_HostServiceSendVectorType',
     grpc.StreamUnaryMultiCallable[
-        common.pb.v1.rounds_pb2.SendVectorRequest,
-        common.pb.v1.rounds_pb2.SendVectorResponse,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
     ],
     grpc.aio.StreamUnaryMultiCallable[
-        common.pb.v1.rounds_pb2.SendVectorRequest,
-        common.pb.v1.rounds_pb2.SendVectorResponse,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
     ],
     default=grpc.StreamUnaryMultiCallable[
-        common.pb.v1.rounds_pb2.SendVectorRequest,
-        common.pb.v1.rounds_pb2.SendVectorResponse,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
     ],
 )
 
@@ -80,32 +80,32 @@ class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceC
     @typing.overload
     def __init__(self: HostServiceStub[
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.host_pb2.ChallengeIdsRequest,
-            common.pb.v1.host_pb2.ChallengeIdsResponse,
+            trilateral.common.pb.v1.host_pb2.ChallengeIdsRequest,
+            trilateral.common.pb.v1.host_pb2.ChallengeIdsResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.host_pb2.ConfirmIdsRequest,
-            common.pb.v1.host_pb2.ConfirmIdsResponse,
+            trilateral.common.pb.v1.host_pb2.ConfirmIdsRequest,
+            trilateral.common.pb.v1.host_pb2.ConfirmIdsResponse,
         ],
         grpc.StreamUnaryMultiCallable[
-            common.pb.v1.rounds_pb2.SendVectorRequest,
-            common.pb.v1.rounds_pb2.SendVectorResponse,
+            trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
+            trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
     @typing.overload
     def __init__(self: HostServiceStub[
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.host_pb2.ChallengeIdsRequest,
-            common.pb.v1.host_pb2.ChallengeIdsResponse,
+            trilateral.common.pb.v1.host_pb2.ChallengeIdsRequest,
+            trilateral.common.pb.v1.host_pb2.ChallengeIdsResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.host_pb2.ConfirmIdsRequest,
-            common.pb.v1.host_pb2.ConfirmIdsResponse,
+            trilateral.common.pb.v1.host_pb2.ConfirmIdsRequest,
+            trilateral.common.pb.v1.host_pb2.ConfirmIdsResponse,
         ],
         grpc.aio.StreamUnaryMultiCallable[
-            common.pb.v1.rounds_pb2.SendVectorRequest,
-            common.pb.v1.rounds_pb2.SendVectorResponse,
+            trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
+            trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
         ],
     ], channel: grpc.aio.Channel) -> None: ...
 
@@ -120,16 +120,16 @@ class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceC
 
 HostServiceAsyncStub: typing_extensions.TypeAlias = HostServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.host_pb2.ChallengeIdsRequest,
-        common.pb.v1.host_pb2.ChallengeIdsResponse,
+        trilateral.common.pb.v1.host_pb2.ChallengeIdsRequest,
+        trilateral.common.pb.v1.host_pb2.ChallengeIdsResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.host_pb2.ConfirmIdsRequest,
-        common.pb.v1.host_pb2.ConfirmIdsResponse,
+        trilateral.common.pb.v1.host_pb2.ConfirmIdsRequest,
+        trilateral.common.pb.v1.host_pb2.ConfirmIdsResponse,
     ],
     grpc.aio.StreamUnaryMultiCallable[
-        common.pb.v1.rounds_pb2.SendVectorRequest,
-        common.pb.v1.rounds_pb2.SendVectorResponse,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
     ],
 ]
 
@@ -139,25 +139,25 @@ class HostServiceServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
     def ChallengeIds(
         self,
-        request: common.pb.v1.host_pb2.ChallengeIdsRequest,
+        request: trilateral.common.pb.v1.host_pb2.ChallengeIdsRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.host_pb2.ChallengeIdsResponse, collections.abc.Awaitable[common.pb.v1.host_pb2.ChallengeIdsResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.host_pb2.ChallengeIdsResponse, collections.abc.Awaitable[trilateral.common.pb.v1.host_pb2.ChallengeIdsResponse]]:
         """Opens the proof that both parties hold the same IDs."""
 
     @abc.abstractmethod
     def ConfirmIds(
         self,
-        request: common.pb.v1.host_pb2.ConfirmIdsRequest,
+        request: trilateral.common.pb.v1.host_pb2.ConfirmIdsRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.host_pb2.ConfirmIdsResponse, collections.abc.Awaitable[common.pb.v1.host_pb2.ConfirmIdsResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.host_pb2.ConfirmIdsResponse, collections.abc.Awaitable[trilateral.common.pb.v1.host_pb2.ConfirmIdsResponse]]:
         """Closes it with the guest's own digest."""
 
     @abc.abstractmethod
     def SendVector(
         self,
-        request_iterator: _MaybeAsyncIterator[common.pb.v1.rounds_pb2.SendVectorRequest],
+        request_iterator: _MaybeAsyncIterator[trilateral.common.pb.v1.rounds_pb2.SendVectorRequest],
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.rounds_pb2.SendVectorResponse, collections.abc.Awaitable[common.pb.v1.rounds_pb2.SendVectorResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.rounds_pb2.SendVectorResponse, collections.abc.Awaitable[trilateral.common.pb.v1.rounds_pb2.SendVectorResponse]]:
         """Streams the residual d or the curvature h."""
 
 def add_HostServiceServicer_to_server(servicer: HostServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

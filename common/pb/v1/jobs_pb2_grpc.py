@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from common.pb.v1 import jobs_pb2 as common_dot_pb_dot_v1_dot_jobs__pb2
+from trilateral.common.pb.v1 import jobs_pb2 as trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2
 
 GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + f' but the generated code in common/pb/v1/jobs_pb2_grpc.py depends on'
+        + f' but the generated code in trilateral/common/pb/v1/jobs_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -36,34 +36,34 @@ class JobServiceStub(object):
             channel: A grpc.Channel.
         """
         self.StartJob = channel.unary_unary(
-                '/common.pb.v1.JobService/StartJob',
-                request_serializer=common_dot_pb_dot_v1_dot_jobs__pb2.StartJobRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_jobs__pb2.StartJobResponse.FromString,
+                '/trilateral.v1.JobService/StartJob',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.StartJobRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.StartJobResponse.FromString,
                 _registered_method=True)
         self.GetJob = channel.unary_unary(
-                '/common.pb.v1.JobService/GetJob',
-                request_serializer=common_dot_pb_dot_v1_dot_jobs__pb2.GetJobRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_jobs__pb2.GetJobResponse.FromString,
+                '/trilateral.v1.JobService/GetJob',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.GetJobRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.GetJobResponse.FromString,
                 _registered_method=True)
         self.ListJobs = channel.unary_unary(
-                '/common.pb.v1.JobService/ListJobs',
-                request_serializer=common_dot_pb_dot_v1_dot_jobs__pb2.ListJobsRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_jobs__pb2.ListJobsResponse.FromString,
+                '/trilateral.v1.JobService/ListJobs',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ListJobsRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ListJobsResponse.FromString,
                 _registered_method=True)
         self.WatchJob = channel.unary_stream(
-                '/common.pb.v1.JobService/WatchJob',
-                request_serializer=common_dot_pb_dot_v1_dot_jobs__pb2.WatchJobRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_jobs__pb2.WatchJobResponse.FromString,
+                '/trilateral.v1.JobService/WatchJob',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.WatchJobRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.WatchJobResponse.FromString,
                 _registered_method=True)
         self.StopJob = channel.unary_unary(
-                '/common.pb.v1.JobService/StopJob',
-                request_serializer=common_dot_pb_dot_v1_dot_jobs__pb2.StopJobRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_jobs__pb2.StopJobResponse.FromString,
+                '/trilateral.v1.JobService/StopJob',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.StopJobRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.StopJobResponse.FromString,
                 _registered_method=True)
         self.ResumeJob = channel.unary_unary(
-                '/common.pb.v1.JobService/ResumeJob',
-                request_serializer=common_dot_pb_dot_v1_dot_jobs__pb2.ResumeJobRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_jobs__pb2.ResumeJobResponse.FromString,
+                '/trilateral.v1.JobService/ResumeJob',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ResumeJobRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ResumeJobResponse.FromString,
                 _registered_method=True)
 
 
@@ -118,39 +118,39 @@ def add_JobServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'StartJob': grpc.unary_unary_rpc_method_handler(
                     servicer.StartJob,
-                    request_deserializer=common_dot_pb_dot_v1_dot_jobs__pb2.StartJobRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_jobs__pb2.StartJobResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.StartJobRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.StartJobResponse.SerializeToString,
             ),
             'GetJob': grpc.unary_unary_rpc_method_handler(
                     servicer.GetJob,
-                    request_deserializer=common_dot_pb_dot_v1_dot_jobs__pb2.GetJobRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_jobs__pb2.GetJobResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.GetJobRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.GetJobResponse.SerializeToString,
             ),
             'ListJobs': grpc.unary_unary_rpc_method_handler(
                     servicer.ListJobs,
-                    request_deserializer=common_dot_pb_dot_v1_dot_jobs__pb2.ListJobsRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_jobs__pb2.ListJobsResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ListJobsRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ListJobsResponse.SerializeToString,
             ),
             'WatchJob': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchJob,
-                    request_deserializer=common_dot_pb_dot_v1_dot_jobs__pb2.WatchJobRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_jobs__pb2.WatchJobResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.WatchJobRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.WatchJobResponse.SerializeToString,
             ),
             'StopJob': grpc.unary_unary_rpc_method_handler(
                     servicer.StopJob,
-                    request_deserializer=common_dot_pb_dot_v1_dot_jobs__pb2.StopJobRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_jobs__pb2.StopJobResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.StopJobRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.StopJobResponse.SerializeToString,
             ),
             'ResumeJob': grpc.unary_unary_rpc_method_handler(
                     servicer.ResumeJob,
-                    request_deserializer=common_dot_pb_dot_v1_dot_jobs__pb2.ResumeJobRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_jobs__pb2.ResumeJobResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ResumeJobRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ResumeJobResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
-            'common.pb.v1.JobService', rpc_method_handlers)
+            'trilateral.v1.JobService', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('common.pb.v1.JobService', rpc_method_handlers)
+    server.add_registered_method_handlers('trilateral.v1.JobService', rpc_method_handlers)
 
 
  # This class is part of an EXPERIMENTAL API.
@@ -172,9 +172,9 @@ class JobService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.JobService/StartJob',
-            common_dot_pb_dot_v1_dot_jobs__pb2.StartJobRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_jobs__pb2.StartJobResponse.FromString,
+            '/trilateral.v1.JobService/StartJob',
+            trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.StartJobRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.StartJobResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -199,9 +199,9 @@ class JobService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.JobService/GetJob',
-            common_dot_pb_dot_v1_dot_jobs__pb2.GetJobRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_jobs__pb2.GetJobResponse.FromString,
+            '/trilateral.v1.JobService/GetJob',
+            trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.GetJobRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.GetJobResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -226,9 +226,9 @@ class JobService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.JobService/ListJobs',
-            common_dot_pb_dot_v1_dot_jobs__pb2.ListJobsRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_jobs__pb2.ListJobsResponse.FromString,
+            '/trilateral.v1.JobService/ListJobs',
+            trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ListJobsRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ListJobsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -253,9 +253,9 @@ class JobService(object):
         return grpc.experimental.unary_stream(
             request,
             target,
-            '/common.pb.v1.JobService/WatchJob',
-            common_dot_pb_dot_v1_dot_jobs__pb2.WatchJobRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_jobs__pb2.WatchJobResponse.FromString,
+            '/trilateral.v1.JobService/WatchJob',
+            trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.WatchJobRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.WatchJobResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -280,9 +280,9 @@ class JobService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.JobService/StopJob',
-            common_dot_pb_dot_v1_dot_jobs__pb2.StopJobRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_jobs__pb2.StopJobResponse.FromString,
+            '/trilateral.v1.JobService/StopJob',
+            trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.StopJobRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.StopJobResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -307,9 +307,9 @@ class JobService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.JobService/ResumeJob',
-            common_dot_pb_dot_v1_dot_jobs__pb2.ResumeJobRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_jobs__pb2.ResumeJobResponse.FromString,
+            '/trilateral.v1.JobService/ResumeJob',
+            trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ResumeJobRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_jobs__pb2.ResumeJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

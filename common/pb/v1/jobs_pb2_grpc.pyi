@@ -5,10 +5,10 @@ isort:skip_file
 
 import abc
 import collections.abc
-import common.pb.v1.jobs_pb2
 import grpc
 import grpc.aio
 import sys
+import trilateral.common.pb.v1.jobs_pb2
 import typing
 
 if sys.version_info >= (3, 13):
@@ -28,96 +28,96 @@ GRPC_VERSION: str
 _JobServiceStartJobType = typing_extensions.TypeVar(
     '_JobServiceStartJobType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.jobs_pb2.StartJobRequest,
-        common.pb.v1.jobs_pb2.StartJobResponse,
+        trilateral.common.pb.v1.jobs_pb2.StartJobRequest,
+        trilateral.common.pb.v1.jobs_pb2.StartJobResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.jobs_pb2.StartJobRequest,
-        common.pb.v1.jobs_pb2.StartJobResponse,
+        trilateral.common.pb.v1.jobs_pb2.StartJobRequest,
+        trilateral.common.pb.v1.jobs_pb2.StartJobResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.jobs_pb2.StartJobRequest,
-        common.pb.v1.jobs_pb2.StartJobResponse,
+        trilateral.common.pb.v1.jobs_pb2.StartJobRequest,
+        trilateral.common.pb.v1.jobs_pb2.StartJobResponse,
     ],
 )
 
 _JobServiceGetJobType = typing_extensions.TypeVar(
     '_JobServiceGetJobType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.jobs_pb2.GetJobRequest,
-        common.pb.v1.jobs_pb2.GetJobResponse,
+        trilateral.common.pb.v1.jobs_pb2.GetJobRequest,
+        trilateral.common.pb.v1.jobs_pb2.GetJobResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.jobs_pb2.GetJobRequest,
-        common.pb.v1.jobs_pb2.GetJobResponse,
+        trilateral.common.pb.v1.jobs_pb2.GetJobRequest,
+        trilateral.common.pb.v1.jobs_pb2.GetJobResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.jobs_pb2.GetJobRequest,
-        common.pb.v1.jobs_pb2.GetJobResponse,
+        trilateral.common.pb.v1.jobs_pb2.GetJobRequest,
+        trilateral.common.pb.v1.jobs_pb2.GetJobResponse,
     ],
 )
 
 _JobServiceListJobsType = typing_extensions.TypeVar(
     '_JobServiceListJobsType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.jobs_pb2.ListJobsRequest,
-        common.pb.v1.jobs_pb2.ListJobsResponse,
+        trilateral.common.pb.v1.jobs_pb2.ListJobsRequest,
+        trilateral.common.pb.v1.jobs_pb2.ListJobsResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.jobs_pb2.ListJobsRequest,
-        common.pb.v1.jobs_pb2.ListJobsResponse,
+        trilateral.common.pb.v1.jobs_pb2.ListJobsRequest,
+        trilateral.common.pb.v1.jobs_pb2.ListJobsResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.jobs_pb2.ListJobsRequest,
-        common.pb.v1.jobs_pb2.ListJobsResponse,
+        trilateral.common.pb.v1.jobs_pb2.ListJobsRequest,
+        trilateral.common.pb.v1.jobs_pb2.ListJobsResponse,
     ],
 )
 
 _JobServiceWatchJobType = typing_extensions.TypeVar(
     '_JobServiceWatchJobType',
     grpc.UnaryStreamMultiCallable[
-        common.pb.v1.jobs_pb2.WatchJobRequest,
-        common.pb.v1.jobs_pb2.WatchJobResponse,
+        trilateral.common.pb.v1.jobs_pb2.WatchJobRequest,
+        trilateral.common.pb.v1.jobs_pb2.WatchJobResponse,
     ],
     grpc.aio.UnaryStreamMultiCallable[
-        common.pb.v1.jobs_pb2.WatchJobRequest,
-        common.pb.v1.jobs_pb2.WatchJobResponse,
+        trilateral.common.pb.v1.jobs_pb2.WatchJobRequest,
+        trilateral.common.pb.v1.jobs_pb2.WatchJobResponse,
     ],
     default=grpc.UnaryStreamMultiCallable[
-        common.pb.v1.jobs_pb2.WatchJobRequest,
-        common.pb.v1.jobs_pb2.WatchJobResponse,
+        trilateral.common.pb.v1.jobs_pb2.WatchJobRequest,
+        trilateral.common.pb.v1.jobs_pb2.WatchJobResponse,
     ],
 )
 
 _JobServiceStopJobType = typing_extensions.TypeVar(
     '_JobServiceStopJobType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.jobs_pb2.StopJobRequest,
-        common.pb.v1.jobs_pb2.StopJobResponse,
+        trilateral.common.pb.v1.jobs_pb2.StopJobRequest,
+        trilateral.common.pb.v1.jobs_pb2.StopJobResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.jobs_pb2.StopJobRequest,
-        common.pb.v1.jobs_pb2.StopJobResponse,
+        trilateral.common.pb.v1.jobs_pb2.StopJobRequest,
+        trilateral.common.pb.v1.jobs_pb2.StopJobResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.jobs_pb2.StopJobRequest,
-        common.pb.v1.jobs_pb2.StopJobResponse,
+        trilateral.common.pb.v1.jobs_pb2.StopJobRequest,
+        trilateral.common.pb.v1.jobs_pb2.StopJobResponse,
     ],
 )
 
 _JobServiceResumeJobType = typing_extensions.TypeVar(
     '_JobServiceResumeJobType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.jobs_pb2.ResumeJobRequest,
-        common.pb.v1.jobs_pb2.ResumeJobResponse,
+        trilateral.common.pb.v1.jobs_pb2.ResumeJobRequest,
+        trilateral.common.pb.v1.jobs_pb2.ResumeJobResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.jobs_pb2.ResumeJobRequest,
-        common.pb.v1.jobs_pb2.ResumeJobResponse,
+        trilateral.common.pb.v1.jobs_pb2.ResumeJobRequest,
+        trilateral.common.pb.v1.jobs_pb2.ResumeJobResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.jobs_pb2.ResumeJobRequest,
-        common.pb.v1.jobs_pb2.ResumeJobResponse,
+        trilateral.common.pb.v1.jobs_pb2.ResumeJobRequest,
+        trilateral.common.pb.v1.jobs_pb2.ResumeJobResponse,
     ],
 )
 
@@ -127,56 +127,56 @@ class JobServiceStub(typing.Generic[_JobServiceStartJobType, _JobServiceGetJobTy
     @typing.overload
     def __init__(self: JobServiceStub[
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.jobs_pb2.StartJobRequest,
-            common.pb.v1.jobs_pb2.StartJobResponse,
+            trilateral.common.pb.v1.jobs_pb2.StartJobRequest,
+            trilateral.common.pb.v1.jobs_pb2.StartJobResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.jobs_pb2.GetJobRequest,
-            common.pb.v1.jobs_pb2.GetJobResponse,
+            trilateral.common.pb.v1.jobs_pb2.GetJobRequest,
+            trilateral.common.pb.v1.jobs_pb2.GetJobResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.jobs_pb2.ListJobsRequest,
-            common.pb.v1.jobs_pb2.ListJobsResponse,
+            trilateral.common.pb.v1.jobs_pb2.ListJobsRequest,
+            trilateral.common.pb.v1.jobs_pb2.ListJobsResponse,
         ],
         grpc.UnaryStreamMultiCallable[
-            common.pb.v1.jobs_pb2.WatchJobRequest,
-            common.pb.v1.jobs_pb2.WatchJobResponse,
+            trilateral.common.pb.v1.jobs_pb2.WatchJobRequest,
+            trilateral.common.pb.v1.jobs_pb2.WatchJobResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.jobs_pb2.StopJobRequest,
-            common.pb.v1.jobs_pb2.StopJobResponse,
+            trilateral.common.pb.v1.jobs_pb2.StopJobRequest,
+            trilateral.common.pb.v1.jobs_pb2.StopJobResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.jobs_pb2.ResumeJobRequest,
-            common.pb.v1.jobs_pb2.ResumeJobResponse,
+            trilateral.common.pb.v1.jobs_pb2.ResumeJobRequest,
+            trilateral.common.pb.v1.jobs_pb2.ResumeJobResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
     @typing.overload
     def __init__(self: JobServiceStub[
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.jobs_pb2.StartJobRequest,
-            common.pb.v1.jobs_pb2.StartJobResponse,
+            trilateral.common.pb.v1.jobs_pb2.StartJobRequest,
+            trilateral.common.pb.v1.jobs_pb2.StartJobResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.jobs_pb2.GetJobRequest,
-            common.pb.v1.jobs_pb2.GetJobResponse,
+            trilateral.common.pb.v1.jobs_pb2.GetJobRequest,
+            trilateral.common.pb.v1.jobs_pb2.GetJobResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.jobs_pb2.ListJobsRequest,
-            common.pb.v1.jobs_pb2.ListJobsResponse,
+            trilateral.common.pb.v1.jobs_pb2.ListJobsRequest,
+            trilateral.common.pb.v1.jobs_pb2.ListJobsResponse,
         ],
         grpc.aio.UnaryStreamMultiCallable[
-            common.pb.v1.jobs_pb2.WatchJobRequest,
-            common.pb.v1.jobs_pb2.WatchJobResponse,
+            trilateral.common.pb.v1.jobs_pb2.WatchJobRequest,
+            trilateral.common.pb.v1.jobs_pb2.WatchJobResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.jobs_pb2.StopJobRequest,
-            common.pb.v1.jobs_pb2.StopJobResponse,
+            trilateral.common.pb.v1.jobs_pb2.StopJobRequest,
+            trilateral.common.pb.v1.jobs_pb2.StopJobResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.jobs_pb2.ResumeJobRequest,
-            common.pb.v1.jobs_pb2.ResumeJobResponse,
+            trilateral.common.pb.v1.jobs_pb2.ResumeJobRequest,
+            trilateral.common.pb.v1.jobs_pb2.ResumeJobResponse,
         ],
     ], channel: grpc.aio.Channel) -> None: ...
 
@@ -200,28 +200,28 @@ class JobServiceStub(typing.Generic[_JobServiceStartJobType, _JobServiceGetJobTy
 
 JobServiceAsyncStub: typing_extensions.TypeAlias = JobServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.jobs_pb2.StartJobRequest,
-        common.pb.v1.jobs_pb2.StartJobResponse,
+        trilateral.common.pb.v1.jobs_pb2.StartJobRequest,
+        trilateral.common.pb.v1.jobs_pb2.StartJobResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.jobs_pb2.GetJobRequest,
-        common.pb.v1.jobs_pb2.GetJobResponse,
+        trilateral.common.pb.v1.jobs_pb2.GetJobRequest,
+        trilateral.common.pb.v1.jobs_pb2.GetJobResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.jobs_pb2.ListJobsRequest,
-        common.pb.v1.jobs_pb2.ListJobsResponse,
+        trilateral.common.pb.v1.jobs_pb2.ListJobsRequest,
+        trilateral.common.pb.v1.jobs_pb2.ListJobsResponse,
     ],
     grpc.aio.UnaryStreamMultiCallable[
-        common.pb.v1.jobs_pb2.WatchJobRequest,
-        common.pb.v1.jobs_pb2.WatchJobResponse,
+        trilateral.common.pb.v1.jobs_pb2.WatchJobRequest,
+        trilateral.common.pb.v1.jobs_pb2.WatchJobResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.jobs_pb2.StopJobRequest,
-        common.pb.v1.jobs_pb2.StopJobResponse,
+        trilateral.common.pb.v1.jobs_pb2.StopJobRequest,
+        trilateral.common.pb.v1.jobs_pb2.StopJobResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.jobs_pb2.ResumeJobRequest,
-        common.pb.v1.jobs_pb2.ResumeJobResponse,
+        trilateral.common.pb.v1.jobs_pb2.ResumeJobRequest,
+        trilateral.common.pb.v1.jobs_pb2.ResumeJobResponse,
     ],
 ]
 
@@ -231,49 +231,49 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
     def StartJob(
         self,
-        request: common.pb.v1.jobs_pb2.StartJobRequest,
+        request: trilateral.common.pb.v1.jobs_pb2.StartJobRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.jobs_pb2.StartJobResponse, collections.abc.Awaitable[common.pb.v1.jobs_pb2.StartJobResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.jobs_pb2.StartJobResponse, collections.abc.Awaitable[trilateral.common.pb.v1.jobs_pb2.StartJobResponse]]:
         """Starts a job. Whether both parties take it, its status tells."""
 
     @abc.abstractmethod
     def GetJob(
         self,
-        request: common.pb.v1.jobs_pb2.GetJobRequest,
+        request: trilateral.common.pb.v1.jobs_pb2.GetJobRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.jobs_pb2.GetJobResponse, collections.abc.Awaitable[common.pb.v1.jobs_pb2.GetJobResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.jobs_pb2.GetJobResponse, collections.abc.Awaitable[trilateral.common.pb.v1.jobs_pb2.GetJobResponse]]:
         """What the job is doing now."""
 
     @abc.abstractmethod
     def ListJobs(
         self,
-        request: common.pb.v1.jobs_pb2.ListJobsRequest,
+        request: trilateral.common.pb.v1.jobs_pb2.ListJobsRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.jobs_pb2.ListJobsResponse, collections.abc.Awaitable[common.pb.v1.jobs_pb2.ListJobsResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.jobs_pb2.ListJobsResponse, collections.abc.Awaitable[trilateral.common.pb.v1.jobs_pb2.ListJobsResponse]]:
         """What each job is doing now, in the order in which they were started, without their notes."""
 
     @abc.abstractmethod
     def WatchJob(
         self,
-        request: common.pb.v1.jobs_pb2.WatchJobRequest,
+        request: trilateral.common.pb.v1.jobs_pb2.WatchJobRequest,
         context: _ServicerContext,
-    ) -> typing.Union[collections.abc.Iterator[common.pb.v1.jobs_pb2.WatchJobResponse], collections.abc.AsyncIterator[common.pb.v1.jobs_pb2.WatchJobResponse]]:
+    ) -> typing.Union[collections.abc.Iterator[trilateral.common.pb.v1.jobs_pb2.WatchJobResponse], collections.abc.AsyncIterator[trilateral.common.pb.v1.jobs_pb2.WatchJobResponse]]:
         """The job's state now, then each change, until it ends."""
 
     @abc.abstractmethod
     def StopJob(
         self,
-        request: common.pb.v1.jobs_pb2.StopJobRequest,
+        request: trilateral.common.pb.v1.jobs_pb2.StopJobRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.jobs_pb2.StopJobResponse, collections.abc.Awaitable[common.pb.v1.jobs_pb2.StopJobResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.jobs_pb2.StopJobResponse, collections.abc.Awaitable[trilateral.common.pb.v1.jobs_pb2.StopJobResponse]]:
         """Ends a job without a model; the answer comes once the parties have been told."""
 
     @abc.abstractmethod
     def ResumeJob(
         self,
-        request: common.pb.v1.jobs_pb2.ResumeJobRequest,
+        request: trilateral.common.pb.v1.jobs_pb2.ResumeJobRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.jobs_pb2.ResumeJobResponse, collections.abc.Awaitable[common.pb.v1.jobs_pb2.ResumeJobResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.jobs_pb2.ResumeJobResponse, collections.abc.Awaitable[trilateral.common.pb.v1.jobs_pb2.ResumeJobResponse]]:
         """Takes a job that was stopped or has failed up where it was."""
 
 def add_JobServiceServicer_to_server(servicer: JobServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -5,12 +5,12 @@ isort:skip_file
 
 import builtins
 import collections.abc
-import common.pb.v1.rounds_pb2
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import sys
+import trilateral.common.pb.v1.rounds_pb2
 import typing
 
 if sys.version_info >= (3, 10):
@@ -117,7 +117,7 @@ class BeginRoundRequest(google.protobuf.message.Message):
     over: builtins.bool
     """the round is over, and the party has lost its place: it takes the step and answers nothing"""
     @property
-    def key(self) -> common.pb.v1.rounds_pb2.RoundKey: ...
+    def key(self) -> trilateral.common.pb.v1.rounds_pb2.RoundKey: ...
     @property
     def step(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """this party's part of g~ of the round before"""
@@ -135,7 +135,7 @@ class BeginRoundRequest(google.protobuf.message.Message):
         *,
         job: builtins.str = ...,
         run_id: builtins.bytes = ...,
-        key: common.pb.v1.rounds_pb2.RoundKey | None = ...,
+        key: trilateral.common.pb.v1.rounds_pb2.RoundKey | None = ...,
         step: collections.abc.Iterable[builtins.float] | None = ...,
         epoch: builtins.int = ...,
         batch: builtins.int = ...,

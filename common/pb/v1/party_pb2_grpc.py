@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from common.pb.v1 import party_pb2 as common_dot_pb_dot_v1_dot_party__pb2
+from trilateral.common.pb.v1 import party_pb2 as trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2
 
 GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + f' but the generated code in common/pb/v1/party_pb2_grpc.py depends on'
+        + f' but the generated code in trilateral/common/pb/v1/party_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -40,29 +40,29 @@ class PartyServiceStub(object):
             channel: A grpc.Channel.
         """
         self.OpenJob = channel.unary_unary(
-                '/common.pb.v1.PartyService/OpenJob',
-                request_serializer=common_dot_pb_dot_v1_dot_party__pb2.OpenJobRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_party__pb2.OpenJobResponse.FromString,
+                '/trilateral.v1.PartyService/OpenJob',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.OpenJobRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.OpenJobResponse.FromString,
                 _registered_method=True)
         self.BeginRound = channel.unary_unary(
-                '/common.pb.v1.PartyService/BeginRound',
-                request_serializer=common_dot_pb_dot_v1_dot_party__pb2.BeginRoundRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_party__pb2.BeginRoundResponse.FromString,
+                '/trilateral.v1.PartyService/BeginRound',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.BeginRoundRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.BeginRoundResponse.FromString,
                 _registered_method=True)
         self.FinishJob = channel.unary_unary(
-                '/common.pb.v1.PartyService/FinishJob',
-                request_serializer=common_dot_pb_dot_v1_dot_party__pb2.FinishJobRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_party__pb2.FinishJobResponse.FromString,
+                '/trilateral.v1.PartyService/FinishJob',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.FinishJobRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.FinishJobResponse.FromString,
                 _registered_method=True)
         self.CheckJob = channel.unary_unary(
-                '/common.pb.v1.PartyService/CheckJob',
-                request_serializer=common_dot_pb_dot_v1_dot_party__pb2.CheckJobRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_party__pb2.CheckJobResponse.FromString,
+                '/trilateral.v1.PartyService/CheckJob',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.CheckJobRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.CheckJobResponse.FromString,
                 _registered_method=True)
         self.FailJob = channel.unary_unary(
-                '/common.pb.v1.PartyService/FailJob',
-                request_serializer=common_dot_pb_dot_v1_dot_party__pb2.FailJobRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_party__pb2.FailJobResponse.FromString,
+                '/trilateral.v1.PartyService/FailJob',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.FailJobRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.FailJobResponse.FromString,
                 _registered_method=True)
 
 
@@ -114,34 +114,34 @@ def add_PartyServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'OpenJob': grpc.unary_unary_rpc_method_handler(
                     servicer.OpenJob,
-                    request_deserializer=common_dot_pb_dot_v1_dot_party__pb2.OpenJobRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_party__pb2.OpenJobResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.OpenJobRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.OpenJobResponse.SerializeToString,
             ),
             'BeginRound': grpc.unary_unary_rpc_method_handler(
                     servicer.BeginRound,
-                    request_deserializer=common_dot_pb_dot_v1_dot_party__pb2.BeginRoundRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_party__pb2.BeginRoundResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.BeginRoundRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.BeginRoundResponse.SerializeToString,
             ),
             'FinishJob': grpc.unary_unary_rpc_method_handler(
                     servicer.FinishJob,
-                    request_deserializer=common_dot_pb_dot_v1_dot_party__pb2.FinishJobRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_party__pb2.FinishJobResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.FinishJobRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.FinishJobResponse.SerializeToString,
             ),
             'CheckJob': grpc.unary_unary_rpc_method_handler(
                     servicer.CheckJob,
-                    request_deserializer=common_dot_pb_dot_v1_dot_party__pb2.CheckJobRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_party__pb2.CheckJobResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.CheckJobRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.CheckJobResponse.SerializeToString,
             ),
             'FailJob': grpc.unary_unary_rpc_method_handler(
                     servicer.FailJob,
-                    request_deserializer=common_dot_pb_dot_v1_dot_party__pb2.FailJobRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_party__pb2.FailJobResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.FailJobRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.FailJobResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
-            'common.pb.v1.PartyService', rpc_method_handlers)
+            'trilateral.v1.PartyService', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('common.pb.v1.PartyService', rpc_method_handlers)
+    server.add_registered_method_handlers('trilateral.v1.PartyService', rpc_method_handlers)
 
 
  # This class is part of an EXPERIMENTAL API.
@@ -167,9 +167,9 @@ class PartyService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.PartyService/OpenJob',
-            common_dot_pb_dot_v1_dot_party__pb2.OpenJobRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_party__pb2.OpenJobResponse.FromString,
+            '/trilateral.v1.PartyService/OpenJob',
+            trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.OpenJobRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.OpenJobResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -194,9 +194,9 @@ class PartyService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.PartyService/BeginRound',
-            common_dot_pb_dot_v1_dot_party__pb2.BeginRoundRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_party__pb2.BeginRoundResponse.FromString,
+            '/trilateral.v1.PartyService/BeginRound',
+            trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.BeginRoundRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.BeginRoundResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -221,9 +221,9 @@ class PartyService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.PartyService/FinishJob',
-            common_dot_pb_dot_v1_dot_party__pb2.FinishJobRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_party__pb2.FinishJobResponse.FromString,
+            '/trilateral.v1.PartyService/FinishJob',
+            trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.FinishJobRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.FinishJobResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -248,9 +248,9 @@ class PartyService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.PartyService/CheckJob',
-            common_dot_pb_dot_v1_dot_party__pb2.CheckJobRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_party__pb2.CheckJobResponse.FromString,
+            '/trilateral.v1.PartyService/CheckJob',
+            trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.CheckJobRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.CheckJobResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -275,9 +275,9 @@ class PartyService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.PartyService/FailJob',
-            common_dot_pb_dot_v1_dot_party__pb2.FailJobRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_party__pb2.FailJobResponse.FromString,
+            '/trilateral.v1.PartyService/FailJob',
+            trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.FailJobRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.FailJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

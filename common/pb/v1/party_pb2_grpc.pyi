@@ -5,10 +5,10 @@ isort:skip_file
 
 import abc
 import collections.abc
-import common.pb.v1.party_pb2
 import grpc
 import grpc.aio
 import sys
+import trilateral.common.pb.v1.party_pb2
 import typing
 
 if sys.version_info >= (3, 13):
@@ -28,80 +28,80 @@ GRPC_VERSION: str
 _PartyServiceOpenJobType = typing_extensions.TypeVar(
     '_PartyServiceOpenJobType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.party_pb2.OpenJobRequest,
-        common.pb.v1.party_pb2.OpenJobResponse,
+        trilateral.common.pb.v1.party_pb2.OpenJobRequest,
+        trilateral.common.pb.v1.party_pb2.OpenJobResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.party_pb2.OpenJobRequest,
-        common.pb.v1.party_pb2.OpenJobResponse,
+        trilateral.common.pb.v1.party_pb2.OpenJobRequest,
+        trilateral.common.pb.v1.party_pb2.OpenJobResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.party_pb2.OpenJobRequest,
-        common.pb.v1.party_pb2.OpenJobResponse,
+        trilateral.common.pb.v1.party_pb2.OpenJobRequest,
+        trilateral.common.pb.v1.party_pb2.OpenJobResponse,
     ],
 )
 
 _PartyServiceBeginRoundType = typing_extensions.TypeVar(
     '_PartyServiceBeginRoundType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.party_pb2.BeginRoundRequest,
-        common.pb.v1.party_pb2.BeginRoundResponse,
+        trilateral.common.pb.v1.party_pb2.BeginRoundRequest,
+        trilateral.common.pb.v1.party_pb2.BeginRoundResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.party_pb2.BeginRoundRequest,
-        common.pb.v1.party_pb2.BeginRoundResponse,
+        trilateral.common.pb.v1.party_pb2.BeginRoundRequest,
+        trilateral.common.pb.v1.party_pb2.BeginRoundResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.party_pb2.BeginRoundRequest,
-        common.pb.v1.party_pb2.BeginRoundResponse,
+        trilateral.common.pb.v1.party_pb2.BeginRoundRequest,
+        trilateral.common.pb.v1.party_pb2.BeginRoundResponse,
     ],
 )
 
 _PartyServiceFinishJobType = typing_extensions.TypeVar(
     '_PartyServiceFinishJobType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.party_pb2.FinishJobRequest,
-        common.pb.v1.party_pb2.FinishJobResponse,
+        trilateral.common.pb.v1.party_pb2.FinishJobRequest,
+        trilateral.common.pb.v1.party_pb2.FinishJobResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.party_pb2.FinishJobRequest,
-        common.pb.v1.party_pb2.FinishJobResponse,
+        trilateral.common.pb.v1.party_pb2.FinishJobRequest,
+        trilateral.common.pb.v1.party_pb2.FinishJobResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.party_pb2.FinishJobRequest,
-        common.pb.v1.party_pb2.FinishJobResponse,
+        trilateral.common.pb.v1.party_pb2.FinishJobRequest,
+        trilateral.common.pb.v1.party_pb2.FinishJobResponse,
     ],
 )
 
 _PartyServiceCheckJobType = typing_extensions.TypeVar(
     '_PartyServiceCheckJobType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.party_pb2.CheckJobRequest,
-        common.pb.v1.party_pb2.CheckJobResponse,
+        trilateral.common.pb.v1.party_pb2.CheckJobRequest,
+        trilateral.common.pb.v1.party_pb2.CheckJobResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.party_pb2.CheckJobRequest,
-        common.pb.v1.party_pb2.CheckJobResponse,
+        trilateral.common.pb.v1.party_pb2.CheckJobRequest,
+        trilateral.common.pb.v1.party_pb2.CheckJobResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.party_pb2.CheckJobRequest,
-        common.pb.v1.party_pb2.CheckJobResponse,
+        trilateral.common.pb.v1.party_pb2.CheckJobRequest,
+        trilateral.common.pb.v1.party_pb2.CheckJobResponse,
     ],
 )
 
 _PartyServiceFailJobType = typing_extensions.TypeVar(
     '_PartyServiceFailJobType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.party_pb2.FailJobRequest,
-        common.pb.v1.party_pb2.FailJobResponse,
+        trilateral.common.pb.v1.party_pb2.FailJobRequest,
+        trilateral.common.pb.v1.party_pb2.FailJobResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.party_pb2.FailJobRequest,
-        common.pb.v1.party_pb2.FailJobResponse,
+        trilateral.common.pb.v1.party_pb2.FailJobRequest,
+        trilateral.common.pb.v1.party_pb2.FailJobResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.party_pb2.FailJobRequest,
-        common.pb.v1.party_pb2.FailJobResponse,
+        trilateral.common.pb.v1.party_pb2.FailJobRequest,
+        trilateral.common.pb.v1.party_pb2.FailJobResponse,
     ],
 )
 
@@ -116,48 +116,48 @@ class PartyServiceStub(typing.Generic[_PartyServiceOpenJobType, _PartyServiceBeg
     @typing.overload
     def __init__(self: PartyServiceStub[
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.party_pb2.OpenJobRequest,
-            common.pb.v1.party_pb2.OpenJobResponse,
+            trilateral.common.pb.v1.party_pb2.OpenJobRequest,
+            trilateral.common.pb.v1.party_pb2.OpenJobResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.party_pb2.BeginRoundRequest,
-            common.pb.v1.party_pb2.BeginRoundResponse,
+            trilateral.common.pb.v1.party_pb2.BeginRoundRequest,
+            trilateral.common.pb.v1.party_pb2.BeginRoundResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.party_pb2.FinishJobRequest,
-            common.pb.v1.party_pb2.FinishJobResponse,
+            trilateral.common.pb.v1.party_pb2.FinishJobRequest,
+            trilateral.common.pb.v1.party_pb2.FinishJobResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.party_pb2.CheckJobRequest,
-            common.pb.v1.party_pb2.CheckJobResponse,
+            trilateral.common.pb.v1.party_pb2.CheckJobRequest,
+            trilateral.common.pb.v1.party_pb2.CheckJobResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.party_pb2.FailJobRequest,
-            common.pb.v1.party_pb2.FailJobResponse,
+            trilateral.common.pb.v1.party_pb2.FailJobRequest,
+            trilateral.common.pb.v1.party_pb2.FailJobResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
     @typing.overload
     def __init__(self: PartyServiceStub[
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.party_pb2.OpenJobRequest,
-            common.pb.v1.party_pb2.OpenJobResponse,
+            trilateral.common.pb.v1.party_pb2.OpenJobRequest,
+            trilateral.common.pb.v1.party_pb2.OpenJobResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.party_pb2.BeginRoundRequest,
-            common.pb.v1.party_pb2.BeginRoundResponse,
+            trilateral.common.pb.v1.party_pb2.BeginRoundRequest,
+            trilateral.common.pb.v1.party_pb2.BeginRoundResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.party_pb2.FinishJobRequest,
-            common.pb.v1.party_pb2.FinishJobResponse,
+            trilateral.common.pb.v1.party_pb2.FinishJobRequest,
+            trilateral.common.pb.v1.party_pb2.FinishJobResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.party_pb2.CheckJobRequest,
-            common.pb.v1.party_pb2.CheckJobResponse,
+            trilateral.common.pb.v1.party_pb2.CheckJobRequest,
+            trilateral.common.pb.v1.party_pb2.CheckJobResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.party_pb2.FailJobRequest,
-            common.pb.v1.party_pb2.FailJobResponse,
+            trilateral.common.pb.v1.party_pb2.FailJobRequest,
+            trilateral.common.pb.v1.party_pb2.FailJobResponse,
         ],
     ], channel: grpc.aio.Channel) -> None: ...
 
@@ -178,24 +178,24 @@ class PartyServiceStub(typing.Generic[_PartyServiceOpenJobType, _PartyServiceBeg
 
 PartyServiceAsyncStub: typing_extensions.TypeAlias = PartyServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.party_pb2.OpenJobRequest,
-        common.pb.v1.party_pb2.OpenJobResponse,
+        trilateral.common.pb.v1.party_pb2.OpenJobRequest,
+        trilateral.common.pb.v1.party_pb2.OpenJobResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.party_pb2.BeginRoundRequest,
-        common.pb.v1.party_pb2.BeginRoundResponse,
+        trilateral.common.pb.v1.party_pb2.BeginRoundRequest,
+        trilateral.common.pb.v1.party_pb2.BeginRoundResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.party_pb2.FinishJobRequest,
-        common.pb.v1.party_pb2.FinishJobResponse,
+        trilateral.common.pb.v1.party_pb2.FinishJobRequest,
+        trilateral.common.pb.v1.party_pb2.FinishJobResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.party_pb2.CheckJobRequest,
-        common.pb.v1.party_pb2.CheckJobResponse,
+        trilateral.common.pb.v1.party_pb2.CheckJobRequest,
+        trilateral.common.pb.v1.party_pb2.CheckJobResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.party_pb2.FailJobRequest,
-        common.pb.v1.party_pb2.FailJobResponse,
+        trilateral.common.pb.v1.party_pb2.FailJobRequest,
+        trilateral.common.pb.v1.party_pb2.FailJobResponse,
     ],
 ]
 
@@ -210,41 +210,41 @@ class PartyServiceServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
     def OpenJob(
         self,
-        request: common.pb.v1.party_pb2.OpenJobRequest,
+        request: trilateral.common.pb.v1.party_pb2.OpenJobRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.party_pb2.OpenJobResponse, collections.abc.Awaitable[common.pb.v1.party_pb2.OpenJobResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.party_pb2.OpenJobResponse, collections.abc.Awaitable[trilateral.common.pb.v1.party_pb2.OpenJobResponse]]:
         """Offers a job. The party answers once it has taken the job in; loading its data comes after."""
 
     @abc.abstractmethod
     def BeginRound(
         self,
-        request: common.pb.v1.party_pb2.BeginRoundRequest,
+        request: trilateral.common.pb.v1.party_pb2.BeginRoundRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.party_pb2.BeginRoundResponse, collections.abc.Awaitable[common.pb.v1.party_pb2.BeginRoundResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.party_pb2.BeginRoundResponse, collections.abc.Awaitable[trilateral.common.pb.v1.party_pb2.BeginRoundResponse]]:
         """Pushes the step of the round before, and begins the next."""
 
     @abc.abstractmethod
     def FinishJob(
         self,
-        request: common.pb.v1.party_pb2.FinishJobRequest,
+        request: trilateral.common.pb.v1.party_pb2.FinishJobRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.party_pb2.FinishJobResponse, collections.abc.Awaitable[common.pb.v1.party_pb2.FinishJobResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.party_pb2.FinishJobResponse, collections.abc.Awaitable[trilateral.common.pb.v1.party_pb2.FinishJobResponse]]:
         """Pushes the last step: the party's model is made."""
 
     @abc.abstractmethod
     def CheckJob(
         self,
-        request: common.pb.v1.party_pb2.CheckJobRequest,
+        request: trilateral.common.pb.v1.party_pb2.CheckJobRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.party_pb2.CheckJobResponse, collections.abc.Awaitable[common.pb.v1.party_pb2.CheckJobResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.party_pb2.CheckJobResponse, collections.abc.Awaitable[trilateral.common.pb.v1.party_pb2.CheckJobResponse]]:
         """Asks whether the party still has the job; nothing follows from the answer."""
 
     @abc.abstractmethod
     def FailJob(
         self,
-        request: common.pb.v1.party_pb2.FailJobRequest,
+        request: trilateral.common.pb.v1.party_pb2.FailJobRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.party_pb2.FailJobResponse, collections.abc.Awaitable[common.pb.v1.party_pb2.FailJobResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.party_pb2.FailJobResponse, collections.abc.Awaitable[trilateral.common.pb.v1.party_pb2.FailJobResponse]]:
         """Ends the job without a model."""
 
 def add_PartyServiceServicer_to_server(servicer: PartyServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

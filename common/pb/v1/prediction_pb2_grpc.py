@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from common.pb.v1 import prediction_pb2 as common_dot_pb_dot_v1_dot_prediction__pb2
+from trilateral.common.pb.v1 import prediction_pb2 as trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2
 
 GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + f' but the generated code in common/pb/v1/prediction_pb2_grpc.py depends on'
+        + f' but the generated code in trilateral/common/pb/v1/prediction_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -39,29 +39,29 @@ class PredictionServiceStub(object):
             channel: A grpc.Channel.
         """
         self.OpenPrediction = channel.unary_unary(
-                '/common.pb.v1.PredictionService/OpenPrediction',
-                request_serializer=common_dot_pb_dot_v1_dot_prediction__pb2.OpenPredictionRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_prediction__pb2.OpenPredictionResponse.FromString,
+                '/trilateral.v1.PredictionService/OpenPrediction',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.OpenPredictionRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.OpenPredictionResponse.FromString,
                 _registered_method=True)
         self.AlignPrediction = channel.unary_unary(
-                '/common.pb.v1.PredictionService/AlignPrediction',
-                request_serializer=common_dot_pb_dot_v1_dot_prediction__pb2.AlignPredictionRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_prediction__pb2.AlignPredictionResponse.FromString,
+                '/trilateral.v1.PredictionService/AlignPrediction',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.AlignPredictionRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.AlignPredictionResponse.FromString,
                 _registered_method=True)
         self.SettleShard = channel.unary_unary(
-                '/common.pb.v1.PredictionService/SettleShard',
-                request_serializer=common_dot_pb_dot_v1_dot_prediction__pb2.SettleShardRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_prediction__pb2.SettleShardResponse.FromString,
+                '/trilateral.v1.PredictionService/SettleShard',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.SettleShardRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.SettleShardResponse.FromString,
                 _registered_method=True)
         self.GetScores = channel.unary_unary(
-                '/common.pb.v1.PredictionService/GetScores',
-                request_serializer=common_dot_pb_dot_v1_dot_prediction__pb2.GetScoresRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_prediction__pb2.GetScoresResponse.FromString,
+                '/trilateral.v1.PredictionService/GetScores',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.GetScoresRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.GetScoresResponse.FromString,
                 _registered_method=True)
         self.ClosePrediction = channel.unary_unary(
-                '/common.pb.v1.PredictionService/ClosePrediction',
-                request_serializer=common_dot_pb_dot_v1_dot_prediction__pb2.ClosePredictionRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_prediction__pb2.ClosePredictionResponse.FromString,
+                '/trilateral.v1.PredictionService/ClosePrediction',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.ClosePredictionRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.ClosePredictionResponse.FromString,
                 _registered_method=True)
 
 
@@ -112,34 +112,34 @@ def add_PredictionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'OpenPrediction': grpc.unary_unary_rpc_method_handler(
                     servicer.OpenPrediction,
-                    request_deserializer=common_dot_pb_dot_v1_dot_prediction__pb2.OpenPredictionRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_prediction__pb2.OpenPredictionResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.OpenPredictionRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.OpenPredictionResponse.SerializeToString,
             ),
             'AlignPrediction': grpc.unary_unary_rpc_method_handler(
                     servicer.AlignPrediction,
-                    request_deserializer=common_dot_pb_dot_v1_dot_prediction__pb2.AlignPredictionRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_prediction__pb2.AlignPredictionResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.AlignPredictionRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.AlignPredictionResponse.SerializeToString,
             ),
             'SettleShard': grpc.unary_unary_rpc_method_handler(
                     servicer.SettleShard,
-                    request_deserializer=common_dot_pb_dot_v1_dot_prediction__pb2.SettleShardRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_prediction__pb2.SettleShardResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.SettleShardRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.SettleShardResponse.SerializeToString,
             ),
             'GetScores': grpc.unary_unary_rpc_method_handler(
                     servicer.GetScores,
-                    request_deserializer=common_dot_pb_dot_v1_dot_prediction__pb2.GetScoresRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_prediction__pb2.GetScoresResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.GetScoresRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.GetScoresResponse.SerializeToString,
             ),
             'ClosePrediction': grpc.unary_unary_rpc_method_handler(
                     servicer.ClosePrediction,
-                    request_deserializer=common_dot_pb_dot_v1_dot_prediction__pb2.ClosePredictionRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_prediction__pb2.ClosePredictionResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.ClosePredictionRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.ClosePredictionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
-            'common.pb.v1.PredictionService', rpc_method_handlers)
+            'trilateral.v1.PredictionService', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('common.pb.v1.PredictionService', rpc_method_handlers)
+    server.add_registered_method_handlers('trilateral.v1.PredictionService', rpc_method_handlers)
 
 
  # This class is part of an EXPERIMENTAL API.
@@ -164,9 +164,9 @@ class PredictionService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.PredictionService/OpenPrediction',
-            common_dot_pb_dot_v1_dot_prediction__pb2.OpenPredictionRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_prediction__pb2.OpenPredictionResponse.FromString,
+            '/trilateral.v1.PredictionService/OpenPrediction',
+            trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.OpenPredictionRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.OpenPredictionResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -191,9 +191,9 @@ class PredictionService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.PredictionService/AlignPrediction',
-            common_dot_pb_dot_v1_dot_prediction__pb2.AlignPredictionRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_prediction__pb2.AlignPredictionResponse.FromString,
+            '/trilateral.v1.PredictionService/AlignPrediction',
+            trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.AlignPredictionRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.AlignPredictionResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -218,9 +218,9 @@ class PredictionService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.PredictionService/SettleShard',
-            common_dot_pb_dot_v1_dot_prediction__pb2.SettleShardRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_prediction__pb2.SettleShardResponse.FromString,
+            '/trilateral.v1.PredictionService/SettleShard',
+            trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.SettleShardRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.SettleShardResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -245,9 +245,9 @@ class PredictionService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.PredictionService/GetScores',
-            common_dot_pb_dot_v1_dot_prediction__pb2.GetScoresRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_prediction__pb2.GetScoresResponse.FromString,
+            '/trilateral.v1.PredictionService/GetScores',
+            trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.GetScoresRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.GetScoresResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -272,9 +272,9 @@ class PredictionService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.PredictionService/ClosePrediction',
-            common_dot_pb_dot_v1_dot_prediction__pb2.ClosePredictionRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_prediction__pb2.ClosePredictionResponse.FromString,
+            '/trilateral.v1.PredictionService/ClosePrediction',
+            trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.ClosePredictionRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_prediction__pb2.ClosePredictionResponse.FromString,
             options,
             channel_credentials,
             insecure,

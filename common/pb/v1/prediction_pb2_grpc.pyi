@@ -5,10 +5,10 @@ isort:skip_file
 
 import abc
 import collections.abc
-import common.pb.v1.prediction_pb2
 import grpc
 import grpc.aio
 import sys
+import trilateral.common.pb.v1.prediction_pb2
 import typing
 
 if sys.version_info >= (3, 13):
@@ -28,80 +28,80 @@ GRPC_VERSION: str
 _PredictionServiceOpenPredictionType = typing_extensions.TypeVar(
     '_PredictionServiceOpenPredictionType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.prediction_pb2.OpenPredictionRequest,
-        common.pb.v1.prediction_pb2.OpenPredictionResponse,
+        trilateral.common.pb.v1.prediction_pb2.OpenPredictionRequest,
+        trilateral.common.pb.v1.prediction_pb2.OpenPredictionResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.prediction_pb2.OpenPredictionRequest,
-        common.pb.v1.prediction_pb2.OpenPredictionResponse,
+        trilateral.common.pb.v1.prediction_pb2.OpenPredictionRequest,
+        trilateral.common.pb.v1.prediction_pb2.OpenPredictionResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.prediction_pb2.OpenPredictionRequest,
-        common.pb.v1.prediction_pb2.OpenPredictionResponse,
+        trilateral.common.pb.v1.prediction_pb2.OpenPredictionRequest,
+        trilateral.common.pb.v1.prediction_pb2.OpenPredictionResponse,
     ],
 )
 
 _PredictionServiceAlignPredictionType = typing_extensions.TypeVar(
     '_PredictionServiceAlignPredictionType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.prediction_pb2.AlignPredictionRequest,
-        common.pb.v1.prediction_pb2.AlignPredictionResponse,
+        trilateral.common.pb.v1.prediction_pb2.AlignPredictionRequest,
+        trilateral.common.pb.v1.prediction_pb2.AlignPredictionResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.prediction_pb2.AlignPredictionRequest,
-        common.pb.v1.prediction_pb2.AlignPredictionResponse,
+        trilateral.common.pb.v1.prediction_pb2.AlignPredictionRequest,
+        trilateral.common.pb.v1.prediction_pb2.AlignPredictionResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.prediction_pb2.AlignPredictionRequest,
-        common.pb.v1.prediction_pb2.AlignPredictionResponse,
+        trilateral.common.pb.v1.prediction_pb2.AlignPredictionRequest,
+        trilateral.common.pb.v1.prediction_pb2.AlignPredictionResponse,
     ],
 )
 
 _PredictionServiceSettleShardType = typing_extensions.TypeVar(
     '_PredictionServiceSettleShardType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.prediction_pb2.SettleShardRequest,
-        common.pb.v1.prediction_pb2.SettleShardResponse,
+        trilateral.common.pb.v1.prediction_pb2.SettleShardRequest,
+        trilateral.common.pb.v1.prediction_pb2.SettleShardResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.prediction_pb2.SettleShardRequest,
-        common.pb.v1.prediction_pb2.SettleShardResponse,
+        trilateral.common.pb.v1.prediction_pb2.SettleShardRequest,
+        trilateral.common.pb.v1.prediction_pb2.SettleShardResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.prediction_pb2.SettleShardRequest,
-        common.pb.v1.prediction_pb2.SettleShardResponse,
+        trilateral.common.pb.v1.prediction_pb2.SettleShardRequest,
+        trilateral.common.pb.v1.prediction_pb2.SettleShardResponse,
     ],
 )
 
 _PredictionServiceGetScoresType = typing_extensions.TypeVar(
     '_PredictionServiceGetScoresType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.prediction_pb2.GetScoresRequest,
-        common.pb.v1.prediction_pb2.GetScoresResponse,
+        trilateral.common.pb.v1.prediction_pb2.GetScoresRequest,
+        trilateral.common.pb.v1.prediction_pb2.GetScoresResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.prediction_pb2.GetScoresRequest,
-        common.pb.v1.prediction_pb2.GetScoresResponse,
+        trilateral.common.pb.v1.prediction_pb2.GetScoresRequest,
+        trilateral.common.pb.v1.prediction_pb2.GetScoresResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.prediction_pb2.GetScoresRequest,
-        common.pb.v1.prediction_pb2.GetScoresResponse,
+        trilateral.common.pb.v1.prediction_pb2.GetScoresRequest,
+        trilateral.common.pb.v1.prediction_pb2.GetScoresResponse,
     ],
 )
 
 _PredictionServiceClosePredictionType = typing_extensions.TypeVar(
     '_PredictionServiceClosePredictionType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.prediction_pb2.ClosePredictionRequest,
-        common.pb.v1.prediction_pb2.ClosePredictionResponse,
+        trilateral.common.pb.v1.prediction_pb2.ClosePredictionRequest,
+        trilateral.common.pb.v1.prediction_pb2.ClosePredictionResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.prediction_pb2.ClosePredictionRequest,
-        common.pb.v1.prediction_pb2.ClosePredictionResponse,
+        trilateral.common.pb.v1.prediction_pb2.ClosePredictionRequest,
+        trilateral.common.pb.v1.prediction_pb2.ClosePredictionResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.prediction_pb2.ClosePredictionRequest,
-        common.pb.v1.prediction_pb2.ClosePredictionResponse,
+        trilateral.common.pb.v1.prediction_pb2.ClosePredictionRequest,
+        trilateral.common.pb.v1.prediction_pb2.ClosePredictionResponse,
     ],
 )
 
@@ -115,48 +115,48 @@ class PredictionServiceStub(typing.Generic[_PredictionServiceOpenPredictionType,
     @typing.overload
     def __init__(self: PredictionServiceStub[
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.prediction_pb2.OpenPredictionRequest,
-            common.pb.v1.prediction_pb2.OpenPredictionResponse,
+            trilateral.common.pb.v1.prediction_pb2.OpenPredictionRequest,
+            trilateral.common.pb.v1.prediction_pb2.OpenPredictionResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.prediction_pb2.AlignPredictionRequest,
-            common.pb.v1.prediction_pb2.AlignPredictionResponse,
+            trilateral.common.pb.v1.prediction_pb2.AlignPredictionRequest,
+            trilateral.common.pb.v1.prediction_pb2.AlignPredictionResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.prediction_pb2.SettleShardRequest,
-            common.pb.v1.prediction_pb2.SettleShardResponse,
+            trilateral.common.pb.v1.prediction_pb2.SettleShardRequest,
+            trilateral.common.pb.v1.prediction_pb2.SettleShardResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.prediction_pb2.GetScoresRequest,
-            common.pb.v1.prediction_pb2.GetScoresResponse,
+            trilateral.common.pb.v1.prediction_pb2.GetScoresRequest,
+            trilateral.common.pb.v1.prediction_pb2.GetScoresResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.prediction_pb2.ClosePredictionRequest,
-            common.pb.v1.prediction_pb2.ClosePredictionResponse,
+            trilateral.common.pb.v1.prediction_pb2.ClosePredictionRequest,
+            trilateral.common.pb.v1.prediction_pb2.ClosePredictionResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
     @typing.overload
     def __init__(self: PredictionServiceStub[
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.prediction_pb2.OpenPredictionRequest,
-            common.pb.v1.prediction_pb2.OpenPredictionResponse,
+            trilateral.common.pb.v1.prediction_pb2.OpenPredictionRequest,
+            trilateral.common.pb.v1.prediction_pb2.OpenPredictionResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.prediction_pb2.AlignPredictionRequest,
-            common.pb.v1.prediction_pb2.AlignPredictionResponse,
+            trilateral.common.pb.v1.prediction_pb2.AlignPredictionRequest,
+            trilateral.common.pb.v1.prediction_pb2.AlignPredictionResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.prediction_pb2.SettleShardRequest,
-            common.pb.v1.prediction_pb2.SettleShardResponse,
+            trilateral.common.pb.v1.prediction_pb2.SettleShardRequest,
+            trilateral.common.pb.v1.prediction_pb2.SettleShardResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.prediction_pb2.GetScoresRequest,
-            common.pb.v1.prediction_pb2.GetScoresResponse,
+            trilateral.common.pb.v1.prediction_pb2.GetScoresRequest,
+            trilateral.common.pb.v1.prediction_pb2.GetScoresResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.prediction_pb2.ClosePredictionRequest,
-            common.pb.v1.prediction_pb2.ClosePredictionResponse,
+            trilateral.common.pb.v1.prediction_pb2.ClosePredictionRequest,
+            trilateral.common.pb.v1.prediction_pb2.ClosePredictionResponse,
         ],
     ], channel: grpc.aio.Channel) -> None: ...
 
@@ -177,24 +177,24 @@ class PredictionServiceStub(typing.Generic[_PredictionServiceOpenPredictionType,
 
 PredictionServiceAsyncStub: typing_extensions.TypeAlias = PredictionServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.prediction_pb2.OpenPredictionRequest,
-        common.pb.v1.prediction_pb2.OpenPredictionResponse,
+        trilateral.common.pb.v1.prediction_pb2.OpenPredictionRequest,
+        trilateral.common.pb.v1.prediction_pb2.OpenPredictionResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.prediction_pb2.AlignPredictionRequest,
-        common.pb.v1.prediction_pb2.AlignPredictionResponse,
+        trilateral.common.pb.v1.prediction_pb2.AlignPredictionRequest,
+        trilateral.common.pb.v1.prediction_pb2.AlignPredictionResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.prediction_pb2.SettleShardRequest,
-        common.pb.v1.prediction_pb2.SettleShardResponse,
+        trilateral.common.pb.v1.prediction_pb2.SettleShardRequest,
+        trilateral.common.pb.v1.prediction_pb2.SettleShardResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.prediction_pb2.GetScoresRequest,
-        common.pb.v1.prediction_pb2.GetScoresResponse,
+        trilateral.common.pb.v1.prediction_pb2.GetScoresRequest,
+        trilateral.common.pb.v1.prediction_pb2.GetScoresResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.prediction_pb2.ClosePredictionRequest,
-        common.pb.v1.prediction_pb2.ClosePredictionResponse,
+        trilateral.common.pb.v1.prediction_pb2.ClosePredictionRequest,
+        trilateral.common.pb.v1.prediction_pb2.ClosePredictionResponse,
     ],
 ]
 
@@ -208,41 +208,41 @@ class PredictionServiceServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
     def OpenPrediction(
         self,
-        request: common.pb.v1.prediction_pb2.OpenPredictionRequest,
+        request: trilateral.common.pb.v1.prediction_pb2.OpenPredictionRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.prediction_pb2.OpenPredictionResponse, collections.abc.Awaitable[common.pb.v1.prediction_pb2.OpenPredictionResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.prediction_pb2.OpenPredictionResponse, collections.abc.Awaitable[trilateral.common.pb.v1.prediction_pb2.OpenPredictionResponse]]:
         """Asks for the permission, and has the host read and score its table; the answer comes when it has."""
 
     @abc.abstractmethod
     def AlignPrediction(
         self,
-        request: common.pb.v1.prediction_pb2.AlignPredictionRequest,
+        request: trilateral.common.pb.v1.prediction_pb2.AlignPredictionRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.prediction_pb2.AlignPredictionResponse, collections.abc.Awaitable[common.pb.v1.prediction_pb2.AlignPredictionResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.prediction_pb2.AlignPredictionResponse, collections.abc.Awaitable[trilateral.common.pb.v1.prediction_pb2.AlignPredictionResponse]]:
         """Begins the alignment of the two tables."""
 
     @abc.abstractmethod
     def SettleShard(
         self,
-        request: common.pb.v1.prediction_pb2.SettleShardRequest,
+        request: trilateral.common.pb.v1.prediction_pb2.SettleShardRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.prediction_pb2.SettleShardResponse, collections.abc.Awaitable[common.pb.v1.prediction_pb2.SettleShardResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.prediction_pb2.SettleShardResponse, collections.abc.Awaitable[trilateral.common.pb.v1.prediction_pb2.SettleShardResponse]]:
         """Tells the host which rows of a shard are common."""
 
     @abc.abstractmethod
     def GetScores(
         self,
-        request: common.pb.v1.prediction_pb2.GetScoresRequest,
+        request: trilateral.common.pb.v1.prediction_pb2.GetScoresRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.prediction_pb2.GetScoresResponse, collections.abc.Awaitable[common.pb.v1.prediction_pb2.GetScoresResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.prediction_pb2.GetScoresResponse, collections.abc.Awaitable[trilateral.common.pb.v1.prediction_pb2.GetScoresResponse]]:
         """Asks for u_A of the common rows of a shard."""
 
     @abc.abstractmethod
     def ClosePrediction(
         self,
-        request: common.pb.v1.prediction_pb2.ClosePredictionRequest,
+        request: trilateral.common.pb.v1.prediction_pb2.ClosePredictionRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.prediction_pb2.ClosePredictionResponse, collections.abc.Awaitable[common.pb.v1.prediction_pb2.ClosePredictionResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.prediction_pb2.ClosePredictionResponse, collections.abc.Awaitable[trilateral.common.pb.v1.prediction_pb2.ClosePredictionResponse]]:
         """Ends the prediction before it expires."""
 
 def add_PredictionServiceServicer_to_server(servicer: PredictionServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

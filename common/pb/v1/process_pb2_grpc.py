@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from common.pb.v1 import process_pb2 as common_dot_pb_dot_v1_dot_process__pb2
+from trilateral.common.pb.v1 import process_pb2 as trilateral_dot_common_dot_pb_dot_v1_dot_process__pb2
 
 GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + f' but the generated code in common/pb/v1/process_pb2_grpc.py depends on'
+        + f' but the generated code in trilateral/common/pb/v1/process_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -36,9 +36,9 @@ class ProcessServiceStub(object):
             channel: A grpc.Channel.
         """
         self.Describe = channel.unary_unary(
-                '/common.pb.v1.ProcessService/Describe',
-                request_serializer=common_dot_pb_dot_v1_dot_process__pb2.DescribeRequest.SerializeToString,
-                response_deserializer=common_dot_pb_dot_v1_dot_process__pb2.DescribeResponse.FromString,
+                '/trilateral.v1.ProcessService/Describe',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_process__pb2.DescribeRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_process__pb2.DescribeResponse.FromString,
                 _registered_method=True)
 
 
@@ -58,14 +58,14 @@ def add_ProcessServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Describe': grpc.unary_unary_rpc_method_handler(
                     servicer.Describe,
-                    request_deserializer=common_dot_pb_dot_v1_dot_process__pb2.DescribeRequest.FromString,
-                    response_serializer=common_dot_pb_dot_v1_dot_process__pb2.DescribeResponse.SerializeToString,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_process__pb2.DescribeRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_process__pb2.DescribeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
-            'common.pb.v1.ProcessService', rpc_method_handlers)
+            'trilateral.v1.ProcessService', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('common.pb.v1.ProcessService', rpc_method_handlers)
+    server.add_registered_method_handlers('trilateral.v1.ProcessService', rpc_method_handlers)
 
 
  # This class is part of an EXPERIMENTAL API.
@@ -87,9 +87,9 @@ class ProcessService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/common.pb.v1.ProcessService/Describe',
-            common_dot_pb_dot_v1_dot_process__pb2.DescribeRequest.SerializeToString,
-            common_dot_pb_dot_v1_dot_process__pb2.DescribeResponse.FromString,
+            '/trilateral.v1.ProcessService/Describe',
+            trilateral_dot_common_dot_pb_dot_v1_dot_process__pb2.DescribeRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_process__pb2.DescribeResponse.FromString,
             options,
             channel_credentials,
             insecure,

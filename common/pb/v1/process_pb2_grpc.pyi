@@ -5,10 +5,10 @@ isort:skip_file
 
 import abc
 import collections.abc
-import common.pb.v1.process_pb2
 import grpc
 import grpc.aio
 import sys
+import trilateral.common.pb.v1.process_pb2
 import typing
 
 if sys.version_info >= (3, 13):
@@ -28,16 +28,16 @@ GRPC_VERSION: str
 _ProcessServiceDescribeType = typing_extensions.TypeVar(
     '_ProcessServiceDescribeType',
     grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.process_pb2.DescribeRequest,
-        common.pb.v1.process_pb2.DescribeResponse,
+        trilateral.common.pb.v1.process_pb2.DescribeRequest,
+        trilateral.common.pb.v1.process_pb2.DescribeResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.process_pb2.DescribeRequest,
-        common.pb.v1.process_pb2.DescribeResponse,
+        trilateral.common.pb.v1.process_pb2.DescribeRequest,
+        trilateral.common.pb.v1.process_pb2.DescribeResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        common.pb.v1.process_pb2.DescribeRequest,
-        common.pb.v1.process_pb2.DescribeResponse,
+        trilateral.common.pb.v1.process_pb2.DescribeRequest,
+        trilateral.common.pb.v1.process_pb2.DescribeResponse,
     ],
 )
 
@@ -47,16 +47,16 @@ class ProcessServiceStub(typing.Generic[_ProcessServiceDescribeType]):
     @typing.overload
     def __init__(self: ProcessServiceStub[
         grpc.UnaryUnaryMultiCallable[
-            common.pb.v1.process_pb2.DescribeRequest,
-            common.pb.v1.process_pb2.DescribeResponse,
+            trilateral.common.pb.v1.process_pb2.DescribeRequest,
+            trilateral.common.pb.v1.process_pb2.DescribeResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
     @typing.overload
     def __init__(self: ProcessServiceStub[
         grpc.aio.UnaryUnaryMultiCallable[
-            common.pb.v1.process_pb2.DescribeRequest,
-            common.pb.v1.process_pb2.DescribeResponse,
+            trilateral.common.pb.v1.process_pb2.DescribeRequest,
+            trilateral.common.pb.v1.process_pb2.DescribeResponse,
         ],
     ], channel: grpc.aio.Channel) -> None: ...
 
@@ -65,8 +65,8 @@ class ProcessServiceStub(typing.Generic[_ProcessServiceDescribeType]):
 
 ProcessServiceAsyncStub: typing_extensions.TypeAlias = ProcessServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
-        common.pb.v1.process_pb2.DescribeRequest,
-        common.pb.v1.process_pb2.DescribeResponse,
+        trilateral.common.pb.v1.process_pb2.DescribeRequest,
+        trilateral.common.pb.v1.process_pb2.DescribeResponse,
     ],
 ]
 
@@ -76,9 +76,9 @@ class ProcessServiceServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
     def Describe(
         self,
-        request: common.pb.v1.process_pb2.DescribeRequest,
+        request: trilateral.common.pb.v1.process_pb2.DescribeRequest,
         context: _ServicerContext,
-    ) -> typing.Union[common.pb.v1.process_pb2.DescribeResponse, collections.abc.Awaitable[common.pb.v1.process_pb2.DescribeResponse]]:
+    ) -> typing.Union[trilateral.common.pb.v1.process_pb2.DescribeResponse, collections.abc.Awaitable[trilateral.common.pb.v1.process_pb2.DescribeResponse]]:
         """Who it is and whom it takes the caller for. The one call that a process of another version answers too."""
 
 def add_ProcessServiceServicer_to_server(servicer: ProcessServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

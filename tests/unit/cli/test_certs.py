@@ -8,11 +8,11 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from typer.testing import CliRunner
 
-from common.cli.main import app
-from common.config.process import TlsConfig
-from common.development import DevelopmentFiles
-from common.roles import Role
-from common.rpc.certificates import Certificates
+from trilateral.cli.main import app
+from trilateral.common.base.roles import Role
+from trilateral.common.config.process import TlsConfig
+from trilateral.common.rpc.certificates import Certificates
+from trilateral.common.trial.development import DevelopmentFiles
 
 BOTH_USES = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
 

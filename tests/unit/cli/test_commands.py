@@ -15,12 +15,12 @@ import grpc
 import pytest
 from typer.testing import CliRunner
 
-from common.cli import client, follow
-from common.cli.main import app
-from common.config.job import JobConfig
-from common.errors import ConfigError
-from common.pb.v1 import jobs_pb2, jobs_pb2_grpc
-from common.pb.v1.jobs_pb2 import (
+from trilateral.cli import client, follow
+from trilateral.cli.main import app
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.config.job import JobConfig
+from trilateral.common.pb.v1 import jobs_pb2, jobs_pb2_grpc
+from trilateral.common.pb.v1.jobs_pb2 import (
     JOB_STATE_FAILED,
     JOB_STATE_FINISHED,
     JOB_STATE_STARTING,
@@ -29,8 +29,8 @@ from common.pb.v1.jobs_pb2 import (
     JobState,
     JobStatus,
 )
-from common.rpc.errors import REASON_KEY
-from common.rpc.versions import version_metadata
+from trilateral.common.rpc.errors import REASON_KEY
+from trilateral.common.rpc.versions import version_metadata
 
 
 @dataclass
@@ -490,7 +490,7 @@ def test_what_keeps_a_server_from_starting_is_told_with_its_file(
     async def refuse(*_: object) -> None:
         raise ConfigError("listen: is in use")
 
-    monkeypatch.setattr("coordinator.server.serve", refuse)
+    monkeypatch.setattr("trilateral.coordinator.server.serve", refuse)
     result = runner.invoke(app, ["serve", "coordinator", "--config", str(coordinator_file)])
     assert result.exit_code == 2
     assert result.stderr == f"error: {coordinator_file}: listen: is in use\n"
@@ -504,7 +504,7 @@ def test_debugging_a_server_leaves_the_libraries_silent(
     async def look(*_: object) -> None:
         levels.update({name: logging.getLogger(name).getEffectiveLevel() for name in ("asyncio", "grpc._cython")})
 
-    monkeypatch.setattr("coordinator.server.serve", look)
+    monkeypatch.setattr("trilateral.coordinator.server.serve", look)
     runner.invoke(app, ["serve", "coordinator", "--config", str(coordinator_file), "--log-level", "debug"])
     assert set(levels.values()) == {logging.WARNING}
 
@@ -542,7 +542,7 @@ def test_a_bug_is_told_without_a_traceback_unless_asked(
     def bug(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("common.cli.follow.follow_job", bug)
+    monkeypatch.setattr("trilateral.cli.follow.follow_job", bug)
     arguments = ["watch", "first", "--config", str(coordinator_file)]
     result = runner.invoke(app, arguments)
     assert result.exit_code == 1

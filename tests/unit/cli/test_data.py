@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from common.cli import data
-from common.cli.main import app
-from common.config.load import load_job, load_process_config
-from common.data import published_table
-from common.data.published import PUBLISHED, PublishedDataSet, PublishedName
-from common.data.table import read_table
-from common.roles import Role
 from tests.support.file_server import Answer, answer, file_server
 from tests.support.published import CSV, SMALL
+from trilateral.cli import data
+from trilateral.cli.main import app
+from trilateral.common.base.roles import Role
+from trilateral.common.config.load import load_job, load_process_config
+from trilateral.common.data.tables.table import read_table
+from trilateral.common.trial import published_table
+from trilateral.common.trial.published import PUBLISHED, PublishedDataSet, PublishedName
 
 COMMANDS = ("certs", "serve", "train")
 FILES = ["coordinator.yaml", "guest.csv", "guest.yaml", "host.csv", "host.yaml", "job.yaml"]

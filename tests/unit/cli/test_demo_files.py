@@ -8,17 +8,17 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from common.cli.demo.files import ALGORITHMS, JOB, DemoFiles, write_files
-from common.cli.demo.report import print_report
-from common.cli.demo.tables import DATASET
-from common.config.load import load_job, load_process_config
-from common.data.block import load_party_data
-from common.data.model_file import PartyModel, save_model
-from common.errors import ConfigError, PeerError
-from common.localhost import LocalProcesses, free_addresses
-from common.protocol.messages import Result
-from common.roles import Role
-from coordinator.plain import join, train_plain
+from trilateral.cli.demo.files import ALGORITHMS, JOB, DemoFiles, write_files
+from trilateral.cli.demo.report import print_report
+from trilateral.cli.demo.tables import DATASET
+from trilateral.common.base.errors import ConfigError, PeerError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.load import load_job, load_process_config
+from trilateral.common.data.model.model_file import PartyModel, save_model
+from trilateral.common.data.party_data import load_party_data
+from trilateral.common.protocol.messages import Result
+from trilateral.common.trial.localhost import LocalProcesses, free_addresses
+from trilateral.coordinator.plain import join, train_plain
 
 ADDRESSES = {Role.HOST: "127.0.0.1:1", Role.GUEST: "127.0.0.1:2", Role.COORDINATOR: "127.0.0.1:3"}
 

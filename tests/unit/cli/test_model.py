@@ -9,15 +9,15 @@ import pytest
 from typer.testing import CliRunner
 from typer.testing import Result as Ran
 
-from common.arrays import FloatVector
-from common.cli.main import app
-from common.config.dataset import DatasetConfig, LabelConfig
-from common.config.job import JobConfig
-from common.data.block import load_party_data
-from common.data.metrics import measure
-from common.data.model_file import PartyModel, save_model
-from common.protocol.messages import Evaluated, Result, RoundKey
-from common.roles import Role
+from trilateral.cli.main import app
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.roles import Role
+from trilateral.common.config.dataset import DatasetConfig, LabelConfig
+from trilateral.common.config.job import JobConfig
+from trilateral.common.data.model.model_file import PartyModel, save_model
+from trilateral.common.data.party_data import load_party_data
+from trilateral.common.protocol.evaluation import measure
+from trilateral.common.protocol.messages import Evaluated, Result, RoundKey
 
 JOB = JobConfig(name="credit", dataset="people", holdout=0.5)
 

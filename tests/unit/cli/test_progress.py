@@ -6,9 +6,9 @@ import re
 import pytest
 from rich.console import Console
 
-from common.cli.progress import BarView, LinesView, Pace, facts, progress_view
-from common.cli.wording import decimal, duration
-from common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED, JOB_STATE_STARTING, JOB_STATE_TRAINING, JobStatus
+from trilateral.cli.progress import BarView, LinesView, Pace, facts, progress_view
+from trilateral.cli.wording import decimal, duration
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED, JOB_STATE_STARTING, JOB_STATE_TRAINING, JobStatus
 
 
 def training(epoch: int, batch: int, seconds: float, *notes: str) -> JobStatus:

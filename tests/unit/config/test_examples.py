@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from common.config.load import load_job, load_process_config
-from common.config.process import HOST_POLICY, Policy, TlsConfig
-from common.config.settings import Settings
-from common.development import DevelopmentFiles, development_name
-from common.roles import Role
+from trilateral.common.base.roles import Role
+from trilateral.common.config.load import load_job, load_process_config
+from trilateral.common.config.process import HOST_POLICY, Policy, TlsConfig
+from trilateral.common.config.settings import Settings
+from trilateral.common.trial.development import DevelopmentFiles, development_name
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from common.config.job import Lbfgs, Sqn
-from common.config.load import load_job
-from common.errors import ConfigError
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.config.job import Lbfgs, Sqn
+from trilateral.common.config.load import load_job
 
 MINIMAL = "name: first\ndataset: credit\n"
 

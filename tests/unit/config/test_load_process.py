@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from common.config.load import load_process_config
-from common.config.process import ProcessConfig
-from common.errors import ConfigError
-from common.paillier.native import path
-from common.roles import Role
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.load import load_process_config
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.paillier.native import path
 
 COORDINATOR = """
 role: coordinator

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from prometheus_client.metrics_core import Metric
 
-from common.metrics import Metrics
-from common.roles import Role
+from trilateral.common.base.roles import Role
+from trilateral.common.observe.metrics import Metrics
 
 ROOT = Path(__file__).parents[3]
 MONITORING = ROOT / "configs/monitoring"

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.arrays import FloatVector
-from common.config.job import JobConfig, Lbfgs, Sgd, Sqn
-from common.protocol.bounds import most_evaluations, most_rounds
-from coordinator.plan import Observation, RoundPlan
 from tests.support.training_driver import Run, drive_problem, exact, make_job, make_problem
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.config.job import JobConfig, Lbfgs, Sgd, Sqn
+from trilateral.common.protocol.bounds import max_evaluations, max_rounds
+from trilateral.coordinator.plan import Observation, RoundPlan
 
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "sgd": {"algorithm": Sgd(learning_rate=0.5), "batch": 100},
@@ -59,7 +59,7 @@ def test_every_so_many_epochs_the_first_round_of_the_next_is_evaluated(name: str
     evaluations = Evaluations(job, [0.5])
     run = evaluations.run()
     assert evaluations.epochs == [3, 5, 7, 9]
-    assert most_evaluations(job) == 4
+    assert max_evaluations(job) == 4
     for plan, point in zip(run.plans, run.points, strict=False):
         if plan.evaluate_at is not None:
             assert plan.batch.index == 0
@@ -85,8 +85,8 @@ def test_no_training_evaluates_more_often_or_takes_more_rounds_than_the_bounds(
     job = job_of(name, evaluate_every=every, epochs=epochs, patience=2)
     evaluations = Evaluations(job, [0.5])
     run = evaluations.run()
-    assert len(evaluations.points) <= most_evaluations(job)
-    assert len(run.plans) <= most_rounds(job, evaluations.problem.n_batches)
+    assert len(evaluations.points) <= max_evaluations(job)
+    assert len(run.plans) <= max_rounds(job, evaluations.problem.n_batches)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -4,12 +4,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from common.config.job import JobConfig
-from common.protocol.messages import Failed
-from common.roles import Role
-from common.rpc.channel import Peer
-from common.rpc.links import Silence
-from coordinator.jobs import Job
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.jobs.links import Silence
+from trilateral.common.protocol.messages import Failed
+from trilateral.common.rpc.channel import Peer
+from trilateral.coordinator.jobs import Job
 
 JOB = JobConfig(name="credit", dataset="credit")
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from coordinator.optimisers.lbfgs import CUT, SHORTEST_TRIAL, Lbfgs
 from tests.oracles.plain import Array
+from trilateral.coordinator.optimisers.lbfgs import CUT, SHORTEST_TRIAL, Lbfgs
 
 Q = np.diag([1.0, 2.0, 4.0, 8.0])
 B = np.array([1.0, -2.0, 3.0, 4.0])

@@ -5,14 +5,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from common.arrays import FloatVector
-from common.config.job import Algorithm, Lbfgs, Sgd, Sqn
-from common.data.split import WHOLE_SET, Batch
-from common.errors import OutOfRangeError
-from coordinator.plain import train_plain
-from coordinator.plan import Observation, RoundPlan
-from coordinator.training import Training
 from tests.support.training_driver import Observe, drive, drive_problem, exact, make_job, make_problem
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import OutOfRangeError
+from trilateral.common.config.job import Algorithm, Lbfgs, Sgd, Sqn
+from trilateral.common.protocol.batches import WHOLE_SET, Batch
+from trilateral.coordinator.plain import train_plain
+from trilateral.coordinator.plan import Observation, RoundPlan
+from trilateral.coordinator.training import Training
 
 ALGORITHMS = [Sgd(), Sqn(), Lbfgs()]
 

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from common.config.dataset import DatasetConfig
-from common.data.preprocessing.columns import CategoryColumn
-from common.data.table import read_table, stream_table
-from common.errors import DataError, notes
+from trilateral.common.base.errors import DataError, notes
+from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.data.preprocessing.terms import CategoryColumn
+from trilateral.common.data.tables.table import read_table, stream_table
 
 nan = np.nan
 Columns = dict[str, list[Any]]

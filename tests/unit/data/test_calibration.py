@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from common.arrays import FloatVector
-from common.config.dataset import LabelConfig
-from common.data.assessment import assess
-from common.data.calibration import (
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.config.dataset import LabelConfig
+from trilateral.common.data.model.assessment import assess
+from trilateral.common.data.model.calibration import (
     Isotonic,
     Platt,
     Uncalibrated,
@@ -19,7 +19,7 @@ from common.data.calibration import (
     fit_calibration,
     log_odds,
 )
-from common.data.metrics import log_loss
+from trilateral.common.protocol.evaluation import log_loss
 
 
 def rows(seed: int, n: int = 400, slope: float = 3.0) -> tuple[FloatVector, FloatVector]:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from common.config.dataset import PreprocessingConfig
-from common.config.job import JobConfig
-from common.data.preprocessing import Preprocessing
-from common.data.preprocessing.fit import LEAST_ROWS
-from common.errors import DataError
-from common.paillier.product import signed_digits
-from common.protocol.scales import RoundScale, round_scale
+from trilateral.common.base.errors import DataError
+from trilateral.common.config.dataset import PreprocessingConfig
+from trilateral.common.config.job import JobConfig
+from trilateral.common.data.preprocessing import Preprocessing
+from trilateral.common.data.preprocessing.fit import MIN_ROWS
+from trilateral.common.paillier.product import signed_digits
+from trilateral.common.protocol.scales import RoundScale, round_scale
 
 N_ROWS = 600
 SHARES = 1 / np.arange(1, 21)
@@ -119,7 +119,7 @@ def test_the_most_frequent_category_is_the_reference_and_rare_ones_are_one() -> 
 
 
 def test_what_is_unseen_counts_as_the_reference_where_too_few_rows_are_rare() -> None:
-    fitted = column(["a"] * 20 + ["b"] * 60 + ["c"] * (LEAST_ROWS - 1))
+    fitted = column(["a"] * 20 + ["b"] * 60 + ["c"] * (MIN_ROWS - 1))
 
     assert fitted.terms == ("x=a",)
     assert row(fitted, "c") == row(fitted, "never seen") == row(fitted, None) == {"x=a": 0}

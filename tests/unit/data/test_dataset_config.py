@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from common.config.dataset import DatasetConfig, LabelConfig, PreprocessingConfig, label_key
+from trilateral.common.config.dataset import DatasetConfig, LabelConfig, PreprocessingConfig, label_key
 
 
 def test_a_path_is_all_that_a_host_must_give() -> None:

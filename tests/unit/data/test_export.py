@@ -11,15 +11,15 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from common.arrays import FloatVector
-from common.config.dataset import DatasetConfig, LabelConfig
-from common.config.job import JobConfig
-from common.data.block import load_party_data
-from common.data.calibration import Platt, calibrate
-from common.data.export import CSV_COLUMNS, scikit_learn_json, weights_csv, weights_of
-from common.data.model_file import PartyModel
-from common.protocol.messages import Result
-from common.roles import Role
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.roles import Role
+from trilateral.common.config.dataset import DatasetConfig, LabelConfig
+from trilateral.common.config.job import JobConfig
+from trilateral.common.data.model.calibration import Platt, calibrate
+from trilateral.common.data.model.export import CSV_COLUMNS, scikit_learn_json, weights_csv, weights_of
+from trilateral.common.data.model.model_file import PartyModel
+from trilateral.common.data.party_data import load_party_data
+from trilateral.common.protocol.messages import Result
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.config.dataset import IdForm
-from common.data.id_form import RULES, describe_changes, normalise, rules_of
+from trilateral.common.config.dataset import IdForm
+from trilateral.common.data.tables.id_form import RULES, describe_changes, normalise, rules_of
 
 NONE = dict.fromkeys(RULES, False)
 

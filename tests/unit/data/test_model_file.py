@@ -10,15 +10,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from common.arrays import FloatVector
-from common.config.dataset import DatasetConfig, LabelConfig
-from common.config.job import JobConfig
-from common.data.block import PartyData, load_party_data
-from common.data.model_file import PartyModel, load_model, save_model
-from common.errors import DataError
-from common.files import write_whole
-from common.protocol.messages import Result
-from common.roles import Role
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import DataError
+from trilateral.common.base.files import write_whole
+from trilateral.common.base.roles import Role
+from trilateral.common.config.dataset import DatasetConfig, LabelConfig
+from trilateral.common.config.job import JobConfig
+from trilateral.common.data.model.model_file import PartyModel, load_model, save_model
+from trilateral.common.data.party_data import PartyData, load_party_data
+from trilateral.common.protocol.messages import Result
 
 JOB = JobConfig(name="credit", dataset="people", holdout=0.25)
 RUN = "0123456789abcdef" * 2

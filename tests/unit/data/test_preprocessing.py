@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import StandardScaler
 
-from common.config.dataset import PreprocessingConfig
-from common.data.preprocessing import Preprocessing
-from common.data.preprocessing.fit import LEAST_ROWS
-from common.errors import DataError
+from trilateral.common.base.errors import DataError
+from trilateral.common.config.dataset import PreprocessingConfig
+from trilateral.common.data.preprocessing import Preprocessing
+from trilateral.common.data.preprocessing.fit import MIN_ROWS
 
 PLAIN = PreprocessingConfig(clip=None, whiten=False)
 CONFIGS = [
@@ -76,7 +76,7 @@ def test_new_rows_are_filled_and_clipped_by_the_training_rows() -> None:
 def test_a_column_of_two_values_is_not_clipped(dtype: type) -> None:
     """However rare one of them is: a rare event would be lost, or its size changed."""
     rows = np.arange(2000)
-    frame = features(2000).assign(rare=(rows < LEAST_ROWS).astype(dtype), seldom=5.0 * (rows < 15))
+    frame = features(2000).assign(rare=(rows < MIN_ROWS).astype(dtype), seldom=5.0 * (rows < 15))
 
     fitted = Preprocessing.fit(frame, PreprocessingConfig(whiten=False), intercept=False)
 
@@ -119,12 +119,12 @@ def test_a_column_in_which_few_rows_differ_from_the_rest_is_named(config: Prepro
 
 
 def test_a_column_in_which_enough_rows_differ_from_the_rest_is_taken() -> None:
-    few = np.arange(1000) < LEAST_ROWS
+    few = np.arange(1000) < MIN_ROWS
     frame = pd.DataFrame({"one": few.astype(float), "amounts": np.where(few, 10.0 + np.arange(1000), 0.0)})
 
     for config in CONFIGS:
         terms = Preprocessing.fit(frame, config, intercept=False).expand(frame)
-        assert (np.count_nonzero(terms, axis=0) == LEAST_ROWS).all()
+        assert (np.count_nonzero(terms, axis=0) == MIN_ROWS).all()
 
 
 def test_a_column_may_have_settings_of_its_own() -> None:

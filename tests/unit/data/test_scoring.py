@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from common.config.dataset import DatasetConfig
-from common.config.job import JobConfig
-from common.data.block import load_party_data
-from common.data.model_file import PartyModel
-from common.data.scoring import score_table
-from common.data.spool import ScoredRows
-from common.protocol.messages import Result
-from common.roles import Role
+from trilateral.common.base.roles import Role
+from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.config.job import JobConfig
+from trilateral.common.data.model.model_file import PartyModel
+from trilateral.common.data.model.scoring import score_table
+from trilateral.common.data.model.spool import ScoredRows
+from trilateral.common.data.party_data import load_party_data
+from trilateral.common.protocol.messages import Result
 
 N_ROWS = 300
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import common.data.spool
-from common.arrays import FloatVector
-from common.data.alignment.dealing import SHARD_IDS, Dealing
-from common.data.spool import ScoredRows
-from common.errors import DataError
+import trilateral.common.data.model.spool
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import DataError
+from trilateral.common.data.alignment.dealing import SHARD_IDS, Dealing
+from trilateral.common.data.model.spool import ScoredRows
 
 KEY = bytes(range(32))
 
@@ -26,7 +26,7 @@ def spooled(folder: Path, ids: list[str], scores: FloatVector, piece: int = 7) -
 
 @pytest.fixture(autouse=True)
 def _little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(common.data.spool, "_DEALT_ROWS", 50)
+    monkeypatch.setattr(trilateral.common.data.model.spool, "_DEALT_ROWS", 50)
 
 
 def test_every_row_comes_back_once_from_the_shard_of_its_id(tmp_path: Path) -> None:

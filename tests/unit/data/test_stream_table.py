@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from common.config.dataset import DatasetConfig
-from common.data.preprocessing.columns import CategoryColumn
-from common.data.table import TableChunk, read_table, stream_table
-from common.errors import DataError
+from trilateral.common.base.errors import DataError
+from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.data.preprocessing.terms import CategoryColumn
+from trilateral.common.data.tables.table import TableChunk, read_table, stream_table
 
 N_ROWS = 2500
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from common.config.dataset import DatasetConfig, LabelConfig
-from common.data.table import PartyTable, read_table
-from common.errors import DataError
+from trilateral.common.base.errors import DataError
+from trilateral.common.config.dataset import DatasetConfig, LabelConfig
+from trilateral.common.data.tables.table import PartyTable, read_table
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from common.config.load import load_job, load_process_config
-from common.config.process import ProcessConfig
-from common.roles import PARTIES, Role
 from tests.support.compose import ROOT, Service, instructions, read_compose, read_image, read_services
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.load import load_job, load_process_config
+from trilateral.common.config.process import ProcessConfig
 
 IMAGE = read_image()
 SERVICES = read_services()
@@ -62,7 +62,9 @@ def test_the_images_base_is_pinned_and_takes_every_pinned_wheel() -> None:
 def test_the_image_fails_to_build_without_the_kernel() -> None:
     compiled = [rest for word, rest in instructions(ROOT / "Dockerfile") if word == "RUN" and "--no-deps ." in rest]
     assert len(compiled) == 1
-    assert compiled[0].endswith('&& /opt/trilateral/bin/python -I -c "import common.paillier.native._kernel"')
+    assert compiled[0].endswith(
+        '&& /opt/trilateral/bin/python -I -c "import trilateral.common.paillier.native._kernel"'
+    )
 
 
 def test_the_kernel_is_compiled_for_any_machine() -> None:
@@ -78,9 +80,9 @@ def test_what_is_copied_into_the_image_is_all_that_is_installed() -> None:
         if step == "COPY" and not rest.startswith("--from")
         for word in shlex.split(rest)[:-1]
     }
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    packages = {each.rstrip("*") for each in settings["tool"]["setuptools"]["packages"]["find"]["include"]}
-    assert packages <= copied
+    linked = {link.readlink().name for link in (ROOT / "src/trilateral").iterdir() if link.is_symlink()}
+    assert linked == {"common", "host_party", "guest_party", "coordinator"}
+    assert {"src", *linked} <= copied
     assert all((ROOT / name).exists() for name in copied)
     admitted = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert admitted == copied

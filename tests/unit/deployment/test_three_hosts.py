@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from common.config.load import load_job, load_process_config
-from common.config.process import ProcessConfig
-from common.roles import PARTIES, Role
 from tests.support.compose import ROOT, read_compose, read_image
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.load import load_job, load_process_config
+from trilateral.common.config.process import ProcessConfig
 
 FOLDER = ROOT / "configs/three-hosts"
 CONFIGS = {role: load_process_config(FOLDER / role / "process.yaml", {}) for role in Role}

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from scipy.special import expit
 
-from common.arrays import FloatVector
-from common.errors import ConfigError, DataError
-from guest_party.score_file import check_suffix, write_scores
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import ConfigError, DataError
+from trilateral.guest_party.score_file import check_suffix, write_scores
 
 IDS = ["007", 'a "b", c', "ü", " d"]
 SCORES = np.array([1 / 3, np.nan, -1e-300, np.nan])

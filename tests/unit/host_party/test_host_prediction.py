@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.data.alignment.dealing import SHARD_IDS, Dealing
-from common.data.alignment.guest_session import GuestSession
-from common.data.alignment.host_session import HostSession
-from common.data.alignment.sources import MemoryIds
-from common.data.ids import canonical_order, id_digest
-from common.data.spool import ScoredRows, ScoredShards
-from common.errors import DataError, ProtocolError
-from common.roles import Role
-from host_party.prediction import HostPrediction, SameIds
+from trilateral.common.base.errors import DataError, ProtocolError
+from trilateral.common.base.roles import Role
+from trilateral.common.data.alignment.dealing import SHARD_IDS, Dealing
+from trilateral.common.data.alignment.guest_session import GuestSession
+from trilateral.common.data.alignment.host_session import HostSession
+from trilateral.common.data.alignment.sources import MemoryIds
+from trilateral.common.data.model.spool import ScoredRows, ScoredShards
+from trilateral.common.protocol.ids import canonical_order, id_digest
+from trilateral.host_party.prediction import HostPrediction, SameIds
 
 IDS = [f"{number:03d}" for number in range(40)]
 SCORES = {one: 0.5 * float(one) for one in IDS}

@@ -8,13 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.data.metrics import measure
-from common.data.split import Batch
-from common.errors import ConfigError
-from common.jobs.folder import JobFolder
-from common.jobs.history import History, Stopwatch, Traffic
-from common.protocol.messages import BeginRound, Evaluated, Evaluation, FinishJob, Kind, RoundKey, RoundReport
-from common.roles import Role
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.roles import Role
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.history import History, Stopwatch, Traffic
+from trilateral.common.protocol.batches import Batch
+from trilateral.common.protocol.evaluation import measure
+from trilateral.common.protocol.messages import (
+    BeginRound,
+    Evaluated,
+    Evaluation,
+    FinishJob,
+    Kind,
+    RoundKey,
+    RoundReport,
+)
 
 STEP = np.zeros(2)
 

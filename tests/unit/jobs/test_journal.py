@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from common.config.job import JobConfig
-from common.errors import ConfigError
-from common.jobs.journal import JOURNAL, Journal, State, examine_journal
-from common.roles import Role
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.jobs.journal import JOURNAL, Journal, State, examine_journal
 
 JOB = JobConfig(name="credit", dataset="made", seed=3)
 ID, OTHER = bytes(16), bytes(15) + b"\1"

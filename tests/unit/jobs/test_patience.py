@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from gmpy2 import mpz
 
-from common.config.job import JobConfig
-from common.config.process import Limits
-from common.data.split import Batch
-from common.errors import PeerError
-from common.jobs.patience import Patience, Question
-from common.protocol.messages import BeginRound, FinishJob, OpenJob, RoundKey
-from common.roles import PARTIES, Role
+from trilateral.common.base.errors import PeerError
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import Limits
+from trilateral.common.jobs.patience import Patience, Question
+from trilateral.common.protocol.batches import Batch
+from trilateral.common.protocol.messages import BeginRound, FinishJob, OpenJob, RoundKey
 
 LIMITS = Limits(peer_timeout=10, round_timeout=100)
 OFFER = OpenJob(JobConfig(name="credit", dataset="credit"), mpz(15), Role.HOST)

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from common.config.dataset import DatasetConfig
-from common.config.job import JobConfig
-from common.config.process import Policy
-from common.errors import PolicyError
-from common.jobs.policy import check_holdout, check_job, check_prediction, check_sizes
-from common.roles import Role
+from trilateral.common.base.errors import PolicyError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import Policy
+from trilateral.common.jobs.policy import check_holdout, check_job, check_prediction, check_sizes
 
 SGD, SQN = {"name": "sgd"}, {"name": "sqn", "curvature_batch": 100}
 LISTED = {"features": ["a", "b"]}

@@ -10,21 +10,23 @@ from pathlib import Path
 import pytest
 from gmpy2 import mpz
 
-from common.audit import Audit
-from common.config.job import JobConfig
-from common.config.process import Limits, ProcessConfig
-from common.data.block import PartyData
-from common.errors import PeerError, PolicyError, ProtocolError, SuspendedError, TrilateralError
-from common.jobs import process_jobs
-from common.jobs.folder import JobFolder
-from common.jobs.history import History
-from common.jobs.party_jobs import JobAlignment, PartyJobs
-from common.jobs.process_jobs import STOPPED, ProcessJobs
-from common.jobs.runner import MachineRunner
-from common.paillier.keys import PublicKey, generate_private_key
-from common.pb.v1 import rounds_pb2
-from common.pb.v1.rounds_pb2 import SendVectorRequest
-from common.protocol.messages import (
+from tests.support.three_servers import DATASET, make_configs, write_tables
+from trilateral.common.base.errors import PeerError, PolicyError, ProtocolError, SuspendedError, TrilateralError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import Limits, ProcessConfig
+from trilateral.common.data.party_data import PartyData
+from trilateral.common.jobs import process_jobs
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.history import History
+from trilateral.common.jobs.party_jobs import JobAlignment, PartyJobs
+from trilateral.common.jobs.process_jobs import STOPPED, ProcessJobs
+from trilateral.common.jobs.runner import MachineRunner
+from trilateral.common.observe.audit import Audit
+from trilateral.common.paillier.keys import PublicKey, generate_private_key
+from trilateral.common.pb.v1 import rounds_pb2
+from trilateral.common.pb.v1.rounds_pb2 import SendVectorRequest
+from trilateral.common.protocol.messages import (
     BeginRound,
     Envelope,
     Evaluated,
@@ -39,11 +41,9 @@ from common.protocol.messages import (
     RoundKey,
     Waiting,
 )
-from common.protocol.phases import Phase
-from common.roles import Role
-from common.rpc.codec import JobKey
-from common.rpc.errors import UnknownJobError
-from tests.support.three_servers import DATASET, make_configs, write_tables
+from trilateral.common.protocol.phases import Phase
+from trilateral.common.rpc.codec import JobKey
+from trilateral.common.rpc.errors import UnknownJobError
 
 READY = Ready(10, 2)
 
@@ -257,7 +257,7 @@ async def test_a_vector_of_another_width_than_the_jobs_is_refused_undecoded(jobs
 
 
 async def test_only_so_many_ends_are_remembered(jobs: Started, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_jobs, "MOST_ENDED", 2)
+    monkeypatch.setattr(process_jobs, "MAX_ENDED", 2)
     keys = []
     for name in ("one", "two", "three"):
         key, _ = jobs.start(name)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ConfigError, PolicyError
-from common.jobs.policy import JOB, PREDICTION, check_scores, take_scores
-from common.jobs.quota import COUNTER, ScoreQuota, Today
+from trilateral.common.base.errors import ConfigError, PolicyError
+from trilateral.common.jobs.policy import JOB, PREDICTION, check_scores, take_scores
+from trilateral.common.jobs.quota import COUNTER, ScoreQuota, Today
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

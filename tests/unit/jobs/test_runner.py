@@ -17,17 +17,20 @@ import pytest
 from gmpy2 import mpz
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from common.config.job import JobConfig
-from common.config.process import Limits
-from common.data.split import Batch
-from common.errors import DataError, PeerError, TrilateralError
-from common.jobs import runner as runner_module
-from common.jobs.folder import JobFolder
-from common.jobs.history import History
-from common.jobs.patience import Patience
-from common.jobs.runner import MachineRunner
-from common.logs import JsonFormatter
-from common.protocol.messages import (
+from tests.support.rpc import Recorder, connected, plaintext_server, served
+from trilateral.common.base.errors import DataError, PeerError, TrilateralError
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import Limits
+from trilateral.common.jobs import runner as runner_module
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.history import History
+from trilateral.common.jobs.patience import Patience
+from trilateral.common.jobs.runner import MachineRunner
+from trilateral.common.observe.logs import JsonFormatter
+from trilateral.common.process.server import bind
+from trilateral.common.protocol.batches import Batch
+from trilateral.common.protocol.messages import (
     BeginRound,
     Envelope,
     Failed,
@@ -46,12 +49,9 @@ from common.protocol.messages import (
     VectorPiece,
     Waiting,
 )
-from common.roles import PARTIES, Role
-from common.rpc.channel import open_channel
-from common.rpc.codec import JobKey
-from common.rpc.errors import UnknownJobError
-from common.rpc.server import bind
-from tests.support.rpc import Recorder, connected, plaintext_server, served
+from trilateral.common.rpc.channel import open_channel
+from trilateral.common.rpc.codec import JobKey
+from trilateral.common.rpc.errors import UnknownJobError
 
 JOB = JobConfig(name="credit", dataset="credit", key_bits=256)
 KEY = JobKey.draw(JOB.name)
@@ -173,11 +173,11 @@ async def test_debugging_tells_of_each_message_without_what_is_in_it(
     party: Setup, caplog: pytest.LogCaptureFixture
 ) -> None:
     running = await party.start(FakeMachine(finish))
-    with caplog.at_level(logging.DEBUG, "common.jobs.runner"):
+    with caplog.at_level(logging.DEBUG, "trilateral.common.jobs.runner"):
         await party.runner.deliver(Role.COORDINATOR, begin(1))
         await party.runner.deliver(Role.COORDINATOR, LAST)
         await asyncio.wait_for(running, 10)
-    told = [record.getMessage() for record in caplog.records if record.name == "common.jobs.runner"]
+    told = [record.getMessage() for record in caplog.records if record.name == "trilateral.common.jobs.runner"]
     assert told == [
         f"job {JOB.name}: BeginRound of round 1, attempt 1 from the coordinator",
         f"job {JOB.name}: FinishJob from the coordinator",

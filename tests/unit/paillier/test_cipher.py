@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from phe import EncryptedNumber, PaillierPublicKey
 
-from common.paillier.cipher import PackedCipher, PartyCipher
-from common.paillier.keys import check_ciphertexts, generate_private_key
-from common.paillier.packing import SlotLayout
-from common.paillier.reference import ReferenceCipher, reference_decrypt
+from trilateral.common.paillier.cipher import PackedCipher, PartyCipher
+from trilateral.common.paillier.keys import check_ciphertexts, generate_private_key
+from trilateral.common.paillier.packing import SlotLayout
+from trilateral.common.paillier.reference import ReferenceCipher, reference_decrypt
 
 KEY = generate_private_key(256)
 N = KEY.public_key.n

@@ -6,8 +6,8 @@ from gmpy2 import mpz
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import OutOfRangeError
-from common.paillier.fixed_point import decode, encode, encode_wide
+from trilateral.common.base.errors import OutOfRangeError
+from trilateral.common.paillier.fixed_point import decode, encode, encode_wide
 
 
 @given(st.lists(st.floats(-256, 256), max_size=20), st.integers(0, 40))

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from phe import EncryptedNumber, PaillierPrivateKey, PaillierPublicKey
 
-from common.errors import BadCiphertextError, BadKeyError
-from common.paillier.cipher import PackedCipher
-from common.paillier.keys import (
+from trilateral.common.base.errors import BadCiphertextError, BadKeyError
+from trilateral.common.paillier.cipher import PackedCipher
+from trilateral.common.paillier.keys import (
     PrivateKey,
     PublicKey,
     check_ciphertexts,

@@ -6,8 +6,8 @@ from gmpy2 import mpz
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.paillier.keys import PublicKey
-from common.paillier.packing import MASK_BITS, SlotLayout
+from trilateral.common.paillier.keys import PublicKey
+from trilateral.common.paillier.packing import MASK_BITS, SlotLayout
 
 layouts = st.builds(SlotLayout, slot_bits=st.integers(8, 70), slots=st.integers(1, 16))
 

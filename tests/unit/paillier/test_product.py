@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from common.paillier.cipher import PackedCipher
-from common.paillier.keys import generate_private_key
-from common.paillier.packing import MASK_BITS, SlotLayout
-from common.paillier.product import PackedProduct, odd_powers, signed_digits, window_width
+from trilateral.common.paillier.cipher import PackedCipher
+from trilateral.common.paillier.keys import generate_private_key
+from trilateral.common.paillier.packing import MASK_BITS, SlotLayout
+from trilateral.common.paillier.product import PackedProduct, odd_powers, signed_digits, window_width
 
 KEY = generate_private_key(512)
 PUBLIC = KEY.public_key
@@ -53,8 +53,8 @@ def cases(draw: st.DrawFn) -> Case:
     n_samples, n_columns = draw(st.integers(1, 13)), draw(st.integers(1, 4))
     column_bits = draw(st.integers(1, 30))
     slot_bits = SAMPLE_BITS + column_bits + (n_samples - 1).bit_length() + 2
-    most_sides = (PUBLIC.bits - 3 - MASK_BITS - slot_bits) // (2 * slot_bits)
-    slots = 1 + draw(st.integers(0, most_sides))
+    max_sides = (PUBLIC.bits - 3 - MASK_BITS - slot_bits) // (2 * slot_bits)
+    slots = 1 + draw(st.integers(0, max_sides))
     largest = 1 << column_bits
     x = st.integers(-largest, largest) | st.sampled_from([0, 1, -1, largest, -largest, largest - 1])
     d = st.integers(-(1 << SAMPLE_BITS), 1 << SAMPLE_BITS)

@@ -6,8 +6,8 @@ from gmpy2 import mpz
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from common.paillier.keys import generate_private_key
-from common.paillier.randomness import NthResidues, RandomnessPool
+from trilateral.common.paillier.keys import generate_private_key
+from trilateral.common.paillier.randomness import NthResidues, RandomnessPool
 
 KEY = generate_private_key(256)
 N = KEY.public_key.n

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.config.job import JobConfig
-from common.errors import ConfigError, OutOfRangeError
-from common.paillier.packing import MASK_BITS
-from common.protocol.scales import (
-    LEAST_VALUE_FRACTION_BITS,
-    MOST_VALUE_FRACTION_BITS,
+from trilateral.common.base.errors import ConfigError, OutOfRangeError
+from trilateral.common.config.job import JobConfig
+from trilateral.common.paillier.packing import MASK_BITS
+from trilateral.common.protocol.scales import (
+    MAX_VALUE_FRACTION_BITS,
+    MIN_VALUE_FRACTION_BITS,
     VALUE_BITS,
     round_scale,
 )
@@ -50,7 +50,7 @@ def test_a_masked_product_stays_below_half_the_modulus(sizes: list[int], key_bit
     scale = round_scale(make_job(key_bits=key_bits), *sizes)
     layout = scale.layout
     assert layout.slot_bits * (2 * layout.slots - 1) + MASK_BITS <= key_bits - 3
-    assert LEAST_VALUE_FRACTION_BITS <= scale.value_fraction_bits <= MOST_VALUE_FRACTION_BITS
+    assert MIN_VALUE_FRACTION_BITS <= scale.value_fraction_bits <= MAX_VALUE_FRACTION_BITS
 
 
 @given(sizes=sizes)
@@ -81,7 +81,7 @@ def test_more_slots_than_fit_are_refused_with_the_number_that_fits() -> None:
 def test_fewer_slots_keep_the_slot_no_wider_than_useful() -> None:
     one, many = (round_scale(make_job(slots=slots), 1000, 1000) for slots in (1, None))
     assert one.layout.slots == 1
-    assert one.value_fraction_bits == MOST_VALUE_FRACTION_BITS
+    assert one.value_fraction_bits == MAX_VALUE_FRACTION_BITS
     assert one.layout.slot_bits < 80
     assert many.layout.slots == 15
 

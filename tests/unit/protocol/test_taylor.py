@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from common.protocol.taylor import gradient, hessian_product, residual, taylor_loss
+from trilateral.common.protocol.taylor import gradient, hessian_product, residual, taylor_loss
 
 RANDOM = np.random.default_rng(7)
 X = RANDOM.standard_normal((50, 4))

@@ -11,8 +11,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from common.authority import new_key
-from common.pb.v1 import (
+from tests.support.rpc import plaintext_server
+from trilateral.common.base.roles import Role
+from trilateral.common.pb.v1 import (
     alignment_pb2,
     coordinator_pb2,
     guest_pb2,
@@ -23,14 +24,13 @@ from common.pb.v1 import (
     process_pb2,
     rounds_pb2,
 )
-from common.protocol.messages import Kind
-from common.roles import Role
-from common.rpc.access import Caller, by_certificate, call_metadata
-from common.rpc.certificates import subject_name
-from common.rpc.channel import open_channel
-from common.rpc.server import bind
-from common.rpc.versions import version_metadata
-from tests.support.rpc import plaintext_server
+from trilateral.common.process.server import bind
+from trilateral.common.protocol.messages import Kind
+from trilateral.common.rpc.access import Caller, by_certificate, call_metadata
+from trilateral.common.rpc.certificates import subject_name
+from trilateral.common.rpc.channel import open_channel
+from trilateral.common.rpc.versions import version_metadata
+from trilateral.common.trial.authority import new_key
 
 FILES = (alignment_pb2, coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, prediction_pb2, process_pb2)
 CONTRACT = {
@@ -152,7 +152,7 @@ async def status(channel: grpc.aio.Channel, path: str, caller: str | None, *requ
 
 
 def test_every_method_of_the_contract_and_every_kind_of_vector_is_tried_here() -> None:
-    assert {f"/common.pb.v1.{method}" for method in MAY_CALL} == CONTRACT.keys()
+    assert {f"/trilateral.v1.{method}" for method in MAY_CALL} == CONTRACT.keys()
     assert rounds_pb2.DESCRIPTOR.services_by_name == {}
     assert {kind for _, kind in MAY_SEND} == set(Kind)
 
@@ -161,7 +161,7 @@ async def test_every_caller_but_those_named_is_refused(channel: grpc.aio.Channel
     for method, callers in MAY_CALL.items():
         for caller in CALLERS:
             expected = grpc.StatusCode.OK if caller in callers else grpc.StatusCode.PERMISSION_DENIED
-            assert await status(channel, f"/common.pb.v1.{method}", caller) is expected, (method, caller)
+            assert await status(channel, f"/trilateral.v1.{method}", caller) is expected, (method, caller)
 
 
 async def test_anyone_may_ask_for_the_health(channel: grpc.aio.Channel) -> None:
@@ -172,13 +172,13 @@ async def test_anyone_may_ask_for_the_health(channel: grpc.aio.Channel) -> None:
 
 async def test_a_method_without_a_row_is_refused_to_all(channel: grpc.aio.Channel) -> None:
     for caller in CALLERS:
-        refused = await status(channel, "/common.pb.v1.JobService/ExportKey", caller)
+        refused = await status(channel, "/trilateral.v1.JobService/ExportKey", caller)
         assert refused is grpc.StatusCode.PERMISSION_DENIED
 
 
 async def test_a_caller_of_two_roles_is_nobody(channel: grpc.aio.Channel) -> None:
     both = call_metadata(Role.GUEST) + call_metadata(Role.HOST)
-    method: Any = channel.unary_unary("/common.pb.v1.JobService/StopJob")
+    method: Any = channel.unary_unary("/trilateral.v1.JobService/StopJob")
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await method(b"", metadata=both, timeout=5)
     assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
@@ -189,7 +189,7 @@ async def test_each_kind_of_vector_is_taken_only_from_the_role_that_makes_it(
     channel: grpc.aio.Channel, request: pytest.FixtureRequest
 ) -> None:
     receiver = request.node.callspec.params["channel"]
-    path = f"/common.pb.v1.{receiver.value.capitalize()}Service/SendVector"
+    path = f"/trilateral.v1.{receiver.value.capitalize()}Service/SendVector"
     for kind in Kind:
         number = rounds_pb2.VectorKind.Value(f"VECTOR_KIND_{kind.name}")
         for sender in CALLERS:

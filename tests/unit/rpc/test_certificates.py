@@ -14,17 +14,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 from cryptography.x509 import load_pem_x509_certificate
 
-from common.cli import client as client_module
-from common.config.process import ProcessConfig, TlsConfig
-from common.errors import ConfigError
-from common.roles import Role
-from common.rpc import channel as channel_module
-from common.rpc import server as server_module
-from common.rpc.certificates import Certificates, Identity, is_name, load_certificates
-from common.rpc.channel import new_channel, open_peers
-from common.rpc.server import bind
 from tests.support.certificates import make_identity, new_authority, write_identity
 from tests.support.rpc import plaintext_server
+from trilateral.cli import client as client_module
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.process import ProcessConfig, TlsConfig
+from trilateral.common.process import server as server_module
+from trilateral.common.process.server import bind
+from trilateral.common.rpc import channel as channel_module
+from trilateral.common.rpc.certificates import Certificates, Identity, is_name, load_certificates
+from trilateral.common.rpc.channel import new_channel, open_peers
 
 AUTHORITY = new_authority()
 CLIENT = make_identity(AUTHORITY, "guest.example.org")

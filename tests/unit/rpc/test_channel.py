@@ -8,16 +8,16 @@ from typing import Any
 import grpc
 import pytest
 
-from common.config.process import Limits
-from common.pb.v1.jobs_pb2 import ListJobsRequest, ListJobsResponse
-from common.roles import Role
-from common.rpc.calls import call_peer
-from common.rpc.channel import SERVER_OPTIONS, Peer, client_options, open_channel
-from common.rpc.server import bind
 from tests.support.rpc import plaintext_server
 from tests.support.tcp_proxy import Cut, TcpProxy, connect_to
+from trilateral.common.base.roles import Role
+from trilateral.common.config.process import Limits
+from trilateral.common.pb.v1.jobs_pb2 import ListJobsRequest, ListJobsResponse
+from trilateral.common.process.server import bind
+from trilateral.common.rpc.calls import call_peer
+from trilateral.common.rpc.channel import SERVER_OPTIONS, Peer, client_options, open_channel
 
-METHOD = "/common.pb.v1.JobService/ListJobs"
+METHOD = "/trilateral.v1.JobService/ListJobs"
 
 
 class Slow(grpc.GenericRpcHandler):

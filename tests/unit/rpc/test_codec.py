@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from common.config.job import JobConfig
-from common.data.alignment.aligned import AlignmentProgress
-from common.data.split import Batch
-from common.errors import ConfigError, ProtocolError, TrilateralError
-from common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, party_pb2, rounds_pb2
-from common.protocol.messages import (
+from trilateral.common.base.errors import ConfigError, ProtocolError, TrilateralError
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, party_pb2, rounds_pb2
+from trilateral.common.protocol.alignment import AlignmentProgress
+from trilateral.common.protocol.batches import Batch
+from trilateral.common.protocol.messages import (
     BeginRound,
     Evaluation,
     Failed,
@@ -36,9 +37,8 @@ from common.protocol.messages import (
     VectorPiece,
     Waiting,
 )
-from common.roles import PARTIES, Role
-from common.rpc import codec
-from common.rpc.codec import ROUTES, JobKey, decode, encode, encode_piece, job_key, parse_job, route_for
+from trilateral.common.rpc import codec
+from trilateral.common.rpc.codec import ROUTES, JobKey, decode, encode, encode_piece, job_key, parse_job, route_for
 
 JOB = JobConfig(name="credit", dataset="credit")
 RUN = JobKey("credit", bytes(range(16)))
@@ -154,7 +154,7 @@ def test_a_large_piece_is_cut_into_chunks_of_at_most_a_mebibyte() -> None:
 
 
 def test_every_message_travels_between_exactly_the_roles_that_say_it() -> None:
-    assert route_for(Role.GUEST, Role.HOST, IdChallenge(b"", 1)).path == "/common.pb.v1.HostService/ChallengeIds"
+    assert route_for(Role.GUEST, Role.HOST, IdChallenge(b"", 1)).path == "/trilateral.v1.HostService/ChallengeIds"
     assert route_for(Role.HOST, Role.COORDINATOR, Failed("")).method == "ReportFailure"
     assert route_for(Role.COORDINATOR, Role.HOST, Failed("")).method == "FailJob"
     with pytest.raises(KeyError):

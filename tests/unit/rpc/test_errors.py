@@ -9,15 +9,15 @@ from typing import Any
 import grpc
 import pytest
 
-from common import errors as public
-from common.errors import DataError, PeerError, TrilateralError
-from common.roles import Role
-from common.rpc import errors as rpc
-from common.rpc.access import call_metadata
-from common.rpc.channel import open_channel
-from common.rpc.errors import REASON_KEY, STATUS, from_rpc_error
-from common.rpc.server import bind
 from tests.support.rpc import plaintext_server
+from trilateral.common.base import errors as public
+from trilateral.common.base.errors import DataError, PeerError, TrilateralError
+from trilateral.common.base.roles import Role
+from trilateral.common.process.server import bind
+from trilateral.common.rpc import errors as rpc
+from trilateral.common.rpc.access import call_metadata
+from trilateral.common.rpc.channel import open_channel
+from trilateral.common.rpc.errors import REASON_KEY, STATUS, from_rpc_error
 
 ERRORS = [
     kind
@@ -51,7 +51,7 @@ async def raising() -> AsyncIterator[tuple[Raising, grpc.aio.Channel]]:
 
 
 async def call(channel: grpc.aio.Channel) -> grpc.aio.AioRpcError:
-    method: Any = channel.unary_unary("/common.pb.v1.JobService/GetJob")
+    method: Any = channel.unary_unary("/trilateral.v1.JobService/GetJob")
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await method(b"", metadata=call_metadata(Role.GUEST), timeout=5)
     return raised.value
@@ -102,7 +102,7 @@ async def test_a_bug_shows_no_more_than_that_it_is_one(
 async def test_a_long_text_is_cut_so_that_it_arrives(raising: tuple[Raising, grpc.aio.Channel]) -> None:
     handler, channel = raising
     handler.error = DataError("ü" * 100_000)
-    assert str(from_rpc_error(await call(channel), "the host")) == "ü" * rpc.MOST_TEXT
+    assert str(from_rpc_error(await call(channel), "the host")) == "ü" * rpc.MAX_TEXT
 
 
 def failed(code: grpc.StatusCode, *trailing: tuple[str, str]) -> grpc.aio.AioRpcError:

@@ -9,20 +9,20 @@ import grpc
 import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from common.config.process import Limits
-from common.pb.v1 import rounds_pb2
-from common.pb.v1.party_pb2 import FailJobRequest
-from common.protocol.messages import Failed
-from common.roles import Role
-from common.rpc.access import call_metadata
-from common.rpc.channel import open_channel
-from common.rpc.errors import REASON_KEY
-from common.rpc.intake import MOST_CALLS_EACH
-from common.rpc.server import bind
 from tests.support.rpc import Recorder, plaintext_server
+from trilateral.common.base.roles import Role
+from trilateral.common.config.process import Limits
+from trilateral.common.pb.v1 import rounds_pb2
+from trilateral.common.pb.v1.party_pb2 import FailJobRequest
+from trilateral.common.process.server import bind
+from trilateral.common.protocol.messages import Failed
+from trilateral.common.rpc.access import call_metadata
+from trilateral.common.rpc.channel import open_channel
+from trilateral.common.rpc.errors import REASON_KEY
+from trilateral.common.rpc.intake import MAX_CALLS_EACH
 
-VECTOR = "/common.pb.v1.GuestService/SendVector"
-FAIL = "/common.pb.v1.PartyService/FailJob"
+VECTOR = "/trilateral.v1.GuestService/SendVector"
+FAIL = "/trilateral.v1.PartyService/FailJob"
 CHUNK = rounds_pb2.SendVectorRequest(
     job="credit",
     run_id=bytes(16),
@@ -131,7 +131,7 @@ async def test_one_callers_many_calls_do_not_lock_out_another() -> None:
         ]
         for call in held:
             await call.write(CHUNK)
-        await recorder.until(lambda: len(recorder.messages) == MOST_CALLS_EACH)
+        await recorder.until(lambda: len(recorder.messages) == MAX_CALLS_EACH)
         code, text, reason = await refusal(channels[2].stream_unary(VECTOR)(metadata=HOST, timeout=30))
         assert (code, reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "None")
         assert text == "the host has 64 calls under way: no more are taken at a time"
@@ -143,7 +143,7 @@ async def test_one_callers_many_calls_do_not_lock_out_another() -> None:
                 again = channels[2].stream_unary(VECTOR)(metadata=HOST, timeout=60)
                 await again.write(CHUNK)
                 await asyncio.sleep(0.05)
-        assert len(recorder.messages) == MOST_CALLS_EACH + 1 + 1  # and the coordinator's
+        assert len(recorder.messages) == MAX_CALLS_EACH + 1 + 1  # and the coordinator's
         for call in [*held, again]:
             call.cancel()
 

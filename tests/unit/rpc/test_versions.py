@@ -2,9 +2,9 @@
 
 import pytest
 
-from common.errors import ProtocolError
-from common.roles import Role
-from common.rpc.versions import (
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.base.roles import Role
+from trilateral.common.rpc.versions import (
     PROTOCOL,
     Version,
     check_answer,

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.data.alignment import dealing as dealing_module
-from common.data.alignment.dealing import TAG_BYTES, Dealing, n_points
-from common.data.alignment.intersection import pad
-from common.errors import DataError, ProtocolError
+from trilateral.common.base.errors import DataError, ProtocolError
+from trilateral.common.data.alignment import dealing as dealing_module
+from trilateral.common.data.alignment.dealing import TAG_BYTES, Dealing, n_points
+from trilateral.common.data.alignment.intersection import pad
 
 
 def new_dealing(n_guest: int, n_host: int) -> Dealing:

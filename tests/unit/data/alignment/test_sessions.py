@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.data.alignment import dealing as dealing_module
-from common.data.alignment.dealing import TAG_BYTES, Dealing
-from common.data.alignment.guest_session import CommonShard, GuestSession
-from common.data.alignment.host_session import MOST_ANSWERS, HostSession
-from common.data.alignment.intersection import POINT_BYTES
-from common.data.alignment.sources import MemoryIds
-from common.errors import DataError, ProtocolError
+from trilateral.common.base.errors import DataError, ProtocolError
+from trilateral.common.data.alignment import dealing as dealing_module
+from trilateral.common.data.alignment.dealing import TAG_BYTES, Dealing
+from trilateral.common.data.alignment.guest_session import CommonShard, GuestSession
+from trilateral.common.data.alignment.host_session import MAX_ANSWERS, HostSession
+from trilateral.common.data.alignment.intersection import POINT_BYTES
+from trilateral.common.data.alignment.sources import MemoryIds
 
 
 class Sides:
@@ -215,7 +215,7 @@ def test_an_answer_with_a_point_twice_is_refused(sides: Sides) -> None:
 
 def test_a_shard_is_answered_a_few_times(sides: Sides) -> None:
     points = sides.guest.request(0)
-    for _ in range(MOST_ANSWERS):
+    for _ in range(MAX_ANSWERS):
         sides.host.check_request(0, points)
     assert not sides.host.over
     for _ in range(2):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from gmpy2 import mpz
 
-from common.paillier.native import _kernel
-from common.paillier.native.modulus import DIGIT_BITS, Modulus, digits_for
-from common.paillier.native.numbers import Elements, Numbers
+from trilateral.common.paillier.native import _kernel
+from trilateral.common.paillier.native.modulus import DIGIT_BITS, Modulus, digits_for
+from trilateral.common.paillier.native.numbers import Elements, Numbers
 
 RANDOM = random.Random(5)
 SIZES = [8, 16, 64, 191, 512, 1024, 1536, 2048, 3072, 4096]

@@ -17,20 +17,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from phe import PaillierPrivateKey, PaillierPublicKey
 
-from common.errors import ConfigError
-from common.paillier.cipher import PackedCipher, make_cipher
-from common.paillier.keys import PrivateKey, PublicKey, generate_private_key
-from common.paillier.native import path
-from common.paillier.native import threads as native_threads
-from common.paillier.native.cipher import NativeCipher
-from common.paillier.native.decryption import SecretPowers
-from common.paillier.native.numbers import Elements, Numbers
-from common.paillier.native.product import NativeProduct
-from common.paillier.native.randomness import NativeResidues
-from common.paillier.native.threads import in_parallel, set_threads, thread_count
-from common.paillier.packing import SlotLayout
-from common.paillier.product import PackedProduct
-from common.paillier.randomness import RandomnessPool
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.paillier.cipher import PackedCipher, make_cipher
+from trilateral.common.paillier.keys import PrivateKey, PublicKey, generate_private_key
+from trilateral.common.paillier.native import path
+from trilateral.common.paillier.native import threads as native_threads
+from trilateral.common.paillier.native.cipher import NativeCipher
+from trilateral.common.paillier.native.decryption import SecretPowers
+from trilateral.common.paillier.native.numbers import Elements, Numbers
+from trilateral.common.paillier.native.product import NativeProduct
+from trilateral.common.paillier.native.randomness import NativeResidues
+from trilateral.common.paillier.native.threads import in_parallel, set_threads, thread_count
+from trilateral.common.paillier.packing import SlotLayout
+from trilateral.common.paillier.product import PackedProduct
+from trilateral.common.paillier.randomness import RandomnessPool
 
 KEY = generate_private_key(512)
 # Primes that are 3 mod 4 with gcd(p - 1, q - 1) = 2: to find others of this length takes a second or ten.
@@ -78,7 +78,7 @@ def both_ciphers(key: PrivateKey) -> tuple[PackedCipher, NativeCipher]:
     with pytest.MonkeyPatch.context() as patch:
         if key.public_key.bits > 2048:  # gmpy2 would take seconds for the whole table
             for module in ("randomness", "native.randomness"):
-                patch.setattr(f"common.paillier.{module}.comb_rows", lambda _: 12)
+                patch.setattr(f"trilateral.common.paillier.{module}.comb_rows", lambda _: 12)
         with same_randomness():
             packed = PackedCipher(key.public_key)
         with same_randomness():
@@ -190,7 +190,7 @@ def test_both_paths_give_the_same_products(table: tuple[SlotLayout, np.ndarray, 
 
 
 def test_a_table_of_more_than_one_block_is_the_same_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.paillier.native.product._TABLE_BYTES", 1)
+    monkeypatch.setattr("trilateral.common.paillier.native.product._TABLE_BYTES", 1)
     layout, columns = SlotLayout(30, 2), np.arange(-60, 60).reshape(40, 3)
     product = NativeProduct(NUMBERS, layout, columns)
     expected = PackedProduct(PUBLIC, layout, columns)
@@ -214,7 +214,7 @@ def test_the_environment_chooses_the_path_and_is_checked(caplog: pytest.LogCaptu
 def test_a_machine_without_the_vectors_says_so_once_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("common.paillier.native._kernel.supported", 0)
+    monkeypatch.setattr("trilateral.common.paillier.native._kernel.supported", 0)
     with forced(""):
         assert [isinstance(make_cipher("packed", PUBLIC), PackedCipher) for _ in range(2)] == [True, True]
         assert ["because the processor has no AVX2" in message for message in caplog.messages] == [True]
@@ -225,8 +225,8 @@ def test_a_machine_without_the_vectors_says_so_once_and_goes_on(
 def test_a_package_without_the_kernel_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "common.paillier.native._kernel", None)
-    monkeypatch.delattr("common.paillier.native._kernel")
+    monkeypatch.setitem(__import__("sys").modules, "trilateral.common.paillier.native._kernel", None)
+    monkeypatch.delattr("trilateral.common.paillier.native._kernel")
     with forced(""):
         assert isinstance(make_cipher("packed", PUBLIC), PackedCipher)
     assert "was not built" in caplog.messages[0]
@@ -245,7 +245,7 @@ def test_an_arithmetic_that_falls_back_for_a_key_says_so(caplog: pytest.LogCaptu
     caplog.set_level("INFO")
     long_key = PublicKey((mpz(1) << 4145) + 1)
     with forced("avx2"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("common.paillier.cipher.PackedCipher", lambda key: key)
+        patch.setattr("trilateral.common.paillier.cipher.PackedCipher", lambda key: key)
         assert make_cipher("packed", long_key) is long_key  # type: ignore[comparison-overlap]
     assert ["a modulus of 4146 bits: gmpy2" in message for message in caplog.messages] == [False, True]
 
@@ -280,7 +280,7 @@ def test_tables_are_never_larger_than_they_may_be(count: int, monkeypatch: pytes
             made.append(out.nbytes)
         return out
 
-    monkeypatch.setattr("common.paillier.native.product._TABLE_BYTES", 1 << 20)
+    monkeypatch.setattr("trilateral.common.paillier.native.product._TABLE_BYTES", 1 << 20)
     columns = np.full((23 * 60, 40), 1 << 20)
     with threads(count):
         product = NativeProduct(NUMBERS, SlotLayout(30, 60), columns)
@@ -347,7 +347,7 @@ def test_work_that_has_begun_ends_before_an_error_is_told(monkeypatch: pytest.Mo
 def test_a_forked_process_has_threads_of_its_own() -> None:
     program = """
 import os
-from common.paillier.native.threads import in_parallel, set_threads, thread_count
+from trilateral.common.paillier.native.threads import in_parallel, set_threads, thread_count
 set_threads(3)
 in_parallel(lambda start, stop: None, 12)
 child = os.fork()

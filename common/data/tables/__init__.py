@@ -1,0 +1,1 @@
+"""Reading a party's table from CSV or Parquet."""

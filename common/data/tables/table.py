@@ -1,0 +1,309 @@
+"""Reading a party's table: whole for a training, in chunks of bounded size for scoring.
+
+A file without a line of names would have its first row taken for names, an ID and a label among
+them. So no name is told unless the ID column and, at the guest, the label column were found;
+before that they go to this process's own log alone.
+"""
+
+import difflib
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from trilateral.common.base.arrays import FloatVector, Rows
+from trilateral.common.base.errors import DataError
+from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.data.preprocessing.terms import CategoryColumn
+from trilateral.common.data.tables.column_reader import (
+    NOT_NUMBERS,
+    Faults,
+    expected_labels,
+    note_numbers,
+    read_categories,
+    read_ids,
+    read_labels,
+    read_numbers,
+)
+from trilateral.common.data.tables.id_form import NormalIds, describe_changes, normalise
+from trilateral.common.data.tables.table_file import TableFile, open_table
+from trilateral.common.protocol.ids import canonical_order
+
+log = logging.getLogger(__name__)
+
+_LISTED_NAMES = 40
+"""A list of names in an error stops here."""
+
+_ROWS_AT_A_TIME = 100_000
+
+_NOW_NUMBERS = (
+    "had categories when the model was fitted, and here has {count} numbers that are none (preprocessing mismatch): "
+    "write the column as it was for the training"
+)
+_CHANGED = (
+    "had numbers when the model was fitted, and here has {count} values that are none (preprocessing mismatch): "
+    "write the column as it was for the training"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class PartyTable:
+    """A party's rows in canonical order of their IDs."""
+
+    ids: list[str]
+    features: pd.DataFrame
+    """Shape (n_rows, n_features): float64, NaN where a value is missing; text where the column is categorical."""
+    labels: FloatVector | None
+    """-1 or +1, shape (n_rows,); None at the host."""
+
+    def select(self, rows: Rows) -> Self:
+        """The table of some rows only, whose numbers are given in ascending order.
+
+        Raises:
+            DataError: only one of the two labels is left.
+        """
+        labels = None if self.labels is None else self.labels[rows]
+        if labels is not None and len(labels) and (labels == labels[0]).all():
+            raise DataError("the rows that both parties have hold only one of the two labels, and training needs both")
+        features = self.features.iloc[rows].reset_index(drop=True)
+        return replace(self, ids=[self.ids[row] for row in rows], features=features, labels=labels)
+
+
+@dataclass(frozen=True, eq=False)
+class TableChunk:
+    """Some rows of a party's table, in the order of the file."""
+
+    ids: list[str]
+    """As they are written."""
+    features: pd.DataFrame
+    """As in `PartyTable`."""
+
+
+def read_table(dataset: DatasetConfig) -> PartyTable:
+    """Read and check the whole table.
+
+    Raises:
+        DataError: what is wrong with it, by column and count; a note says in which line.
+    """
+    label = dataset.label
+    file = open_table(dataset.path)
+    texts = [dataset.id] if label is None else [dataset.id, label.column]
+    _check_names(file, dict(zip(("id", "label.column"), texts, strict=False)))
+    features = _choose_features(file.names, dataset)
+
+    faults = Faults(file)
+    ids: list[str] = []
+    labels: list[FloatVector] = []
+    chunks: list[pd.DataFrame] = []
+    for batch in file.batches(texts + features, _ROWS_AT_A_TIME):
+        if label is not None:
+            labels.append(read_labels(batch[label.column], label, faults, len(ids)))
+        chunks.append(_read_features(batch, features, dataset.categorical, faults, first_row=len(ids)))
+        ids += read_ids(batch[dataset.id], dataset.id, faults, len(ids))
+    _check_rows(file, ids)
+    faults.check(len(ids))
+
+    ids = _normal_ids(ids, dataset, file).ids
+    order = np.array(canonical_order(ids))
+    frame = _join(chunks, order)
+    for name in features:
+        if frame[name].isna().all():
+            raise DataError(f"column {name!r} has no value in any row: exclude it")
+    y = None if label is None else np.concatenate(labels)[order]
+    if label is not None and y is not None and (y == y[0]).all():
+        raise DataError(
+            f"column {label.column!r} holds only one of the two values: {expected_labels(label)},"
+            " and training needs both"
+        )
+    return PartyTable([ids[row] for row in order], frame, y)
+
+
+def read_table_ids(dataset: DatasetConfig) -> NormalIds:
+    """Read and check the IDs of a table alone, in canonical order of their normal form.
+
+    Raises:
+        DataError: what is wrong with them, by column and count; a note says in which line.
+    """
+    file = open_table(dataset.path)
+    _check_names(file, {"id": dataset.id})
+    faults = Faults(file)
+    ids: list[str] = []
+    for batch in file.batches([dataset.id], _ROWS_AT_A_TIME):
+        ids += read_ids(batch[dataset.id], dataset.id, faults, len(ids))
+    _check_rows(file, ids)
+    faults.check(len(ids))
+    normal = _normal_ids(ids, dataset, file)
+    return NormalIds([normal.ids[row] for row in canonical_order(normal.ids)], normal.changed)
+
+
+def stream_table(
+    dataset: DatasetConfig, features: Sequence[str], categorical: Sequence[CategoryColumn], rows: int = _ROWS_AT_A_TIME
+) -> Iterator[TableChunk]:
+    """Read a table of any size in bounded memory, `rows` at a time, for a model that was fitted before.
+
+    Args:
+        dataset: whose `path` and `id` are read; what it says of labels and features is not.
+        features: names of the columns that the model was fitted on.
+        categorical: those of them that are text.
+        rows: of a chunk; the last may have fewer.
+
+    Raises:
+        DataError: the table cannot be used, by column and count of the rows so far; with the words "preprocessing
+            mismatch" where a column is gone, no longer holds numbers, or holds numbers in the place of categories.
+            IDs that repeat are not found here.
+    """
+    file = open_table(dataset.path)
+    _check_names(file, {"id": dataset.id})
+    gone = [name for name in features if name not in file.names]
+    if gone:
+        raise DataError(
+            f"preprocessing mismatch: {file.path.name} lacks columns that the model was fitted on: {_listed(gone)}"
+        )
+    faults = Faults(file)
+    n_rows = 0
+    names = [column.name for column in categorical]
+    for batch in file.batches([dataset.id, *features], rows):
+        for column in categorical:
+            note_numbers(batch[column.name], column, faults, n_rows, _NOW_NUMBERS)
+        frame = _read_features(batch, features, names, faults, first_row=n_rows, not_numbers=_CHANGED)
+        ids = read_ids(batch[dataset.id], dataset.id, faults, n_rows)
+        n_rows += len(ids)
+        faults.check(n_rows)
+        yield TableChunk(ids, frame)
+    if n_rows == 0:
+        _check_rows(file, [])
+
+
+def _read_features(
+    batch: pa.Table,
+    features: Sequence[str],
+    categorical: Sequence[str],
+    faults: Faults,
+    *,
+    first_row: int,
+    not_numbers: str = NOT_NUMBERS,
+) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            name: read_categories(batch[name], name)
+            if name in categorical
+            else read_numbers(batch[name], name, faults, first_row, not_numbers)
+            for name in features
+        }
+    )
+
+
+def _join(chunks: list[pd.DataFrame], order: NDArray[np.int64]) -> pd.DataFrame:
+    """One table of all rows in this order; the chunks are emptied, so that no column is in memory twice."""
+    names = list(chunks[0].columns)
+    columns = {name: pd.concat([chunk.pop(name) for chunk in chunks], ignore_index=True) for name in names}
+    return pd.DataFrame({name: columns.pop(name).take(order).reset_index(drop=True) for name in names})
+
+
+def _check_rows(file: TableFile, ids: list[str]) -> None:
+    if not ids:
+        raise DataError(f"{file.path.name} has no rows, only column names")
+
+
+def _normal_ids(written: list[str], dataset: DatasetConfig, file: TableFile) -> NormalIds:
+    """IDs in their normal form, in the order of the file, each once."""
+    normal = normalise(written, dataset.id_form)
+    ids = normal.ids
+    repeated = len(ids) - len(set(ids))
+    if repeated:
+        seen: set[str] = set()
+        first = next(row for row, one in enumerate(ids) if one in seen or seen.add(one))  # type: ignore[func-returns-value]
+        by_form = repeated - (len(written) - len(set(written)))
+        found = f", {by_form} of them only in the form that `id_form` gives it" if by_form else ""
+        error = DataError(
+            f"column {dataset.id!r} repeats an earlier ID in {repeated} of {len(ids)} rows{found}: keep one row for "
+            "each ID"
+        )
+        error.add_note(f"the first is in {file.place(first)}, column {dataset.id!r}")
+        raise error
+    changes = describe_changes(normal.changed)
+    if changes:
+        log.info("%s: IDs changed by a rule of `id_form`: %s", dataset.path.name, changes)
+    return normal
+
+
+# --- names of columns
+
+
+def _check_names(file: TableFile, required: dict[str, str]) -> None:
+    """Check the names of all columns; `required` are those that settings name."""
+    names = file.names
+    for setting, name in required.items():
+        if name not in names:
+            log.warning("%s has no column %r, but these: %r", file.path.name, name, names)
+            raise DataError(
+                f"`{setting}` names a column {name!r} that {file.path.name} does not have: {_way_out(names)}"
+            )
+    if "" in names:
+        raise DataError(
+            f"{file.path.name} has a column without a name: name it, or leave it out "
+            "(pandas writes one without `to_csv(..., index=False)`)"
+        )
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"{file.path.name} has several columns of the same name: {_listed(twice)}")
+
+
+def _way_out(names: list[str]) -> str:
+    """What to do where the names may be anything, so that none is told."""
+    for separator, plural in ((";", "semicolons"), ("\t", "tabs")):
+        if any(separator in name for name in names):
+            return f"its values seem to be separated by {plural}; separate them by commas"
+    if any("\0" in name for name in names):
+        return "it seems to be written in UTF-16; save it in UTF-8"
+    if any(_is_number(name) for name in names):
+        return "its first line seems to hold values, and must hold the names of the columns"
+    return (
+        "correct the name, or the file, whose first line must hold the names of the columns;"
+        " this organisation's own log has what stands there"
+    )
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _choose_features(names: list[str], dataset: DatasetConfig) -> list[str]:
+    """The feature columns, in the order of the file; `_check_names` has found the ID and the label."""
+    special = {dataset.id} if dataset.label is None else {dataset.id, dataset.label.column}
+    for name in dataset.features or []:
+        _check_exists(name, "features", names)
+    # A misspelt name here would train on a column that was meant to be kept out.
+    for name in dataset.exclude:
+        _check_exists(name, "exclude", names)
+    for name in dataset.categorical:
+        _check_exists(name, "categorical", names)
+
+    wanted = set(dataset.features or names) - special - set(dataset.exclude)
+    features = [name for name in names if name in wanted]
+    if not features:
+        raise DataError(f"no feature is left in {dataset.path.name}: its columns are {_listed(names)}")
+    return features
+
+
+def _check_exists(name: str, setting: str, names: list[str]) -> None:
+    if name in names:
+        return
+    message = f"`{setting}` names a column {name!r} that does not exist"
+    close = difflib.get_close_matches(name, names, n=3)
+    message += f": did you mean {' or '.join(map(repr, close))}?" if close else "."
+    raise DataError(f"{message} The columns are {_listed(names)}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    text = ", ".join(map(repr, names[:_LISTED_NAMES]))
+    return text if len(names) <= _LISTED_NAMES else f"{text} and {len(names) - _LISTED_NAMES} more"

@@ -1,0 +1,219 @@
+"""The file of a table: its names, and its rows in batches of bounded size.
+
+Both formats are read by Arrow, which keeps IDs as they are written and names the columns of a file even where a name
+comes twice. A CSV file is read as text throughout, so that no row decides what a column is. Arrow's own errors quote
+the row that they are about, so they are never shown or chained: every error here is in public words, and calls the
+file by its name alone, since its folder is no one else's affair. Where in the file the fault is, line and column, is
+for this organisation alone: a note of the error, see `trilateral.common.base.errors`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+from pyarrow import csv, parquet
+
+from trilateral.common.base.errors import DataError
+from trilateral.common.data.tables.csv_lines import (
+    DAMAGED,
+    UTF_16_MARKS,
+    first_undecodable,
+    line_of_row,
+    odd_lines,
+    open_plain,
+    unclosed_quote,
+)
+
+_CSV_BLOCK = 4 << 20
+"""Bytes that Arrow parses at a time. No row may be longer."""
+
+
+class TableFile(ABC):
+    """A file that is there, of a kind that can be read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._public_errors([]):
+            self.names = self._read_names()
+
+    def batches(self, columns: list[str], rows: int) -> Iterator[pa.Table]:
+        """These columns of the whole file in order, `rows` at a time and the rest in the end.
+
+        Raises:
+            DataError: the file cannot be read on.
+        """
+        waiting: list[pa.RecordBatch] = []
+        n_waiting = 0
+        with self._public_errors(columns):
+            for batch in self._read(columns, rows):
+                waiting.append(batch)
+                n_waiting += batch.num_rows
+                if n_waiting < rows:
+                    continue
+                table = pa.Table.from_batches(waiting)
+                whole = n_waiting - n_waiting % rows
+                for start in range(0, whole, rows):
+                    yield table.slice(start, rows)
+                waiting, n_waiting = table.slice(whole).to_batches(), n_waiting - whole
+        if n_waiting:
+            yield pa.Table.from_batches(waiting)
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """What to call it."""
+
+    @abstractmethod
+    def place(self, row: int) -> str:
+        """Where a row is, counted from 0."""
+
+    @abstractmethod
+    def _read_names(self) -> list[str]: ...
+
+    @abstractmethod
+    def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]: ...
+
+    def _why_unreadable(self, columns: list[str]) -> DataError | None:
+        """Say more of a file that Arrow has refused, if more can be said."""
+        return None
+
+    @contextmanager
+    def _public_errors(self, columns: list[str]) -> Iterator[None]:
+        try:
+            yield
+        except PermissionError:
+            raise DataError(f"{self.path.name} may not be read by this process: change its owner or mode") from None
+        except (*DAMAGED, pa.ArrowException, UnicodeDecodeError):
+            raise self._why_unreadable(columns) or DataError(
+                f"{self.path.name} cannot be read as a {self.kind}: it may be empty, damaged or of another kind"
+            ) from None
+
+
+def open_table(path: Path) -> TableFile:
+    """Find out what kind of file it is, by its name, and read the names of its columns.
+
+    Raises:
+        DataError: there is none, or it cannot be read.
+    """
+    if not path.is_file():
+        raise DataError(
+            f"there is no file {path.name} at the dataset's `path`: correct it; a relative one starts at the folder of "
+            "the configuration"
+        )
+    if path.name.endswith((".csv", ".csv.gz")):
+        return _CsvFile(path)
+    if path.suffix == ".parquet":
+        return _ParquetFile(path)
+    raise DataError(f"{path.name} is of an unknown kind: its name must end in .csv, .csv.gz or .parquet")
+
+
+class _QuoteCounter:
+    """A file's bytes for Arrow to read, and how many quotation marks have gone by.
+
+    An odd number tells that one may be open at the end of the file. Arrow would take all that follows it for one value.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.count = 0
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self.count += data.count(b'"')
+        return data
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class _CsvFile(TableFile):
+    kind = "CSV file in UTF-8"
+
+    def place(self, row: int) -> str:
+        line = line_of_row(self.path, row)
+        return f"row {row + 1}" if line is None else f"line {line}"
+
+    def _read_names(self) -> list[str]:
+        # A line of another length is reported, with the number of such lines, by the reading that follows.
+        options = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda _: "skip")
+        with csv.open_csv(self.path, parse_options=options) as reader:
+            return list(reader.schema.names)
+
+    def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+        odd: list[int] = []
+
+        def note_line(line: csv.InvalidRow) -> str:
+            odd.append(line.actual_columns)
+            return "skip"
+
+        with open_plain(self.path) as file:
+            quotes = _QuoteCounter(file)
+            with csv.open_csv(
+                quotes,
+                read_options=csv.ReadOptions(block_size=_CSV_BLOCK),
+                parse_options=csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note_line),
+                convert_options=csv.ConvertOptions(
+                    column_types=dict.fromkeys(columns, pa.string()), include_columns=columns, strings_can_be_null=False
+                ),
+            ) as reader:
+                for batch in reader:
+                    if odd:
+                        break
+                    yield batch
+        if quotes.count % 2:
+            self._check_quotes()
+        if odd:
+            raise self._odd_lines()
+
+    def _check_quotes(self) -> None:
+        line = unclosed_quote(self.path)
+        if line is not None:
+            error = DataError(f"{self.path.name} has a quotation mark that is never closed")
+            error.add_note(f"it opens in the row that begins in line {line}")
+            raise error
+
+    def _odd_lines(self) -> DataError:
+        count, line = odd_lines(self.path, len(self.names)) or (1, None)
+        error = DataError(f"{self.path.name} has {count} lines with more or fewer values than there are column names")
+        if line is not None:
+            error.add_note(f"the first is line {line}")
+        return error
+
+    def _why_unreadable(self, columns: list[str]) -> DataError | None:
+        with open_plain(self.path) as file:
+            try:
+                start = file.read(2)
+            except DAMAGED:
+                return None
+        if start in UTF_16_MARKS:
+            return DataError(f"{self.path.name} is written in UTF-16: save it as a CSV file in UTF-8")
+        self._check_quotes()
+        found = first_undecodable(self.path, columns)
+        if found is None:
+            return None
+        line, column = found
+        where = f"a value of column {column!r}" if column else "the name of a column"
+        error = DataError(
+            f"{self.path.name} cannot be read as a {self.kind}: {where} is in another encoding; save it in UTF-8"
+        )
+        error.add_note(f"the first is in line {line}" + (f", column {column!r}" if column else ""))
+        return error
+
+
+class _ParquetFile(TableFile):
+    kind = "Parquet file"
+
+    def place(self, row: int) -> str:
+        return f"row {row + 1}"
+
+    def _read_names(self) -> list[str]:
+        return list(parquet.read_schema(self.path).names)
+
+    def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+        # Arrow would keep all that it has read ahead until the file is closed.
+        with parquet.ParquetFile(self.path, pre_buffer=False) as file:
+            yield from file.iter_batches(rows, columns=columns)

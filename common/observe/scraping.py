@@ -1,0 +1,126 @@
+"""Hands a process's metrics out over HTTP: one page, to whoever can connect.
+
+prometheus-client has a server, in which each connection is a thread that waits for ever. Whoever connects here is a
+stranger, so this one bounds how many there are, how much they say and how long they take.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.config.process import is_loopback_address
+from trilateral.common.observe.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 16
+MAX_REQUEST_BYTES = 16 * 1024
+REQUEST_SECONDS = 5.0
+LAG_SECONDS = 1.0
+"""How often to see how late the event loop is."""
+DISK_SECONDS = 1.0
+"""Between two looks at the state folder's disk."""
+KEEP_SECONDS = 1.0
+"""For how long a page is handed out: making one takes a millisecond, in which the process does nothing else."""
+
+
+@asynccontextmanager
+async def scraped(address: str | None, metrics: Metrics) -> AsyncIterator[None]:
+    """Within the block, hand the metrics out at ``host:port``; nowhere if that is None.
+
+    Raises:
+        ConfigError: the address cannot be used.
+    """
+    if address is None:
+        yield
+        return
+    host, _, port = address.rpartition(":")
+    page = _Page(metrics)
+    try:
+        server = await asyncio.start_server(page.answer, host.strip("[]"), int(port), limit=MAX_REQUEST_BYTES)
+    except OSError:
+        raise ConfigError(
+            f"metrics.listen: {address} cannot be used: it is already in use, or is no address of this machine; "
+            "choose another port, or stop what listens there"
+        ) from None
+    log.info("metrics are at http://%s:%d/metrics", host, server.sockets[0].getsockname()[1])
+    if not is_loopback_address(address):
+        log.warning("metrics.listen: whoever can connect to %s reads them: nothing asks who it is", address)
+    tasks = [asyncio.create_task(_measure_lag(metrics)), asyncio.create_task(_watch_disk(metrics))]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        server.close()
+        page.hang_up()
+
+
+async def _measure_lag(metrics: Metrics) -> None:
+    clock = asyncio.get_running_loop().time
+    while True:
+        begun = clock()
+        await asyncio.sleep(LAG_SECONDS)
+        metrics.late(clock() - begun - LAG_SECONDS)
+
+
+async def _watch_disk(metrics: Metrics) -> None:
+    while True:
+        await asyncio.to_thread(metrics.look_at_disk)
+        await asyncio.sleep(DISK_SECONDS)
+
+
+class _Page:
+    """The one page."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._callers: set[asyncio.StreamWriter] = set()
+        self._page, self._page_ends = b"", 0.0
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request and hang up; more callers than `MAX_CONNECTIONS` hear nothing."""
+        if len(self._callers) >= MAX_CONNECTIONS:
+            writer.transport.abort()
+            return
+        self._callers.add(writer)
+        try:
+            with suppress(TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    writer.write(self._response(head))
+                    await writer.drain()
+                    writer.close()
+                    await writer.wait_closed()
+        finally:
+            self._callers.discard(writer)
+            writer.transport.abort()
+
+    def hang_up(self) -> None:
+        """End what is under way."""
+        for writer in list(self._callers):
+            writer.transport.abort()
+
+    def _response(self, head: bytes) -> bytes:
+        method, _, rest = head.partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0]
+        if path != b"/metrics":
+            return _response("404 Not Found", b"the metrics are at /metrics\n")
+        if method != b"GET":
+            return _response("405 Method Not Allowed", b"use GET\n", "Allow: GET\r\n")
+        now = asyncio.get_running_loop().time()
+        if now >= self._page_ends:
+            self._page, self._page_ends = generate_latest(self._metrics.registry), now + KEEP_SECONDS
+        return _response("200 OK", self._page)
+
+
+def _response(status: str, body: bytes, header: str = "") -> bytes:
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE_PLAIN_0_0_4}\r\nContent-Length: {len(body)}\r\n"
+        f"Connection: close\r\n{header}\r\n"
+    )
+    return head.encode() + body

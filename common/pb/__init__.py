@@ -1,0 +1,1 @@
+"""The wire contract as Python, generated from protos/ by `make protos`."""

@@ -1,0 +1,90 @@
+"""What a process says of itself to its peers, and asking a peer for it."""
+
+# Names and documentation of the methods are the contract's: protos/common/pb/v1.
+# ruff: noqa: N802, D102
+
+import time
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import grpc
+
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.base.roles import Role
+from trilateral.common.pb.v1 import process_pb2, process_pb2_grpc
+from trilateral.common.rpc.access import Context, call_metadata, calling_role
+from trilateral.common.rpc.versions import Version, is_release, own_version
+
+_TO_WIRE = MappingProxyType(
+    {
+        Role.HOST: process_pb2.PROCESS_ROLE_HOST,
+        Role.GUEST: process_pb2.PROCESS_ROLE_GUEST,
+        Role.COORDINATOR: process_pb2.PROCESS_ROLE_COORDINATOR,
+    }
+)
+_FROM_WIRE = MappingProxyType({number: role for role, number in _TO_WIRE.items()})
+
+
+LATEST = 2.0**40
+"""Of a clock, in seconds: tens of thousands of years."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a process says of itself.
+
+    Attributes:
+        role: which of the three it is.
+        caller: which it takes whoever asks for.
+        version: which protocol it speaks, and of which release it is.
+        clock_ahead: seconds by which its clock is ahead of this one's.
+        uncertainty: seconds by which `clock_ahead` may be off: half of what the call took.
+    """
+
+    role: Role
+    caller: Role
+    version: Version
+    clock_ahead: float
+    uncertainty: float
+
+
+class ProcessServicer(process_pb2_grpc.ProcessServiceServicer):
+    """The peers' questions to the process itself."""
+
+    def __init__(self, role: Role) -> None:
+        self._role = role
+
+    async def Describe(self, request: process_pb2.DescribeRequest, context: Context) -> process_pb2.DescribeResponse:
+        own = own_version()
+        return process_pb2.DescribeResponse(
+            role=_TO_WIRE[self._role],
+            caller=_TO_WIRE[calling_role()],
+            protocol=own.protocol or 0,
+            version=own.package,
+            time=time.time(),
+        )
+
+
+async def ask_description(channel: grpc.aio.Channel, caller: Role, seconds: float) -> Description:
+    """Ask the process at the other end of a channel what it is.
+
+    Raises:
+        grpc.aio.AioRpcError: it cannot be called, or refuses.
+        ProtocolError: what it answers is none of the contract's.
+    """
+    sent, begun = time.time(), time.monotonic()
+    answer = await process_pb2_grpc.ProcessServiceStub(channel).Describe(
+        process_pb2.DescribeRequest(), timeout=seconds, metadata=call_metadata(caller)
+    )
+    half = (time.monotonic() - begun) / 2
+    known = answer.role in _FROM_WIRE and answer.caller in _FROM_WIRE and answer.protocol > 0
+    if not known or not 0 <= answer.time < LATEST:
+        raise ProtocolError("it describes itself in words that this release does not know")
+    package = answer.version if is_release(answer.version) else ""
+    return Description(
+        _FROM_WIRE[answer.role],
+        _FROM_WIRE[answer.caller],
+        Version(answer.protocol, package),
+        answer.time - (sent + half),
+        half,
+    )

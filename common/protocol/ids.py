@@ -1,0 +1,50 @@
+"""The order of the rows, and the proof that both parties hold the same ones.
+
+The parties train on row numbers, so both need the same IDs in the same order. Each sorts its
+own, and a keyed digest of the whole list shows whether the lists agree. A digest tells the
+other side nothing more than that, except about a *whole list* it can guess; fresh nonces of
+both sides keep it from being compared with the digest of another job.
+"""
+
+import hmac
+from collections.abc import Sequence
+
+from trilateral.common.base.errors import DataError, ProtocolError
+from trilateral.common.base.roles import Role
+
+NONCE_BYTES = 32
+
+
+def canonical_order(ids: Sequence[str]) -> list[int]:
+    """Row numbers sorted by the UTF-8 bytes of their ID: the same in every language and locale."""
+    return sorted(range(len(ids)), key=lambda row: ids[row].encode())
+
+
+def id_digest(ids: Sequence[str], guest_nonce: bytes, host_nonce: bytes, role: Role) -> bytes:
+    """HMAC-SHA256 of the IDs, in the order given, by the party `role`; 32 bytes.
+
+    The key is both nonces; the role comes first in the text, so that a party cannot send the
+    digest it has received back as its own. Each ID follows its length, so that no two lists of
+    IDs run together into the same text.
+
+    Raises:
+        ProtocolError: a nonce is not `NONCE_BYTES` long.
+    """
+    if len(guest_nonce) != NONCE_BYTES or len(host_nonce) != NONCE_BYTES:
+        raise ProtocolError(f"a nonce for comparing IDs must have {NONCE_BYTES} bytes")
+    texts = [role.value.encode(), *(one.encode() for one in ids)]
+    framed = b"".join(len(text).to_bytes(8, "big") + text for text in texts)
+    return hmac.digest(guest_nonce + host_nonce, framed, "sha256")
+
+
+def check_id_digest(digest: bytes, ids: Sequence[str], guest_nonce: bytes, host_nonce: bytes, role: Role) -> None:
+    """Compare the digest that the party `role` has sent with that of one's own IDs.
+
+    Raises:
+        DataError: the parties do not hold the same IDs.
+    """
+    if not hmac.compare_digest(digest, id_digest(ids, guest_nonce, host_nonce, role)):
+        raise DataError(
+            "the two tables do not hold the same IDs: bring both to the rows they have in common, each ID once; "
+            "IDs are compared as text, so leading zeros, blanks and letter case count"
+        )

@@ -1,0 +1,1 @@
+"""How the coordinator searches for the optimum: on all rows, in batches, and when it stops early."""

@@ -1,0 +1,141 @@
+"""What the demo writes before it starts: two tables, three configurations, two jobs."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trilateral.cli.demo.tables import DATASET, demo_tables
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.write import commented_yaml
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.trial.development import write_development_files
+from trilateral.common.trial.localhost import process_settings
+
+JOB = "demo"
+JOB_BY_HAND = "by-hand"
+"""The same job under a name that is free once the demo has run."""
+MARKER = ".trilateral-demo"
+"""Marks a folder as a demo's: in no other one is anything replaced."""
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "lbfgs": {"algorithm": {"name": "lbfgs"}},
+    "sqn": {"algorithm": {"name": "sqn"}},
+    "sgd": {"algorithm": {"name": "sgd"}},
+}
+PENALTY = 0.01
+"""The two diagnoses can be separated completely on the training rows, so that without a penalty
+scikit-learn's logistic regression, which the demo compares with, has no finite optimum."""
+
+
+@dataclass(frozen=True)
+class DemoFiles:
+    """Where things are in the demo's folder."""
+
+    folder: Path
+
+    @property
+    def job(self) -> Path:
+        """The job, as `trilateral train` takes it."""
+        return self.folder / "job.yaml"
+
+    @property
+    def job_by_hand(self) -> Path:
+        """The same job to be run again, without the demo."""
+        return self.folder / "by-hand.yaml"
+
+    @property
+    def marker(self) -> Path:
+        """What only a demo writes."""
+        return self.folder / MARKER
+
+    @property
+    def logs(self) -> Path:
+        """Folder of what the processes write on their terminals."""
+        return self.folder / "logs"
+
+    @property
+    def states(self) -> Path:
+        """Folder of the processes' own folders."""
+        return self.folder / "state"
+
+    @property
+    def certificates(self) -> Path:
+        """Folder of the authority, the three certificates and their keys."""
+        return self.folder / "certs"
+
+    def config(self, role: Role) -> Path:
+        """The configuration of one process."""
+        return self.folder / f"{role}.yaml"
+
+    def log(self, role: Role) -> Path:
+        """The log of one process."""
+        return self.logs / f"{role}.log"
+
+    @property
+    def configs(self) -> dict[Role, Path]:
+        """All three configurations."""
+        return {role: self.config(role) for role in Role}
+
+    @property
+    def log_files(self) -> dict[Role, Path]:
+        """All three logs."""
+        return {role: self.log(role) for role in Role}
+
+    def table(self, role: Role) -> Path:
+        """The data of one party."""
+        return self.folder / f"{role}.csv"
+
+
+def write_files(folder: Path, addresses: dict[Role, str], key_bits: int, algorithm: str) -> DemoFiles:
+    """Write all that the three processes need, in the place of what an earlier demo wrote.
+
+    Of the state folders only those of the demo's own job are removed: others hold models that were trained by hand.
+
+    Raises:
+        ConfigError: the folder has something in it and is not a demo's, or cannot be written.
+    """
+    files = DemoFiles(folder)
+    try:
+        _claim(files)
+        for role, table in demo_tables().items():
+            table.to_csv(files.table(role), index=False)
+        write_development_files(files.certificates)
+    except OSError as error:
+        raise ConfigError(f"--out {folder}: cannot be written: {error.strerror}") from error
+    for role in Role:
+        files.config(role).write_text(_process_yaml(files, role, addresses, key_bits))
+    files.job.write_text(_job_yaml(JOB, key_bits, algorithm))
+    files.job_by_hand.write_text(_job_yaml(JOB_BY_HAND, key_bits, algorithm))
+    return files
+
+
+def _claim(files: DemoFiles) -> None:
+    if not files.marker.exists():
+        if files.folder.exists() and any(files.folder.iterdir()):
+            raise ConfigError(
+                f"--out {files.folder}: has something in it that no demo wrote; choose a new folder, or delete it"
+            )
+        files.folder.mkdir(parents=True, exist_ok=True)
+        files.marker.write_text("`trilateral demo` replaces what an earlier demo wrote into this folder.\n")
+    for role in Role:
+        job = JobFolder(files.states / role, JOB).path
+        if job.exists():
+            shutil.rmtree(job)
+    files.logs.mkdir(exist_ok=True)
+
+
+def _process_yaml(files: DemoFiles, role: Role, addresses: dict[Role, str], key_bits: int) -> str:
+    config = process_settings(role, addresses, certificates=Path(files.certificates.name))
+    if role is not Role.COORDINATOR:
+        dataset: dict[str, Any] = {"path": files.table(role).name, "id": "patient"}
+        if role is Role.GUEST:
+            dataset["label"] = {"column": "diagnosis", "positive": "malignant", "negative": "benign"}
+        config["datasets"] = {DATASET: dataset}
+        config["policy"] = {"min_key_bits": min(key_bits, 2048)}
+    return commented_yaml(f"The {role} of the demo. All options: configs/demo/{role}.yaml", config)
+
+
+def _job_yaml(name: str, key_bits: int, algorithm: str) -> str:
+    job = {"name": name, "dataset": DATASET, **ALGORITHMS[algorithm], "l2": PENALTY, "key_bits": key_bits}
+    return commented_yaml("What the demo trains. All options: configs/jobs/", job)

@@ -1,0 +1,84 @@
+"""``trilateral model``: a party's part of a model, for people and for other programs."""
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trilateral.cli.errors import public_errors
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.jobs.folder import JobFolder
+
+app = typer.Typer(help="Look at a party's part of a model.", no_args_is_help=True)
+
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="PATH|JOB", help="A model file; or a job's name, with --config.", show_default=False)
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Configuration of your own organisation's process, for a job."),
+]
+
+
+class Format(StrEnum):
+    """What to export."""
+
+    SKLEARN = "sklearn"
+    CSV = "csv"
+
+
+@app.command()
+def show(model: ModelArgument, config: ConfigOption = None) -> None:
+    """Print a model: its weights by importance and, of the guest's part, how good it is and how it is calibrated."""
+    from rich.console import Console
+
+    from trilateral.cli.results import print_part
+    from trilateral.common.data.model.model_file import load_model
+
+    with public_errors():
+        print_part(load_model(_find(model, config)), Console())
+
+
+@app.command()
+def export(
+    model: ModelArgument,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="What to write.")],
+    format_: Annotated[
+        Format,
+        typer.Option("--format", help="scikit-learn's coefficients as JSON, or a table of weights as CSV."),
+    ],
+    config: ConfigOption = None,
+) -> None:
+    """Write a model's weights for other programs."""
+    from trilateral.common.base.files import write_whole
+    from trilateral.common.data.model.export import scikit_learn_json, weights_csv
+    from trilateral.common.data.model.model_file import load_model
+
+    with public_errors():
+        part = load_model(_find(model, config))
+        if out.exists():
+            raise ConfigError(f"--out {out}: is there already: name another file, or take it away")
+        text = scikit_learn_json(part) if format_ is Format.SKLEARN else weights_csv(part)
+        try:
+            write_whole(out, text)
+        except OSError as error:
+            raise ConfigError(f"--out {out}: cannot be written: {error.strerror}") from error
+        typer.echo(f"{out} has the weights of the {part.role}'s part of the model of job {part.job.name}")
+
+
+def _find(model: str, config: Path | None) -> Path:
+    """The file of a model that is named by its path or, with a configuration, by its job."""
+    from trilateral.common.config.load import load_process_config
+    from trilateral.common.config.settings import JOB_NAME
+
+    if config is None:
+        if Path(model).is_dir():
+            return JobFolder(Path(model).parent, Path(model).name).model
+        if Path(model).is_file() or Path(model).name != model:
+            return Path(model)
+        raise ConfigError(f"there is no file {model}: give its path; or, if it is a job's name, --config too")
+    if re.fullmatch(JOB_NAME, model) is None:
+        raise ConfigError(f"{model} is not a job's name: give one, or leave --config out to give a path")
+    return JobFolder(load_process_config(config).state, model).model

@@ -1,0 +1,152 @@
+"""What a party has at the end, for people."""
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from trilateral.cli.wording import decimal
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.data.model.assessment import CalibrationReport
+from trilateral.common.data.model.calibration import Isotonic, Platt, Uncalibrated
+from trilateral.common.data.model.export import INTERCEPT, weights_of
+from trilateral.common.data.model.model_file import EvaluatedEpoch, PartyModel, load_model
+from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.protocol.evaluation import HoldoutMetrics
+
+
+def print_model(config: ProcessConfig, job: str, console: Console) -> None:
+    """Say where a party's part of the model is and, at the guest, how good the whole is.
+
+    Raises:
+        DataError: the state folder has no such model.
+    """
+    path = JobFolder(config.state, job).model
+    model = load_model(path)
+    _say(console, f"the {config.role}'s part of the model: {path}")
+    _print_quality(model, console)
+
+
+def print_part(model: PartyModel, console: Console) -> None:
+    """Print all that a person wants to know of a party's part of a model."""
+    data = model.data
+    _say(console, f"the {model.role}'s part of the model of job {model.job.name}, run {model.run_id}")
+    _say(
+        console,
+        f"trained on {data.n_train} rows, {data.n_holdout} held out; loss {decimal(model.loss, 6)} after"
+        f" {model.rounds} rounds; {model.reason}",
+    )
+    console.print()
+    console.print(_weights_table(model))
+    _say(
+        console,
+        "Odds ratio: by what the odds of the positive label are multiplied when the term grows by one unit, or by its"
+        " standard deviation, and all others stay; by the score as it is, before calibration. Terms are sorted by the"
+        " latter; those without one are 0 or 1, or were not standardised.",
+    )
+    if model.metrics is not None or model.calibration is not None:
+        console.print()
+    _print_quality(model, console)
+    if model.metrics is not None and model.metrics.lift is not None:
+        console.print()
+        console.print(_lift_table(model.metrics.lift))
+    if model.calibration_report is not None:
+        console.print()
+        console.print(_reliability_table(model.calibration_report))
+
+
+def metrics_table(title: str) -> Table:
+    """Return a table to which `add_metrics` adds rows."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("model")
+    for name in ("AUC", "KS", "accuracy", "log loss"):
+        table.add_column(name, justify="right")
+    return table
+
+
+def add_metrics(table: Table, name: str, metrics: HoldoutMetrics) -> None:
+    """Add a model's figures; AUC and KS do not exist for rows that all have one label."""
+    figures = (metrics.auc, metrics.ks, metrics.accuracy, metrics.log_loss)
+    table.add_row(name, *("-" if figure is None else decimal(figure, 4) for figure in figures))
+
+
+def _print_quality(model: PartyModel, console: Console) -> None:
+    if model.evaluations:
+        console.print(_evaluations_table(model.evaluations))
+    if model.metrics is not None:
+        metrics = model.metrics
+        table = metrics_table("on the hold-out rows")
+        add_metrics(table, "this model", metrics)
+        console.print(table)
+        gini = "" if metrics.gini is None else f"; Gini {decimal(metrics.gini, 4)}"
+        _say(
+            console,
+            f"{metrics.n_positive} of {metrics.n_rows} rows are positive{gini}; accuracy is at a probability of"
+            f" {metrics.threshold:g}",
+        )
+    match model.calibration:
+        case Platt(a=a, b=b):
+            _say(console, f"calibrated by Platt: p = 1 / (1 + exp(-({a:.6g} u {'+' if b >= 0 else '-'} {abs(b):.6g})))")
+        case Isotonic(thresholds=thresholds):
+            _say(console, f"calibrated by a rising function of {len(thresholds)} points")
+        case Uncalibrated(reason=reason):
+            _say(console, f"not calibrated: {reason}")
+    if model.calibration_report is not None:
+        report = model.calibration_report
+        _say(
+            console,
+            f"log loss before {decimal(report.before.log_loss, 4)}, after {decimal(report.after.log_loss, 4)};"
+            " each row's probability is by a map that was fitted without it",
+        )
+
+
+def _weights_table(model: PartyModel) -> Table:
+    table = Table(title="weights", title_justify="left")
+    table.add_column("term")
+    for name in ("weight", "odds ratio", "per std. dev."):
+        table.add_column(name, justify="right")
+    for each in sorted(weights_of(model), key=lambda each: abs(each.standardised), reverse=True):
+        per_sd = each.odds_ratio_per_sd
+        table.add_row(
+            Text(each.term),
+            f"{each.weight:+.5g}",
+            f"{each.odds_ratio:.4g}",
+            "-" if per_sd is None else f"{per_sd:.4g}",
+        )
+    table.add_row(INTERCEPT, f"{model.intercept:+.5g}", "", "")
+    return table
+
+
+def _evaluations_table(evaluations: list[EvaluatedEpoch]) -> Table:
+    table = Table(title="during the training, on the hold-out rows, not calibrated", title_justify="left")
+    for name in ("epochs", "AUC", "KS", "accuracy", "log loss"):
+        table.add_column(name, justify="right")
+    for each in evaluations:
+        figures = (each.metrics.auc, each.metrics.ks, each.metrics.accuracy, each.metrics.log_loss)
+        table.add_row(str(each.epochs), *("-" if figure is None else decimal(figure, 4) for figure in figures))
+    return table
+
+
+def _lift_table(lift: tuple[float, ...]) -> Table:
+    table = Table(title="lift by decile of the score, the highest first", title_justify="left")
+    for number in range(1, len(lift) + 1):
+        table.add_column(str(number), justify="right")
+    table.add_row(*(f"{each:.2f}" for each in lift))
+    return table
+
+
+def _reliability_table(report: CalibrationReport) -> Table:
+    table = Table(
+        title="reliability: mean probability and rate of positives, in tenths of the rows", title_justify="left"
+    )
+    for name in ("rows", "before", "observed", "rows", "after", "observed"):
+        table.add_column(name, justify="right")
+    for pair in zip(report.before.bins, report.after.bins, strict=True):
+        cells: list[str] = []
+        for each in pair:
+            cells += [str(each.n), f"{each.mean_predicted:.3f}", f"{each.observed_rate:.3f}"]
+        table.add_row(*cells)
+    return table
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,164 @@
+"""A party's share of a job."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from trilateral.common.base.errors import ConfigError, DataError, PolicyError
+from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.config.job import JobConfig
+from trilateral.common.data.party_data import CheckSizes, PartyData, load_party_data
+from trilateral.common.protocol.batches import holdout_split
+
+N_ROWS = 100
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Rows out of order, three features and a label that is feature `a`'s sign."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.standard_normal((N_ROWS, 3)), columns=["a", "b", "c"])
+    frame.insert(0, "id", rng.permutation([f"{row:04}" for row in range(N_ROWS)]))
+    frame["label"] = (frame["a"] > 0).astype(int)
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    return tmp_path / "table.csv"
+
+
+def load(
+    path: Path,
+    *,
+    labelled: bool,
+    dataset: dict[str, Any] | None = None,
+    check_sizes: CheckSizes = lambda *_: None,
+    **job: Any,
+) -> PartyData:
+    role: dict[str, Any] = {"label": {}} if labelled else {"exclude": ["label"]}
+    settings = DatasetConfig.model_validate({"path": path, **role, **(dataset or {})})
+    job_config = JobConfig.model_validate({"name": "j", "dataset": "d", **job})
+    return load_party_data(settings, job_config, labelled=labelled, check_sizes=check_sizes)
+
+
+def test_rows_are_split_as_the_seed_says_and_labels_stay_with_their_rows(path: Path) -> None:
+    data = load(path, labelled=True, dataset={"preprocessing": {"clip": None, "whiten": False}}, seed=5, holdout=0.3)
+    block = data.block
+    frame = pd.read_csv(path, dtype={"id": str}).sort_values("id")
+    train, holdout = holdout_split(N_ROWS, 0.3, 5)
+
+    assert data.ids == frame["id"].tolist()
+    a = frame["a"].to_numpy()
+    expected = (a - a[train].mean()) / a[train].std()
+    np.testing.assert_allclose(block.columns[:, 0], expected[train])
+    np.testing.assert_allclose(block.holdout_columns[:, 0], expected[holdout])
+    np.testing.assert_array_equal(block.labels, np.sign(a)[train])
+    np.testing.assert_array_equal(block.holdout_labels, np.sign(a)[holdout])
+
+
+def test_hold_out_rows_do_not_touch_what_is_fitted(path: Path) -> None:
+    before = load(path, labelled=True).block
+    frame = pd.read_csv(path, dtype={"id": str}).sort_values("id", ignore_index=True)
+    frame.loc[holdout_split(N_ROWS, 0.2, 0)[1], ["a", "b", "c"]] = 1e6
+    frame.to_csv(path, index=False)
+
+    after = load(path, labelled=True).block
+
+    assert after.preprocessing.to_dict() == before.preprocessing.to_dict()
+    np.testing.assert_array_equal(after.columns, before.columns)
+
+
+def test_both_parties_hold_the_same_rows(path: Path) -> None:
+    guest, host = load(path, labelled=True), load(path, labelled=False)
+
+    assert guest.ids == host.ids
+    assert len(guest.block.columns) == len(host.block.columns) == 80
+    assert len(guest.block.holdout_columns) == len(host.block.holdout_columns) == 20
+
+
+@pytest.mark.parametrize(
+    ("labelled", "intercept", "n_columns"), [(True, True, 4), (True, False, 3), (False, True, 3), (False, False, 3)]
+)
+def test_only_the_guest_adds_the_intercept_and_only_if_asked(
+    path: Path, labelled: bool, intercept: bool, n_columns: int
+) -> None:
+    block = load(path, labelled=labelled, intercept=intercept).block
+
+    assert block.columns.shape == (80, n_columns)
+    assert block.holdout_columns.shape == (20, n_columns)
+    assert block.penalty.shape == (n_columns, n_columns)
+    assert block.preprocessing.n_columns == n_columns
+
+
+def test_a_host_has_no_labels(path: Path) -> None:
+    block = load(path, labelled=False).block
+
+    assert block.labels is None
+    assert block.holdout_labels is None
+
+
+def test_a_job_may_hold_nothing_out(path: Path) -> None:
+    block = load(path, labelled=True, holdout=0).block
+
+    assert block.columns.shape == (100, 4)
+    assert block.holdout_columns.shape == (0, 4)
+
+
+def test_the_label_must_be_where_the_role_says(path: Path) -> None:
+    with pytest.raises(ConfigError, match="dataset 'd': the guest needs the labels"):
+        load(path, labelled=True, dataset={"label": None})
+    with pytest.raises(ConfigError, match="dataset 'd': the host has no labels"):
+        load(path, labelled=False, dataset={"label": {}, "exclude": []})
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_batch_larger_than_the_training_rows_is_refused(path: Path, labelled: bool) -> None:
+    with pytest.raises(DataError, match="batch of 81 needs.*there are 80: lower `batch`"):
+        load(path, labelled=labelled, algorithm={"name": "sgd"}, batch=81)
+
+    assert len(load(path, labelled=labelled, algorithm={"name": "sgd"}, batch=80).block.columns) == 80
+
+
+def test_a_curvature_batch_larger_than_the_training_rows_is_refused(path: Path) -> None:
+    with pytest.raises(DataError, match="curvature batch of 90 needs at least as many training rows, and there are 80"):
+        load(path, labelled=True, algorithm={"name": "sqn", "curvature_batch": 90}, batch=10)
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ({"holdout": 0.95}, "a batch of 5 rows is too small for 3 features: 6 is the least"),
+        ({"algorithm": {"name": "sgd"}, "batch": 5}, "a batch of 5 rows.*raise `batch`"),
+        (
+            {"algorithm": {"name": "sqn", "curvature_batch": 5}, "batch": 6},
+            "a curvature batch of 5 rows.*raise `curvature_batch`",
+        ),
+    ],
+)
+def test_a_batch_of_too_few_rows_for_a_fit_is_refused(path: Path, job: dict[str, Any], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        load(path, labelled=True, **job)
+    assert load(path, labelled=True, algorithm={"name": "sgd"}, batch=6)
+
+
+def test_whoever_loads_may_mind_the_sizes(path: Path) -> None:
+    seen = []
+
+    def mind(n_train: int, n_features: int) -> None:
+        seen.append((n_train, n_features))
+        raise PolicyError("too many")
+
+    with pytest.raises(PolicyError, match="too many"):
+        load(path, labelled=True, check_sizes=mind)
+    assert seen == [(80, 3)]
+
+
+def test_a_holdout_row_that_cannot_be_scaled_is_refused(path: Path) -> None:
+    """It would make the score, and with it the end of the training, not finite."""
+    table = pd.read_csv(path, dtype={"id": str})
+    held = holdout_split(N_ROWS, 0.2, 0)[1][0]
+    table["b"] *= 1e-150
+    table.loc[table["id"] == f"{held:04}", "b"] = 1e200
+    table.to_csv(path, index=False)
+    with pytest.raises(DataError, match="hold-out row"):
+        load(path, labelled=True, dataset={"preprocessing": {"clip": None}})

@@ -1,0 +1,539 @@
+"""A link delivers in order, tries again while there is hope, and says whom it waits for."""
+
+import asyncio
+import logging
+import re
+import socket
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any
+
+import grpc
+import pytest
+from gmpy2 import mpz
+
+from tests.support.rpc import Recorder, connected, plaintext_server, served
+from trilateral.common.base.errors import DataError, PeerError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.process import Limits
+from trilateral.common.jobs import links
+from trilateral.common.jobs.history import Traffic
+from trilateral.common.jobs.links import Link, Silence
+from trilateral.common.pb.v1 import coordinator_pb2, rounds_pb2
+from trilateral.common.process.server import bind
+from trilateral.common.protocol.messages import (
+    Failed,
+    Finished,
+    IdChallenge,
+    Kind,
+    Message,
+    Ready,
+    RoundKey,
+    VectorPiece,
+)
+from trilateral.common.rpc.channel import Peer
+from trilateral.common.rpc.codec import PACKAGE, JobKey
+from trilateral.common.rpc.errors import InternalError, StoppingError, UnknownJobError, abort
+from trilateral.common.rpc.versions import version_metadata
+
+JOB = JobKey.draw("credit")
+KEY = RoundKey(1, 1)
+MakeLink = Callable[..., Link]
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+class Failures(list[Exception]):
+    """What has ended links."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Event()
+
+    def append(self, error: Exception) -> None:
+        super().append(error)
+        self._changed.set()
+
+    async def first(self) -> Exception:
+        await asyncio.wait_for(self._changed.wait(), 10)
+        return self[0]
+
+
+class Waits(list[Silence | None]):
+    """What a link says of a peer that does not answer."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+
+    def __call__(self, peer: Peer, silence: Silence | None) -> None:
+        self.append(silence)
+        self.begun.set()
+
+
+@pytest.fixture
+def failures() -> Failures:
+    return Failures()
+
+
+@pytest.fixture
+def waits() -> Waits:
+    return Waits()
+
+
+@pytest.fixture
+async def make_link(failures: Failures, waits: Waits) -> AsyncIterator[MakeLink]:
+    made = []
+
+    def make(peer: Peer, sender: Role = Role.HOST, **limits: float) -> Link:
+        link = Link(
+            JOB,
+            sender,
+            peer,
+            width=64,
+            limits=Limits(**limits),
+            count_sent=lambda *_: None,
+            on_failure=failures.append,
+            on_wait=waits,
+        )
+        made.append(link)
+        return link
+
+    yield make
+    await asyncio.gather(*(link.close(0) for link in made))
+
+
+def piece(offset: int, count: int = 2, total: int = 6, key: RoundKey = KEY, kind: Kind = Kind.GRADIENT) -> VectorPiece:
+    return VectorPiece(key, kind, offset, total, [mpz(offset + i + 1) for i in range(count)])
+
+
+def ciphertexts(recorder: Recorder) -> list[int]:
+    return [int(c) for m in recorder.messages if isinstance(m, VectorPiece) for c in m.ciphertexts]
+
+
+def free_address() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+async def test_messages_arrive_in_order_and_a_vector_is_one_call(recorder: Recorder, make_link: MakeLink) -> None:
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        for message in (Ready(10, 2), piece(0), piece(2), piece(4), piece(0, kind=Kind.CURVATURE), Finished()):
+            link.send(message)
+        await link.close(5)
+    assert recorder.calls == ["ReportReady", "SendVector", "SendVector", "ReportFinished"]
+    assert recorder.jobs == {JOB}
+    assert ciphertexts(recorder) == [1, 2, 3, 4, 5, 6, 1, 2]
+
+
+async def test_the_receiver_has_the_first_piece_before_the_second_is_made(
+    recorder: Recorder, make_link: MakeLink
+) -> None:
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        link.send(piece(0))
+        await recorder.until(lambda: len(recorder.messages) == 1)
+        link.send(piece(2))
+        await recorder.until(lambda: len(recorder.messages) == 2)
+        assert recorder.calls == ["SendVector"]
+
+
+async def test_a_vector_that_is_acknowledged_before_its_end_is_no_failure(
+    make_link: MakeLink, failures: Failures
+) -> None:
+    """A peer whose run has finished needs no more of it."""
+    said: list[str] = []
+
+    async def take(request: Any, context: Any) -> Any:
+        said.append("finished")
+        context.set_trailing_metadata(version_metadata())
+        return coordinator_pb2.ReportFinishedResponse()
+
+    async def take_first(requests: AsyncIterator[Any], context: Any) -> Any:
+        said.append(f"from {(await anext(requests)).offset}")
+        return rounds_pb2.SendVectorResponse()
+
+    server = grpc.aio.server()
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "SendVector": grpc.stream_unary_rpc_method_handler(
+            take_first, rounds_pb2.SendVectorRequest.FromString, rounds_pb2.SendVectorResponse.SerializeToString
+        ),
+        "ReportFinished": grpc.unary_unary_rpc_method_handler(
+            take,
+            coordinator_pb2.ReportFinishedRequest.FromString,
+            coordinator_pb2.ReportFinishedResponse.SerializeToString,
+        ),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(f"{PACKAGE}.CoordinatorService", handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with connected(Role.COORDINATOR, f"127.0.0.1:{port}") as peer:
+        link = make_link(peer)
+        link.send(piece(0))
+        while not said:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.1)  # The answer is on its way while the link waits for the next piece.
+        for message in (piece(2), piece(4), Finished()):
+            link.send(message)
+        await link.close(5)
+    await server.stop(0)
+    assert not failures
+    assert said[0] == "from 0"
+    assert said[-1] == "finished"
+
+
+async def test_a_peer_that_comes_up_late_gets_everything(
+    recorder: Recorder, make_link: MakeLink, failures: Failures, waits: Waits
+) -> None:
+    address = free_address()
+    async with connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        link.send(Ready(10, 2))
+        link.send(piece(0, 6))
+        await waits.begun.wait()
+        async with served(Role.COORDINATOR, recorder, address):
+            await link.close(10)
+    assert ciphertexts(recorder) == [1, 2, 3, 4, 5, 6]
+    assert waits[-1] is None
+    assert not failures
+
+
+async def test_a_peer_that_is_silent_is_named_during_the_call(
+    recorder: Recorder,
+    make_link: MakeLink,
+    waits: Waits,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(links, "NOTICE_SECONDS", 0.01)
+    monkeypatch.setattr(links, "LOG_SECONDS", 0.0)
+    caplog.set_level("INFO")
+    held = asyncio.Event()
+
+    async def hold(message: Message, context: Any) -> None:
+        await held.wait()
+
+    recorder.react = hold
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer, peer_timeout=42)
+        link.send(Finished())
+        async with asyncio.timeout(10):
+            while len(waits) < 3:
+                await asyncio.sleep(0.001)
+        held.set()
+        await link.close(5)
+    assert waits[-1] is None
+    silence, *others = [each for each in waits if each is not None]
+    assert others
+    assert all(other == silence for other in others)
+    assert silence.until == pytest.approx(silence.since + 42)
+    (line,) = [record.getMessage() for record in caplog.records if "silent" in record.getMessage()]
+    assert re.fullmatch(
+        rf"job \S+: waiting until [\d:]{{8}} UTC for the coordinator at {address}, silent since [\d:]{{8}}", line
+    )
+    assert f"the coordinator at {address} answers again" in caplog.text
+
+
+async def test_a_peer_knows_for_how_long_it_has_been_silent_and_how_often_it_was_called_again(
+    make_link: MakeLink, failures: Failures
+) -> None:
+    async with connected(Role.COORDINATOR, free_address()) as peer:
+        assert (peer.silence, peer.retries) == (0, 0)
+        for message in (Ready(10, 2), piece(0)):
+            link = make_link(peer)
+            link.send(message)
+            async with asyncio.timeout(10):
+                while not peer.retries:
+                    await asyncio.sleep(0.001)
+            assert peer.silence > 0
+            await link.close(0)
+            await asyncio.sleep(0)
+            assert peer.silence == 0
+            peer.retries = 0
+    assert failures == []
+
+
+async def test_nobody_is_told_of_a_wait_for_the_last_word(
+    recorder: Recorder, make_link: MakeLink, waits: Waits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "NOTICE_SECONDS", 0.01)
+    async with connected(Role.COORDINATOR, free_address()) as peer:
+        link = make_link(peer)
+        link.clear()
+        link.send(Failed("stopped"))
+        await link.close(0.2)
+    assert waits == []
+
+
+async def test_an_address_where_another_role_listens_is_named_by_its_setting(
+    make_link: MakeLink, failures: Failures
+) -> None:
+    server = plaintext_server(Role.COORDINATOR)
+    address = bind(server, "127.0.0.1:0", None)
+    await server.start()
+    async with connected(Role.HOST, address) as peer:
+        make_link(peer, Role.GUEST).send(IdChallenge(b"nonce", 3))
+        error = await failures.first()
+    await server.stop(None)
+    assert str(error) == (
+        f"what listens at {address} is not the host, or is one of another release: correct `peers.host` in the guest's "
+        "configuration, or install the same release of trilateral at all three"
+    )
+
+
+async def test_a_vector_cut_off_is_sent_again_from_its_first_piece(recorder: Recorder, make_link: MakeLink) -> None:
+    async def die_once(message: Message, context: Any) -> None:
+        if len(recorder.messages) == 2:
+            await context.abort(grpc.StatusCode.UNAVAILABLE)
+
+    recorder.react = die_once
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        for offset in (0, 2, 4):
+            link.send(piece(offset))
+        await link.close(5)
+    assert recorder.calls == ["SendVector", "SendVector"]
+    assert ciphertexts(recorder)[4:] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_a_peer_that_stays_away_ends_the_link_and_is_named(make_link: MakeLink, failures: Failures) -> None:
+    address = free_address()
+    async with connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer, peer_timeout=0.2)
+        link.send(Ready(10, 2))
+        error = await failures.first()
+        link.send(Finished())  # into the void, and does not hang
+    assert len(failures) == 1
+    assert isinstance(error, PeerError)
+    assert str(error) == (
+        f"the coordinator at {address} has not answered for 0.2 s: check that it runs and can be reached"
+    )
+
+
+async def test_a_peer_that_takes_the_call_and_is_silent_ends_the_link(
+    recorder: Recorder, make_link: MakeLink, failures: Failures
+) -> None:
+    async def be_silent(message: Message, context: Any) -> None:
+        await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED)
+
+    recorder.react = be_silent
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer, peer_timeout=20)
+        link.send(Ready(10, 2))
+        link.send(Finished())
+        assert "has not answered for 20 s" in str(await failures.first())
+    assert recorder.calls == ["ReportReady"]
+
+
+async def test_every_call_has_a_deadline(recorder: Recorder, make_link: MakeLink) -> None:
+    seconds_left: list[float] = []
+
+    async def look(message: Message, context: Any) -> None:
+        seconds_left.append(context.time_remaining())
+
+    recorder.react = look
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer, peer_timeout=1000, round_timeout=2000)
+        link.send(Ready(10, 2))
+        link.send(piece(0, 6))
+        await link.close(10)
+    assert seconds_left == pytest.approx([1000, 4000], rel=0.1)
+
+
+async def test_a_refusal_is_final_and_keeps_its_class(
+    recorder: Recorder, make_link: MakeLink, failures: Failures
+) -> None:
+    async def refuse(message: Message, context: Any) -> None:
+        raise DataError("no")
+
+    recorder.react = refuse
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        for offset in (0, 2, 4):
+            link.send(piece(offset))
+        await failures.first()
+        with pytest.raises(DataError, match="^no$"):
+            await link.call(Finished())
+    assert [(type(error), str(error)) for error in failures] == [(DataError, "no")]
+
+
+async def test_a_call_that_grpc_ended_by_itself_is_made_again(recorder: Recorder, make_link: MakeLink) -> None:
+    async def end_once(message: Message, context: Any) -> None:
+        if len(recorder.messages) == 1:
+            await context.abort(grpc.StatusCode.INTERNAL, "Internal error from Core")
+
+    recorder.react = end_once
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        await make_link(peer).call(Finished())
+    assert recorder.calls == ["ReportFinished"] * 2
+
+
+async def test_a_bug_of_the_peer_is_final(recorder: Recorder, make_link: MakeLink) -> None:
+    async def stumble(message: Message, context: Any) -> None:
+        raise ZeroDivisionError
+
+    recorder.react = stumble
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        with pytest.raises(InternalError, match="see the log of the coordinator"):
+            await make_link(peer).call(Finished())
+    assert recorder.calls == ["ReportFinished"]
+
+
+async def test_a_party_may_hear_of_a_job_a_little_later_than_the_other(recorder: Recorder, make_link: MakeLink) -> None:
+    async def not_yet(message: Message, context: Any) -> None:
+        if len(recorder.messages) == 1:
+            raise UnknownJobError("which job?")
+
+    recorder.react = not_yet
+    async with served(Role.HOST, recorder) as address, connected(Role.HOST, address) as peer:
+        await make_link(peer, Role.GUEST).call(IdChallenge(b"nonce", 3))
+    assert recorder.calls == ["ChallengeIds", "ChallengeIds"]
+
+
+@pytest.mark.parametrize(("sender", "n_calls"), [(Role.COORDINATOR, 1), (Role.GUEST, 2)])
+async def test_a_peer_that_does_not_know_the_job_has_lost_it(
+    sender: Role, n_calls: int, recorder: Recorder, make_link: MakeLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(message: Message, context: Any) -> None:
+        raise UnknownJobError("which job?")
+
+    monkeypatch.setattr(links, "UNKNOWN_JOB_PATIENCE", 0.05)
+    recorder.react = never
+    message: Message = Failed("x") if sender is Role.COORDINATOR else IdChallenge(b"nonce", 3)
+    async with served(Role.HOST, recorder) as address, connected(Role.HOST, address) as peer:
+        with pytest.raises(PeerError, match=r"the host at .* has lost the job \(was it restarted\?\)"):
+            await make_link(peer, sender).call(message)
+    assert len(recorder.calls) == n_calls
+
+
+async def test_what_a_newer_attempt_overtakes_is_dropped(recorder: Recorder, make_link: MakeLink) -> None:
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        link.send(piece(0))
+        await recorder.until(lambda: bool(recorder.messages))
+        link.send(piece(2))
+        link.send(Ready(10, 2))
+        link.overtake(RoundKey(1, 2))
+        link.send(piece(4))
+        for offset in (0, 2, 4):
+            link.send(piece(offset, key=RoundKey(1, 2)))
+        await link.close(5)
+    keys = [message.key for message in recorder.messages if isinstance(message, VectorPiece)]
+    assert keys == [KEY] + [RoundKey(1, 2)] * 3
+    assert recorder.calls == ["SendVector", "ReportReady", "SendVector"]
+
+
+async def test_a_vector_for_a_peer_that_is_away_is_dropped_when_overtaken(
+    recorder: Recorder, make_link: MakeLink, failures: Failures, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = free_address()
+    async with connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        with caplog.at_level(logging.INFO):
+            link.send(piece(0, 6))
+            link.send(Finished())
+            async with asyncio.timeout(10):
+                while "for the coordinator" not in caplog.text:
+                    await asyncio.sleep(0.001)
+        link.overtake(RoundKey(2, 1))
+        async with served(Role.COORDINATOR, recorder, address):
+            await link.close(10)
+    assert recorder.calls == ["ReportFinished"]
+    assert not failures
+
+
+async def test_a_vector_whose_time_is_up_is_no_failure_once_it_is_overtaken(
+    recorder: Recorder, make_link: MakeLink, failures: Failures
+) -> None:
+    async def be_late(message: Message, context: Any) -> None:
+        if isinstance(message, VectorPiece):
+            link.overtake(RoundKey(1, 2))
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED)
+
+    recorder.react = be_late
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        link.send(piece(0, 6))
+        link.send(Finished())
+        await link.close(5)
+    assert recorder.calls == ["SendVector", "ReportFinished"]
+    assert not failures
+
+
+async def test_a_last_word_does_not_wait_for_what_is_queued(recorder: Recorder, make_link: MakeLink) -> None:
+    async def hold(message: Message, context: Any) -> None:
+        if not isinstance(message, Failed):
+            await asyncio.Event().wait()
+
+    recorder.react = hold
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        for offset in (0, 2, 4):
+            link.send(piece(offset))
+        await recorder.until(lambda: bool(recorder.messages))
+        link.clear()
+        link.send(Failed("stopped"))
+        await link.close(5)
+    assert recorder.calls == ["SendVector", "ReportFailure"]
+
+
+async def test_traffic_counts_each_ciphertext_once(recorder: Recorder, failures: Failures) -> None:
+    async def die_once(message: Message, context: Any) -> None:
+        if len(recorder.messages) == 1:
+            await context.abort(grpc.StatusCode.UNAVAILABLE)
+
+    recorder.react, sent = die_once, Traffic("sent")
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        count_sent = partial(sent.count, peer.role)
+        link = Link(JOB, Role.HOST, peer, width=64, limits=Limits(), count_sent=count_sent, on_failure=failures.append)
+        link.send(piece(0, 6))
+        await link.close(5)
+    counted = sent.take(KEY)["gradient"]
+    assert counted["ciphertexts"] == 6
+    assert 6 * 64 < counted["bytes"] < 6 * 64 + 60
+
+
+async def test_a_long_vector_is_given_up_for_silence_alone_and_not_for_a_second_cut(
+    recorder: Recorder, make_link: MakeLink, failures: Failures
+) -> None:
+    """Between the cuts, which are further apart than `peer_timeout`, pieces arrive."""
+    cuts = [1, 3]
+
+    async def cut(message: Message, context: Any) -> None:
+        if cuts and len(recorder.messages) >= cuts[0]:
+            cuts.pop(0)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "")
+
+    recorder.react = cut
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer, peer_timeout=0.4)
+        link.send(piece(0))
+        await recorder.until(lambda: len(cuts) == 1)
+        await asyncio.sleep(0.6)
+        link.send(piece(2))
+        await recorder.until(lambda: not cuts)
+        link.send(piece(4))
+        await link.close(10)
+    assert set(ciphertexts(recorder)) == {1, 2, 3, 4, 5, 6}
+    assert not failures
+
+
+async def test_a_process_that_is_being_stopped_is_tried_again(
+    recorder: Recorder, make_link: MakeLink, failures: Failures
+) -> None:
+    answers = [StoppingError("the coordinator is being stopped")]
+
+    async def react(message: Message, context: Any) -> None:
+        if answers:
+            await abort(context, answers.pop(), Role.COORDINATOR)
+
+    recorder.react = react
+    async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        link.send(Ready(10, 2))
+        await link.close(10)
+    assert len(recorder.messages) == 2
+    assert not failures
