@@ -16,7 +16,6 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.journal import Record, State
-from trilateral.common.jobs.links import Silence
 from trilateral.common.jobs.process_jobs import MAX_ENDED, STOPPED, ProcessJobs
 from trilateral.common.jobs.runner import MachineRunner
 from trilateral.common.jobs.states import ENDED
@@ -48,6 +47,7 @@ from trilateral.common.protocol.messages import (
     Waiting,
 )
 from trilateral.common.rpc.access import calling
+from trilateral.common.rpc.calls import Silence
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import JobKey
 from trilateral.common.rpc.errors import EndedError, NameTakenError, UnknownJobError

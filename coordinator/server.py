@@ -1,47 +1,25 @@
 """The coordinator's process."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-import grpc
-
+from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig
-from trilateral.common.pb.v1.coordinator_pb2_grpc import add_CoordinatorServiceServicer_to_server
-from trilateral.common.pb.v1.jobs_pb2_grpc import add_JobServiceServicer_to_server
-from trilateral.common.process.server import make_audit, run_server
-from trilateral.common.rpc.certificates import load_certificates
-from trilateral.common.rpc.channel import open_peers
+from trilateral.common.observe.audit import Audit
+from trilateral.common.process.server import RoleParts, ignore_address, serve_role
+from trilateral.common.rpc.channel import Peer
+from trilateral.coordinator.job_servicer import JobServicer
 from trilateral.coordinator.jobs import CoordinatorJobs
-from trilateral.coordinator.servicer import CoordinatorServicer, JobServicer
+
+
+def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer]) -> RoleParts:
+    """Return what the coordinator adds to a server."""
+    jobs = CoordinatorJobs(config, audit, peers)
+    return RoleParts(jobs, {"CoordinatorService": jobs, "JobService": JobServicer(jobs)})
 
 
 async def serve(
-    config: ProcessConfig, *, stop: asyncio.Event | None = None, on_ready: Callable[[str], None] = lambda _: None
+    config: ProcessConfig, *, stop: asyncio.Event | None = None, on_ready: Callable[[str], None] = ignore_address
 ) -> None:
-    """Serve the coordinator until SIGTERM, SIGINT or `stop`; `on_ready` gets the address.
-
-    Raises:
-        ConfigError: the address, the certificate or the state folder cannot be used.
-    """
-    certificates, audit = load_certificates(config), make_audit(config)
-    async with open_peers(config, certificates) as peers:
-        jobs = CoordinatorJobs(config, audit, peers)
-
-        def add_services(server: grpc.aio.Server) -> None:
-            jobs.open()
-            add_CoordinatorServiceServicer_to_server(CoordinatorServicer(jobs), server)
-            add_JobServiceServicer_to_server(JobServicer(jobs), server)
-
-        services = ("CoordinatorService", "JobService")
-        await run_server(
-            config,
-            certificates,
-            services,
-            add_services,
-            jobs.close,
-            audit=audit,
-            metrics=jobs.metrics,
-            stop=stop,
-            on_ready=on_ready,
-            begin=jobs.go_on,
-        )
+    """Serve the coordinator until SIGTERM, SIGINT or `stop`; see `serve_role`."""
+    await serve_role(config, make_parts, stop=stop, on_ready=on_ready)

@@ -10,8 +10,8 @@ from trilateral.common.base.errors import ProtocolError
 from trilateral.common.config.settings import JOB_NAME
 from trilateral.common.pb.v1 import alignment_pb2, alignment_pb2_grpc
 from trilateral.common.protocol.ids import NONCE_BYTES
-from trilateral.common.rpc.access import Context
 from trilateral.common.rpc.codec import MAX_TOTAL, job_key
+from trilateral.common.rpc.interceptor import Context
 from trilateral.host_party.alignments import Alignments, Asked, Offer
 
 MAX_RULES = 16

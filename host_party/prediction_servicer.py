@@ -8,8 +8,8 @@ import re
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.config.settings import JOB_NAME
 from trilateral.common.pb.v1 import prediction_pb2, prediction_pb2_grpc
-from trilateral.common.rpc.access import Context
 from trilateral.common.rpc.codec import PREDICTION_BYTES, job_key
+from trilateral.common.rpc.interceptor import Context
 from trilateral.host_party.alignment_servicer import check_opening
 from trilateral.host_party.predictions import Beginning, Predictions, Wanted
 

@@ -42,8 +42,9 @@ from trilateral.common.protocol.phases import Phase
 from trilateral.common.rpc.access import calling
 from trilateral.common.rpc.calls import call_peer
 from trilateral.common.rpc.channel import Peer
-from trilateral.common.rpc.codec import JobKey, route_for
+from trilateral.common.rpc.codec import JobKey
 from trilateral.common.rpc.errors import EndedError
+from trilateral.common.rpc.routes import route_for
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,8 @@ from trilateral.common.jobs.journal import Journal, Record
 from trilateral.common.pb.v1.party_pb2 import BeginRoundRequest, FinishJobRequest
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 from trilateral.common.protocol.messages import BeginRound, Evaluated, FinishJob, Machine, RoundKey, StepTaken
-from trilateral.common.rpc.codec import JobKey, decode, encode, route_for
+from trilateral.common.rpc.codec import JobKey
+from trilateral.common.rpc.routes import decode, encode, route_for
 
 MAX_BEGUN = 100
 """How often one round may be begun in all sessions together; each attempt shows the same sums."""

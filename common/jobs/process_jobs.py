@@ -24,9 +24,9 @@ from trilateral.common.paillier.native.threads import set_threads
 from trilateral.common.pb.v1.rounds_pb2 import SendVectorRequest
 from trilateral.common.protocol.messages import Failed, Machine, Message
 from trilateral.common.rpc.access import calling_role
-from trilateral.common.rpc.codec import JobKey, decode, job_key
+from trilateral.common.rpc.codec import JobKey, VectorStream, job_key
 from trilateral.common.rpc.errors import EndedError, StoppingError, UnknownJobError, public_error
-from trilateral.common.rpc.vector_stream import VectorStream
+from trilateral.common.rpc.routes import decode
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ import grpc
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.pb.v1 import process_pb2, process_pb2_grpc
-from trilateral.common.rpc.access import Context, call_metadata, calling_role
+from trilateral.common.rpc.access import call_metadata, calling_role
+from trilateral.common.rpc.interceptor import Context
 from trilateral.common.rpc.versions import Version, is_release, own_version
 
 _TO_WIRE = MappingProxyType(

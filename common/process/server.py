@@ -1,71 +1,166 @@
-"""A server's life: bind, serve, say that it is healthy, and stop without cutting calls off."""
+"""A server's life: bind, serve, report its health, and stop without cutting calls off."""
 
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from trilateral.common.base.errors import ConfigError, TrilateralError
+from trilateral.common.base.roles import Role
 from trilateral.common.base.tracebacks import where
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.observe.audit import Audit
 from trilateral.common.observe.metrics import Metrics
 from trilateral.common.observe.scraping import scraped
-from trilateral.common.pb.v1 import process_pb2_grpc
 from trilateral.common.process.description import ProcessServicer
 from trilateral.common.process.state_folder import held_state
-from trilateral.common.rpc.access import Caller, Guard, identify
-from trilateral.common.rpc.certificates import Certificates
-from trilateral.common.rpc.channel import SERVER_OPTIONS
+from trilateral.common.rpc.access import Caller, Guard, OnRefusal, identify
+from trilateral.common.rpc.call_limits import MAX_CALLS_EACH, CallLimiter
+from trilateral.common.rpc.certificates import Certificates, load_certificates
+from trilateral.common.rpc.channel import SERVER_OPTIONS, Peer, open_peers
 from trilateral.common.rpc.codec import PACKAGE, RUN_ID_BYTES
-from trilateral.common.rpc.intake import MAX_CALLS_EACH, Intake
+from trilateral.common.rpc.servicers import Servicer, add_services
 
 log = logging.getLogger(__name__)
 
 GRACE = 3.0
-"""Seconds for calls under way when the server stops."""
+"""Seconds for calls in progress when the server stops."""
 MAX_NAME = 64
-"""Characters of a job's name, which a stranger may have written, that the audit log takes down."""
+"""Characters of a job's name, which a stranger may have written, in the audit log."""
 MAX_CALLS = 4 * MAX_CALLS_EACH + 64
-"""Calls of all at a time, so that the most of each of four callers leave room; more are refused."""
+"""Calls of all callers at a time: room for the maximum of four callers and more. Further calls are refused."""
 
 
-def new_server(intake: Intake, guard: Guard) -> grpc.aio.Server:
-    """Make a server whose every call is bounded by the intake, then passes the guard."""
+class Jobs(Protocol):
+    """The jobs of a process, as `serve_role` uses them."""
+
+    metrics: Metrics
+
+    def open(self) -> None:
+        """Open what is kept in the state folder, which this process holds."""
+        ...
+
+    async def go_on(self) -> None:
+        """Continue the jobs of the process before this one, once calls are accepted."""
+        ...
+
+    async def close(self) -> None:
+        """End every session while calls are still accepted."""
+        ...
+
+
+async def _do_nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class RoleParts:
+    """What one role adds to a server.
+
+    Attributes:
+        jobs: its jobs.
+        servicers: the name of each service, and what answers its calls.
+        close: called after the jobs have ended.
+    """
+
+    jobs: Jobs
+    servicers: Mapping[str, Servicer]
+    close: Callable[[], Awaitable[None]] = _do_nothing
+
+
+MakeParts: TypeAlias = Callable[[ProcessConfig, Audit, Mapping[Role, Peer]], RoleParts]
+"""Makes the parts of a role from its configuration, its audit log and its peers."""
+
+
+def ignore_address(address: str) -> None:
+    """Do nothing: the default for `on_ready`."""
+
+
+async def serve_role(
+    config: ProcessConfig, make_parts: MakeParts, *, stop: asyncio.Event | None, on_ready: Callable[[str], None]
+) -> None:
+    """Serve one role until SIGTERM, SIGINT or `stop`.
+
+    Args:
+        config: of the process.
+        make_parts: makes what the role adds.
+        stop: ends the server; None for the signals.
+        on_ready: called with the address once the server accepts calls.
+
+    Raises:
+        ConfigError: the address, the certificate or the state folder cannot be used.
+    """
+    certificates, audit = load_certificates(config), Audit(config.state / "audit.jsonl")
+    async with open_peers(config, certificates) as peers:
+        parts = make_parts(config, audit, peers)
+        with held_state(config.state, config.role):
+            await _serve(config, certificates, audit, parts, stop=stop, on_ready=on_ready)
+
+
+async def _serve(
+    config: ProcessConfig,
+    certificates: Certificates | None,
+    audit: Audit,
+    parts: RoleParts,
+    *,
+    stop: asyncio.Event | None,
+    on_ready: Callable[[str], None],
+) -> None:
+    if certificates is None:
+        log.warning("plaintext: nothing is encrypted; anyone on this machine can read along and pose as any role")
+    who, on_refusal = identify(config, certificates), _record_refusals(audit, parts.jobs.metrics)
+    server = new_server(
+        CallLimiter(config.role, who, config.limits, on_refusal), Guard(config.role, who, config.operators, on_refusal)
+    )
+    health_servicer = health.aio.HealthServicer()
+    names = ["", *(f"{PACKAGE}.{service}" for service in parts.servicers)]
+    for name in names:
+        await health_servicer.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    parts.jobs.open()
+    add_services(server, {"ProcessService": ProcessServicer(config.role), **parts.servicers})
+    address = bind(server, config.listen, certificates)
+    stop = _until_signal() if stop is None else stop
+    asyncio.get_running_loop().set_exception_handler(log_without_text)
+    parts.jobs.metrics.certificates = certificates
+    async with scraped(config.metrics.listen, parts.jobs.metrics):
+        await server.start()
+        try:
+            for name in names:
+                await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+            log.info("%s listens on %s", config.role, address)
+            on_ready(address)
+            await parts.jobs.go_on()
+            await stop.wait()
+            log.info("%s stops", config.role)
+            await health_servicer.enter_graceful_shutdown()
+            await parts.jobs.close()
+            await parts.close()
+        finally:
+            await server.stop(GRACE)
+
+
+def new_server(limiter: CallLimiter, guard: Guard) -> grpc.aio.Server:
+    """Return a server on which every call passes the limiter, then the guard."""
     return grpc.aio.server(
-        interceptors=[intake, guard],
+        interceptors=[limiter, guard],
         options=SERVER_OPTIONS,
         maximum_concurrent_rpcs=MAX_CALLS,
         compression=grpc.Compression.NoCompression,
     )
 
 
-def make_audit(config: ProcessConfig) -> Audit:
-    """The audit log of a process, in its state folder."""
-    return Audit(config.state / "audit.jsonl")
-
-
-def _tell_refusal(audit: Audit, caller: Caller, method: str, error: TrilateralError, request: Any) -> None:
-    what: dict[str, str] = {}
-    if isinstance(job := getattr(request, "job", None), str):
-        what["job"] = job[:MAX_NAME]
-    if isinstance(run_id := getattr(request, "run_id", None), bytes):
-        what["run"] = run_id[:RUN_ID_BYTES].hex()
-    audit.refused(caller, method.rpartition("/")[2], str(error), **what)
-
-
-def log_without_text(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what a task or a callback left behind: the loop's own way quotes the error, and so perhaps a row."""
-    error = context.get("exception")
-    log.error("%s%s", context.get("message", "an error in the event loop"), f": {where(error)}" if error else "")
-
-
 def bind(server: grpc.aio.Server, address: str, certificates: Certificates | None) -> str:
-    """Listen, in plaintext without certificates; return the address with the port that was chosen if it was 0."""
+    """Listen, in plaintext without certificates; return the address, with the chosen port if it was 0.
+
+    Raises:
+        ConfigError: the address cannot be used.
+    """
     try:
         if certificates is None:
             port = server.add_insecure_port(address)
@@ -73,70 +168,29 @@ def bind(server: grpc.aio.Server, address: str, certificates: Certificates | Non
             port = server.add_secure_port(address, certificates.server_credentials())
     except RuntimeError:
         raise ConfigError(
-            f"listen: {address} cannot be used: it is already in use, or is no address of this machine;"
-            " choose another port in `listen`, or stop what listens there"
+            f"listen: {address} cannot be used: it is already in use, or is not an address of this machine;"
+            " choose another port in `listen`, or stop the program that listens there"
         ) from None
     return f"{address.rpartition(':')[0]}:{port}"
 
 
-async def run_server(
-    config: ProcessConfig,
-    certificates: Certificates | None,
-    services: Sequence[str],
-    add_services: Callable[[grpc.aio.Server], None],
-    close: Callable[[], Awaitable[None]],
-    *,
-    audit: Audit,
-    metrics: Metrics,
-    stop: asyncio.Event | None,
-    on_ready: Callable[[str], None],
-    begin: Callable[[], Awaitable[None]] | None = None,
-) -> None:
-    """Serve until SIGTERM, SIGINT or `stop`; `begin` is called once calls are taken, `close` before the last of them.
+def log_without_text(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an error that a task or a callback left behind, without its text: that may quote a row."""
+    error = context.get("exception")
+    log.error("%s%s", context.get("message", "an error in the event loop"), f": {where(error)}" if error else "")
 
-    `add_services` is called when the process holds its state folder.
 
-    Raises:
-        ConfigError: the address or the state folder cannot be used.
-    """
-    with held_state(config.state, config.role):
-        if certificates is None:
-            log.warning("plaintext: nothing is encrypted, and anyone on this machine can read and pretend to be anyone")
-        who = identify(config, certificates)
+def _record_refusals(audit: Audit, metrics: Metrics) -> OnRefusal:
+    def on_refusal(caller: Caller, method: str, error: TrilateralError, request: Any) -> None:
+        metrics.refused(error)
+        details: dict[str, str] = {}
+        if isinstance(job := getattr(request, "job", None), str):
+            details["job"] = job[:MAX_NAME]
+        if isinstance(run_id := getattr(request, "run_id", None), bytes):
+            details["run"] = run_id[:RUN_ID_BYTES].hex()
+        audit.refused(caller, method.rpartition("/")[2], str(error), **details)
 
-        def on_refusal(caller: Caller, method: str, error: TrilateralError, request: Any) -> None:
-            metrics.refused(error)
-            _tell_refusal(audit, caller, method, error, request)
-
-        server = new_server(
-            Intake(config.role, who, config.limits, on_refusal), Guard(config.role, who, config.operators, on_refusal)
-        )
-        health_servicer = health.aio.HealthServicer()
-        names = ["", *(f"{PACKAGE}.{service}" for service in services)]
-        for name in names:
-            await health_servicer.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
-        health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
-        process_pb2_grpc.add_ProcessServiceServicer_to_server(ProcessServicer(config.role), server)
-        add_services(server)
-        address = bind(server, config.listen, certificates)
-        stop = _until_signal() if stop is None else stop
-        asyncio.get_running_loop().set_exception_handler(log_without_text)
-        metrics.certificates = certificates
-        async with scraped(config.metrics.listen, metrics):
-            await server.start()
-            try:
-                for name in names:
-                    await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-                log.info("%s listens on %s", config.role, address)
-                on_ready(address)
-                if begin is not None:
-                    await begin()
-                await stop.wait()
-                log.info("%s stops", config.role)
-                await health_servicer.enter_graceful_shutdown()
-                await close()
-            finally:
-                await server.stop(GRACE)
+    return on_refusal
 
 
 def _until_signal() -> asyncio.Event:

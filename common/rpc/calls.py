@@ -1,56 +1,202 @@
-"""Calls that return an answer, each repeated until it is answered. `jobs.links` sends the messages that return none."""
+"""Calls to a peer that are repeated until it answers.
+
+Every call between the processes may be made again: a receiver ignores a message that it has seen, and answers a
+question a second time. A peer that is away for a while therefore costs time and nothing else.
+"""
 
 import asyncio
 import logging
+import random
 import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
+from trilateral.common.base.errors import PeerError, SuspendedError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import Limits
-from trilateral.common.jobs.links import judge, pauses
 from trilateral.common.rpc.access import call_metadata
 from trilateral.common.rpc.channel import Peer
-from trilateral.common.rpc.versions import check_answer
+from trilateral.common.rpc.errors import (
+    TRY_AGAIN,
+    UNANSWERED,
+    StoppingError,
+    UnknownJobError,
+    from_rpc_error,
+    raised_by_peer,
+    way_out,
+)
+from trilateral.common.rpc.versions import WAY_OUT, check_answer
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Response = TypeVar("Response", bound=Message)
+
+MIN_PAUSE, MAX_PAUSE = 0.1, 2.0
+"""Seconds before the second try, and between later ones."""
+UNKNOWN_JOB_PATIENCE = 5.0
+"""Seconds for a party to hear of a session that the other party has heard of already."""
+
+_JITTER = random.SystemRandom()  # does not touch the module's generator, which a program may have seeded
+
+
+@dataclass(frozen=True)
+class Silence:
+    """A peer that does not answer.
+
+    Attributes:
+        peer: which one.
+        since: Unix time from which it has not answered.
+        until: Unix time until which this process waits for it.
+    """
+
+    peer: Peer
+    since: float
+    until: float
+
+    def __str__(self) -> str:
+        since, until = (time.strftime("%H:%M:%S", time.gmtime(moment)) for moment in (self.since, self.until))
+        return f"waiting until {until} UTC for {self.peer}, silent since {since}"
 
 
 async def call_peer(
     peer: Peer, sender: Role, path: str, request: Message, response: type[Response], *, limits: Limits
 ) -> Response:
-    """Call a method that may be called again, and return its answer.
+    """Call a method until the peer answers, and return the answer.
 
-    Tries again with growing pauses, up to `Limits.peer_timeout`, while the peer is away; an answer itself may take up
-    to `Limits.party_timeout`.
+    Args:
+        peer: who to call.
+        sender: this process.
+        path: of the method.
+        request: its request.
+        response: type of its response.
+        limits: the peer may be away for `peer_timeout`, and take `party_timeout` to answer.
 
     Raises:
         TrilateralError: the peer does not answer, or refuses.
     """
-    begun, pause = object(), pauses()
+    seconds = limits.party_timeout
+    return await until_answered(
+        lambda: call_once(peer, sender, path, request, response, seconds=seconds), peer, sender, limits, seconds
+    )
+
+
+async def call_once(
+    peer: Peer, sender: Role, path: str, request: Message, response: type[Response], *, seconds: float
+) -> Response:
+    """Call a method once and return the answer.
+
+    Args:
+        peer: who to call.
+        sender: this process.
+        path: of the method.
+        request: its request.
+        response: type of its response.
+        seconds: deadline of the call.
+
+    Raises:
+        grpc.aio.AioRpcError: the call has failed.
+        ProtocolError: the peer's release is from before the protocol had versions.
+    """
+    method: Any = peer.channel.unary_unary(
+        path, request_serializer=type(request).SerializeToString, response_deserializer=response.FromString
+    )
+    call = method(request, timeout=seconds, metadata=call_metadata(sender))
+    answer: Response = await call
+    check_answer(peer, await call.trailing_metadata())
+    return answer
+
+
+def _log_silence(silence: Silence) -> None:
+    log.info("%s", silence)
+
+
+async def until_answered(
+    attempt: Callable[[], Awaitable[T]],
+    peer: Peer,
+    sender: Role,
+    limits: Limits,
+    seconds: float,
+    *,
+    silent_from_start: bool = False,
+    on_silence: Callable[[Silence], None] = _log_silence,
+) -> T:
+    """Repeat a call with growing pauses until the peer answers, and return the answer.
+
+    Args:
+        attempt: makes the call. It is the key under which `Peer.unanswered` has the time since when the call has had
+            no answer, and may remove that when it hears from the peer.
+        peer: who is called.
+        sender: this process.
+        limits: how long to wait for a peer that is away.
+        seconds: deadline of one call.
+        silent_from_start: whether the peer counts as silent from now, and not from the first failure.
+        on_silence: called after the first failure, unless the peer counts as silent from the start.
+
+    Raises:
+        TrilateralError: the peer does not answer in time, or refuses.
+    """
+    unanswered, pause = peer.unanswered, pauses()
+    if silent_from_start:
+        unanswered[attempt] = time.monotonic()
     try:
         while True:
-            method: Any = peer.channel.unary_unary(
-                path, request_serializer=type(request).SerializeToString, response_deserializer=response.FromString
-            )
             try:
-                call = method(request, timeout=limits.party_timeout, metadata=call_metadata(sender))
-                answer: Response = await call
+                return await attempt()
             except grpc.aio.AioRpcError as error:
                 now = time.monotonic()
-                since = peer.unanswered.setdefault(begun, now)
-                problem, patience = judge(error, peer, sender, limits, limits.party_timeout)
-                if now - since >= patience:
+                problem, patience = judge(error, peer, sender, limits, seconds)
+                is_new = attempt not in unanswered
+                if now - unanswered.setdefault(attempt, now) >= patience:
                     raise problem from error
+                if is_new:
+                    since = time.time()
+                    on_silence(Silence(peer, since, since + patience))
                 peer.retries += 1
-                log.info("waiting for %s (%s)", peer, error.code().name)
+                log.debug("%s did not answer: %s", peer, error.code().name)
                 await asyncio.sleep(next(pause))
-            else:
-                check_answer(peer, await call.trailing_metadata())
-                return answer
     finally:
-        peer.unanswered.pop(begun, None)
+        unanswered.pop(attempt, None)
+
+
+def judge(
+    error: grpc.aio.AioRpcError, peer: Peer, sender: Role, limits: Limits, seconds: float
+) -> tuple[TrilateralError, float]:
+    """Return the error that a failed call stands for, and for how many seconds to try again before raising it.
+
+    Args:
+        error: of the call.
+        peer: who was called.
+        sender: who called.
+        limits: how long to wait for a peer that is away.
+        seconds: deadline of the call.
+    """
+    if error.code() is grpc.StatusCode.UNIMPLEMENTED and not raised_by_peer(error):
+        return PeerError(
+            f"the process at {peer.address} is not the {peer.role}, or runs another release: correct "
+            f"`peers.{peer.role}` in the {sender}'s configuration, or {WAY_OUT}"
+        ), 0.0
+    problem = from_rpc_error(error, str(peer))
+    if isinstance(problem, UnknownJobError):
+        lost = SuspendedError(f"{peer} has lost the job (was it restarted?)")
+        between_parties = Role.COORDINATOR not in (sender, peer.role)
+        return lost, UNKNOWN_JOB_PATIENCE if between_parties else 0.0
+    if isinstance(problem, StoppingError):
+        return problem, limits.peer_timeout
+    if raised_by_peer(error) or error.code() not in UNANSWERED:
+        return problem, 0.0
+    patience = limits.peer_timeout if error.code() in TRY_AGAIN else 0.0
+    silence = patience or seconds
+    return PeerError(f"{peer} has not answered for {silence:g} s: {way_out(error)}"), patience
+
+
+def pauses() -> Iterator[float]:
+    """Yield the seconds to wait before each new try: they grow, and vary at random."""
+    pause = MIN_PAUSE
+    while True:
+        yield pause * _JITTER.uniform(0.5, 1.0)
+        pause = min(2 * pause, MAX_PAUSE)

@@ -1,18 +1,17 @@
-"""Messages of the protocol to requests of the wire contract, and back.
+"""The wire format: what names a run, the parts that messages are made of, and encrypted vectors in chunks.
 
-`ROUTES` says which method carries which message. What comes in is a stranger's: sizes are
-checked before anything is allocated by them, and numbers before they are used.
+Everything that comes in is written by a stranger. Sizes are checked before memory is allocated by them, and numbers
+before they are used. `routes` has the codec of each message.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from secrets import token_bytes
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from gmpy2 import mpz
-from google.protobuf.message import Message as Request
 from pydantic_core import from_json
 
 from trilateral.common.base.arrays import FloatVector
@@ -22,144 +21,72 @@ from trilateral.common.config.check import check_settings
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.settings import JOB_NAME
 from trilateral.common.paillier.keys import ciphertext_width
-from trilateral.common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, party_pb2, rounds_pb2
-from trilateral.common.protocol.alignment import AlignmentProgress
-from trilateral.common.protocol.batches import Batch
-from trilateral.common.protocol.messages import (
-    BeginRound,
-    Evaluation,
-    Failed,
-    Finished,
-    FinishJob,
-    HoldoutScores,
-    IdChallenge,
-    IdConfirmation,
-    IdProof,
-    Kind,
-    Message,
-    OpenJob,
-    OutOfRange,
-    Ready,
-    RoundKey,
-    VectorPiece,
-    Waiting,
-)
+from trilateral.common.pb.v1 import party_pb2, rounds_pb2
+from trilateral.common.protocol.messages import Kind, RoundKey, VectorPiece
 
 PACKAGE = "trilateral.v1"
+"""Package of the contract, protos/trilateral/common/pb/v1."""
 RUN_ID_BYTES = 16
 PREDICTION_BYTES = 16
-"""Of the name that a guest gives to a prediction."""
+"""Bytes of the ID that a guest gives a prediction."""
 CHUNK_BYTES = 1024 * 1024
-"""Of ciphertexts in one request, at most."""
+"""Maximum bytes of ciphertexts in one request."""
 MIN_KEY_BITS, MAX_KEY_BITS = 256, 8192
 MIN_WIDTH, MAX_WIDTH = ciphertext_width(MIN_KEY_BITS), ciphertext_width(MAX_KEY_BITS)
-"""Bytes of a ciphertext, an even number. Narrower ones would make a million numbers of one chunk, in a second."""
+"""Bytes of a ciphertext, an even number. With a smaller minimum, one chunk would become a million numbers."""
 MAX_TOTAL = 2**31
-"""Rows, or ciphertexts of a vector."""
+"""Maximum number of rows, and of ciphertexts in a vector."""
 MAX_FLOATS = 2**16
-"""Columns of one party, or hold-out scores in one message: 512 KiB."""
-MAX_PROOF_BYTES = 64
+"""Maximum number of columns of one party, and of hold-out scores in one message: 512 KiB."""
+MAX_DIGEST_BYTES = 64
 MAX_REASON = 4000
 MAX_JOB_JSON = 64 * 1024
 
 
 @dataclass(frozen=True)
 class JobKey:
-    """Which run of which job a message belongs to: a name may be used again once its job has failed."""
+    """Identifies one run of a job. A job's name can be used again once a run of it has failed.
+
+    Attributes:
+        name: of the job.
+        run_id: `RUN_ID_BYTES` random bytes.
+    """
 
     name: str
     run_id: bytes
 
     @classmethod
     def draw(cls, name: str) -> Self:
-        """A new run of a job."""
+        """Return the key of a new run of the job `name`."""
         return cls(name, token_bytes(RUN_ID_BYTES))
 
 
-@dataclass(frozen=True)
-class Route:
-    """One method of the contract and the message that it carries."""
-
-    service: str
-    method: str
-    message: type[Message]
-    request: type[Request]
-    response: type[Request]
-    pack: Callable[[Any], dict[str, Any]]
-    """The message's fields in the request, all but those of the `JobKey`."""
-    unpack: Callable[[Any], Message]
-
-    @property
-    def path(self) -> str:
-        """As gRPC names the method."""
-        return f"/{PACKAGE}.{self.service}/{self.method}"
-
-
-def width_of(job: JobConfig) -> int:
-    """Bytes of a ciphertext under the job's key, which is not made yet."""
-    return ciphertext_width(job.key_bits)
-
-
-def route_for(sender: Role, receiver: Role, message: Message) -> Route:
-    """The method by which a message travels from one role to another."""
-    service = "PartyService" if sender is Role.COORDINATOR else f"{receiver.value.capitalize()}Service"
-    return _BY_MESSAGE[service, type(message)]
-
-
-def encode(job: JobKey, message: Message, route: Route) -> Request:
-    """A message that travels whole."""
-    return route.request(job=job.name, run_id=job.run_id, **route.pack(message))
-
-
-def encode_piece(job: JobKey, piece: VectorPiece, width: int) -> Iterator[rounds_pb2.SendVectorRequest]:
-    """A piece of a vector as chunks of at most `CHUNK_BYTES`, each ciphertext `width` bytes."""
-    step = max(1, CHUNK_BYTES // width)
-    for start in range(0, len(piece.ciphertexts), step):
-        chunk = piece.ciphertexts[start : start + step]
-        yield rounds_pb2.SendVectorRequest(
-            job=job.name,
-            run_id=job.run_id,
-            key=_pack_key(piece.key),
-            kind=_KIND_NUMBERS[piece.kind],
-            offset=piece.offset + start,
-            total=piece.total,
-            width=width,
-            ciphertexts=b"".join(ciphertext.to_bytes(width, "big") for ciphertext in chunk),
-        )
-
-
 def job_key(request: Any) -> JobKey:
-    """Whose message is in a request; every request of the protocol says it.
+    """Return the key of the run that a request belongs to. Every request of a job has its fields.
 
     Raises:
-        ProtocolError: it cannot be the key of a job.
+        ProtocolError: the name or the run ID is not valid.
     """
     if re.fullmatch(JOB_NAME, request.job) is None:
-        _refuse("a message of a job whose name is none")
+        refuse("a message with an invalid job name")
     if len(request.run_id) != RUN_ID_BYTES:
-        _refuse(f"a run ID of {len(request.run_id)} bytes")
+        refuse(f"a run ID of {len(request.run_id)} bytes")
     return JobKey(request.job, request.run_id)
 
 
-def decode(request: Request) -> Message:
-    """The message in a request.
-
-    Raises:
-        ProtocolError: it is none that the protocol has.
-        ConfigError: the settings of the job that it offers cannot be used.
-    """
-    return _BY_REQUEST[type(request)].unpack(request)
-
-
-def decode_kind(number: int) -> Kind:
-    """The kind of a vector."""
-    return _KINDS.get(number) or _refuse(f"a vector of no known kind ({number})")
+def width_of(job: JobConfig) -> int:
+    """Return the bytes of a ciphertext under the job's key, which need not exist yet."""
+    return ciphertext_width(job.key_bits)
 
 
 def parse_job(job_json: str) -> JobConfig:
-    """The settings of a job; ConfigError names the keys that cannot be used."""
+    """Return the settings of a job from their JSON.
+
+    Raises:
+        ConfigError: names each key that cannot be used.
+    """
     if len(job_json) > MAX_JOB_JSON:
-        raise ConfigError(f"the job: has {len(job_json)} characters, where {MAX_JOB_JSON} are the most")
+        raise ConfigError(f"the job: has {len(job_json)} characters; the maximum is {MAX_JOB_JSON}")
     try:
         settings = from_json(job_json)
     except ValueError:
@@ -177,257 +104,150 @@ _PARTY_NUMBERS = {party: party_pb2.Party.Value(f"PARTY_{party.name}") for party 
 _PARTIES: dict[int, Role] = {number: party for party, number in _PARTY_NUMBERS.items()}
 
 
-def _refuse(what: str) -> Any:
+def refuse(what: str) -> NoReturn:
+    """Raise a ProtocolError that says what was received."""
     raise ProtocolError(f"received {what}")
 
 
-def _pack_key(key: RoundKey) -> rounds_pb2.RoundKey:
+def encode_key(key: RoundKey) -> rounds_pb2.RoundKey:
+    """Return a round's key as the contract has it."""
     return rounds_pb2.RoundKey(round=key.round, attempt=key.attempt)
 
 
-def _unpack_key(key: rounds_pb2.RoundKey) -> RoundKey:
+def decode_key(key: rounds_pb2.RoundKey) -> RoundKey:
+    """Return the key of a round; rounds and attempts count from 1."""
     if key.round < 1 or key.attempt < 1:
-        _refuse("a round or an attempt below 1")
+        refuse("a round or an attempt below 1")
     return RoundKey(key.round, key.attempt)
 
 
-def _floats(values: Collection[float], what: str) -> FloatVector:
+def decode_kind(number: int) -> Kind:
+    """Return the kind of a vector from its number in the contract."""
+    kind = _KINDS.get(number)
+    if kind is None:
+        refuse(f"a vector of an unknown kind ({number})")
+    return kind
+
+
+def encode_party(party: Role) -> int:
+    """Return a party's number in the contract."""
+    return _PARTY_NUMBERS[party]
+
+
+def decode_party(number: int) -> Role:
+    """Return the party from its number in the contract."""
+    party = _PARTIES.get(number)
+    if party is None:
+        refuse(f"an offer to an unknown party ({number})")
+    return party
+
+
+def decode_floats(values: Collection[float], what: str) -> FloatVector:
+    """Return finite numbers, at most `MAX_FLOATS`, as a vector; `what` names one of them in errors."""
     if len(values) > MAX_FLOATS:
-        _refuse(f"{len(values)} numbers as {what}: the most is {MAX_FLOATS}")
+        refuse(f"{len(values)} numbers as {what}; the maximum is {MAX_FLOATS}")
     vector = np.fromiter(values, np.float64, len(values))
     if not np.isfinite(vector).all():
-        _refuse(f"a {what} that is not finite")
+        refuse(f"a {what} that is not finite")
     return vector
 
 
-def _float(value: float, what: str) -> float:
-    return float(_floats([value], what)[0])
+def decode_float(value: float, what: str) -> float:
+    """Return a finite number; `what` names it in errors."""
+    return float(decode_floats([value], what)[0])
 
 
-def _text(text: str) -> str:
-    """A peer's words, which go to logs and terminals: no more than a page, and nothing that steers a terminal."""
+def decode_text(text: str) -> str:
+    """Return a peer's text for logs and terminals: at most a page, without characters that control a terminal."""
     return "".join(c if c.isprintable() or c == "\n" else "?" for c in text[:MAX_REASON])
 
 
-def _count(number: int, most: int, what: str) -> int:
-    return number if 1 <= number <= most else _refuse(f"a count of {number} {what}: 1 to {most} are possible")
+def decode_count(number: int, maximum: int, what: str) -> int:
+    """Return a count from 1 to `maximum`; `what` names the things counted in errors."""
+    if not 1 <= number <= maximum:
+        refuse(f"a count of {number} {what}; expected 1 to {maximum}")
+    return number
 
 
-def _short(data: bytes, what: str) -> bytes:
-    return data if len(data) <= MAX_PROOF_BYTES else _refuse(f"a {what} of {len(data)} bytes")
+def decode_digest(data: bytes, what: str) -> bytes:
+    """Return a nonce or a digest; `what` names it in errors."""
+    if len(data) > MAX_DIGEST_BYTES:
+        refuse(f"a {what} of {len(data)} bytes")
+    return data
 
 
-def _pack_open(message: OpenJob) -> dict[str, Any]:
-    modulus = message.modulus.to_bytes(-(-message.modulus.bit_length() // 8), "big")
-    return {
-        "job_json": message.job.model_dump_json(),
-        "modulus": modulus,
-        "party": _PARTY_NUMBERS[message.party],
-        "job_id": message.job_id,
-        "was_ready": message.was_ready,
-    }
+# --- vectors
 
 
-def _unpack_open(request: party_pb2.OpenJobRequest) -> OpenJob:
-    job = parse_job(request.job_json)
-    if request.job != job.name:
-        _refuse(f"a job under another name than its own, {job.name}")
-    if len(request.modulus) > MAX_KEY_BITS // 8:
-        _refuse(f"a public key of more than {MAX_KEY_BITS} bits")
-    party = _PARTIES.get(request.party) or _refuse(f"an offer to no known party ({request.party})")
-    if len(request.job_id) not in (0, RUN_ID_BYTES):
-        _refuse(f"a job ID of {len(request.job_id)} bytes")
-    return OpenJob(job, mpz.from_bytes(request.modulus, "big"), party, request.job_id, request.was_ready)
+def encode_piece(job: JobKey, piece: VectorPiece, width: int) -> Iterator[rounds_pb2.SendVectorRequest]:
+    """Yield a piece of a vector as chunks of at most `CHUNK_BYTES`.
+
+    Args:
+        job: the run that it belongs to.
+        piece: its ciphertexts.
+        width: bytes of each ciphertext.
+    """
+    step = max(1, CHUNK_BYTES // width)
+    for start in range(0, len(piece.ciphertexts), step):
+        chunk = piece.ciphertexts[start : start + step]
+        yield rounds_pb2.SendVectorRequest(
+            job=job.name,
+            run_id=job.run_id,
+            key=encode_key(piece.key),
+            kind=_KIND_NUMBERS[piece.kind],
+            offset=piece.offset + start,
+            total=piece.total,
+            width=width,
+            ciphertexts=b"".join(ciphertext.to_bytes(width, "big") for ciphertext in chunk),
+        )
 
 
-def _pack_begin(message: BeginRound) -> dict[str, Any]:
-    return {
-        "key": _pack_key(message.key),
-        "step": message.step.tolist(),
-        "epoch": message.batch.epoch,
-        "batch": message.batch.index,
-        "gradient": message.gradient,
-        "direction": [] if message.direction is None else message.direction.tolist(),
-        "curvature_draw": message.curvature_draw,
-        "loss": message.loss,
-        "evaluate_at": [] if message.evaluate_at is None else message.evaluate_at.tolist(),
-        "over": message.over,
-    }
+def decode_piece(request: rounds_pb2.SendVectorRequest) -> VectorPiece:
+    """Return the ciphertexts of one chunk.
 
-
-def _unpack_begin(request: party_pb2.BeginRoundRequest) -> BeginRound:
-    direction = _floats(request.direction, "direction")
-    evaluate_at = _floats(request.evaluate_at, "point to evaluate")
-    return BeginRound(
-        key=_unpack_key(request.key),
-        step=_floats(request.step, "step"),
-        batch=Batch(request.epoch, request.batch),
-        gradient=request.gradient,
-        direction=direction if len(direction) else None,
-        curvature_draw=request.curvature_draw,
-        loss=_float(request.loss, "loss") if request.HasField("loss") else None,
-        evaluate_at=evaluate_at if len(evaluate_at) else None,
-        over=request.over,
-    )
-
-
-def _pack_finish(message: FinishJob) -> dict[str, Any]:
-    return {
-        "round": message.round,
-        "step": message.step.tolist(),
-        "loss": message.loss,
-        "epochs": message.epochs,
-        "reason": message.reason,
-        "round_loss": message.round_loss,
-    }
-
-
-def _unpack_finish(request: party_pb2.FinishJobRequest) -> FinishJob:
-    step, loss = _floats(request.step, "step"), _float(request.loss, "loss")
-    round_loss = _float(request.round_loss, "round_loss") if request.HasField("round_loss") else None
-    return FinishJob(request.round, step, loss, request.epochs, _text(request.reason), round_loss)
-
-
-def _unpack_piece(request: rounds_pb2.SendVectorRequest) -> VectorPiece:
-    key, kind, width, data = _unpack_key(request.key), decode_kind(request.kind), request.width, request.ciphertexts
+    Raises:
+        ProtocolError: the chunk does not fit its width, or its vector.
+    """
+    key, kind, width, data = decode_key(request.key), decode_kind(request.kind), request.width, request.ciphertexts
     if not MIN_WIDTH <= width <= MAX_WIDTH or width % 2 or not 0 < len(data) <= CHUNK_BYTES or len(data) % width:
-        _refuse(f"{len(data)} bytes as ciphertexts of {width} bytes each")
+        refuse(f"{len(data)} bytes as ciphertexts of {width} bytes each")
     count = len(data) // width
     if request.total > MAX_TOTAL or request.offset + count > request.total:
-        _refuse(f"ciphertexts {request.offset} to {request.offset + count} of {request.total} of {kind}")
+        refuse(f"ciphertexts {request.offset} to {request.offset + count} of {request.total} of {kind}")
     ciphertexts = [mpz.from_bytes(data[start : start + width], "big") for start in range(0, len(data), width)]
     return VectorPiece(key, kind, request.offset, request.total, ciphertexts)
 
 
-def _unpack_holdout(request: guest_pb2.SendHoldoutScoresRequest) -> HoldoutScores:
-    scores = _floats(request.scores, "hold-out score")
-    if request.total > MAX_TOTAL or not 0 < len(scores) <= request.total - request.offset:
-        _refuse(f"hold-out scores {request.offset} to {request.offset + len(scores)} of {request.total}")
-    return HoldoutScores(_unpack_key(request.key), request.offset, request.total, scores)
+class VectorStream:
+    """Checks that the chunks of one call form one vector, in order. `decode_piece` checks each chunk by itself.
+
+    A call may begin anywhere in its vector: acknowledged chunks are not sent again.
+    """
+
+    def __init__(self) -> None:
+        self._first: rounds_pb2.SendVectorRequest | None = None
+        self._next_offset = 0
+
+    def check(self, chunk: rounds_pb2.SendVectorRequest) -> None:
+        """Check the next chunk of the call.
+
+        Raises:
+            ProtocolError: the chunk does not continue the call's vector, or goes beyond its end.
+        """
+        if self._first is None:
+            self._first = rounds_pb2.SendVectorRequest()
+            self._first.CopyFrom(chunk)
+            self._first.ClearField("ciphertexts")
+            self._next_offset = chunk.offset
+        if _subject(chunk) != _subject(self._first):
+            raise ProtocolError("received chunks of two vectors in one call")
+        if chunk.offset != self._next_offset:
+            raise ProtocolError(f"received ciphertexts from {chunk.offset}, expected those from {self._next_offset}")
+        self._next_offset += len(chunk.ciphertexts) // max(1, chunk.width)
+        if self._next_offset > chunk.total:
+            raise ProtocolError(f"received more ciphertexts than the {chunk.total} that were announced")
 
 
-def _pack_holdout(message: HoldoutScores) -> dict[str, Any]:
-    scores = message.scores.tolist()
-    return {"key": _pack_key(message.key), "offset": message.offset, "total": message.total, "scores": scores}
-
-
-def _unpack_evaluation(request: coordinator_pb2.ReportEvaluationRequest) -> Evaluation:
-    auc = _float(request.auc, "AUC") if request.HasField("auc") else None
-    return Evaluation(_unpack_key(request.key), _float(request.log_loss, "log loss"), auc)
-
-
-def _pack_alignment(message: AlignmentProgress) -> dict[str, Any]:
-    return asdict(message)
-
-
-def _unpack_alignment(request: coordinator_pb2.ReportAlignmentRequest) -> AlignmentProgress:
-    n_shards = _count(request.n_shards, MAX_TOTAL, "shards")
-    n_host, n_guest = _count(request.n_host, MAX_TOTAL, "IDs"), _count(request.n_guest, MAX_TOTAL, "IDs")
-    if request.done > n_shards or request.n_common > min(n_host, n_guest):
-        _refuse("an alignment that has found more than there is")
-    return AlignmentProgress(request.done, n_shards, n_host, n_guest, request.n_common)
-
-
-def _pack_failed(message: Failed) -> dict[str, Any]:
-    return {"reason": message.reason}
-
-
-def _unpack_failed(request: party_pb2.FailJobRequest | coordinator_pb2.ReportFailureRequest) -> Failed:
-    return Failed(_text(request.reason))
-
-
-def _pack_piece(piece: VectorPiece) -> dict[str, Any]:
-    raise TypeError("a vector travels in chunks: encode_piece")
-
-
-_MODULES = {
-    "PartyService": party_pb2,
-    "HostService": host_pb2,
-    "GuestService": guest_pb2,
-    "CoordinatorService": coordinator_pb2,
-}
-
-
-def _route(
-    service: str,
-    method: str,
-    message: type[Message],
-    pack: Callable[[Any], dict[str, Any]],
-    unpack: Callable[[Any], Message],
-) -> Route:
-    """By the contract's naming, a method `X` has an `XRequest` and an `XResponse`; vectors share theirs."""
-    module = rounds_pb2 if message is VectorPiece else _MODULES[service]
-    return Route(
-        service,
-        method,
-        message,
-        getattr(module, f"{method}Request"),
-        getattr(module, f"{method}Response"),
-        pack,
-        unpack,
-    )
-
-
-ROUTES = (
-    _route("PartyService", "OpenJob", OpenJob, _pack_open, _unpack_open),
-    _route("PartyService", "BeginRound", BeginRound, _pack_begin, _unpack_begin),
-    _route("PartyService", "FinishJob", FinishJob, _pack_finish, _unpack_finish),
-    _route("PartyService", "CheckJob", Waiting, lambda message: {}, lambda request: Waiting()),
-    _route("PartyService", "FailJob", Failed, _pack_failed, _unpack_failed),
-    _route(
-        "HostService",
-        "ChallengeIds",
-        IdChallenge,
-        lambda message: {"nonce": message.nonce, "n_rows": message.n_rows},
-        lambda request: IdChallenge(_short(request.nonce, "nonce"), _count(request.n_rows, MAX_TOTAL, "rows")),
-    ),
-    _route(
-        "HostService",
-        "ConfirmIds",
-        IdConfirmation,
-        lambda message: {"digest": message.digest},
-        lambda request: IdConfirmation(_short(request.digest, "digest")),
-    ),
-    _route("HostService", "SendVector", VectorPiece, _pack_piece, _unpack_piece),
-    _route(
-        "GuestService",
-        "ProveIds",
-        IdProof,
-        lambda message: {"nonce": message.nonce, "digest": message.digest},
-        lambda request: IdProof(_short(request.nonce, "nonce"), _short(request.digest, "digest")),
-    ),
-    _route("GuestService", "SendVector", VectorPiece, _pack_piece, _unpack_piece),
-    _route("GuestService", "SendHoldoutScores", HoldoutScores, _pack_holdout, _unpack_holdout),
-    _route("CoordinatorService", "ReportAlignment", AlignmentProgress, _pack_alignment, _unpack_alignment),
-    _route(
-        "CoordinatorService",
-        "ReportReady",
-        Ready,
-        lambda message: {"n_train": message.n_train, "n_columns": message.n_columns, "round": message.round},
-        lambda request: Ready(
-            _count(request.n_train, MAX_TOTAL, "rows"),
-            _count(request.n_columns, MAX_FLOATS, "columns"),
-            request.round,
-        ),
-    ),
-    _route("CoordinatorService", "SendVector", VectorPiece, _pack_piece, _unpack_piece),
-    _route(
-        "CoordinatorService",
-        "ReportOutOfRange",
-        OutOfRange,
-        lambda message: {"key": _pack_key(message.key)},
-        lambda request: OutOfRange(_unpack_key(request.key)),
-    ),
-    _route(
-        "CoordinatorService",
-        "ReportEvaluation",
-        Evaluation,
-        lambda message: {"key": _pack_key(message.key), "log_loss": message.log_loss, "auc": message.auc},
-        _unpack_evaluation,
-    ),
-    _route("CoordinatorService", "ReportFinished", Finished, lambda message: {}, lambda request: Finished()),
-    _route("CoordinatorService", "ReportWaiting", Waiting, lambda message: {}, lambda request: Waiting()),
-    _route("CoordinatorService", "ReportFailure", Failed, _pack_failed, _unpack_failed),
-)
-_BY_MESSAGE = {(route.service, route.message): route for route in ROUTES}
-_BY_REQUEST = {route.request: route for route in ROUTES}
+def _subject(chunk: rounds_pb2.SendVectorRequest) -> tuple[object, ...]:
+    key = chunk.key
+    return chunk.job, chunk.run_id, key.round, key.attempt, chunk.kind, chunk.total, chunk.width

@@ -19,12 +19,12 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.pb.v1.jobs_pb2 import JobStatus
 from trilateral.common.protocol.messages import Kind, Message, RoundKey, VectorPiece
-from trilateral.common.rpc.codec import ROUTES, decode
+from trilateral.common.rpc.routes import MESSAGE_ROUTES, decode
 
 N_HOST, N_GUEST = 4, 2
 """Features. With the guest's intercept 4 and 3 columns, so the length of a vector says whose it is."""
 COLUMNS = {Role.HOST: N_HOST, Role.GUEST: N_GUEST + 1}
-_REQUESTS = {route.path: route.request for route in ROUTES}
+_REQUESTS = {route.path: route.request for route in MESSAGE_ROUTES}
 
 
 @dataclass

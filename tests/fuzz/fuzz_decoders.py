@@ -20,7 +20,8 @@ with atheris.instrument_imports(include=["common"]):
     from trilateral.common.config.job import JobConfig
     from trilateral.common.config.load import load_job
     from trilateral.common.data.model.model_file import load_model
-    from trilateral.common.rpc.codec import ROUTES, JobKey, Route, decode, encode, encode_piece, parse_job
+    from trilateral.common.rpc.codec import JobKey, encode_piece, parse_job
+    from trilateral.common.rpc.routes import MESSAGE_ROUTES, MessageRoute, decode, encode
 
 import numpy as np
 from gmpy2 import mpz
@@ -70,7 +71,7 @@ SEEDS: list[Message] = [
 PIECE = VectorPiece(KEY, Kind.SCORES, 0, 2, [mpz(2**500 + 1), mpz(3)])
 
 
-def decoder(route: Route) -> Callable[[bytes], object]:
+def decoder(route: MessageRoute) -> Callable[[bytes], object]:
     return lambda body: decode(route.request.FromString(body))
 
 
@@ -84,7 +85,7 @@ def from_file(load: Callable[[Path], object]) -> Callable[[bytes], object]:
 
 
 DECODERS: list[Callable[[bytes], object]] = [
-    *(decoder(route) for route in ROUTES),
+    *(decoder(route) for route in MESSAGE_ROUTES),
     lambda text: parse_job(text.decode("utf-8", "replace")),
     from_file(load_job),
     from_file(load_model),
@@ -93,8 +94,8 @@ DECODERS: list[Callable[[bytes], object]] = [
 
 def write_seeds(corpus: Path) -> None:
     corpus.mkdir(parents=True, exist_ok=True)
-    seeds = {route.message: message for route in ROUTES for message in SEEDS if type(message) is route.message}
-    for number, route in enumerate(ROUTES):
+    seeds = {route.message: message for route in MESSAGE_ROUTES for message in SEEDS if type(message) is route.message}
+    for number, route in enumerate(MESSAGE_ROUTES):
         if route.message is VectorPiece:
             (request,) = encode_piece(RUN, PIECE, 64)
             body = request.SerializeToString()
@@ -103,9 +104,9 @@ def write_seeds(corpus: Path) -> None:
         else:
             body = b""
         (corpus / f"seed-{number}").write_bytes(bytes([number]) + body)
-    (corpus / "seed-job").write_bytes(bytes([len(ROUTES)]) + JOB.model_dump_json().encode())
+    (corpus / "seed-job").write_bytes(bytes([len(MESSAGE_ROUTES)]) + JOB.model_dump_json().encode())
     (corpus / "seed-file").write_bytes(
-        bytes([len(ROUTES) + 1]) + b"name: fuzzed\ndataset: made\nalgorithm: {name: sqn}\n"
+        bytes([len(MESSAGE_ROUTES) + 1]) + b"name: fuzzed\ndataset: made\nalgorithm: {name: sqn}\n"
     )
 
 

@@ -18,14 +18,15 @@ from tests.fuzz.requests import requests
 from trilateral.common.base.errors import ConfigError, DataError, TrilateralError
 from trilateral.common.config.load import load_job, load_process_config
 from trilateral.common.data.model.model_file import load_model
-from trilateral.common.rpc.codec import ROUTES, Route, decode, parse_job
+from trilateral.common.rpc.codec import parse_job
+from trilateral.common.rpc.routes import MESSAGE_ROUTES, MessageRoute, decode
 
 MAX_BYTES_FOR_A_BYTE = 200
 """What a decoder may allocate for each byte it is given, beside `SLACK`."""
 SLACK = 1 << 20
 
 
-def decode_bytes(route: Route, body: bytes) -> None:
+def decode_bytes(route: MessageRoute, body: bytes) -> None:
     try:
         message = decode(route.request.FromString(body))
     except (DecodeError, TrilateralError):
@@ -33,15 +34,15 @@ def decode_bytes(route: Route, body: bytes) -> None:
     assert isinstance(message, route.message)
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.path)
+@pytest.mark.parametrize("route", MESSAGE_ROUTES, ids=lambda route: route.path)
 @given(data=st.data())
-def test_any_request_is_a_message_or_is_refused(route: Route, data: st.DataObject) -> None:
+def test_any_request_is_a_message_or_is_refused(route: MessageRoute, data: st.DataObject) -> None:
     decode_bytes(route, data.draw(requests(route.request)).SerializeToString())
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.path)
+@pytest.mark.parametrize("route", MESSAGE_ROUTES, ids=lambda route: route.path)
 @given(data=st.data())
-def test_a_request_with_bytes_changed_is_a_message_or_is_refused(route: Route, data: st.DataObject) -> None:
+def test_a_request_with_bytes_changed_is_a_message_or_is_refused(route: MessageRoute, data: st.DataObject) -> None:
     body = bytearray(data.draw(requests(route.request)).SerializeToString())
     for position in data.draw(st.lists(st.integers(0, max(0, len(body) - 1)), max_size=4)):
         if body:
@@ -49,8 +50,8 @@ def test_a_request_with_bytes_changed_is_a_message_or_is_refused(route: Route, d
     decode_bytes(route, bytes(body[: data.draw(st.integers(0, len(body)))]))
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.path)
-def test_a_decoder_allocates_in_proportion_to_what_it_is_given(route: Route) -> None:
+@pytest.mark.parametrize("route", MESSAGE_ROUTES, ids=lambda route: route.path)
+def test_a_decoder_allocates_in_proportion_to_what_it_is_given(route: MessageRoute) -> None:
     """The largest numbers where sizes are announced, with next to nothing behind them."""
     request = route.request()
     for field in request.DESCRIPTOR.fields:

@@ -38,9 +38,10 @@ from trilateral.common.pb.v1 import (
 )
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.protocol.messages import OpenJob
-from trilateral.common.rpc.access import METHODS, call_metadata
-from trilateral.common.rpc.codec import ROUTES, JobKey, encode
+from trilateral.common.rpc.access import call_metadata
+from trilateral.common.rpc.codec import JobKey
 from trilateral.common.rpc.errors import REASON_KEY
+from trilateral.common.rpc.routes import MESSAGE_ROUTES, ROUTE_AT, encode
 
 T = TypeVar("T")
 JOB = JobConfig(name="a", dataset=DATASET, key_bits=512, holdout=0.0, epochs=3)
@@ -84,8 +85,7 @@ ALL_METHODS = list(methods())
 
 
 def test_no_method_is_left_out() -> None:
-    assert {route.path for route in ROUTES} <= {method.path for method in ALL_METHODS}
-    assert {path for path in METHODS if "grpc.health" not in path} <= {method.path for method in ALL_METHODS}
+    assert ROUTE_AT.keys() <= {method.path for method in ALL_METHODS}
 
 
 @dataclass
@@ -191,7 +191,7 @@ async def prediction_of_a_model(configs: dict[Role, ProcessConfig]) -> bytes:
 
 
 def offer(servers: Servers, party: Role) -> bytes:
-    route = next(route for route in ROUTES if route.message is OpenJob)
+    route = next(route for route in MESSAGE_ROUTES if route.message is OpenJob)
     return encode(RUN, OpenJob(JOB, mpz(servers.key.public_key.n), party), route).SerializeToString()
 
 
@@ -216,7 +216,7 @@ def test_any_request_is_answered_or_refused_in_the_projects_own_words(
         for request in drawn:
             for name in {"job", "run_id"} & {each.name for each in request.DESCRIPTOR.fields}:
                 setattr(request, name, {"job": RUN.name, "run_id": RUN.run_id}[name])
-    sender = data.draw(st.sampled_from(sorted(METHODS.get(method.path, Role))))
+    sender = data.draw(st.sampled_from(sorted(ROUTE_AT[method.path].callers or Role)))
     error = servers.wait(servers.call(method, sender, [request.SerializeToString() for request in drawn]))
     if error is not None:
         reason = dict(error.trailing_metadata() or ()).get(REASON_KEY)

@@ -64,13 +64,13 @@ Chunks = Callable[[bytes], list[rounds_pb2.SendVectorRequest]]
 MISDEEDS: dict[str, tuple[Chunks, str]] = {
     "more ciphertexts than announced": (
         lambda run: [chunk(run), chunk(run, offset=1), chunk(run, offset=2)],
-        "ciphertexts 2 to 3 of 2|more ciphertexts came than the 2",
+        "ciphertexts 2 to 3 of 2|more ciphertexts than the 2",
     ),
     "two vectors in one call": (
         lambda run: [chunk(run), chunk(run, offset=1, total=3)],
-        "two vectors came in one call",
+        "chunks of two vectors in one call",
     ),
-    "a gap": (lambda run: [chunk(run, total=9), chunk(run, total=9, offset=2)], "where those from 1 were due"),
+    "a gap": (lambda run: [chunk(run, total=9), chunk(run, total=9, offset=2)], "expected those from 1"),
     "ciphertexts of another width": (
         lambda run: [chunk(run, width=64, ciphertexts=bytes(64))],
         "ciphertexts of 64 bytes came where 128 are due",
@@ -143,7 +143,7 @@ async def test_a_count_that_cannot_be_ends_the_job_at_the_coordinator(configs: C
             method: Any = channel.unary_unary("/trilateral.v1.CoordinatorService/ReportReady")
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await method(ready.SerializeToString(), metadata=call_metadata(Role.HOST), timeout=10)
-        assert "a count of 4294967295 columns: 1 to 65536 are possible" in str(refused.value.details())
+        assert "a count of 4294967295 columns; expected 1 to 65536" in str(refused.value.details())
         status = await end_of(client, "endless")
         assert status.detail == refused.value.details()
         assert status.detail.startswith("the coordinator, of a message from the host: received")

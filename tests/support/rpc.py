@@ -13,9 +13,10 @@ from trilateral.common.config.process import Limits, OperatorsConfig
 from trilateral.common.process.server import bind, new_server
 from trilateral.common.protocol.messages import Message
 from trilateral.common.rpc.access import Guard, by_metadata
+from trilateral.common.rpc.call_limits import CallLimiter
 from trilateral.common.rpc.channel import Peer, open_channel
-from trilateral.common.rpc.codec import PACKAGE, ROUTES, JobKey, decode, job_key
-from trilateral.common.rpc.intake import Intake
+from trilateral.common.rpc.codec import PACKAGE, JobKey, job_key
+from trilateral.common.rpc.routes import MESSAGE_ROUTES, decode
 
 Reaction = Callable[[Message, Any], Awaitable[None]]
 
@@ -46,7 +47,7 @@ class Recorder:
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         services: dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]] = {}
-        for route in ROUTES:
+        for route in MESSAGE_ROUTES:
             methods = services.setdefault(f"{PACKAGE}.{route.service}", {})
             methods[route.method] = self._handler(route.method, route.request, route.response)
         return [grpc.method_handlers_generic_handler(service, methods) for service, methods in services.items()]
@@ -75,7 +76,7 @@ def plaintext_guard(role: Role) -> Guard:
 
 def plaintext_server(role: Role, limits: Limits | None = None) -> grpc.aio.Server:
     """A server of that role, with everything that stands before its methods."""
-    return new_server(Intake(role, by_metadata, limits or Limits()), plaintext_guard(role))
+    return new_server(CallLimiter(role, by_metadata, limits or Limits()), plaintext_guard(role))
 
 
 @asynccontextmanager

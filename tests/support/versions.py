@@ -12,7 +12,6 @@ from trilateral.cli import client
 from trilateral.cli.client import JobClient
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig
-from trilateral.common.jobs import links
 from trilateral.common.process import description
 from trilateral.common.rpc import access, calls, versions
 from trilateral.common.rpc.versions import PROTOCOL, Version
@@ -36,7 +35,7 @@ def let_versions_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (access, versions):
         monkeypatch.setattr(module, "version_metadata", only_new(versions.version_metadata))
     monkeypatch.setattr(access, "check_caller", only_new(versions.check_caller))
-    for user in (calls, client, links):
+    for user in (calls, client):
         monkeypatch.setattr(user, "check_answer", only_new(versions.check_answer))
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.jobs.links import Silence
 from trilateral.common.protocol.messages import Failed
+from trilateral.common.rpc.calls import Silence
 from trilateral.common.rpc.channel import Peer
 from trilateral.coordinator.jobs import Job
 

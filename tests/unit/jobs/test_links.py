@@ -18,7 +18,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.process import Limits
 from trilateral.common.jobs import links
 from trilateral.common.jobs.history import Traffic
-from trilateral.common.jobs.links import Link, Silence
+from trilateral.common.jobs.links import Link
 from trilateral.common.pb.v1 import coordinator_pb2, rounds_pb2
 from trilateral.common.process.server import bind
 from trilateral.common.protocol.messages import (
@@ -31,6 +31,8 @@ from trilateral.common.protocol.messages import (
     RoundKey,
     VectorPiece,
 )
+from trilateral.common.rpc import calls
+from trilateral.common.rpc.calls import Silence
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import PACKAGE, JobKey
 from trilateral.common.rpc.errors import InternalError, StoppingError, UnknownJobError, abort
@@ -279,7 +281,7 @@ async def test_an_address_where_another_role_listens_is_named_by_its_setting(
         error = await failures.first()
     await server.stop(None)
     assert str(error) == (
-        f"what listens at {address} is not the host, or is one of another release: correct `peers.host` in the guest's "
+        f"the process at {address} is not the host, or runs another release: correct `peers.host` in the guest's "
         "configuration, or install the same release of trilateral at all three"
     )
 
@@ -400,7 +402,7 @@ async def test_a_peer_that_does_not_know_the_job_has_lost_it(
     async def never(message: Message, context: Any) -> None:
         raise UnknownJobError("which job?")
 
-    monkeypatch.setattr(links, "UNKNOWN_JOB_PATIENCE", 0.05)
+    monkeypatch.setattr(calls, "UNKNOWN_JOB_PATIENCE", 0.05)
     recorder.react = never
     message: Message = Failed("x") if sender is Role.COORDINATOR else IdChallenge(b"nonce", 3)
     async with served(Role.HOST, recorder) as address, connected(Role.HOST, address) as peer:

@@ -38,7 +38,8 @@ from trilateral.common.protocol.messages import (
     Waiting,
 )
 from trilateral.common.rpc import codec
-from trilateral.common.rpc.codec import ROUTES, JobKey, decode, encode, encode_piece, job_key, parse_job, route_for
+from trilateral.common.rpc.codec import JobKey, encode_piece, job_key, parse_job
+from trilateral.common.rpc.routes import MESSAGE_ROUTES, MessageRoute, decode, encode, route_for
 
 JOB = JobConfig(name="credit", dataset="credit")
 RUN = JobKey("credit", bytes(range(16)))
@@ -114,10 +115,10 @@ def same(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    "route", [route for route in ROUTES if route.message is not VectorPiece], ids=lambda route: route.path
+    "route", [route for route in MESSAGE_ROUTES if route.message is not VectorPiece], ids=lambda route: route.path
 )
 @given(data=st.data())
-def test_every_message_survives_the_wire(route: codec.Route, data: st.DataObject) -> None:
+def test_every_message_survives_the_wire(route: MessageRoute, data: st.DataObject) -> None:
     message = data.draw(MESSAGES[route.message])
     request = encode(RUN, message, route)
     received = route.request.FromString(request.SerializeToString())
@@ -227,8 +228,8 @@ def test_more_numbers_than_a_model_may_have_are_refused() -> None:
     [
         ({"job": "other"}, "name"),
         ({"modulus": bytes(1025)}, "8192"),
-        ({"party": party_pb2.PARTY_UNSPECIFIED}, "no known party"),
-        ({"party": 3}, "no known party"),
+        ({"party": party_pb2.PARTY_UNSPECIFIED}, "an unknown party"),
+        ({"party": 3}, "an unknown party"),
     ],
 )
 def test_an_offer_must_be_of_the_job_it_names_and_of_a_bearable_key(fields: dict[str, Any], problem: str) -> None:
@@ -247,10 +248,10 @@ def test_an_offer_must_be_of_the_job_it_names_and_of_a_bearable_key(fields: dict
 @pytest.mark.parametrize(
     ("job", "run_id", "problem"),
     [
-        ("", bytes(16), "whose name is none"),
-        ("../credit", bytes(16), "whose name is none"),
-        ("credit\n", bytes(16), "whose name is none"),
-        ("c" * 65, bytes(16), "whose name is none"),
+        ("", bytes(16), "invalid job name"),
+        ("../credit", bytes(16), "invalid job name"),
+        ("credit\n", bytes(16), "invalid job name"),
+        ("c" * 65, bytes(16), "invalid job name"),
         ("credit", b"", "run ID of 0 bytes"),
         ("credit", bytes(17), "run ID of 17 bytes"),
     ],
@@ -303,9 +304,9 @@ def test_what_is_no_settings_of_a_job_is_refused(text: str) -> None:
         parse_job(text)
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.path)
+@pytest.mark.parametrize("route", MESSAGE_ROUTES, ids=lambda route: route.path)
 @given(data=st.binary(max_size=300))
-def test_garbage_is_a_message_or_refused_in_public_words(route: codec.Route, data: bytes) -> None:
+def test_garbage_is_a_message_or_refused_in_public_words(route: MessageRoute, data: bytes) -> None:
     try:
         request = route.request.FromString(data)
     except DecodeError:

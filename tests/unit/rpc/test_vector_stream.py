@@ -6,7 +6,7 @@ import pytest
 
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.pb.v1.rounds_pb2 import VECTOR_KIND_RESIDUAL, VECTOR_KIND_SCORES, RoundKey, SendVectorRequest
-from trilateral.common.rpc.vector_stream import VectorStream
+from trilateral.common.rpc.codec import VectorStream
 
 
 def chunk(offset: int, count: int = 2, **changes: Any) -> SendVectorRequest:
@@ -40,9 +40,9 @@ def test_a_vector_passes_whole_or_from_somewhere_on() -> None:
         (chunk(2, kind=VECTOR_KIND_RESIDUAL), "two vectors"),
         (chunk(2, total=7), "two vectors"),
         (chunk(2, width=2), "two vectors"),
-        (chunk(0), "from 0 came where those from 2 were due"),
-        (chunk(4), "from 4 came where those from 2 were due"),
-        (chunk(2, count=5), "more ciphertexts came than the 6"),
+        (chunk(0), "from 0, expected those from 2"),
+        (chunk(4), "from 4, expected those from 2"),
+        (chunk(2, count=5), "more ciphertexts than the 6"),
     ],
 )
 def test_what_does_not_continue_the_vector_is_refused(second: SendVectorRequest, said: str) -> None:
@@ -55,5 +55,5 @@ def test_what_does_not_continue_the_vector_is_refused(second: SendVectorRequest,
 def test_nothing_comes_after_the_end() -> None:
     stream = VectorStream()
     stream.check(chunk(0, 6))
-    with pytest.raises(ProtocolError, match="more ciphertexts came than the 6"):
+    with pytest.raises(ProtocolError, match="more ciphertexts than the 6"):
         stream.check(chunk(6, 1))

@@ -17,9 +17,9 @@ from trilateral.common.pb.v1.party_pb2 import FailJobRequest
 from trilateral.common.process.server import bind
 from trilateral.common.protocol.messages import Failed
 from trilateral.common.rpc.access import call_metadata
+from trilateral.common.rpc.call_limits import MAX_CALLS_EACH
 from trilateral.common.rpc.channel import open_channel
 from trilateral.common.rpc.errors import REASON_KEY
-from trilateral.common.rpc.intake import MAX_CALLS_EACH
 
 VECTOR = "/trilateral.v1.GuestService/SendVector"
 FAIL = "/trilateral.v1.PartyService/FailJob"
@@ -70,7 +70,7 @@ async def test_a_stream_that_stalls_is_ended(n_chunks: int) -> None:
             await call.write(CHUNK)
         code, text, reason = await refusal(call)
         assert (code, reason) == (grpc.StatusCode.ABORTED, "peer")
-        assert text == "the guest has waited 0.3 s for the rest of a call, and ends it"
+        assert text == "the guest has waited 0.3 s for the rest of a call and ends it"
         assert len(recorder.messages) == n_chunks
         assert await still_serves(channel)
 
@@ -107,7 +107,7 @@ async def test_garbage_is_refused_in_one_sentence(caplog: pytest.LogCaptureFixtu
             await call.write(b"\xff" * 100)
             code, text, reason = await refusal(call)
             assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "protocol")
-            assert text == "the guest received a request that is none of the contract's"
+            assert text == "the guest received a request that it cannot parse"
         assert await still_serves(channel)
     assert [type(message) for message in recorder.messages] == [Failed]  # by which it showed that it serves
     assert not caplog.records
@@ -117,7 +117,7 @@ async def test_a_call_without_a_request_is_refused() -> None:
     async with guest(Recorder()) as address, open_channel(address, None) as channel:
         call: Any = channel.stream_unary(FAIL)(metadata=COORDINATOR, timeout=30)
         await call.done_writing()
-        assert (await refusal(call))[1] == "a call came without a request"
+        assert (await refusal(call))[1] == "received a call without a request"
 
 
 async def test_one_callers_many_calls_do_not_lock_out_another() -> None:
@@ -134,7 +134,7 @@ async def test_one_callers_many_calls_do_not_lock_out_another() -> None:
         await recorder.until(lambda: len(recorder.messages) == MAX_CALLS_EACH)
         code, text, reason = await refusal(channels[2].stream_unary(VECTOR)(metadata=HOST, timeout=30))
         assert (code, reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "None")
-        assert text == "the host has 64 calls under way: no more are taken at a time"
+        assert text == "the host has 64 calls in progress, the maximum at a time"
         assert await still_serves(channels[2])
         held[0].cancel()
         again: Any = None

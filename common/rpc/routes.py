@@ -1,0 +1,434 @@
+"""One table of the contract's methods, `ROUTES`: what each carries and who may call it.
+
+The access rules (`access`) and the servicers (`servicers`) follow from the table. A method that is not in it is
+neither served nor permitted. Each message has its encoder and its decoder here, one below the other.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, asdict, dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from gmpy2 import mpz
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message as Request
+from google.protobuf.message_factory import GetMessageClass
+
+from trilateral.common.base.roles import Role
+from trilateral.common.pb.v1 import (
+    alignment_pb2,
+    coordinator_pb2,
+    guest_pb2,
+    host_pb2,
+    jobs_pb2,
+    party_pb2,
+    prediction_pb2,
+    process_pb2,
+)
+from trilateral.common.protocol.alignment import AlignmentProgress
+from trilateral.common.protocol.batches import Batch
+from trilateral.common.protocol.messages import (
+    BeginRound,
+    Evaluation,
+    Failed,
+    Finished,
+    FinishJob,
+    HoldoutScores,
+    IdChallenge,
+    IdConfirmation,
+    IdProof,
+    Kind,
+    Message,
+    OpenJob,
+    OutOfRange,
+    Ready,
+    VectorPiece,
+    Waiting,
+)
+from trilateral.common.rpc.codec import (
+    MAX_FLOATS,
+    MAX_KEY_BITS,
+    MAX_TOTAL,
+    PACKAGE,
+    RUN_ID_BYTES,
+    JobKey,
+    decode_count,
+    decode_digest,
+    decode_float,
+    decode_floats,
+    decode_key,
+    decode_party,
+    decode_piece,
+    decode_text,
+    encode_key,
+    encode_party,
+    parse_job,
+    refuse,
+)
+
+Permission: TypeAlias = Literal["start", "stop", "watch"]
+Fields: TypeAlias = dict[str, Any]
+"""Fields of a request, without those of the `JobKey`."""
+MessageT = TypeVar("MessageT", bound=Message)
+
+_FILES = (alignment_pb2, coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, prediction_pb2, process_pb2)
+_CONTRACT: dict[str, MethodDescriptor] = {
+    f"/{service.full_name}/{method.name}": method
+    for file in _FILES
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+"""Path to each method that the contract defines."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """One method of the contract. A plain route is answered by the method of that name of a servicer.
+
+    Attributes:
+        name: its service and its method, with a slash between them.
+        callers: roles that may call it.
+        permission: the setting in the coordinator's `operators` that lists who may call it, in place of `callers`.
+        any_version: whether processes that speak another version of the protocol may call it.
+    """
+
+    name: str
+    callers: frozenset[Role] = frozenset()
+    _: KW_ONLY
+    permission: Permission | None = None
+    any_version: bool = False
+
+    @property
+    def service(self) -> str:
+        """The name of its service."""
+        return self.name.partition("/")[0]
+
+    @property
+    def method(self) -> str:
+        """The name of its method."""
+        return self.name.partition("/")[2]
+
+    @property
+    def path(self) -> str:
+        """The name by which gRPC calls it."""
+        return f"/{PACKAGE}.{self.name}"
+
+    @property
+    def streams_responses(self) -> bool:
+        """Whether the method answers with a stream."""
+        return bool(self._descriptor.server_streaming)
+
+    @cached_property
+    def request(self) -> type[Request]:
+        """The type of its request."""
+        return GetMessageClass(self._descriptor.input_type)
+
+    @cached_property
+    def response(self) -> type[Request]:
+        """The type of its response."""
+        return GetMessageClass(self._descriptor.output_type)
+
+    @property
+    def _descriptor(self) -> MethodDescriptor:
+        return _CONTRACT[self.path]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageRoute(Route):
+    """A method that carries one message of a job, which the servicer hands to the job. The response is empty.
+
+    Attributes:
+        message: its type.
+        encode: returns the fields of the request for a message.
+        decode: returns the message of a request.
+    """
+
+    message: type[Message]
+    encode: Callable[[Any], Fields]
+    decode: Callable[[Any], Message]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorRoute(MessageRoute):
+    """A method that carries an encrypted vector as a stream of chunks; see `codec.encode_piece`.
+
+    Attributes:
+        senders: roles that may send each kind of vector; no other kind is accepted.
+    """
+
+    senders: Mapping[Kind, frozenset[Role]]
+
+
+def route_for(sender: Role, receiver: Role, message: Message) -> MessageRoute:
+    """Return the method by which a message travels from one role to another.
+
+    Raises:
+        KeyError: no method carries it there.
+    """
+    service = "PartyService" if sender is Role.COORDINATOR else f"{receiver.value.capitalize()}Service"
+    return _BY_MESSAGE[service, type(message)]
+
+
+def encode(job: JobKey, message: Message, route: MessageRoute) -> Request:
+    """Return the request that carries a message. Vectors travel in chunks: see `codec.encode_piece`."""
+    return route.request(job=job.name, run_id=job.run_id, **route.encode(message))
+
+
+def decode(request: Request) -> Message:
+    """Return the message in a request.
+
+    Raises:
+        ProtocolError: the request is not a valid message of the protocol.
+        ConfigError: the settings of the job that it offers cannot be used.
+    """
+    return _BY_REQUEST[type(request)].decode(request)
+
+
+# --- the codec of each message
+
+
+def _encode_nothing(message: Message) -> Fields:
+    return {}
+
+
+def _encode_open(message: OpenJob) -> Fields:
+    modulus = message.modulus.to_bytes(-(-message.modulus.bit_length() // 8), "big")
+    return {
+        "job_json": message.job.model_dump_json(),
+        "modulus": modulus,
+        "party": encode_party(message.party),
+        "job_id": message.job_id,
+        "was_ready": message.was_ready,
+    }
+
+
+def _decode_open(request: party_pb2.OpenJobRequest) -> OpenJob:
+    job = parse_job(request.job_json)
+    if request.job != job.name:
+        refuse(f"a job under a name other than the one in its settings, {job.name}")
+    if len(request.modulus) > MAX_KEY_BITS // 8:
+        refuse(f"a public key of more than {MAX_KEY_BITS} bits")
+    party = decode_party(request.party)
+    if len(request.job_id) not in (0, RUN_ID_BYTES):
+        refuse(f"a job ID of {len(request.job_id)} bytes")
+    return OpenJob(job, mpz.from_bytes(request.modulus, "big"), party, request.job_id, request.was_ready)
+
+
+def _encode_begin(message: BeginRound) -> Fields:
+    return {
+        "key": encode_key(message.key),
+        "step": message.step.tolist(),
+        "epoch": message.batch.epoch,
+        "batch": message.batch.index,
+        "gradient": message.gradient,
+        "direction": [] if message.direction is None else message.direction.tolist(),
+        "curvature_draw": message.curvature_draw,
+        "loss": message.loss,
+        "evaluate_at": [] if message.evaluate_at is None else message.evaluate_at.tolist(),
+        "over": message.over,
+    }
+
+
+def _decode_begin(request: party_pb2.BeginRoundRequest) -> BeginRound:
+    direction = decode_floats(request.direction, "direction")
+    evaluate_at = decode_floats(request.evaluate_at, "point to evaluate")
+    return BeginRound(
+        key=decode_key(request.key),
+        step=decode_floats(request.step, "step"),
+        batch=Batch(request.epoch, request.batch),
+        gradient=request.gradient,
+        direction=direction if len(direction) else None,
+        curvature_draw=request.curvature_draw,
+        loss=decode_float(request.loss, "loss") if request.HasField("loss") else None,
+        evaluate_at=evaluate_at if len(evaluate_at) else None,
+        over=request.over,
+    )
+
+
+def _encode_finish(message: FinishJob) -> Fields:
+    return {
+        "round": message.round,
+        "step": message.step.tolist(),
+        "loss": message.loss,
+        "epochs": message.epochs,
+        "reason": message.reason,
+        "round_loss": message.round_loss,
+    }
+
+
+def _decode_finish(request: party_pb2.FinishJobRequest) -> FinishJob:
+    step, loss = decode_floats(request.step, "step"), decode_float(request.loss, "loss")
+    round_loss = decode_float(request.round_loss, "round_loss") if request.HasField("round_loss") else None
+    return FinishJob(request.round, step, loss, request.epochs, decode_text(request.reason), round_loss)
+
+
+def _decode_waiting(request: party_pb2.CheckJobRequest | coordinator_pb2.ReportWaitingRequest) -> Waiting:
+    return Waiting()
+
+
+def _encode_failed(message: Failed) -> Fields:
+    return {"reason": message.reason}
+
+
+def _decode_failed(request: party_pb2.FailJobRequest | coordinator_pb2.ReportFailureRequest) -> Failed:
+    return Failed(decode_text(request.reason))
+
+
+def _encode_challenge(message: IdChallenge) -> Fields:
+    return {"nonce": message.nonce, "n_rows": message.n_rows}
+
+
+def _decode_challenge(request: host_pb2.ChallengeIdsRequest) -> IdChallenge:
+    return IdChallenge(decode_digest(request.nonce, "nonce"), decode_count(request.n_rows, MAX_TOTAL, "rows"))
+
+
+def _encode_proof(message: IdProof) -> Fields:
+    return {"nonce": message.nonce, "digest": message.digest}
+
+
+def _decode_proof(request: guest_pb2.ProveIdsRequest) -> IdProof:
+    return IdProof(decode_digest(request.nonce, "nonce"), decode_digest(request.digest, "digest"))
+
+
+def _encode_confirmation(message: IdConfirmation) -> Fields:
+    return {"digest": message.digest}
+
+
+def _decode_confirmation(request: host_pb2.ConfirmIdsRequest) -> IdConfirmation:
+    return IdConfirmation(decode_digest(request.digest, "digest"))
+
+
+def _encode_holdout(message: HoldoutScores) -> Fields:
+    scores = message.scores.tolist()
+    return {"key": encode_key(message.key), "offset": message.offset, "total": message.total, "scores": scores}
+
+
+def _decode_holdout(request: guest_pb2.SendHoldoutScoresRequest) -> HoldoutScores:
+    scores = decode_floats(request.scores, "hold-out score")
+    if request.total > MAX_TOTAL or not 0 < len(scores) <= request.total - request.offset:
+        refuse(f"hold-out scores {request.offset} to {request.offset + len(scores)} of {request.total}")
+    return HoldoutScores(decode_key(request.key), request.offset, request.total, scores)
+
+
+def _encode_alignment(message: AlignmentProgress) -> Fields:
+    return asdict(message)
+
+
+def _decode_alignment(request: coordinator_pb2.ReportAlignmentRequest) -> AlignmentProgress:
+    n_shards = decode_count(request.n_shards, MAX_TOTAL, "shards")
+    n_host, n_guest = (decode_count(n_ids, MAX_TOTAL, "IDs") for n_ids in (request.n_host, request.n_guest))
+    if request.done > n_shards or request.n_common > min(n_host, n_guest):
+        refuse("the progress of an alignment with more shards or IDs than there are")
+    return AlignmentProgress(request.done, n_shards, n_host, n_guest, request.n_common)
+
+
+def _encode_ready(message: Ready) -> Fields:
+    return {"n_train": message.n_train, "n_columns": message.n_columns, "round": message.round}
+
+
+def _decode_ready(request: coordinator_pb2.ReportReadyRequest) -> Ready:
+    n_train = decode_count(request.n_train, MAX_TOTAL, "rows")
+    return Ready(n_train, decode_count(request.n_columns, MAX_FLOATS, "columns"), request.round)
+
+
+def _encode_out_of_range(message: OutOfRange) -> Fields:
+    return {"key": encode_key(message.key)}
+
+
+def _decode_out_of_range(request: coordinator_pb2.ReportOutOfRangeRequest) -> OutOfRange:
+    return OutOfRange(decode_key(request.key))
+
+
+def _encode_evaluation(message: Evaluation) -> Fields:
+    return {"key": encode_key(message.key), "log_loss": message.log_loss, "auc": message.auc}
+
+
+def _decode_evaluation(request: coordinator_pb2.ReportEvaluationRequest) -> Evaluation:
+    auc = decode_float(request.auc, "AUC") if request.HasField("auc") else None
+    return Evaluation(decode_key(request.key), decode_float(request.log_loss, "log loss"), auc)
+
+
+def _decode_finished(request: coordinator_pb2.ReportFinishedRequest) -> Finished:
+    return Finished()
+
+
+def _encode_piece(piece: VectorPiece) -> Fields:
+    raise TypeError("a vector travels in chunks: encode_piece")
+
+
+# --- the table
+
+_HOST, _GUEST, _COORDINATOR = (frozenset({role}) for role in (Role.HOST, Role.GUEST, Role.COORDINATOR))
+_PARTIES = _HOST | _GUEST
+
+
+def _message(
+    name: str,
+    callers: frozenset[Role],
+    message: type[MessageT],
+    encode: Callable[[MessageT], Fields],
+    decode: Callable[[Any], MessageT],
+) -> MessageRoute:
+    kind: Any = message  # mypy takes no type variable for a type of the union that bounds it
+    return MessageRoute(name, callers, message=kind, encode=encode, decode=decode)
+
+
+def _vectors(name: str, senders: dict[Kind, frozenset[Role]]) -> VectorRoute:
+    return VectorRoute(
+        name,
+        frozenset[Role]().union(*senders.values()),
+        message=VectorPiece,
+        encode=_encode_piece,
+        decode=decode_piece,
+        senders=MappingProxyType(senders),
+    )
+
+
+ROUTES: tuple[Route, ...] = (
+    _message("PartyService/OpenJob", _COORDINATOR, OpenJob, _encode_open, _decode_open),
+    _message("PartyService/BeginRound", _COORDINATOR, BeginRound, _encode_begin, _decode_begin),
+    _message("PartyService/FinishJob", _COORDINATOR, FinishJob, _encode_finish, _decode_finish),
+    _message("PartyService/CheckJob", _COORDINATOR, Waiting, _encode_nothing, _decode_waiting),
+    _message("PartyService/FailJob", _COORDINATOR, Failed, _encode_failed, _decode_failed),
+    _message("HostService/ChallengeIds", _GUEST, IdChallenge, _encode_challenge, _decode_challenge),
+    _message("HostService/ConfirmIds", _GUEST, IdConfirmation, _encode_confirmation, _decode_confirmation),
+    _vectors("HostService/SendVector", {Kind.RESIDUAL: _GUEST, Kind.TOTAL_CHANGE: _GUEST}),
+    _message("GuestService/ProveIds", _HOST, IdProof, _encode_proof, _decode_proof),
+    _vectors("GuestService/SendVector", {Kind.SCORES: _HOST, Kind.SQUARES: _HOST, Kind.SCORE_CHANGE: _HOST}),
+    _message("GuestService/SendHoldoutScores", _HOST, HoldoutScores, _encode_holdout, _decode_holdout),
+    _message("CoordinatorService/ReportAlignment", _GUEST, AlignmentProgress, _encode_alignment, _decode_alignment),
+    _message("CoordinatorService/ReportReady", _PARTIES, Ready, _encode_ready, _decode_ready),
+    _vectors("CoordinatorService/SendVector", {Kind.GRADIENT: _PARTIES, Kind.CURVATURE: _PARTIES, Kind.LOSS: _GUEST}),
+    _message("CoordinatorService/ReportOutOfRange", _PARTIES, OutOfRange, _encode_out_of_range, _decode_out_of_range),
+    _message("CoordinatorService/ReportEvaluation", _GUEST, Evaluation, _encode_evaluation, _decode_evaluation),
+    _message("CoordinatorService/ReportFinished", _PARTIES, Finished, _encode_nothing, _decode_finished),
+    _message("CoordinatorService/ReportWaiting", _PARTIES, Waiting, _encode_nothing, _decode_waiting),
+    _message("CoordinatorService/ReportFailure", _PARTIES, Failed, _encode_failed, _decode_failed),
+    Route("AlignmentService/OpenAlignment", _GUEST),
+    Route("AlignmentService/IntersectShard", _GUEST),
+    Route("AlignmentService/ConfirmShard", _GUEST),
+    Route("AlignmentService/CloseAlignment", _GUEST),
+    Route("PredictionService/OpenPrediction", _GUEST),
+    Route("PredictionService/AlignPrediction", _GUEST),
+    Route("PredictionService/SettleShard", _GUEST),
+    Route("PredictionService/GetScores", _GUEST),
+    Route("PredictionService/ClosePrediction", _GUEST),
+    Route("JobService/StartJob", permission="start"),
+    Route("JobService/GetJob", permission="watch"),
+    Route("JobService/ListJobs", permission="watch"),
+    Route("JobService/WatchJob", permission="watch"),
+    Route("JobService/StopJob", permission="stop"),
+    Route("JobService/ResumeJob", permission="start"),
+    Route("ProcessService/Describe", frozenset(Role), any_version=True),
+)
+"""Every method that the processes serve to each other and to operators."""
+
+MESSAGE_ROUTES = tuple(route for route in ROUTES if isinstance(route, MessageRoute))
+ROUTE_AT = MappingProxyType({route.path: route for route in ROUTES})
+"""Path to the route."""
+OPEN_METHODS = frozenset({"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"})
+"""Methods for every caller that can connect: under TLS, all with a certificate from a trusted authority."""
+
+_BY_MESSAGE = {(route.service, route.message): route for route in MESSAGE_ROUTES}
+_BY_REQUEST = {route.request: route for route in MESSAGE_ROUTES}

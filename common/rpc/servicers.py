@@ -1,0 +1,73 @@
+"""Servicers made from the table of routes."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol, TypeAlias
+
+import grpc
+from google.protobuf.message import Message as Request
+
+from trilateral.common.pb.v1.rounds_pb2 import SendVectorRequest
+from trilateral.common.rpc.codec import PACKAGE
+from trilateral.common.rpc.interceptor import Context
+from trilateral.common.rpc.routes import ROUTES, MessageRoute, Route, VectorRoute
+
+
+class Receiver(Protocol):
+    """Takes the messages of jobs, and returns once they may be acknowledged."""
+
+    async def deliver(self, request: Request) -> None:
+        """Take the message in a request."""
+        ...
+
+    async def deliver_vector(self, chunks: AsyncIterator[SendVectorRequest]) -> None:
+        """Take the chunks of a vector, each as it comes."""
+        ...
+
+
+Servicer: TypeAlias = Any
+"""A `Receiver` for a service that carries messages; for another service, an object with a method of each name."""
+
+
+def add_services(server: grpc.aio.Server, servicers: Mapping[str, Servicer]) -> None:
+    """Serve the methods of services.
+
+    Args:
+        server: where to serve them.
+        servicers: the name of each service, and what answers its calls.
+    """
+    for service, servicer in servicers.items():
+        handlers = {route.method: _handler(route, servicer) for route in ROUTES if route.service == service}
+        server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(f"{PACKAGE}.{service}", handlers)])
+
+
+def _handler(route: Route, servicer: Servicer) -> "grpc.RpcMethodHandler[Any, Any]":
+    coding = route.request.FromString, route.response.SerializeToString
+    match route:
+        case VectorRoute():
+            return grpc.stream_unary_rpc_method_handler(_receive_vector(route, servicer), *coding)
+        case MessageRoute():
+            return grpc.unary_unary_rpc_method_handler(_receive(route, servicer), *coding)
+    answer: Any = getattr(servicer, route.method)
+    if route.streams_responses:
+        return grpc.unary_stream_rpc_method_handler(answer, *coding)
+    return grpc.unary_unary_rpc_method_handler(answer, *coding)
+
+
+def _receive(route: MessageRoute, receiver: Receiver) -> Any:
+    acknowledgement = route.response()
+
+    async def receive(request: Request, context: Context) -> Request:
+        await receiver.deliver(request)
+        return acknowledgement
+
+    return receive
+
+
+def _receive_vector(route: VectorRoute, receiver: Receiver) -> Any:
+    acknowledgement = route.response()
+
+    async def receive(chunks: AsyncIterator[SendVectorRequest], context: Context) -> Request:
+        await receiver.deliver_vector(chunks)
+        return acknowledgement
+
+    return receive

@@ -1,0 +1,46 @@
+"""What the coordinator answers to operators."""
+
+# Names and documentation of the methods are the contract's: protos/trilateral/common/pb/v1.
+# ruff: noqa: N802, D102
+
+from collections.abc import AsyncIterator
+
+from trilateral.common.pb.v1 import jobs_pb2, jobs_pb2_grpc
+from trilateral.common.rpc.codec import parse_job
+from trilateral.common.rpc.interceptor import Context
+from trilateral.coordinator.jobs import CoordinatorJobs
+
+
+class JobServicer(jobs_pb2_grpc.JobServiceServicer):
+    """Answers the operators' calls.
+
+    Args:
+        jobs: of this process.
+    """
+
+    def __init__(self, jobs: CoordinatorJobs) -> None:
+        self._jobs = jobs
+
+    async def StartJob(self, request: jobs_pb2.StartJobRequest, context: Context) -> jobs_pb2.StartJobResponse:
+        await self._jobs.start(parse_job(request.job_json))
+        return jobs_pb2.StartJobResponse()
+
+    async def GetJob(self, request: jobs_pb2.GetJobRequest, context: Context) -> jobs_pb2.GetJobResponse:
+        return jobs_pb2.GetJobResponse(status=self._jobs.find(request.job).status())
+
+    async def ListJobs(self, request: jobs_pb2.ListJobsRequest, context: Context) -> jobs_pb2.ListJobsResponse:
+        return jobs_pb2.ListJobsResponse(statuses=[job.status(n_known_notes=None) for job in self._jobs.all()])
+
+    async def WatchJob(
+        self, request: jobs_pb2.WatchJobRequest, context: Context
+    ) -> AsyncIterator[jobs_pb2.WatchJobResponse]:
+        async for status in self._jobs.find(request.job).watch():
+            yield jobs_pb2.WatchJobResponse(status=status)
+
+    async def ResumeJob(self, request: jobs_pb2.ResumeJobRequest, context: Context) -> jobs_pb2.ResumeJobResponse:
+        await self._jobs.resume(request.job)
+        return jobs_pb2.ResumeJobResponse()
+
+    async def StopJob(self, request: jobs_pb2.StopJobRequest, context: Context) -> jobs_pb2.StopJobResponse:
+        await self._jobs.stop(request.job)
+        return jobs_pb2.StopJobResponse()
