@@ -1,6 +1,6 @@
-"""What the host answers to the guest that looks for common rows."""
+"""What the host answers to a guest that looks for common rows."""
 
-# Names and documentation of the methods are the contract's: protos/common/pb/v1.
+# Names and documentation of the methods are the contract's: protos/trilateral/common/pb/v1.
 # ruff: noqa: N802, D102
 
 import re
@@ -19,11 +19,11 @@ RULE = r"[a-z_]{1,32}"
 
 
 class AlignmentServicer(alignment_pb2_grpc.AlignmentServiceServicer):
-    """The guest's calls.
+    """Answers the guest's calls.
 
     Args:
-        alignments: the sessions.
-        load: reads the IDs of a dataset by its name.
+        alignments: the sessions of this process.
+        load: returns the IDs of a dataset, given its name.
     """
 
     def __init__(self, alignments: Alignments, load: Callable[[str], Offer]) -> None:
@@ -41,14 +41,14 @@ class AlignmentServicer(alignment_pb2_grpc.AlignmentServiceServicer):
             case "dataset":
                 name = request.dataset
                 if re.fullmatch(JOB_NAME, name) is None:
-                    raise ProtocolError("received the name of a dataset that is none")
+                    raise ProtocolError("received an invalid dataset name")
                 opened = await self._alignments.open_loose(
                     request.nonce,
                     lambda: self._load(name),
                     Asked(form, request.n_ids, request.nonce, {"dataset": name}),
                 )
             case _:
-                raise ProtocolError("received an alignment for no purpose")
+                raise ProtocolError("received an alignment without a purpose")
         n_ids = opened.session.dealing.n_host
         return alignment_pb2.OpenAlignmentResponse(session=opened.id, nonce=opened.nonce, n_ids=n_ids)
 
@@ -72,15 +72,23 @@ class AlignmentServicer(alignment_pb2_grpc.AlignmentServiceServicer):
 
 
 def check_opening(nonce: bytes, n_ids: int, form: Sequence[str]) -> list[str]:
-    """Check what every opening of an alignment has; return the rules of the guest's form.
+    """Check the fields that every request for an alignment has.
+
+    Args:
+        nonce: drawn by the guest.
+        n_ids: how many IDs the guest has.
+        form: names of the rules by which the guest normalises its IDs.
+
+    Returns:
+        The names of the rules.
 
     Raises:
-        ProtocolError: it cannot be.
+        ProtocolError: a field is not valid.
     """
     if len(nonce) != NONCE_BYTES:
         raise ProtocolError(f"received a nonce of {len(nonce)} bytes")
     if not 1 <= n_ids <= MAX_TOTAL:
-        raise ProtocolError(f"received a count of {n_ids} IDs: 1 to {MAX_TOTAL} are possible")
+        raise ProtocolError(f"received a count of {n_ids} IDs; expected 1 to {MAX_TOTAL}")
     if len(form) > MAX_RULES or any(re.fullmatch(RULE, rule) is None for rule in form):
-        raise ProtocolError("received a form of IDs that is none")
+        raise ProtocolError("received an invalid form of IDs")
     return list(form)

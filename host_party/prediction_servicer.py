@@ -1,6 +1,6 @@
-"""What the host answers to the guest that has rows scored."""
+"""What the host answers to a guest that has rows scored."""
 
-# Names and documentation of the methods are the contract's: protos/common/pb/v1.
+# Names and documentation of the methods are the contract's: protos/trilateral/common/pb/v1.
 # ruff: noqa: N802, D102
 
 import re
@@ -17,7 +17,11 @@ MODEL_BYTES = 32
 
 
 class PredictionServicer(prediction_pb2_grpc.PredictionServiceServicer):
-    """The guest's calls."""
+    """Answers the guest's calls.
+
+    Args:
+        predictions: the sessions of this process.
+    """
 
     def __init__(self, predictions: Predictions) -> None:
         self._predictions = predictions
@@ -27,9 +31,9 @@ class PredictionServicer(prediction_pb2_grpc.PredictionServiceServicer):
     ) -> prediction_pb2.OpenPredictionResponse:
         run = job_key(request)
         if len(request.prediction) != PREDICTION_BYTES or len(request.model) != MODEL_BYTES:
-            raise ProtocolError("received a prediction whose name or model is none")
+            raise ProtocolError("received a prediction with an invalid ID or model")
         if re.fullmatch(JOB_NAME, request.dataset) is None:
-            raise ProtocolError("received the name of a dataset that is none")
+            raise ProtocolError("received an invalid dataset name")
         wanted = Wanted(run, request.model, request.dataset)
         return prediction_pb2.OpenPredictionResponse(n_rows=await self._predictions.open(request.prediction, wanted))
 

@@ -1,1 +1,1 @@
-"""One server process: its life, its state folder, its health and how it describes itself to others."""
+"""One server process: its life, its state folder, its health and its description for its peers."""

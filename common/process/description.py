@@ -1,6 +1,6 @@
-"""What a process says of itself to its peers, and asking a peer for it."""
+"""How a process describes itself to its peers, and how it asks a peer for its description."""
 
-# Names and documentation of the methods are the contract's: protos/common/pb/v1.
+# Names and documentation of the methods are the contract's: protos/trilateral/common/pb/v1.
 # ruff: noqa: N802, D102
 
 import time
@@ -26,20 +26,20 @@ _TO_WIRE = MappingProxyType(
 _FROM_WIRE = MappingProxyType({number: role for role, number in _TO_WIRE.items()})
 
 
-LATEST = 2.0**40
-"""Of a clock, in seconds: tens of thousands of years."""
+MAX_TIME = 2.0**40
+"""Unix time that a peer may state, in seconds: tens of thousands of years from now."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """What a process says of itself.
+    """A process as it describes itself.
 
     Attributes:
-        role: which of the three it is.
-        caller: which it takes whoever asks for.
-        version: which protocol it speaks, and of which release it is.
-        clock_ahead: seconds by which its clock is ahead of this one's.
-        uncertainty: seconds by which `clock_ahead` may be off: half of what the call took.
+        role: its role.
+        caller: the role that it recognises in the caller.
+        version: its protocol and its release.
+        clock_ahead: seconds by which its clock is ahead of this machine's.
+        uncertainty: seconds by which `clock_ahead` may be off: half of the duration of the call.
     """
 
     role: Role
@@ -50,7 +50,11 @@ class Description:
 
 
 class ProcessServicer(process_pb2_grpc.ProcessServiceServicer):
-    """The peers' questions to the process itself."""
+    """Answers a peer's questions about the process itself.
+
+    Args:
+        role: of the process.
+    """
 
     def __init__(self, role: Role) -> None:
         self._role = role
@@ -67,11 +71,16 @@ class ProcessServicer(process_pb2_grpc.ProcessServiceServicer):
 
 
 async def ask_description(channel: grpc.aio.Channel, caller: Role, seconds: float) -> Description:
-    """Ask the process at the other end of a channel what it is.
+    """Ask the process at the other end of a channel to describe itself.
+
+    Args:
+        channel: to the process.
+        caller: role of this process.
+        seconds: deadline of the call.
 
     Raises:
-        grpc.aio.AioRpcError: it cannot be called, or refuses.
-        ProtocolError: what it answers is none of the contract's.
+        grpc.aio.AioRpcError: the process cannot be called, or refuses.
+        ProtocolError: the contract does not allow its answer.
     """
     sent, begun = time.time(), time.monotonic()
     answer = await process_pb2_grpc.ProcessServiceStub(channel).Describe(
@@ -79,8 +88,8 @@ async def ask_description(channel: grpc.aio.Channel, caller: Role, seconds: floa
     )
     half = (time.monotonic() - begun) / 2
     known = answer.role in _FROM_WIRE and answer.caller in _FROM_WIRE and answer.protocol > 0
-    if not known or not 0 <= answer.time < LATEST:
-        raise ProtocolError("it describes itself in words that this release does not know")
+    if not known or not 0 <= answer.time < MAX_TIME:
+        raise ProtocolError("its description has values that this release does not know")
     package = answer.version if is_release(answer.version) else ""
     return Description(
         _FROM_WIRE[answer.role],

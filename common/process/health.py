@@ -1,4 +1,4 @@
-"""Asking the process of one's own configuration whether it serves."""
+"""Asking the process of one's own configuration for its health."""
 
 from types import MappingProxyType
 
@@ -12,13 +12,13 @@ from trilateral.common.rpc.channel import open_channel
 from trilateral.common.rpc.errors import RUN_IT, way_out
 
 HEALTH_SECONDS = 5.0
-"""Within which a process answers that serves; the loop that answers does no arithmetic."""
+"""Time within which a healthy process answers: the loop that answers does no arithmetic."""
 LOOPBACK_OF = MappingProxyType({"0.0.0.0": "127.0.0.1", "[::]": "[::1]"})  # noqa: S104 (nothing listens here)
-"""Where to call a server of this machine that listens on all its addresses."""
+"""Address at which to call a server on this machine that listens on all addresses."""
 
 
 def own_address(config: ProcessConfig) -> str:
-    """Return where on this machine the process of a configuration can be called.
+    """Return the address at which to call the process of a configuration on this machine.
 
     Raises:
         ConfigError: the configuration leaves its port open.
@@ -30,33 +30,37 @@ def own_address(config: ProcessConfig) -> str:
 
 
 async def check_health(config: ProcessConfig, seconds: float = HEALTH_SECONDS) -> None:
-    """Return if the process of this configuration serves, by the files of its certificate as they are now.
+    """Check that the process of a configuration is healthy, with the certificate that its files have now.
+
+    Args:
+        config: of the process.
+        seconds: deadline of the call.
 
     Raises:
-        ConfigError: it cannot be called, since a file of its certificate cannot be used or its port is left open.
-        PeerError: it does not answer, or is starting or stopping.
+        ConfigError: a file of the certificate cannot be used, or the configuration leaves its port open.
+        PeerError: the process does not answer, or is starting or stopping.
     """
     address, certificates = own_address(config), load_certificates(config)
     identity = certificates.current() if certificates else None
-    # To itself, a process is known by any name of its certificate.
+    # Any name of the certificate will do for a call to itself.
     async with open_channel(address, identity, identity.host_name if identity else "") as channel:
         try:
             answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=seconds)
         except grpc.aio.AioRpcError as error:
             raise PeerError(f"the {config.role} at {address} does not answer: {_why(error, seconds)}") from error
     if answer.status != health_pb2.HealthCheckResponse.SERVING:
-        raise PeerError(f"the {config.role} at {address} answers and does not serve: it is starting or stopping")
+        raise PeerError(f"the {config.role} at {address} answers but does not serve: it is starting or stopping")
 
 
 def _why(error: grpc.aio.AioRpcError, seconds: float) -> str:
     match error.code():
         case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return f"it has not within {seconds:g} s"
+            return f"no answer within {seconds:g} s"
         case grpc.StatusCode.UNAVAILABLE if way_out(error) == RUN_IT:
             return "nothing listens there"
         case grpc.StatusCode.UNAVAILABLE:
             return way_out(error)
         case grpc.StatusCode.UNIMPLEMENTED:
-            return "what listens there is another program"
+            return "another program listens there"
         case code:
             return code.name

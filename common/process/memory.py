@@ -1,4 +1,7 @@
-"""How this process's memory is handed out."""
+"""How the C library manages this process's memory.
+
+A module of its own, since it must run before any module is imported that starts threads.
+"""
 
 import ctypes
 from contextlib import suppress
@@ -9,11 +12,11 @@ ARENAS = 2
 
 
 def share_heaps() -> None:
-    """Let all threads share a few heaps; to be called before there are any.
+    """Let all threads share a few heaps. Call it before the process has threads.
 
-    glibc gives each new thread one of its own, up to eight a processor, and what was freed in one serves no other.
-    Every job has a thread, so a process that lives long would come to hold the most that a job needs in each of them.
-    Other C libraries have nothing of the kind, and are left alone.
+    By default glibc gives each new thread a heap of its own, up to eight for each processor, and memory that is freed
+    in one heap does not serve another. Every job has a thread, so a long-lived process would come to hold a job's peak
+    memory in each heap. Other C libraries do not have this setting, and are left alone.
     """
     with suppress(AttributeError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)

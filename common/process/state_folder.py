@@ -1,4 +1,4 @@
-"""The state folder, which belongs to one role, and to one process at a time."""
+"""The state folder, which belongs to one role and to one process at a time."""
 
 import fcntl
 import os
@@ -12,43 +12,46 @@ from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.roles import Role
 
 LOCK = ".lock"
-"""Says whose the folder is; no job has this name, since none begins with a dot."""
+"""File with the folder's owner. Names of jobs do not begin with a dot, so no job has this name."""
 TRIAL_BYTES = 4096
 
 
 @contextmanager
 def held_state(folder: Path, role: Role) -> Iterator[None]:
-    """Make the folder, for this user alone, and keep every other process out of it meanwhile.
+    """Make the folder for this user only, and keep other processes out of it within the block.
 
-    The lock ends with the process, however that ends.
+    The lock ends with the process, however the process ends.
 
     Raises:
-        ConfigError: the folder cannot be written, another process holds it, or it is another role's.
+        ConfigError: the folder cannot be written, another process holds it, or it belongs to another role.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as trial:  # A full disk would only show when a job has begun.
+        with tempfile.TemporaryFile(dir=folder) as trial:  # Otherwise a full disk would only show during a job.
             trial.write(bytes(TRIAL_BYTES))
         lock = (folder / LOCK).open("a+", encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"state: the folder {folder} cannot be written: {error.strerror}") from error
     with lock:
-        _take(lock, folder, role)
+        _lock(lock, folder, role)
         yield
 
 
 def holder(folder: Path, role: Role) -> str | None:
-    """Return which process of this role holds its state folder now; None if none does. The folder may not be there yet.
+    """Return the ID of the process that holds the state folder of a role.
+
+    Returns:
+        None if no process holds the folder, or if it does not exist yet.
 
     Raises:
-        ConfigError: the folder cannot be read, or is another role's.
+        ConfigError: the folder cannot be read, or belongs to another role.
     """
     try:
         with (folder / LOCK).open(encoding="utf-8") as lock:
             owner, process = _read(lock)
             _check_owner(owner, folder, role)
             try:
-                # Shared, so that whoever else looks is not taken for a holder, and for this moment alone.
+                # A shared lock, for this moment only: two processes that look do not take each other for the holder.
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 return process or "unknown"
@@ -59,13 +62,13 @@ def holder(folder: Path, role: Role) -> str | None:
         raise ConfigError(f"state: the folder {folder} cannot be read: {error.strerror}") from error
 
 
-def _take(lock: IO[str], folder: Path, role: Role) -> None:
+def _lock(lock: IO[str], folder: Path, role: Role) -> None:
     owner, process = _read(lock)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         whose = f"the {owner}, process {process}" if process else "another process"
-        raise ConfigError(f"state: the folder {folder} is in use by {whose}: give each its own") from None
+        raise ConfigError(f"state: the folder {folder} is in use by {whose}: give each process its own") from None
     except OSError as error:
         raise ConfigError(f"state: the folder {folder} cannot be locked: {error.strerror}") from error
     _check_owner(owner, folder, role)
@@ -75,7 +78,7 @@ def _take(lock: IO[str], folder: Path, role: Role) -> None:
 
 
 def _read(lock: IO[str]) -> tuple[str, str]:
-    """Return whose the folder is, and the process that took it last."""
+    """Return the role that owns the folder, and the process that locked it last."""
     lock.seek(0)
     owner, _, process = lock.read(100).strip().partition(" ")
     return owner, process
@@ -83,4 +86,4 @@ def _read(lock: IO[str]) -> tuple[str, str]:
 
 def _check_owner(owner: str, folder: Path, role: Role) -> None:
     if owner not in ("", role):
-        raise ConfigError(f"state: the folder {folder} has the files of the {owner}: give the {role} its own")
+        raise ConfigError(f"state: the folder {folder} has the files of the {owner}: give the {role} its own folder")

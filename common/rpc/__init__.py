@@ -1,1 +1,1 @@
-"""Moving messages between processes: the codec, channels and links, who may call what, errors over the wire."""
+"""Messages between processes: the table of routes, their wire format, calls and channels, access, errors."""

@@ -1,7 +1,7 @@
-"""A process's certificate as its files have it now, and the credentials made of it for both ends of a connection.
+"""A process's certificate, read from its files, and the credentials for both ends of a connection.
 
-Certificates are renewed while a server runs. The files are read again when they have changed, and what cannot
-be used (half written, a key that is another certificate's) leaves the old in use and is logged.
+Certificates are renewed while a server runs: the files are read again when they have changed. Files that cannot be
+used, such as a half-written one or a key that does not match, are logged, and the last certificate stays in use.
 """
 
 import ipaddress
@@ -25,24 +25,25 @@ from trilateral.common.config.process import ProcessConfig, TlsConfig
 log = logging.getLogger(__name__)
 
 MAX_BYTES = 1024 * 1024
-"""Of one file; a chain has a few thousand."""
+"""Maximum size of one file; a chain has a few thousand bytes."""
 
 SOON = 0.1
-"""Share of a certificate's life that is left when a person is told; programs that renew them do so earlier."""
+"""Share of a certificate's lifetime left when the log warns of its expiry. Programs renew certificates earlier."""
 
 Now = Callable[[], datetime]
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What the files hold, checked to belong together.
+    """A certificate, its key and the trusted authorities, checked to match.
 
     Attributes:
         certificate: the chain, PEM.
-        key: its private key, PEM.
+        key: the private key, PEM.
         authorities: the trusted authorities, PEM.
-        names: of hosts and addresses among the certificate's subject alternative names, in lower case, in its order.
-        begins, expires: the time for which the certificate is valid.
+        names: host names and addresses among the subject alternative names, in lower case, in their order.
+        begins: the start of the certificate's validity.
+        expires: the end of the certificate's validity.
     """
 
     certificate: bytes
@@ -54,11 +55,11 @@ class Identity:
 
     @property
     def host_name(self) -> str:
-        """A name by which a client can ask for this certificate."""
+        """A name that a client can expect of this certificate."""
         return self.names[0]
 
     def expires_soon(self, now: datetime) -> bool:
-        """Tell whether so little of the certificate's life is left that a person must see to it."""
+        """Tell whether less than the share `SOON` of the certificate's lifetime is left."""
         return self.expires - now < SOON * (self.expires - self.begins)
 
     def __repr__(self) -> str:
@@ -66,15 +67,15 @@ class Identity:
 
 
 class Certificates:
-    """The identity of one process, always the newest that can be used.
+    """The identity of one process: the newest that can be used.
 
     Args:
         config: where the files are.
-        peer_names: names of the peers, of which the own certificate may have none.
-        now: the time.
+        peer_names: names of the peers, which the process's own certificate must not have.
+        now: returns the time.
 
     Raises:
-        ConfigError: the files as they are cannot be used.
+        ConfigError: the files cannot be used.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Certificates:
         self._config = config
         self._peer_names = peer_names
         self._now = now
-        # gRPC asks for the server's identity in threads of its own.
+        # gRPC asks for the server's identity from threads of its own.
         self._lock = threading.Lock()
         self._warned: datetime | None = None
         self._complaint: tuple[object, ...] = ()
@@ -92,19 +93,19 @@ class Certificates:
         log.info("certificate for %s, valid until %s", ", ".join(self._identity.names), self._identity.expires)
 
     def current(self) -> Identity:
-        """Return what the files hold, or the last that could be used."""
+        """Return the identity in the files, or the last that could be used."""
         with self._lock:
-            # The stamp is taken before the files are read: what changes in between is read again the next time.
+            # The stamp is older than what is read: a change in between is read the next time.
             stamp = self._stamp_now()
             if stamp != self._stamp:
                 try:
                     self._identity = self._read()
                 except ConfigError as error:
-                    # It is tried again each time: what ails it, such as the clock, may pass without a new file.
+                    # Every call tries again: the cause, such as a wrong clock, may pass without a new file.
                     complaint = (stamp, str(error))
                     if complaint != self._complaint:
                         self._complaint = complaint
-                        log.error("the changed certificate is not used, and the one before is: %s", error)
+                        log.error("the changed certificate cannot be used; the last one stays in use: %s", error)
                 else:
                     self._stamp = stamp
                     log.info("certificate renewed, valid until %s", self._identity.expires)
@@ -112,16 +113,16 @@ class Certificates:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that this process has shown last."""
+        """The names in the certificate in use."""
         return self._identity.names
 
     @property
     def expires(self) -> datetime:
-        """Until when the certificate is valid that this process has shown last."""
+        """The end of validity of the certificate in use."""
         return self._identity.expires
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """Return credentials by which a server shows its newest certificate, and asks each caller for its own."""
+        """Return credentials with which a server presents its newest certificate and requires one of each caller."""
         return grpc.dynamic_ssl_server_credentials(
             _server_configuration(self._identity),
             lambda: _server_configuration(self.current()),
@@ -129,7 +130,7 @@ class Certificates:
         )
 
     def warn_of_expiry(self) -> None:
-        """Log that the certificate expires soon, once a day: peers only see that this process does not answer."""
+        """Log once a day that the certificate expires soon: peers only see that this process does not answer."""
         now, identity = self._now(), self._identity
         is_due = self._warned is None or now - self._warned >= timedelta(days=1)
         if is_due and identity.expires_soon(now):
@@ -139,7 +140,7 @@ class Certificates:
     # --- reading
 
     def _stamp_now(self) -> tuple[object, ...]:
-        """What differs when a file was written or replaced."""
+        """Return a value that changes when a file is written or replaced."""
         stamps: list[object] = []
         for path in (self._config.certificate, self._config.key, self._config.authorities):
             try:
@@ -164,7 +165,7 @@ class Certificates:
         names = subject_names(leaf)
         if not names:
             raise ConfigError(
-                f"tls.certificate: {self._config.certificate} has no host's name among its subject alternative "
+                f"tls.certificate: {self._config.certificate} has no host name among its subject alternative "
                 "names: have one issued with this organisation's name as a DNS name"
             )
         if self._peer_names & set(names):
@@ -186,7 +187,7 @@ class Certificates:
 
 
 def load_certificates(config: ProcessConfig) -> Certificates | None:
-    """Return the process's certificates, or None for one that was told to go without.
+    """Return the process's certificates; None for a process that is configured for plaintext.
 
     Raises:
         ConfigError: a file cannot be used.
@@ -197,15 +198,15 @@ def load_certificates(config: ProcessConfig) -> Certificates | None:
 
 
 def channel_credentials(identity: Identity) -> grpc.ChannelCredentials:
-    """Return credentials by which a client shows this certificate, and takes only servers that its authorities know."""
+    """Return credentials with which a client presents this identity and only accepts its authorities' servers."""
     return grpc.ssl_channel_credentials(identity.authorities, identity.key, identity.certificate)
 
 
 def subject_names(certificate: x509.Certificate) -> tuple[str, ...]:
-    """Return the names of hosts and addresses among the subject alternative names, in lower case.
+    """Return the host names and addresses among the subject alternative names, in lower case.
 
-    Nothing else names a process: no e-mail address or URI, and nothing that is no name to `is_name`, such as a
-    wildcard or a name with a NUL in it. A certificate whose names cannot be read has none.
+    Only these name a process. E-mail addresses, URIs and texts that `is_name` rejects, such as a wildcard or a name
+    with a NUL in it, do not count. A certificate whose names cannot be read has no names.
     """
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -216,12 +217,12 @@ def subject_names(certificate: x509.Certificate) -> tuple[str, ...]:
 
 
 def is_name(text: str) -> bool:
-    """Tell whether `text` can be a subject alternative name here: a host's name or address, no wildcard."""
+    """Tell whether `text` is valid as a subject alternative name here: a host name or an address, without wildcards."""
     return re.fullmatch(r"[A-Za-z0-9._:-]{1,253}", text) is not None
 
 
 def subject_name(name: str) -> x509.GeneralName:
-    """Return `name` as a subject alternative name: an address as an address, all else as a host's name."""
+    """Return `name` as a subject alternative name: an IP address as such, any other text as a host name."""
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
@@ -237,7 +238,9 @@ def _read_file(setting: str, path: Path, *, private: bool = False) -> bytes:
         with path.open("rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             if private and mode & 0o077:
-                raise ConfigError(f"{setting}: {path} can be read by others than its owner: run `chmod 600 {path}`")
+                raise ConfigError(
+                    f"{setting}: {path} can be read by users other than its owner: run `chmod 600 {path}`"
+                )
             return file.read(MAX_BYTES)
     except OSError as error:
         raise ConfigError(f"{setting}: {path} cannot be read: {error.strerror}") from error

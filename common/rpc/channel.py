@@ -1,4 +1,4 @@
-"""Channels to the other processes: options and credentials, in one place for both ends."""
+"""Channels between the processes: the options and credentials of both ends."""
 
 import asyncio
 import time
@@ -13,12 +13,12 @@ from trilateral.common.config.process import Limits, ProcessConfig
 from trilateral.common.rpc.certificates import Certificates, Identity, channel_credentials
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
-"""The codec's chunks of 1 MiB stay far below it; a larger message is refused unread."""
+"""The codec's chunks of 1 MiB stay far below this limit. A larger message is refused unread."""
 
 _COMMON = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    # The text of an error travels as a header: 2000 characters, nine bytes each at the worst.
+    # The text of an error travels as a header: 2000 characters of at most nine bytes each.
     ("grpc.max_metadata_size", 32 * 1024),
     ("grpc.absolute_max_metadata_size", 32 * 1024),
 )
@@ -26,22 +26,25 @@ MIN_PING_MS = 1_000
 
 
 def client_options(peer_timeout: float) -> tuple[tuple[str, int | str], ...]:
-    """Return the options of a channel to a peer that is waited for so long, in seconds.
+    """Return the options of a client's channel.
 
-    A connection may go dead without a word to either end, as when a firewall forgets it. That is noticed within half
-    of the time, as is an attempt to connect that gets nowhere, so that the call has as long for another try.
+    A connection may die without notice to either end, for example when a firewall forgets it. The options detect that,
+    and an attempt to connect that hangs, within half of `peer_timeout`. The call has the other half for another try.
+
+    Args:
+        peer_timeout: seconds for which the client waits for a peer that is away.
     """
     quarter = max(MIN_PING_MS, int(250 * peer_timeout))
     return (
         *_COMMON,
-        ("grpc.enable_http_proxy", 0),  # a proxy of the environment knows no peer on localhost
-        ("grpc.enable_retries", 0),  # links know which calls may be sent again, and report that they wait
+        ("grpc.enable_http_proxy", 0),  # a proxy from the environment breaks peers on localhost
+        ("grpc.enable_retries", 0),  # `calls.until_answered` repeats calls, and reports that it waits
         ("grpc.keepalive_time_ms", quarter),
-        # The first is when the system gives up what it has sent, the second when gRPC gives up a ping: it has a
-        # minute for that by default, whatever the first says.
+        # The first limits how long the system waits for data to be acknowledged, the second how long gRPC waits for
+        # a ping, which is a minute by default whatever the first says.
         ("grpc.keepalive_timeout_ms", quarter),
         ("grpc.http2.ping_timeout_ms", quarter),
-        ("grpc.http2.max_pings_without_data", 0),  # no fewer while the peer is long about an answer
+        ("grpc.http2.max_pings_without_data", 0),  # no limit while the peer works on an answer
         ("grpc.min_reconnect_backoff_ms", quarter),
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 2_000),
@@ -50,44 +53,49 @@ def client_options(peer_timeout: float) -> tuple[tuple[str, int | str], ...]:
 
 SERVER_OPTIONS = (
     *_COMMON,
-    ("grpc.so_reuseport", 0),  # by default a second server would silently share the port
-    # A client that has gone without a word keeps nothing here for long. It has time for its answer, which may have to
-    # wait behind the vector that it sends on a narrow line.
+    ("grpc.so_reuseport", 0),  # by default a second server silently shares the port
+    # A client that has vanished does not hold resources for long. The timeout leaves time for an answer to a ping that
+    # waits behind a vector on a slow line.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.http2.ping_timeout_ms", 60_000),
-    # Nobody has shown a certificate before the handshake ends: a caller that stalls there is let go soon.
+    # A caller has no identity before the handshake ends, so a caller that stalls there is dropped soon.
     ("grpc.server_handshake_timeout_ms", 10_000),
-    # Whoever stays connected shows a certificate that is still good, every hour. Calls under way have another hour
-    # and a little: a watch has then ended by its own deadline and begun anew, a vector that is cut off is sent again.
+    # Every connection is made again each hour, with a certificate that is still valid. Calls in progress have another
+    # hour and a minute: by then a watch has met its own deadline, and a vector that is cut off is sent again.
     ("grpc.max_connection_age_ms", 3_600_000),
     ("grpc.max_connection_age_grace_ms", 3_660_000),
-    # Less than lies between two of a client's, or the server would end its calls with "too many pings".
+    # Below the interval of a client's pings, or the server ends its calls with "too many pings".
     ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_MS // 2),
-    ("grpc.max_concurrent_streams", 64),  # of one connection; its client lets more calls wait
-    ("grpc.max_connection_idle_ms", 600_000),  # a client connects anew with its next call
+    ("grpc.max_concurrent_streams", 64),  # for each connection; the client queues further calls
+    ("grpc.max_connection_idle_ms", 600_000),  # a client connects again with its next call
 )
 
 
 RENEWAL_SECONDS = 5.0
-"""How often to look for a renewed certificate."""
+"""Interval at which to look for a renewed certificate."""
 
 
 @dataclass(eq=False)
 class Peer:
-    """Another process, and the one channel to it that all jobs share."""
+    """Another process, and the channel to it that all jobs share.
+
+    Attributes:
+        role: of the process.
+        address: where it listens.
+        channel: the current channel. Look it up for each call: a renewed certificate replaces it.
+        retries: count of failed calls that were made again.
+        unanswered: for each call that waits for an answer, the time since when it has had none, by time.monotonic().
+    """
 
     role: Role
     address: str
     channel: grpc.aio.Channel
-    """The newest: whoever begins a call asks for it, since a renewed certificate needs a new channel."""
     retries: int = 0
-    """How many calls have failed and were made again."""
     unanswered: dict[object, float] = field(default_factory=dict)
-    """Since when each call that waits for an answer has had none, by time.monotonic()."""
 
     @property
     def silence(self) -> float:
-        """Seconds for which it has not answered the oldest of these."""
+        """Seconds for which the oldest unanswered call has waited; 0 without one."""
         return time.monotonic() - min(self.unanswered.values()) if self.unanswered else 0.0
 
     def __str__(self) -> str:
@@ -97,20 +105,20 @@ class Peer:
 def new_channel(
     address: str, identity: Identity | None, name: str, *, peer_timeout: float = Limits().peer_timeout
 ) -> grpc.aio.Channel:
-    """Make a channel to a server. Connecting happens with the first call.
+    """Return a channel to a server. It connects with the first call.
 
     Args:
-        address: where it listens.
-        identity: by which to show who calls, and to know whom to trust; None for plaintext.
-        name: that the server's certificate must have.
+        address: where the server listens.
+        identity: the caller's certificate and the authorities that it trusts; None for plaintext.
+        name: the name that the server's certificate must have.
         peer_timeout: `Limits.peer_timeout`; see `client_options`.
     """
     options = client_options(peer_timeout)
     if identity is None:
         return grpc.aio.insecure_channel(address, options=options, compression=grpc.Compression.NoCompression)
-    # The name that is checked is what the configuration expects, whatever address leads there. gRPC takes a
-    # wildcard for it, and a common name where there are no alternative names, which servers here do not: a trusted
-    # authority must issue neither for a peer's name.
+    # gRPC checks the name that the configuration expects, whatever the address. Unlike the servers here, it also
+    # accepts a wildcard, and the common name of a certificate without alternative names: a trusted authority must not
+    # issue either for a peer's name.
     options = (*options, ("grpc.ssl_target_name_override", name))
     return grpc.aio.secure_channel(
         address, channel_credentials(identity), options=options, compression=grpc.Compression.NoCompression
@@ -121,14 +129,14 @@ def new_channel(
 async def open_channel(
     address: str, identity: Identity | None, name: str = "", *, peer_timeout: float = Limits().peer_timeout
 ) -> AsyncIterator[grpc.aio.Channel]:
-    """Open a channel for a while; see `new_channel`."""
+    """Yield a channel and close it afterwards; see `new_channel`."""
     async with new_channel(address, identity, name, peer_timeout=peer_timeout) as channel:
         yield channel
 
 
 @asynccontextmanager
 async def open_peers(config: ProcessConfig, certificates: Certificates | None) -> AsyncIterator[dict[Role, Peer]]:
-    """Open a channel to each of the two other processes, anew when this process's certificate is renewed."""
+    """Yield both peers with a channel each, which a renewed certificate of this process replaces."""
 
     def connect(role: Role, identity: Identity | None) -> grpc.aio.Channel:
         peer = config.peers[role]
@@ -140,7 +148,7 @@ async def open_peers(config: ProcessConfig, certificates: Certificates | None) -
 
     def renew(identity: Identity) -> None:
         for role, peer in peers.items():
-            # Calls that are under way on the old channel may end there.
+            # Calls in progress may end on the old channel.
             task = asyncio.create_task(peer.channel.close(config.limits.party_timeout))
             retired.add(task)
             task.add_done_callback(retired.discard)

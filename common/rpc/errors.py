@@ -1,8 +1,7 @@
-"""Errors over the wire: the one place where an exception becomes a status, and a status an exception.
+"""Errors over the wire: the only place where an exception becomes a status, and a status an exception.
 
-What is raised on purpose has a status, a reason that a program can read (trailing metadata)
-and its public text. Of anything else only the fact travels: its text may quote a row or a key,
-and gRPC would send it to the peer word for word.
+An error that is raised on purpose travels as a status, a machine-readable reason (trailing metadata) and its public
+text. Of any other error only the fact travels: its text may quote a row or a key, and gRPC would send it verbatim.
 """
 
 import logging
@@ -32,34 +31,34 @@ log = logging.getLogger(__name__)
 
 REASON_KEY = "trilateral-reason"
 MAX_TEXT = 2000
-"""Characters of a public text that travel as a status: it goes as a header, whose size gRPC limits."""
+"""Characters of a public text that travel with a status: as a header, whose size gRPC limits."""
 
 
 class UnknownJobError(PeerError):
-    """The process has never heard of the job, or was restarted since."""
+    """The process does not know the job: it never did, or has been restarted since."""
 
 
 class EndedError(PeerError):
-    """The job has ended at the process that was asked; the text says why."""
+    """The job has ended at the peer; the text says why."""
 
 
 class StoppingError(PeerError):
-    """The process is being stopped, and takes nothing new."""
+    """The process is being stopped and accepts no new work."""
 
 
 class NameTakenError(PolicyError):
-    """A job of that name runs already, or has left its result."""
+    """A job with that name is running, or has left a result."""
 
 
 class AccessError(ProtocolError):
-    """The caller's identity does not permit the call."""
+    """The caller is not allowed to make the call."""
 
 
 class InternalError(PeerError):
-    """A bug; only the log of the process where it happened says which."""
+    """A bug; only the log of the process where it happened has the details."""
 
 
-# A class stands after its bases: the last that fits an error is the one that says most about it.
+# A class stands after its bases, so the last class that fits an error is the most specific.
 
 STATUS: Mapping[type[TrilateralError], tuple[grpc.StatusCode, str]] = MappingProxyType(
     {
@@ -96,20 +95,20 @@ UNANSWERED = TRY_AGAIN | {grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
 def public_error(error: BaseException, role: Role) -> TrilateralError:
-    """The error itself if its text is public; otherwise one that points to this process's log."""
+    """Return the error itself if its text is public, otherwise an InternalError that points to this process's log."""
     if isinstance(error, TrilateralError):
         return error
     return InternalError(f"internal error; see the log of the {role}")
 
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception, role: Role) -> NoReturn:
-    """End a call with what the caller may know of the error; log where the rest came from."""
+    """End a call with the public part of an error; log where an unexpected error came from."""
     if not isinstance(error, TrilateralError):
         log.error("a call failed with an unexpected error: %s", where(error))
     public = public_error(error, role)
     code, reason = _status(public)
-    # An error and its traceback hold each other, and with them what was refused, until the collector comes round: a
-    # flood of refused messages would fill the memory faster than that.
+    # An error and its traceback refer to each other, and keep the refused request alive until the garbage collector
+    # runs. A flood of refused messages would fill the memory faster than that.
     clear_frames(error.__traceback__)
     error.__traceback__ = None
     await context.abort(code, str(public)[:MAX_TEXT], ((REASON_KEY, reason),))
@@ -120,12 +119,12 @@ def _status(error: TrilateralError) -> tuple[grpc.StatusCode, str]:
 
 
 def reason_of(error: TrilateralError) -> str:
-    """The reason that a program can read; there are few of them."""
+    """Return the machine-readable reason of an error, one of those in `STATUS`."""
     return _status(error)[1]
 
 
 def raised_by_peer(error: grpc.aio.AioRpcError) -> type[TrilateralError] | None:
-    """The class of what the peer itself raised; None if the call failed by other means."""
+    """Return the class of the error that the peer raised; None if the call failed in another way."""
     return _BY_REASON.get(str(dict(error.trailing_metadata() or ()).get(REASON_KEY)))
 
 
@@ -133,31 +132,31 @@ RUN_IT = "check that it runs and can be reached"
 
 
 def way_out(error: grpc.aio.AioRpcError) -> str:
-    """Return what to do about a server that could not be called; gRPC tells only in words why a handshake failed."""
+    """Return what to do about a server that cannot be called. gRPC reports the cause of a failed handshake as text."""
     details = error.details() or ""
     if "Hostname Verification" in details:
-        return "its certificate has another name than the one expected: correct `name` in `peers`, or its address"
+        return "its certificate does not have the expected name: correct `name` in `peers`, or its address"
     if "WRONG_VERSION_NUMBER" in details:
-        return "what listens there speaks no TLS: it is another program, or a process with `plaintext: true`"
+        return "the program there does not speak TLS: it is not trilateral, or its process has `plaintext: true`"
     if "missing selected ALPN" in details or "Failed parsing HTTP/2" in details:
-        return "what listens there is another program: correct the address"
+        return "another program listens there: correct the address"
     if "lookup failed" in details:
-        return "its name cannot be resolved to an address: correct the name, or see to this machine's name server"
+        return "its name cannot be resolved to an address: correct the name, or check this machine's name server"
     if "handshake failed" in details:
         return (
-            "it shows no certificate, an expired one, or one that `tls.authorities` did not issue: compare both "
+            "it presents no certificate, an expired one, or one that `tls.authorities` did not issue: compare both "
             "processes' `tls`"
         )
     if "Socket closed" in details or "Connection reset" in details:
         return (
-            "it hangs up, as it does when it does not accept this process's certificate: compare both processes' "
-            "`tls`, and see that the certificates have not expired"
+            "it closes the connection, perhaps because it does not accept this process's certificate: compare both "
+            "processes' `tls`, and check that the certificates have not expired"
         )
     return RUN_IT
 
 
 def from_rpc_error(error: grpc.aio.AioRpcError, peer: str) -> TrilateralError:
-    """The error that the peer raised, or a PeerError if the call itself failed."""
+    """Return the error that the peer raised, or a PeerError if the call itself failed."""
     kind = raised_by_peer(error)
     if kind is not None:
         return kind(error.details() or "")

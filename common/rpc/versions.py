@@ -1,7 +1,7 @@
-"""The version of the protocol: a call says which its caller speaks, an answer which its server does.
+"""The version of the protocol, which each call and each answer states.
 
-docs/protocol.md says when it changes. Two processes talk to each other if they speak the same, and no others do:
-what a message of another version means cannot be known. A process of before there were versions says nothing.
+docs/protocol.md says when it changes. Two processes work together only if they speak the same version, since the
+meaning of another version's message is unknown. A release from before the protocol had versions states nothing.
 """
 
 import re
@@ -15,7 +15,7 @@ from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
 
 PROTOCOL = 1
-"""What this process speaks."""
+"""The version that this process speaks."""
 PROTOCOL_KEY = "trilateral-protocol"
 PACKAGE_KEY = "trilateral-version"
 WAY_OUT = "install the same release of trilateral at all three"
@@ -23,11 +23,11 @@ WAY_OUT = "install the same release of trilateral at all three"
 
 @dataclass(frozen=True)
 class Version:
-    """What a process says that it is.
+    """The version that a process states.
 
     Attributes:
-        protocol: which version of the protocol it speaks; None if it says nothing that can be read.
-        package: its release of trilateral.
+        protocol: version of the protocol; None if the process states nothing readable.
+        package: release of trilateral; empty if unknown.
     """
 
     protocol: int | None
@@ -44,18 +44,18 @@ def package_version() -> str:
 
 
 def own_version() -> Version:
-    """Return what this process is."""
+    """Return the version of this process."""
     return Version(PROTOCOL, package_version())
 
 
 def version_metadata() -> tuple[tuple[str, str], ...]:
-    """What a call and its answer say of the version of whoever sends them."""
+    """Return the metadata by which calls and answers state the version of this process."""
     own = own_version()
     return (PROTOCOL_KEY, str(own.protocol)), (PACKAGE_KEY, own.package)
 
 
 def read_version(metadata: Iterable[Any] | None) -> Version:
-    """Read what `version_metadata` has written, or something else that a stranger has."""
+    """Return the version in metadata, which a stranger may have written."""
     said = {str(key): str(value) for key, value in metadata or ()}
     protocol, package = said.get(PROTOCOL_KEY, ""), said.get(PACKAGE_KEY, "")
     return Version(
@@ -65,15 +65,15 @@ def read_version(metadata: Iterable[Any] | None) -> Version:
 
 
 def is_release(text: str) -> bool:
-    """Tell whether `text` can be the number of a release, which is shown to people and written to logs."""
+    """Tell whether `text` is safe to show and to log as the number of a release."""
     return re.fullmatch(r"[0-9A-Za-z.+!-]{1,40}", text) is not None
 
 
 def check_caller(caller: object, server: Role, metadata: Iterable[Any] | None) -> None:
-    """See that a caller speaks this server's version of the protocol.
+    """Check that a caller speaks this server's version of the protocol.
 
     Raises:
-        ProtocolError: it speaks another, or does not say which.
+        ProtocolError: it speaks another version, or states none.
     """
     theirs, ours = read_version(metadata), own_version()
     if theirs.protocol is None:
@@ -83,16 +83,14 @@ def check_caller(caller: object, server: Role, metadata: Iterable[Any] | None) -
 
 
 def check_answer(server: object, metadata: Iterable[Any] | None) -> None:
-    """See that a server which has taken a call knows of versions: it has then compared them itself.
+    """Check that a server which has answered a call has compared the versions, as every server that states one does.
 
     Raises:
-        ProtocolError: it does not.
+        ProtocolError: it states no version.
     """
     if read_version(metadata).protocol is None:
         raise ProtocolError(f"{_older(server)}, and this process speaks {own_version()}: {WAY_OUT}")
 
 
 def _older(who: object) -> str:
-    return (
-        f"{who} does not say which version of the protocol it speaks, since its release is from before there were any"
-    )
+    return f"{who} states no version of the protocol, since its release is from before the protocol had versions"

@@ -689,7 +689,7 @@ PEERS = [
     Case(a_web_server, PROBLEM, "peers.host: 127.0.0.1:PORT speaks TLS and no gRPC"),
     Case(a_server_of_something_else, PROBLEM, "peers.host: what listens at 127.0.0.1:PORT speaks gRPC and is no"),
     Case(a_peer_in_plaintext, PROBLEM, "peers.host: 127.0.0.1:PORT does not speak TLS as a host does"),
-    Case(plaintext_here, PROBLEM, "peers.host: 127.0.0.1:PORT cannot be called: it hangs up"),
+    Case(plaintext_here, PROBLEM, "peers.host: 127.0.0.1:PORT cannot be called: it closes the connection"),
     Case(
         another_name_than_expected, PROBLEM, "peers.host: 127.0.0.1:PORT shows a certificate of host.example.org, and"
     ),
@@ -701,7 +701,9 @@ PEERS = [
     Case(a_peer_whose_certificate_has_expired, PROBLEM, "is not taken: certificate has expired"),
     Case(a_peer_whose_certificate_expires_soon, WARNING, "peers.host: its certificate expires at"),
     Case(
-        a_peer_that_trusts_others, PROBLEM, "peers.host: 127.0.0.1:PORT cannot be called: it hangs up, as it does when"
+        a_peer_that_trusts_others,
+        PROBLEM,
+        "peers.host: 127.0.0.1:PORT cannot be called: it closes the connection, perhaps because",
     ),
     Case(
         a_peer_that_knows_another_name, PROBLEM, "takes this process for none of the three: at the host, `peers.guest.n"

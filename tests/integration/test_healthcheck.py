@@ -113,7 +113,7 @@ async def something_else(server: grpc.aio.Server) -> None:
 
 @pytest.mark.parametrize(
     ("serve", "text"),
-    [(not_serving, "does not serve: it is starting or stopping"), (something_else, "is another program")],
+    [(not_serving, "does not serve: it is starting or stopping"), (something_else, "another program listens there")],
 )
 async def test_a_server_that_does_not_serve_is_unhealthy(serve: Serve, text: str, tmp_path: Path) -> None:
     config = make_configs(tmp_path)[Role.HOST]
@@ -148,7 +148,7 @@ async def listening(address: str, answer: bytes | None) -> AsyncIterator[None]:
 
 @pytest.mark.parametrize(
     ("answer", "text"),
-    [(None, "it has not within 0.2 s"), (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is another program")],
+    [(None, "no answer within 0.2 s"), (b"HTTP/1.1 400 Bad Request\r\n\r\n", "another program listens there")],
     ids=["silent", "http"],
 )
 async def test_a_port_that_is_another_programs_is_given_up_soon(

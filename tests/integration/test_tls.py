@@ -166,12 +166,14 @@ async def test_who_is_not_trusted_is_told_where_to_look(configs: Configs, tmp_pa
         Role.COORDINATOR: configs[Role.GUEST].peers[Role.COORDINATOR].model_copy(update={"name": "c.example.org"})
     }
     told: dict[str, dict[str, Any]] = {
-        "it hangs up, as it does when it does not accept this process's certificate": {"tls": unknown_but_trusting},
-        "it shows no certificate, an expired one, or one that `tls.authorities` did not issue": {
+        "it closes the connection, perhaps because it does not accept this process's certificate": {
+            "tls": unknown_but_trusting
+        },
+        "it presents no certificate, an expired one, or one that `tls.authorities` did not issue": {
             "tls": write_identity(tmp_path / "suspicious", unknown)
         },
-        "its certificate has another name than the one expected": {"peers": wrong_name},
-        "it hangs up": {"tls": None, "plaintext": True},
+        "its certificate does not have the expected name": {"peers": wrong_name},
+        "it closes the connection": {"tls": None, "plaintext": True},
     }
     async with serving(configs):
         for text, update in told.items():

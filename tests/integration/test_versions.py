@@ -21,7 +21,7 @@ from trilateral.guest_party.dataset_alignment import align_dataset
 from trilateral.guest_party.prediction import Wanted, predict
 
 JOB = JobConfig(name="quick", dataset=DATASET, key_bits=512)
-SILENT = "does not say which version of the protocol it speaks, since its release is from before there were any"
+SILENT = "states no version of the protocol, since its release is from before the protocol had versions"
 Configs = dict[Role, ProcessConfig]
 
 

@@ -58,7 +58,7 @@ async def test_how_far_a_clock_is_off_is_known_to_half_of_the_calls_time(ahead: 
 @pytest.mark.parametrize("field", [{"role": 0}, {"role": 9}, {"caller": 0}, {"caller": -1}, {"protocol": 0}])
 async def test_what_the_contract_does_not_have_is_refused(field: dict[str, int]) -> None:
     async with saying(lambda: said(**field)) as channel:
-        with pytest.raises(ProtocolError, match="in words that this release does not know"):
+        with pytest.raises(ProtocolError, match="values that this release does not know"):
             await ask_description(channel, Role.GUEST, 5)
 
 

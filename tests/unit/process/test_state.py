@@ -27,7 +27,7 @@ def test_a_second_process_is_refused_with_the_first_ones_name(role: Role, tmp_pa
         with pytest.raises(ConfigError) as refused, held_state(tmp_path, role):
             pass
         assert str(refused.value) == (
-            f"state: the folder {tmp_path} is in use by the host, process {os.getpid()}: give each its own"
+            f"state: the folder {tmp_path} is in use by the host, process {os.getpid()}: give each process its own"
         )
 
 

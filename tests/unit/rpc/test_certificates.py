@@ -51,7 +51,10 @@ def test_a_key_shows_in_no_text(files: TlsConfig) -> None:
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o666, 0o610])
 def test_a_key_that_others_can_read_is_refused_with_the_command_that_helps(files: TlsConfig, mode: int) -> None:
     files.key.chmod(mode)
-    with pytest.raises(ConfigError, match=f"tls.key: {files.key} can be read by others.*run `chmod 600 {files.key}`"):
+    with pytest.raises(
+        ConfigError,
+        match=f"tls.key: {files.key} can be read by users other than its owner: run `chmod 600 {files.key}`",
+    ):
         Certificates(files)
 
 
@@ -92,7 +95,7 @@ def test_a_key_that_is_not_the_certificates_is_refused(files: TlsConfig, make_ke
 
 def test_a_certificate_without_a_subject_alternative_name_is_refused(tmp_path: Path) -> None:
     files = write_identity(tmp_path, make_identity(AUTHORITY))
-    with pytest.raises(ConfigError, match="tls.certificate: .* has no host's name among its subject alternative names"):
+    with pytest.raises(ConfigError, match="tls.certificate: .* has no host name among its subject alternative names"):
         Certificates(files)
 
 
@@ -264,7 +267,9 @@ async def test_a_half_written_file_leaves_the_old_in_use_until_it_is_whole(
     for _ in range(3):
         assert await answers(server, "host.example.org")
     (error,) = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert error.getMessage().startswith(f"the changed certificate is not used, and the one before is: tls.{setting}")
+    assert error.getMessage().startswith(
+        f"the changed certificate cannot be used; the last one stays in use: tls.{setting}"
+    )
     assert "BEGIN" not in caplog.text
 
     write_identity(tmp_path, make_identity(AUTHORITY, "new.example.org"))

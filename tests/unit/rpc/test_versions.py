@@ -28,9 +28,9 @@ def test_what_is_written_is_read() -> None:
 @pytest.mark.parametrize("protocol", ["", "0", "-1", "1.0", "one", "01", "1 ", "9999999", "٣"])
 def test_what_is_no_number_is_no_version(protocol: str) -> None:
     assert read_version(said(protocol)).protocol is None
-    with pytest.raises(ProtocolError, match="does not say which version"):
+    with pytest.raises(ProtocolError, match="states no version of the protocol"):
         check_caller("the guest", Role.HOST, said(protocol))
-    with pytest.raises(ProtocolError, match="does not say which version"):
+    with pytest.raises(ProtocolError, match="states no version of the protocol"):
         check_answer("the guest", said(protocol))
 
 
@@ -40,8 +40,8 @@ def test_whoever_says_nothing_is_from_before_there_were_versions(metadata: tuple
     with pytest.raises(ProtocolError) as refused:
         check_caller("the guest", Role.HOST, metadata)
     assert str(refused.value) == (
-        "the guest does not say which version of the protocol it speaks, since its release is from before there were "
-        f"any, and the host speaks {own_version()}: install the same release of trilateral at all three"
+        "the guest states no version of the protocol, since its release is from before the protocol had "
+        f"versions, and the host speaks {own_version()}: install the same release of trilateral at all three"
     )
 
 
