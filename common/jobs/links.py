@@ -45,10 +45,10 @@ class Link:
         peer: the receiver.
         width: bytes of a ciphertext.
         limits: how long to wait.
-        count_sent: see `OnSent`.
+        on_sent: see `OnSent`.
         on_failure: called with the error that ends the link, and with it the job; nothing is sent after it.
         on_wait: see `OnWait`; not called for the last messages after `clear`.
-        tell: called for each message that has been delivered.
+        on_delivered: called for each message that has been acknowledged, with its `Delivered` event.
     """
 
     def __init__(
@@ -59,20 +59,20 @@ class Link:
         *,
         width: int,
         limits: Limits,
-        count_sent: OnSent,
+        on_sent: OnSent,
         on_failure: Callable[[Exception], None],
         on_wait: OnWait | None = None,
-        tell: Tell = tell_nobody,
+        on_delivered: Tell = tell_nobody,
     ) -> None:
         self._job = job
         self._sender = sender
         self._peer = peer
         self._width = width
         self._limits = limits
-        self._count_sent = count_sent
+        self._on_sent = on_sent
         self._on_failure = on_failure
         self._on_wait = on_wait
-        self._tell = tell
+        self._on_delivered = on_delivered
         self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
         self._held: list[Message | None] = []
         self._oldest = RoundKey(0, 0)
@@ -97,7 +97,7 @@ class Link:
             seconds_left = max(deadline - time.monotonic(), MIN_PAUSE)
             await call_once(self._peer, self._sender, route.path, request, route.response, seconds=seconds_left)
 
-        async with self._tell_silence(seconds):
+        async with self._report_silence(seconds):
             await until_answered(attempt, self._peer, self._sender, self._limits, seconds, silent_from_start=True)
 
     def overtake(self, key: RoundKey) -> None:
@@ -133,7 +133,7 @@ class Link:
                 else:
                     await self.call(message)
                 if subject is not None:
-                    self._tell(Delivered(self._peer.role, *subject, time.monotonic() - begun))
+                    self._on_delivered(Delivered(self._peer.role, *subject, time.monotonic() - begun))
         except Exception as error:
             self._on_failure(error)
 
@@ -209,39 +209,39 @@ class Link:
     def _encode(self, piece: VectorPiece) -> list[SendVectorRequest]:
         requests = list(encode_piece(self._job, piece, self._width))
         n_bytes = sum(request.ByteSize() for request in requests)
-        self._count_sent(piece.key, piece.kind, n_bytes, len(piece.ciphertexts))
+        self._on_sent(piece.key, piece.kind, n_bytes, len(piece.ciphertexts))
         return requests
 
     def _is_overtaken(self, message: Message | None) -> bool:
         return isinstance(message, VectorPiece) and message.key < self._oldest
 
     @asynccontextmanager
-    async def _tell_silence(self, seconds: float) -> AsyncIterator[None]:
+    async def _report_silence(self, seconds: float) -> AsyncIterator[None]:
         """Report within the block that the peer has not answered, and afterwards that the wait is over."""
         on_wait = self._on_wait
         now = time.time()
         silence = Silence(self._peer, now, now + seconds)
-        told = logged = False
+        reported = logged = False
 
-        async def tell() -> None:
-            nonlocal told, logged
+        async def report() -> None:
+            nonlocal reported, logged
             while True:
                 await asyncio.sleep(NOTICE_SECONDS)
                 if on_wait is not None:
-                    told = True
+                    reported = True
                     on_wait(self._peer, silence)
                 if not logged and time.time() - silence.since >= LOG_SECONDS:
                     logged = True
                     log.warning("job %s: %s", self._job.name, silence)
 
-        telling = asyncio.create_task(tell())
+        reporting = asyncio.create_task(report())
         try:
             yield
             if logged:
                 log.info("job %s: %s answers again", self._job.name, self._peer)
         finally:
-            telling.cancel()
-            if told and on_wait is not None:
+            reporting.cancel()
+            if reported and on_wait is not None:
                 on_wait(self._peer, None)
 
 

@@ -117,10 +117,10 @@ class MachineRunner:
                     peer,
                     width=self.width,
                     limits=limits,
-                    count_sent=partial(history.sent.count, peer.role),
+                    on_sent=partial(history.sent.count, peer.role),
                     on_failure=self.fail,
                     on_wait=on_wait,
-                    tell=history.tell,
+                    on_delivered=history.tell,
                 )
                 for peer in peers.values()
             }

@@ -89,8 +89,8 @@ TRY_AGAIN = frozenset(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
     }
 )
-"""Without a reason of ours: the peer is away, or was on its way out and dropped the call. INTERNAL is what
-grpc.aio makes of a write that fails because the call has ended; the status with which it ended is lost."""
+"""Statuses, without a reason in the metadata, of a peer that is away or has dropped the call while stopping. grpc.aio
+gives INTERNAL when a write fails because the call has ended, and loses the status with which it ended."""
 UNANSWERED = TRY_AGAIN | {grpc.StatusCode.DEADLINE_EXCEEDED}
 
 

@@ -180,7 +180,7 @@ async def test_a_run_has_one_alignment(tmp_path: Path) -> None:
 async def test_a_run_that_the_host_does_not_know_is_not_aligned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trilateral.common.jobs.links.UNKNOWN_JOB_PATIENCE", 0.0)
+    monkeypatch.setattr("trilateral.common.rpc.calls.UNKNOWN_JOB_PATIENCE", 0.0)
     async with served(tmp_path) as host:
         with pytest.raises(PeerError, match="has lost the job"):
             await open_with(host, GUEST_IDS, JobKey.draw("credit"))

@@ -95,7 +95,7 @@ async def make_link(failures: Failures, waits: Waits) -> AsyncIterator[MakeLink]
             peer,
             width=64,
             limits=Limits(**limits),
-            count_sent=lambda *_: None,
+            on_sent=lambda *_: None,
             on_failure=failures.append,
             on_wait=waits,
         )
@@ -489,8 +489,8 @@ async def test_traffic_counts_each_ciphertext_once(recorder: Recorder, failures:
 
     recorder.react, sent = die_once, Traffic("sent")
     async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
-        count_sent = partial(sent.count, peer.role)
-        link = Link(JOB, Role.HOST, peer, width=64, limits=Limits(), count_sent=count_sent, on_failure=failures.append)
+        on_sent = partial(sent.count, peer.role)
+        link = Link(JOB, Role.HOST, peer, width=64, limits=Limits(), on_sent=on_sent, on_failure=failures.append)
         link.send(piece(0, 6))
         await link.close(5)
     counted = sent.take(KEY)["gradient"]

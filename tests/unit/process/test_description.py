@@ -1,4 +1,4 @@
-"""What a process says of itself is checked like anything else that a peer sends."""
+"""A peer's description of itself is checked like everything else that a peer sends."""
 
 import time
 from collections.abc import AsyncIterator, Callable
@@ -48,7 +48,7 @@ def said(**fields: Any) -> process_pb2.DescribeResponse:
 
 
 @pytest.mark.parametrize("ahead", [-5000.0, -1.0, 0.0, 40.0])
-async def test_how_far_a_clock_is_off_is_known_to_half_of_the_calls_time(ahead: float) -> None:
+async def test_a_clocks_difference_is_known_to_half_of_the_calls_duration(ahead: float) -> None:
     async with saying(lambda: said(time=time.time() + ahead)) as channel:
         told = await ask_description(channel, Role.GUEST, 5)
     assert abs(told.clock_ahead - ahead) <= told.uncertainty + 1e-3
@@ -56,20 +56,20 @@ async def test_how_far_a_clock_is_off_is_known_to_half_of_the_calls_time(ahead: 
 
 
 @pytest.mark.parametrize("field", [{"role": 0}, {"role": 9}, {"caller": 0}, {"caller": -1}, {"protocol": 0}])
-async def test_what_the_contract_does_not_have_is_refused(field: dict[str, int]) -> None:
+async def test_values_outside_the_contract_are_refused(field: dict[str, int]) -> None:
     async with saying(lambda: said(**field)) as channel:
         with pytest.raises(ProtocolError, match="values that this release does not know"):
             await ask_description(channel, Role.GUEST, 5)
 
 
-async def test_no_text_of_a_strangers_choice_is_shown() -> None:
+async def test_a_strangers_text_is_not_shown() -> None:
     async with saying(lambda: said(version="9.9\nok all is well")) as channel:
         told = await ask_description(channel, Role.GUEST, 5)
     assert told.version.package == ""
 
 
 @pytest.mark.parametrize("clock", [float("nan"), float("inf"), -1e300])
-async def test_a_clock_that_is_none_is_refused(clock: float) -> None:
+async def test_an_impossible_time_is_refused(clock: float) -> None:
     async with saying(lambda: said(time=clock)) as channel:
         with pytest.raises(ProtocolError):
             await ask_description(channel, Role.GUEST, 5)

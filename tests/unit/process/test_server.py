@@ -1,4 +1,4 @@
-"""A server says when it is ready, says when it is not, and names a port it cannot have."""
+"""A server reports when it is ready and when it stops, and names a port that it cannot use."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -66,7 +66,7 @@ async def test_each_service_is_healthy_once_the_server_is_ready(role: Role, tmp_
         assert unknown.value.code() is grpc.StatusCode.NOT_FOUND
 
 
-async def test_who_watches_the_health_sees_the_server_leave(tmp_path: Path) -> None:
+async def test_a_watch_of_the_health_sees_the_server_stop(tmp_path: Path) -> None:
     async with running(config(Role.HOST, tmp_path)) as (address, stop), open_channel(address, None) as channel:
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=10)
         statuses = []

@@ -1,4 +1,4 @@
-"""A state folder is one role's, and one process's at a time."""
+"""A state folder belongs to one role, and to one process at a time."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.process.state_folder import held_state, holder
 
 
-def test_it_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+def test_it_is_made_for_its_owner_only(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "state"
     with held_state(folder, Role.HOST):
         assert folder.stat().st_mode & 0o777 == 0o700
@@ -31,7 +31,7 @@ def test_a_second_process_is_refused_with_the_first_ones_name(role: Role, tmp_pa
         )
 
 
-def test_it_is_free_again_for_the_same_role_and_for_no_other(tmp_path: Path) -> None:
+def test_it_is_free_again_for_the_same_role_only(tmp_path: Path) -> None:
     for _ in range(2):
         with held_state(tmp_path, Role.HOST):
             pass
@@ -42,7 +42,7 @@ def test_it_is_free_again_for_the_same_role_and_for_no_other(tmp_path: Path) -> 
         pass
 
 
-def test_whoever_looks_who_holds_it_neither_takes_it_nor_makes_it(tmp_path: Path) -> None:
+def test_asking_for_its_holder_neither_locks_nor_makes_it(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     assert holder(folder, Role.HOST) is None
     assert not folder.exists()

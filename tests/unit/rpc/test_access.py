@@ -41,7 +41,7 @@ CONTRACT = {
 }
 CALLERS = ["host", "guest", "coordinator", "operator", None, "auditor"]
 
-# Written out once more, independently of the code.
+# Stated once more, independently of the code.
 MAY_CALL = {
     "HostService/ChallengeIds": {"guest"},
     "HostService/ConfirmIds": {"guest"},
@@ -91,7 +91,7 @@ MAY_SEND = {
     ("guest", Kind.CURVATURE): {"coordinator"},
     ("guest", Kind.LOSS): {"coordinator"},
 }
-"""Sender and kind to the receivers."""
+"""Sender and kind of a vector to its receivers."""
 
 
 def metadata(caller: str | None) -> tuple[tuple[str, str], ...]:
@@ -99,7 +99,7 @@ def metadata(caller: str | None) -> tuple[tuple[str, str], ...]:
 
 
 class Everything(grpc.GenericRpcHandler):
-    """Answers every method there is, and one that is not, with an empty message."""
+    """Answers every method, and one that the contract does not have, with an empty message."""
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         async def unary(request: bytes, context: Any) -> bytes:
@@ -157,7 +157,7 @@ def test_every_method_of_the_contract_and_every_kind_of_vector_is_tried_here() -
     assert {kind for _, kind in MAY_SEND} == set(Kind)
 
 
-async def test_every_caller_but_those_named_is_refused(channel: grpc.aio.Channel) -> None:
+async def test_every_caller_except_those_named_is_refused(channel: grpc.aio.Channel) -> None:
     for method, callers in MAY_CALL.items():
         for caller in CALLERS:
             expected = grpc.StatusCode.OK if caller in callers else grpc.StatusCode.PERMISSION_DENIED
@@ -170,13 +170,13 @@ async def test_anyone_may_ask_for_the_health(channel: grpc.aio.Channel) -> None:
             assert await status(channel, f"/grpc.health.v1.Health/{method}", caller) is grpc.StatusCode.OK
 
 
-async def test_a_method_without_a_row_is_refused_to_all(channel: grpc.aio.Channel) -> None:
+async def test_a_method_without_a_row_is_refused_to_everyone(channel: grpc.aio.Channel) -> None:
     for caller in CALLERS:
         refused = await status(channel, "/trilateral.v1.JobService/ExportKey", caller)
         assert refused is grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_a_caller_of_two_roles_is_nobody(channel: grpc.aio.Channel) -> None:
+async def test_a_caller_that_claims_two_roles_gets_no_role(channel: grpc.aio.Channel) -> None:
     both = call_metadata(Role.GUEST) + call_metadata(Role.HOST)
     method: Any = channel.unary_unary("/trilateral.v1.JobService/StopJob")
     with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -205,7 +205,7 @@ OWN_NAMES = ("coordinator.example.org", "localhost", "::1")
 
 
 def certificate(*names: x509.GeneralName) -> bytes:
-    """A certificate with these names, PEM. It vouches for itself: whose authority it has is for gRPC to check."""
+    """A self-signed certificate with these names, PEM: gRPC checks authorities, which is not tested here."""
     key, now, nobody = new_key(), datetime.now(UTC), x509.Name([])
     builder = (
         x509.CertificateBuilder(nobody, nobody, key.public_key(), x509.random_serial_number())
@@ -218,13 +218,13 @@ def certificate(*names: x509.GeneralName) -> bytes:
 
 
 class Shown:
-    """A call whose caller has shown these certificates, and says it is the coordinator."""
+    """A call whose caller has presented these certificates, and claims to be the coordinator."""
 
     def __init__(self, *certificates: bytes) -> None:
         self._certificates = certificates
 
     def auth_context(self) -> dict[str, tuple[bytes, ...]]:
-        # What gRPC makes of any of the names below, cut at a NUL: nothing may go by it.
+        # What gRPC reports for any of the names below, cut at a NUL: it must not count.
         misleading = {"x509_subject_alternative_name": (b"host.example.org",)}
         return misleading | ({"x509_pem_cert": self._certificates} if self._certificates else {})
 
@@ -251,11 +251,11 @@ def caller_with(*certificates: bytes) -> Caller:
         (["localhost"], None),
         (["coordinator.example.org"], None),
         (["coordinator.example.org", "localhost", "::1", "x.example.org"], None),
-        # Who would be two is nobody.
+        # A certificate that matches two roles gets no role.
         (["host.example.org", "10.0.0.4"], None),
     ],
 )
-def test_a_certificates_names_say_whose_it_is(names: list[str], role: Role | None) -> None:
+def test_a_certificates_names_decide_its_role(names: list[str], role: Role | None) -> None:
     caller = caller_with(certificate(*map(subject_name, names)))
     assert caller.role is role
     assert caller.names == {name.lower() for name in names}
@@ -277,18 +277,18 @@ def test_a_certificates_names_say_whose_it_is(names: list[str], role: Role | Non
         x509.RegisteredID(x509.ObjectIdentifier("1.2.3")),
     ],
 )
-def test_only_the_names_of_hosts_and_addresses_count(name: x509.GeneralName) -> None:
+def test_only_host_names_and_addresses_count(name: x509.GeneralName) -> None:
     assert caller_with(certificate(name)) == Caller(None)
     beside = caller_with(certificate(name, x509.DNSName("stranger.example.org")))
     assert beside == Caller(None, frozenset({"stranger.example.org"}))
 
 
-def test_a_certificate_that_cannot_be_read_is_nobodys() -> None:
+def test_a_certificate_that_cannot_be_read_has_no_role() -> None:
     host = certificate(x509.DNSName("host.example.org"))
     for certificates in ((), (b"",), (b"words",), (host[:100],), (host, host)):
         assert caller_with(*certificates) == Caller(None)
 
 
-def test_a_process_without_names_of_its_own_takes_nobody_for_itself() -> None:
+def test_a_process_without_names_recognises_no_caller_as_itself() -> None:
     context: Any = Shown(certificate())
     assert by_certificate(context, Role.COORDINATOR, {}, ()).role is None

@@ -1,4 +1,4 @@
-"""No caller takes up more than its share of a server, whatever it sends or does not send."""
+"""No caller uses more than its share of a server, whatever it sends or does not send."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -101,7 +101,7 @@ async def test_a_stream_without_end_is_ended() -> None:
         assert await still_serves(channel)
 
 
-async def test_garbage_is_refused_in_one_sentence(caplog: pytest.LogCaptureFixture) -> None:
+async def test_garbage_is_refused_with_one_sentence(caplog: pytest.LogCaptureFixture) -> None:
     recorder = Recorder()
     async with guest(recorder) as address, open_channel(address, None) as channel:
         for method, metadata in ((VECTOR, HOST), (FAIL, COORDINATOR)):
@@ -111,7 +111,7 @@ async def test_garbage_is_refused_in_one_sentence(caplog: pytest.LogCaptureFixtu
             assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "protocol")
             assert text == "the guest received a request that it cannot parse"
         assert await still_serves(channel)
-    assert [type(message) for message in recorder.messages] == [Failed]  # by which it showed that it serves
+    assert [type(message) for message in recorder.messages] == [Failed]  # from `still_serves`
     assert not caplog.records
 
 
@@ -125,7 +125,7 @@ async def test_a_call_without_a_request_is_refused() -> None:
 async def test_one_callers_many_calls_do_not_lock_out_another() -> None:
     recorder = Recorder()
     async with guest(recorder) as address, AsyncExitStack() as stack:
-        # A connection each, since one lets no more than so many calls begin.
+        # Several connections, since each limits its calls.
         options = [("grpc.use_local_subchannel_pool", 1)]
         channels = [await stack.enter_async_context(grpc.aio.insecure_channel(address, options)) for _ in range(3)]
         held: list[Any] = [
@@ -141,7 +141,7 @@ async def test_one_callers_many_calls_do_not_lock_out_another() -> None:
         held[0].cancel()
         again: Any = None
         async with asyncio.timeout(10):
-            while again is None or again.done():  # until the server has seen that one is gone
+            while again is None or again.done():  # until the server has noticed the cancelled call
                 again = channels[2].stream_unary(VECTOR)(metadata=HOST, timeout=60)
                 await again.write(CHUNK)
                 await asyncio.sleep(0.05)
@@ -150,7 +150,7 @@ async def test_one_callers_many_calls_do_not_lock_out_another() -> None:
             call.cancel()
 
 
-async def test_who_watches_the_health_is_not_hurried() -> None:
+async def test_a_watch_of_the_health_has_no_time_limit() -> None:
     async with guest(Recorder(), peer_timeout=0.2) as address, open_channel(address, None) as channel:
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=10)
         await watch.read()

@@ -1,4 +1,4 @@
-"""A connection that is dead without a word is noticed in time, and one that is only slow is left alone."""
+"""A connection that dies without notice is detected in time, and one that is only slow is kept."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,7 +21,7 @@ METHOD = "/trilateral.v1.JobService/ListJobs"
 
 
 class Slow(grpc.GenericRpcHandler):
-    """Every method takes so many seconds."""
+    """Every method takes `seconds`."""
 
     seconds = 0.0
 
@@ -58,12 +58,12 @@ def test_each_option_of_a_connection_is_given_once(options: tuple[tuple[str, obj
 
 
 @pytest.mark.parametrize("peer_timeout", [0.001, 1, 10, 60, 86_400])
-def test_no_server_takes_the_pings_of_a_client_for_too_many(peer_timeout: float) -> None:
+def test_a_clients_pings_are_never_too_many_for_a_server(peer_timeout: float) -> None:
     often = int(dict(client_options(peer_timeout))["grpc.keepalive_time_ms"])
     assert dict(SERVER_OPTIONS)["grpc.http2.min_ping_interval_without_data_ms"] < often
 
 
-async def test_a_connection_that_has_gone_dead_gives_way_to_another_within_the_time_for_a_peer() -> None:
+async def test_a_dead_connection_is_replaced_within_the_peer_timeout() -> None:
     async with through_proxy(Slow(), Limits(peer_timeout=4)) as (proxy, call):
         await call()
         assert proxy.cut_all(Cut.SWALLOW) == 1

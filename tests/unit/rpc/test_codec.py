@@ -1,4 +1,4 @@
-"""What goes in comes out; what is no message of the protocol is refused before it is used."""
+"""Every message survives the wire, and an invalid request is refused before its values are used."""
 
 import dataclasses
 from typing import Any
@@ -154,7 +154,7 @@ def test_a_large_piece_is_cut_into_chunks_of_at_most_a_mebibyte() -> None:
     assert [len(request.ciphertexts) for request in requests] == [2**20, 3000 * 512 - 2**20]
 
 
-def test_every_message_travels_between_exactly_the_roles_that_say_it() -> None:
+def test_a_message_has_a_route_only_between_the_roles_that_exchange_it() -> None:
     assert route_for(Role.GUEST, Role.HOST, IdChallenge(b"", 1)).path == "/trilateral.v1.HostService/ChallengeIds"
     assert route_for(Role.HOST, Role.COORDINATOR, Failed("")).method == "ReportFailure"
     assert route_for(Role.COORDINATOR, Role.HOST, Failed("")).method == "FailJob"
@@ -232,7 +232,7 @@ def test_more_numbers_than_a_model_may_have_are_refused() -> None:
         ({"party": 3}, "an unknown party"),
     ],
 )
-def test_an_offer_must_be_of_the_job_it_names_and_of_a_bearable_key(fields: dict[str, Any], problem: str) -> None:
+def test_an_offer_must_match_its_settings_and_have_a_valid_key(fields: dict[str, Any], problem: str) -> None:
     good: dict[str, Any] = {
         "job": "credit",
         "run_id": bytes(16),
@@ -256,7 +256,7 @@ def test_an_offer_must_be_of_the_job_it_names_and_of_a_bearable_key(fields: dict
         ("credit", bytes(17), "run ID of 17 bytes"),
     ],
 )
-def test_what_cannot_be_a_jobs_key_is_refused(job: str, run_id: bytes, problem: str) -> None:
+def test_an_invalid_job_name_or_run_id_is_refused(job: str, run_id: bytes, problem: str) -> None:
     with pytest.raises(ProtocolError, match=problem):
         job_key(coordinator_pb2.ReportFinishedRequest(job=job, run_id=run_id))
 
@@ -274,19 +274,19 @@ def test_what_cannot_be_a_jobs_key_is_refused(job: str, run_id: bytes, problem: 
     ],
     ids=lambda request: " ".join(str(request).split()),
 )
-def test_counts_that_cannot_be_are_refused_before_anything_is_sized_by_them(request_: Request) -> None:
+def test_impossible_counts_are_refused_before_anything_is_sized_by_them(request_: Request) -> None:
     with pytest.raises(ProtocolError):
         decode(request_)
 
 
-def test_a_peers_words_cannot_steer_a_terminal_or_fill_a_log() -> None:
+def test_a_peers_text_cannot_control_a_terminal_or_fill_a_log() -> None:
     failed = decode(party_pb2.FailJobRequest(reason="no \x1b[2J disk\r\n" + "x" * 10_000))
     assert isinstance(failed, Failed)
     assert failed.reason.startswith("no ?[2J disk?\nxxx")
     assert len(failed.reason) == 4000
 
 
-def test_settings_that_cannot_be_used_are_named() -> None:
+def test_unusable_settings_are_named() -> None:
     with pytest.raises(ConfigError) as refused:
         parse_job('{"name": "a", "dataset": "b", "epochs": 0, "epoch": 3, "algorithm": {"name": "adam"}}')
     assert str(refused.value).split("\n") == [
@@ -299,14 +299,14 @@ def test_settings_that_cannot_be_used_are_named() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "not json", "[]", "3", "[" * 100_000, '{"a":' * 100_000])
-def test_what_is_no_settings_of_a_job_is_refused(text: str) -> None:
+def test_text_that_is_not_a_jobs_settings_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="^the job: "):
         parse_job(text)
 
 
 @pytest.mark.parametrize("route", MESSAGE_ROUTES, ids=lambda route: route.path)
 @given(data=st.binary(max_size=300))
-def test_garbage_is_a_message_or_refused_in_public_words(route: MessageRoute, data: bytes) -> None:
+def test_garbage_is_a_message_or_is_refused_with_a_public_error(route: MessageRoute, data: bytes) -> None:
     try:
         request = route.request.FromString(data)
     except DecodeError:

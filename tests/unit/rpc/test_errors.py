@@ -1,4 +1,4 @@
-"""Errors reach the caller as what they are, and bugs as nothing but the fact."""
+"""Errors reach the caller as themselves; of a bug only the fact does."""
 
 import gc
 import logging
@@ -84,7 +84,7 @@ async def test_an_error_of_a_subclass_comes_back_as_the_nearest_known(
     assert type(from_rpc_error(await call(channel), "the host")) is DataError
 
 
-async def test_a_bug_shows_no_more_than_that_it_is_one(
+async def test_of_a_bug_only_the_fact_is_shown(
     raising: tuple[Raising, grpc.aio.Channel], caplog: pytest.LogCaptureFixture
 ) -> None:
     handler, channel = raising
@@ -94,7 +94,7 @@ async def test_a_bug_shows_no_more_than_that_it_is_one(
     assert received.code() is grpc.StatusCode.INTERNAL
     assert received.details() == "internal error; see the log of the host"
     assert "4711" not in str(received.trailing_metadata())
-    assert "4711" not in caplog.text  # it may be anybody's
+    assert "4711" not in caplog.text  # the text may quote anyone's row
     assert "ValueError" in caplog.text
     assert "test_errors.py" in caplog.text
 
@@ -124,11 +124,11 @@ def test_a_status_without_a_known_reason_does_not_quote_its_text() -> None:
 
 
 class Held:
-    """In the place of a request, for a frame to hold."""
+    """Stands for a request that a frame refers to."""
 
 
 async def test_what_was_refused_is_freed_at_once(raising: tuple[Raising, grpc.aio.Channel]) -> None:
-    """And not when the collector comes round: requests are large, and whoever floods sends many."""
+    """Not only when the garbage collector runs: requests are large, and a flood has many."""
 
     def refuse() -> weakref.ref[Held]:
         held = Held()

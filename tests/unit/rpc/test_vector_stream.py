@@ -1,4 +1,4 @@
-"""A call carries one vector, in order, once."""
+"""A call carries one vector, in order and once."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def chunk(offset: int, count: int = 2, **changes: Any) -> SendVectorRequest:
     return SendVectorRequest(**fields | changes)
 
 
-def test_a_vector_passes_whole_or_from_somewhere_on() -> None:
+def test_a_vector_passes_from_its_start_or_from_a_later_chunk() -> None:
     for start in (0, 3):
         stream = VectorStream()
         for offset in range(start, 6):
@@ -45,7 +45,7 @@ def test_a_vector_passes_whole_or_from_somewhere_on() -> None:
         (chunk(2, count=5), "more ciphertexts than the 6"),
     ],
 )
-def test_what_does_not_continue_the_vector_is_refused(second: SendVectorRequest, said: str) -> None:
+def test_a_chunk_that_does_not_continue_the_vector_is_refused(second: SendVectorRequest, said: str) -> None:
     stream = VectorStream()
     stream.check(chunk(0))
     with pytest.raises(ProtocolError, match=said):

@@ -1,4 +1,4 @@
-"""What is read of a version that a stranger has written."""
+"""Reading a version that a stranger has written."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_what_is_written_is_read() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["", "0", "-1", "1.0", "one", "01", "1 ", "9999999", "٣"])
-def test_what_is_no_number_is_no_version(protocol: str) -> None:
+def test_text_that_is_not_a_number_is_not_a_version(protocol: str) -> None:
     assert read_version(said(protocol)).protocol is None
     with pytest.raises(ProtocolError, match="states no version of the protocol"):
         check_caller("the guest", Role.HOST, said(protocol))
@@ -35,7 +35,7 @@ def test_what_is_no_number_is_no_version(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("metadata", [None, (), (("trilateral-role", "host"),)])
-def test_whoever_says_nothing_is_from_before_there_were_versions(metadata: tuple[tuple[str, str], ...] | None) -> None:
+def test_a_process_that_states_no_version_is_an_old_release(metadata: tuple[tuple[str, str], ...] | None) -> None:
     assert read_version(metadata) == Version(None)
     with pytest.raises(ProtocolError) as refused:
         check_caller("the guest", Role.HOST, metadata)
@@ -54,7 +54,7 @@ def test_any_other_version_is_refused_with_both_named(protocol: int) -> None:
 
 
 @pytest.mark.parametrize("package", ["", "a b", "1.0\nERROR forged", "x" * 41, "\x1b[31m"])
-def test_no_text_of_a_strangers_choice_is_shown(package: str) -> None:
+def test_a_strangers_text_is_not_shown(package: str) -> None:
     read = read_version(said("7", package))
     assert read == Version(7)
     assert "of an unknown release" in str(read)
