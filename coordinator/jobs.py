@@ -22,6 +22,7 @@ from trilateral.common.jobs.runner import MachineRunner
 from trilateral.common.jobs.states import ENDED
 from trilateral.common.observe.audit import Audit
 from trilateral.common.observe.logs import Place
+from trilateral.common.paillier.factory import make_decryptor
 from trilateral.common.paillier.keys import generate_private_key
 from trilateral.common.pb.v1.jobs_pb2 import (
     JOB_STATE_FAILED,
@@ -381,7 +382,8 @@ class CoordinatorJobs(ProcessJobs):
             private_key = await runner.in_thread(generate_private_key, config.key_bits)
             past = None if is_first else await runner.in_thread(self._past, job)
             job.show(detail="offering the job to both parties")
-            return CoordinatorMachine(config, private_key, phase=history.stopwatch.phase, past=past)
+            decryptor = make_decryptor(config.cipher, private_key)
+            return CoordinatorMachine(config, decryptor, phase=history.stopwatch.phase, past=past)
 
         self._launch(runner, begin, ended)
 

@@ -8,8 +8,8 @@ from gmpy2 import mpz
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.paillier.cipher import make_decrypt
-from trilateral.common.paillier.keys import PrivateKey, check_ciphertexts
+from trilateral.common.paillier.cipher import Decryptor
+from trilateral.common.paillier.keys import check_ciphertexts
 from trilateral.common.protocol.bounds import MAX_ATTEMPTS
 from trilateral.common.protocol.messages import (
     Began,
@@ -52,18 +52,17 @@ class CoordinatorMachine:
 
     Args:
         job: the job's settings.
-        private_key: made for this job alone; it lives as long as this machine does.
-        phase: names the kinds of work, for whoever holds a clock.
+        decryptor: holds the private key, which is made for this job alone and lives as long as this machine.
+        phase: times the kinds of work, if the process has a clock.
         past: what is known of the job's earlier sessions; None in the first.
     """
 
     def __init__(
-        self, job: JobConfig, private_key: PrivateKey, *, phase: Phase = no_phase, past: Past | None = None
+        self, job: JobConfig, decryptor: Decryptor, *, phase: Phase = no_phase, past: Past | None = None
     ) -> None:
         self._job = job
         self._past = past
-        self._private_key = private_key
-        self._open = make_decrypt(job.cipher, private_key)
+        self._decryptor = decryptor
         self._phase = phase
         self._ready: dict[Role, Ready] = {}
         self._rounds: Rounds | None = None
@@ -75,7 +74,7 @@ class CoordinatorMachine:
 
     def start(self) -> Iterator[Envelope]:
         """Offer the job to the host first: the guest, once it knows of the job, calls the host."""
-        modulus, past = self._private_key.public_key.n, self._past
+        modulus, past = self._decryptor.public_key.n, self._past
         for party in PARTIES:
             if past is None:
                 yield Envelope(party, OpenJob(self._job, modulus, party))
@@ -179,7 +178,7 @@ class CoordinatorMachine:
 
     def _take_piece(self, sender: Role, piece: VectorPiece) -> Iterator[Envelope]:
         self._check_begun(sender, piece.key)
-        self._begun_rounds.allowances[sender].take(len(piece.ciphertexts))
+        self._begun_rounds.allowances[sender].spend(len(piece.ciphertexts))
         attempt = self._attempt
         if attempt is None or piece.key != attempt.key:
             return  # of an attempt that is over
@@ -201,8 +200,8 @@ class CoordinatorMachine:
 
     def _decrypt(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
         with self._phase("decrypt"):
-            check_ciphertexts(self._private_key.public_key, ciphertexts)
-            return self._open(ciphertexts)
+            check_ciphertexts(self._decryptor.public_key, ciphertexts)
+            return self._decryptor.decrypt_all(ciphertexts)
 
     def _observe(self, attempt: Attempt, observation: Observation | None) -> Iterator[Envelope]:
         """The round is over, with an observation or void: report it, and go where the optimiser says."""

@@ -11,9 +11,9 @@ import numpy as np
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
 from trilateral.common.base.errors import OutOfRangeError
 from trilateral.common.config.job import JobConfig
-from trilateral.common.data.party_data import TrainingBlock
 from trilateral.common.protocol.batches import Batches
-from trilateral.common.protocol.evaluation import log_loss, to_tell
+from trilateral.common.protocol.block import TrainingBlock
+from trilateral.common.protocol.evaluation import log_loss, round_for_disclosure
 from trilateral.common.protocol.taylor import gradient, hessian_product, residual, taylor_loss
 from trilateral.coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from trilateral.coordinator.training import Training
@@ -103,7 +103,7 @@ def train_plain(
         slope = gradient(X, residual(scores, y)) + penalty_hessian @ coef if plan.gradient else None
         holdout_loss = None
         if plan.evaluate_at is not None and holdout is not None:
-            holdout_loss = to_tell(log_loss(holdout[0] @ (coef + plan.evaluate_at), holdout[1]))
+            holdout_loss = round_for_disclosure(log_loss(holdout[0] @ (coef + plan.evaluate_at), holdout[1]))
         if plan.direction is None:
             return Observation(loss, slope, holdout_loss=holdout_loss)
         X = columns[batches.curvature_rows(plan.batch, plan.curvature_draw)]

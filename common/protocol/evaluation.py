@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatVector
 
-_TOLD_DECIMALS = 6
+_DISCLOSED_DECIMALS = 6
 
 N_GROUPS = 10
 """Deciles."""
@@ -86,12 +86,12 @@ def log_loss(log_odds: FloatVector, labels: FloatVector) -> float:
     return float(np.logaddexp(0.0, -labels * log_odds).mean())
 
 
-def to_tell(figure: float) -> float:
-    """A log loss or an AUC as others than the guest are told it, and as a training goes by it.
+def round_for_disclosure(figure: float) -> float:
+    """Round a log loss or an AUC before it leaves the guest. The training goes by the rounded figure.
 
-    All digits of a log loss of known scores would be an equation for the labels that few labels solve.
+    The full precision of a log loss at known scores would be an equation that few sets of labels solve.
     """
-    return round(figure, _TOLD_DECIMALS)
+    return round(figure, _DISCLOSED_DECIMALS)
 
 
 def equal_groups(values: FloatVector, by: FloatVector) -> list[NDArray[np.float64]]:

@@ -158,7 +158,7 @@ class HoldoutScores:
 class Evaluation:
     """Guest to coordinator: how good w_e is on the hold-out rows.
 
-    Both figures are aggregates of the guest's labels, and rounded by `to_tell`.
+    Both figures are aggregates of the guest's labels, and rounded by `round_for_disclosure`.
     """
 
     key: RoundKey

@@ -39,7 +39,7 @@ def plain_scores(configs: Mapping[Role, ProcessConfig], rows: Mapping[Role, pd.D
     tables = load_tables(dict(configs), JOB)
     coef = train_plain(JOB, tables.joined.columns, tables.joined.labels, tables.joined.penalty).coef
     joined = rows[Role.GUEST].merge(rows[Role.HOST], on="id")
-    columns = [party.block.preprocessing.transform(joined) for party in (tables.host, tables.guest)]
+    columns = [party.preprocessing.transform(joined) for party in (tables.host, tables.guest)]
     scores: FloatVector = np.hstack(columns) @ coef
     return pd.Series(scores, index=joined["id"])
 

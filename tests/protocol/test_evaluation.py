@@ -219,7 +219,7 @@ def test_the_host_sends_scores_in_clear_in_no_other_round() -> None:
 def test_scores_that_nobody_asked_for_end_the_job() -> None:
     _, guest = machines(make_job(key_bits=512))
     begun(guest, replace(begin(guest, 1), evaluate_at=None))
-    with pytest.raises(ProtocolError, match="hold-out scores in round 1, which asks for none"):
+    with pytest.raises(ProtocolError, match="hold-out scores in round 1, which asks for no evaluation"):
         list(guest.handle(Role.HOST, HoldoutScores(RoundKey(1, 1), 0, 24, np.zeros(24))))
 
 
@@ -299,7 +299,7 @@ def test_an_evaluation_that_the_round_does_not_ask_for_ends_the_job(private_key:
 
 def test_a_job_that_evaluates_on_no_rows_is_refused() -> None:
     job = make_job(holdout=0.001, key_bits=512)
-    with pytest.raises(DataError, match="`holdout` comes to none"):
+    with pytest.raises(DataError, match="`holdout` leaves none"):
         make_machines(job, make_tables(job), SMALL_KEY)
 
 

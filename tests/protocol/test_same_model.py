@@ -56,7 +56,7 @@ def test_the_penalty_means_the_same_with_whitening_and_without(private_key: Priv
         tables = make_tables(job, whiten=whiten)
         outcome = train(job, tables, private_key)
         for data, role in ((tables.host, Role.HOST), (tables.guest, Role.GUEST)):
-            weights.append(data.block.preprocessing.to_features(outcome.results[role].coef)[0])
+            weights.append(data.preprocessing.to_features(outcome.results[role].coef)[0])
     np.testing.assert_allclose(np.concatenate(weights[:2]), np.concatenate(weights[2:]), rtol=0, atol=1e-5)
 
 

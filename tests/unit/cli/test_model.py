@@ -38,7 +38,7 @@ def config(tmp_path: Path) -> Path:
         (table if role is Role.GUEST else table.drop(columns="label")).to_csv(path, index=False)
         dataset = DatasetConfig(path=path, label=LabelConfig() if role is Role.GUEST else None)
         data = load_party_data(dataset, JOB, labelled=role is Role.GUEST)
-        coef = data.block.preprocessing.directions
+        coef = data.preprocessing.directions
         assert coef is not None
         w: FloatVector = np.linalg.solve(coef, [0.1, 1.0]).astype(np.float64)
         result = Result(w, 0.5, 7, 3, "converged")
