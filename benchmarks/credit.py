@@ -31,7 +31,7 @@ from trilateral.common.jobs.arithmetic import use_arithmetic
 from trilateral.common.protocol.taylor import taylor_loss
 from trilateral.common.trial.published import PUBLISHED, PublishedName
 from trilateral.common.trial.published_table import split
-from trilateral.coordinator.plain import JoinedTable
+from trilateral.coordinator.numpy_training import JoinedTable
 
 KEY_BITS = 2048
 TOLERANCE = 1e-6

@@ -22,7 +22,7 @@ from trilateral.guest_party.loss import LossSum, begin_loss_sum
 
 
 class GuestArithmetic(PaillierArithmetic):
-    """B's side of equations (3), (4) and (6), under encryption.
+    """B's side of equations (3), (4) and (7).
 
     [4 d] is [u_A] plus the guest's own u_B - 2y, re-randomised. Without fresh randomness the host could divide it by
     [u_A] and read u_B - 2y in clear, since (1 + n)^m = 1 + m n.

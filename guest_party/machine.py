@@ -116,9 +116,7 @@ class GuestMachine(PartyMachine):
             return
         if asked.evaluate_at is None:
             if len(host_part):
-                raise ProtocolError(
-                    f"the host sent hold-out scores in round {asked.key.round}, which asks for no evaluation"
-                )
+                raise ProtocolError(f"the host sent hold-out scores in round {asked.key.round}, which asks for none")
             return
         try:
             scores = self._arithmetic.holdout_part(asked.evaluate_at) + host_part

@@ -13,7 +13,7 @@ from trilateral.common.protocol.scales import RoundScale
 
 
 class HostArithmetic(PaillierArithmetic):
-    """A's side of equations (3), (4) and (6), under encryption."""
+    """A's side of equations (3), (4) and (7)."""
 
     peer: ClassVar[Role] = Role.GUEST
 

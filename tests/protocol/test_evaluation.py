@@ -29,7 +29,7 @@ from trilateral.common.protocol.messages import (
     RoundTimedOut,
     StepTaken,
 )
-from trilateral.coordinator.plain import PlainResult, train_plain
+from trilateral.coordinator.numpy_training import PlainResult, train_plain
 from trilateral.guest_party.machine import GuestMachine
 from trilateral.host_party.machine import HostMachine
 
@@ -219,7 +219,7 @@ def test_the_host_sends_scores_in_clear_in_no_other_round() -> None:
 def test_scores_that_nobody_asked_for_end_the_job() -> None:
     _, guest = machines(make_job(key_bits=512))
     begun(guest, replace(begin(guest, 1), evaluate_at=None))
-    with pytest.raises(ProtocolError, match="hold-out scores in round 1, which asks for no evaluation"):
+    with pytest.raises(ProtocolError, match="hold-out scores in round 1, which asks for none"):
         list(guest.handle(Role.HOST, HoldoutScores(RoundKey(1, 1), 0, 24, np.zeros(24))))
 
 

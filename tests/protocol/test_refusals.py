@@ -268,7 +268,7 @@ def test_the_coordinator_refuses_word_of_a_round_that_it_has_not_begun(key: Roun
 def test_fewer_rows_than_a_batch_are_refused_at_the_coordinator(private_key: PrivateKey) -> None:
     machine = make_machines(JOB, make_tables(JOB), private_key)[Role.COORDINATOR]
     list(machine.handle(Role.HOST, Ready(29, 3)))
-    with pytest.raises(ProtocolError, match="29 rows, where the job's batches need 30"):
+    with pytest.raises(ProtocolError, match="29 rows, but the job's batches need 30"):
         list(machine.handle(Role.GUEST, Ready(29, 3)))
 
 
@@ -284,9 +284,9 @@ def test_slots_that_have_no_room_in_some_round_are_refused_before_the_first(priv
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda piece: replace(piece, total=piece.total + 1), "where 3 are due"),
+        (lambda piece: replace(piece, total=piece.total + 1), "but 3 are due"),
         (lambda piece: replace(piece, offset=1), "out of order"),
-        (lambda piece: replace(piece, kind=Kind.LOSS, total=1), "where 0 are due"),
+        (lambda piece: replace(piece, kind=Kind.LOSS, total=1), "but 0 are due"),
     ],
 )
 def test_the_coordinator_refuses_a_gradient_of_the_wrong_size(

@@ -45,7 +45,7 @@ from trilateral.common.protocol.messages import (
 )
 from trilateral.common.rpc.codec import JobKey
 from trilateral.coordinator.machine import Past
-from trilateral.coordinator.plain import train_plain
+from trilateral.coordinator.numpy_training import train_plain
 from trilateral.coordinator.plan import Observation
 
 JOB = JobConfig(

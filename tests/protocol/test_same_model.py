@@ -10,7 +10,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Lbfgs, Sgd, Sqn
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.protocol.messages import Kind, VectorPiece
-from trilateral.coordinator.plain import train_plain
+from trilateral.coordinator.numpy_training import train_plain
 
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "sgd": {"algorithm": Sgd(learning_rate=0.5, decay=0.05), "batch": 30},

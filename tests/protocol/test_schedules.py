@@ -31,7 +31,7 @@ from trilateral.common.protocol.messages import (
     StepTaken,
     VectorPiece,
 )
-from trilateral.coordinator.plain import train_plain
+from trilateral.coordinator.numpy_training import train_plain
 
 JOB = JobConfig(
     name="schedules", dataset="made", algorithm=Sqn(interval=2), batch=12, epochs=2, key_bits=384, slots=1, seed=1

@@ -36,7 +36,7 @@ from trilateral.common.protocol.messages import (
     StepTaken,
 )
 from trilateral.coordinator.machine import CoordinatorMachine, Past
-from trilateral.coordinator.plain import JoinedTable, join
+from trilateral.coordinator.numpy_training import JoinedTable, join
 from trilateral.guest_party.machine import GuestMachine, Measure
 from trilateral.host_party.machine import HostMachine
 
