@@ -42,7 +42,7 @@ from trilateral.common.protocol.messages import (
     JobEnded,
     Machine,
     Message,
-    Observed,
+    ObservationRecord,
     OpenJob,
     Ready,
     RoundReport,
@@ -350,7 +350,7 @@ class CoordinatorJobs(ProcessJobs):
 
         async def observe(message: Message) -> None:
             match message:
-                case Began() | Observed():
+                case Began() | ObservationRecord():
                     job.fruitless = 0
                     await runner.in_thread(self._keep, job.id, message, job.status().SerializeToString())
                 case _:
@@ -393,7 +393,7 @@ class CoordinatorJobs(ProcessJobs):
         await self._keep_status(job.id, job.last_status(error))
         job.end(error)
 
-    def _keep(self, job_id: bytes, message: Began | Observed, status: bytes) -> None:
+    def _keep(self, job_id: bytes, message: Began | ObservationRecord, status: bytes) -> None:
         self.journal.set_fact(job_id, STATUS, status)
         if isinstance(message, Began):
             for party, ready in message.ready.items():

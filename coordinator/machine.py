@@ -19,7 +19,7 @@ from trilateral.common.protocol.messages import (
     Finished,
     JobEnded,
     Message,
-    Observed,
+    ObservationRecord,
     OpenJob,
     OutOfRange,
     Ready,
@@ -203,7 +203,7 @@ class CoordinatorMachine:
         """End the round, which has given an observation or is void: report it, and do what the optimiser says."""
         with self._phase("optimise"):
             following = self._begun_rounds.training.observe(observation)
-        yield Envelope(Role.COORDINATOR, _to_keep(attempt.key.round, observation))
+        yield Envelope(Role.COORDINATOR, _record(attempt.key.round, observation))
         yield self._begun_rounds.report(attempt, observation, following)
         yield from self._follow(following)
 
@@ -231,9 +231,9 @@ class CoordinatorMachine:
         yield Envelope(Role.COORDINATOR, JobEnded(reason))
 
 
-def _to_keep(round_number: int, observation: Observation | None) -> Observed:
+def _record(round_number: int, observation: Observation | None) -> ObservationRecord:
     if observation is None:
-        return Observed(round_number, None)
-    return Observed(
+        return ObservationRecord(round_number, None)
+    return ObservationRecord(
         round_number, observation.loss, observation.gradient, observation.curvature, observation.holdout_loss
     )

@@ -92,9 +92,7 @@ class RoundOpening:
             ProtocolError: if this round does not expect it.
         """
         if not self._evaluates:
-            raise ProtocolError(
-                f"the guest sent an evaluation of round {evaluation.key.round}, which asks for no evaluation"
-            )
+            raise ProtocolError(f"the guest sent an evaluation of round {evaluation.key.round}, which asks for none")
         if self.evaluation is not None:
             return False
         self.evaluation = evaluation

@@ -16,8 +16,8 @@ from trilateral.common.protocol.ids import NONCE_BYTES, check_id_digest, id_dige
 from trilateral.common.protocol.messages import (
     BeginRound,
     Envelope,
-    Evaluated,
     Evaluation,
+    EvaluationRecord,
     Finished,
     FinishJob,
     HoldoutScores,
@@ -68,7 +68,7 @@ class GuestMachine(PartyMachine):
         self._holdout_labels = data.block.holdout_labels
         self._nonce = token_bytes(NONCE_BYTES)
         self._holdout = HoldoutIntake(len(data.block.holdout_columns))
-        self._evaluations: dict[int, Evaluated] = {}
+        self._evaluations: dict[int, EvaluationRecord] = {}
         """Of each round that evaluated and was not void."""
         self._conclusion: FinishJob | None = None
 
@@ -124,7 +124,7 @@ class GuestMachine(PartyMachine):
             yield from self._declare_void()
             return
         metrics = self._measure(scores, self._holdout_labels)
-        evaluated = Evaluated(asked.key, asked.batch.epoch - 1, metrics)
+        evaluated = EvaluationRecord(asked.key, asked.batch.epoch - 1, metrics)
         self._evaluations[asked.key.round] = evaluated
         yield Envelope(Role.GUEST, evaluated)
         auc = None if metrics.auc is None else round_for_disclosure(metrics.auc)
@@ -134,7 +134,7 @@ class GuestMachine(PartyMachine):
         self._evaluations.pop(self._place.key.round, None)
         yield from super()._declare_void()
 
-    def _remember(self, evaluations: Sequence[Evaluated]) -> None:
+    def _remember(self, evaluations: Sequence[EvaluationRecord]) -> None:
         self._evaluations = {each.key.round: each for each in evaluations}
 
     def _round_ended(self, round_number: int, loss: float | None) -> None:

@@ -14,7 +14,7 @@ from trilateral.common.protocol.ids import NONCE_BYTES, check_id_digest, id_dige
 from trilateral.common.protocol.messages import (
     BeginRound,
     Envelope,
-    Evaluated,
+    EvaluationRecord,
     Finished,
     FinishJob,
     HoldoutScores,
@@ -78,7 +78,7 @@ class HostMachine(PartyMachine):
 
     # --- the hold-out rows, and the end
 
-    def _remember(self, evaluations: Sequence[Evaluated]) -> None:
+    def _remember(self, evaluations: Sequence[EvaluationRecord]) -> None:
         """The host evaluates nothing."""
 
     def _round_ended(self, round_number: int, loss: float | None) -> None:

@@ -40,7 +40,7 @@ from trilateral.common.pb.v1.coordinator_pb2 import ReportWaitingRequest, Report
 from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
 from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.bounds import max_evaluations
-from trilateral.common.protocol.messages import Evaluated, Machine, Message, OpenJob, Result, StepTaken, Waiting
+from trilateral.common.protocol.messages import EvaluationRecord, Machine, Message, OpenJob, Result, StepTaken, Waiting
 from trilateral.common.protocol.phases import Phase
 from trilateral.common.rpc.access import calling
 from trilateral.common.rpc.calls import call_peer
@@ -202,7 +202,7 @@ class PartyJobs(ProcessJobs):
             return machine
 
         async def observe(message: Message) -> None:
-            if isinstance(message, StepTaken | Evaluated):
+            if isinstance(message, StepTaken | EvaluationRecord):
                 await runner.in_thread(place.keep, message)
             elif isinstance(message, Result) and data is not None:
                 run_id = key.run_id.hex()

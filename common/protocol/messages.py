@@ -242,7 +242,7 @@ class Began:
 
 
 @dataclass(frozen=True, eq=False)
-class Observed:
+class ObservationRecord:
     """Coordinator: what a round has shown, to be kept before the next begins; the loss is None if it was void."""
 
     round: int
@@ -260,7 +260,7 @@ class StepTaken:
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluationRecord:
     """Guest: all that is known of w_e on the hold-out rows."""
 
     key: RoundKey
@@ -280,7 +280,7 @@ class Result:
     epochs: int
     reason: str
     holdout_scores: FloatVector | None = None
-    evaluations: Sequence[Evaluated] = ()
+    evaluations: Sequence[EvaluationRecord] = ()
     """Guest: those of the training, in order."""
 
 
@@ -312,9 +312,9 @@ Message = (
     | Failed
     | RoundReport
     | Began
-    | Observed
+    | ObservationRecord
     | StepTaken
-    | Evaluated
+    | EvaluationRecord
     | Result
     | JobEnded
 )

@@ -20,7 +20,7 @@ from trilateral.common.protocol.intake import Expected, Intake
 from trilateral.common.protocol.messages import (
     BeginRound,
     Envelope,
-    Evaluated,
+    EvaluationRecord,
     FinishJob,
     Message,
     OutOfRange,
@@ -69,7 +69,7 @@ class PartyMachine(ABC):
         """What the coordinator is told once the IDs are proved."""
         return Ready(*self._sizes, self._place.key.round)
 
-    def restore(self, steps: Sequence[BeginRound | FinishJob], evaluations: Sequence[Evaluated] = ()) -> None:
+    def restore(self, steps: Sequence[BeginRound | FinishJob], evaluations: Sequence[EvaluationRecord] = ()) -> None:
         """Return to this party's place in earlier sessions of the job. Call it before any message is handled.
 
         Args:
@@ -152,7 +152,7 @@ class PartyMachine(ABC):
         self,
         finish: FinishJob,
         holdout_scores: FloatVector | None = None,
-        evaluations: Sequence[Evaluated] = (),
+        evaluations: Sequence[EvaluationRecord] = (),
     ) -> Envelope:
         """Hand this party's part of the model to the process around the machine."""
         self._intake.end()
@@ -175,7 +175,7 @@ class PartyMachine(ABC):
         raise ProtocolError(f"the {self.role} does not take a {type(message).__name__} from the {sender}")
 
     @abstractmethod
-    def _remember(self, evaluations: Sequence[Evaluated]) -> None:
+    def _remember(self, evaluations: Sequence[EvaluationRecord]) -> None:
         """Take up the evaluations of earlier sessions."""
 
     @abstractmethod

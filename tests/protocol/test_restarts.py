@@ -26,14 +26,14 @@ from trilateral.common.protocol.messages import (
     Began,
     BeginRound,
     Envelope,
-    Evaluated,
     Evaluation,
+    EvaluationRecord,
     FinishJob,
     HoldoutScores,
     JobEnded,
     Machine,
     Message,
-    Observed,
+    ObservationRecord,
     OpenJob,
     Ready,
     Result,
@@ -74,7 +74,7 @@ class Journals:
     ready: dict[Role, Ready] = field(default_factory=dict)
     observations: list[Observation | None] = field(default_factory=list)
     steps: dict[Role, dict[int, BeginRound | FinishJob]] = field(default_factory=lambda: {role: {} for role in PARTIES})
-    evaluations: dict[int, Evaluated] = field(default_factory=dict)
+    evaluations: dict[int, EvaluationRecord] = field(default_factory=dict)
     results: dict[Role, Result] = field(default_factory=dict)
     ended: JobEnded | None = None
     was_put_back: bool = False
@@ -98,14 +98,14 @@ class Journals:
         match message:
             case Began():
                 self.ready = dict(message.ready)
-            case Observed(loss=None):
+            case ObservationRecord(loss=None):
                 self.observations.append(None)
-            case Observed(loss=float(loss)):
+            case ObservationRecord(loss=float(loss)):
                 self.observations.append(Observation(loss, message.gradient, message.curvature, message.holdout_loss))
             case StepTaken(asked=asked):
                 number = asked.key.round if isinstance(asked, BeginRound) else asked.round
                 self.steps[role].setdefault(number, asked)
-            case Evaluated():
+            case EvaluationRecord():
                 self.evaluations[message.key.round] = message
             case Result():
                 self.results[role] = message

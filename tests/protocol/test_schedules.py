@@ -17,12 +17,12 @@ from trilateral.common.protocol.messages import (
     Began,
     BeginRound,
     Envelope,
-    Evaluated,
+    EvaluationRecord,
     JobEnded,
     Kind,
     Machine,
     Message,
-    Observed,
+    ObservationRecord,
     OpenJob,
     Result,
     RoundKey,
@@ -59,7 +59,7 @@ def run_shuffled(machines: dict[Role, Machine], chance: random.Random) -> tuple[
             ended = message
         elif isinstance(message, Result):
             results[sender] = message
-        elif not isinstance(message, RoundReport | OpenJob | Evaluated | Began | Observed | StepTaken):
+        elif not isinstance(message, RoundReport | OpenJob | EvaluationRecord | Began | ObservationRecord | StepTaken):
             if isinstance(message, BeginRound):
                 begun = max(begun, message.key)
             queues.setdefault((sender, envelope.to), deque()).append(message)

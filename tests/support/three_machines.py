@@ -23,12 +23,12 @@ from trilateral.common.protocol.evaluation import measure
 from trilateral.common.protocol.messages import (
     Began,
     Envelope,
-    Evaluated,
+    EvaluationRecord,
     Failed,
     JobEnded,
     Machine,
     Message,
-    Observed,
+    ObservationRecord,
     OpenJob,
     Result,
     RoundReport,
@@ -165,7 +165,7 @@ def run_machines(
             case Result():
                 outcome_results[sender] = message
                 continue
-            case OpenJob() | Evaluated() | Began() | Observed() | StepTaken():
+            case OpenJob() | EvaluationRecord() | Began() | ObservationRecord() | StepTaken():
                 continue
             case Failed() if envelope.to is not Role.COORDINATOR:
                 continue

@@ -30,7 +30,7 @@ from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.messages import (
     BeginRound,
     Envelope,
-    Evaluated,
+    EvaluationRecord,
     Failed,
     FinishJob,
     JobEnded,
@@ -70,7 +70,7 @@ class Listener:
     def prepared(self) -> int:
         return 0
 
-    def restore(self, steps: Sequence[BeginRound | FinishJob], evaluations: Sequence[Evaluated] = ()) -> None:
+    def restore(self, steps: Sequence[BeginRound | FinishJob], evaluations: Sequence[EvaluationRecord] = ()) -> None:
         assert not steps
 
 
