@@ -1,4 +1,4 @@
-"""The PartyCipher whose arithmetic is the kernel's."""
+"""The PartyCipher whose arithmetic runs in the kernel."""
 
 from collections.abc import Sequence
 
