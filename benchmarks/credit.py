@@ -27,11 +27,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.harness import BETWEEN_PARTIES, DATASET, TO_COORDINATOR, Setup, scratch_folder
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.paillier.native.path import arithmetic_path
+from trilateral.common.jobs.arithmetic import use_arithmetic
 from trilateral.common.protocol.taylor import taylor_loss
 from trilateral.common.trial.published import PUBLISHED, PublishedName
 from trilateral.common.trial.published_table import split
-from trilateral.coordinator.plain import JoinedTable
+from trilateral.coordinator.numpy_training import JoinedTable
 
 KEY_BITS = 2048
 TOLERANCE = 1e-6
@@ -69,7 +69,7 @@ def measure(name: PublishedName, folder: Path) -> dict[str, Any]:
     close = (line["round"] for line in lines if line["loss"] is not None and line["loss"] - least <= 1e-4)
     metrics = training.models[Role.GUEST].metrics
     return {
-        "path": arithmetic_path(),
+        "path": use_arithmetic(),
         "rounds": len(lines),
         "rounds_to_1e-4": next(close, None),
         "excess_loss": taylor_loss(joined.columns @ training.coef, joined.labels) - least,

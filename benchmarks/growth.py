@@ -22,7 +22,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from trilateral.common.config.job import JobConfig
-from trilateral.common.paillier.cipher import make_cipher
+from trilateral.common.jobs.arithmetic import use_arithmetic
+from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.fixed_point import encode
 from trilateral.common.paillier.keys import generate_private_key
 from trilateral.common.paillier.native.path import arithmetic_path
@@ -103,6 +104,7 @@ def main() -> None:
     parser.add_argument("--columns", type=int, nargs="+", default=list(COLUMNS))
     parser.add_argument("--one", type=int, nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    use_arithmetic()
     if arguments.one:
         print(json.dumps(measure_one(*arguments.one)))
         return

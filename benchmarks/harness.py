@@ -30,7 +30,7 @@ from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.protocol.messages import Kind
 from trilateral.common.trial.localhost import LocalProcesses, free_addresses, process_settings
-from trilateral.coordinator.plain import JoinedTable, join
+from trilateral.coordinator.numpy_training import JoinedTable, join
 
 DATASET = "benchmark"
 BETWEEN_PARTIES = (Kind.SCORES, Kind.SQUARES, Kind.RESIDUAL, Kind.SCORE_CHANGE, Kind.TOTAL_CHANGE)

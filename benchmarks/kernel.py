@@ -39,7 +39,9 @@ from phe import EncryptedNumber, PaillierPrivateKey, PaillierPublicKey
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from trilateral.common.config.job import JobConfig
-from trilateral.common.paillier.cipher import PartyCipher, make_cipher
+from trilateral.common.jobs.arithmetic import use_arithmetic
+from trilateral.common.paillier.cipher import PartyCipher
+from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.fixed_point import encode
 from trilateral.common.paillier.keys import generate_private_key
 from trilateral.common.paillier.native.path import arithmetic_path
@@ -224,7 +226,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     parser.add_argument("--threads", type=int, default=0, help="for whole operations; 0 for one on each processor")
     arguments = parser.parse_args()
-    set_threads(arguments.threads)
+    use_arithmetic(arguments.threads)
     figures = measure()
     print(json.dumps(figures) if arguments.json else json.dumps(figures, indent=2))
 

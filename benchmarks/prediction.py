@@ -94,7 +94,7 @@ def make_half(config: ProcessConfig) -> None:
     data = load_party_data(table, JOB, labelled=config.role is Role.GUEST)
     rng = np.random.default_rng(7)
     scores = rng.normal(size=len(data.block.holdout_columns)) if config.role is Role.GUEST else None
-    result = Result(rng.normal(size=(data.block.preprocessing.n_columns,)), 0.5, 5, 5, "made up", scores)
+    result = Result(rng.normal(size=(data.preprocessing.n_columns,)), 0.5, 5, 5, "made up", scores)
     save_model(
         JobFolder(config.state, JOB.name).model,
         PartyModel.of(config.role, JOB, data, table, result, run_id="0" * 32),

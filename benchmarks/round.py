@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.harness import BETWEEN_PARTIES, DATASET, TO_COORDINATOR, Setup, Training, scratch_folder
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd, Sqn
-from trilateral.common.paillier.native.path import arithmetic_path
+from trilateral.common.jobs.arithmetic import use_arithmetic
 from trilateral.common.protocol.messages import Kind
 
 N_ROWS, N_HOST, N_GUEST = 1000, 13, 10
@@ -89,7 +89,7 @@ def measure() -> dict[str, Any]:
     curvature_rounds = rounds_with(with_curvature, curvature=True)
     one = {min(rounds)}
     return {
-        "path": arithmetic_path(),
+        "path": use_arithmetic(),
         "seconds": round(median_seconds(without, rounds), 4),
         "seconds_curvature": round(median_seconds(with_curvature, curvature_rounds), 4),
         "bytes_between_parties": without.traffic(BETWEEN_PARTIES, "bytes", one),

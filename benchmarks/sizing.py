@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.harness import BETWEEN_PARTIES, DATASET, TO_COORDINATOR, Setup, Training, scratch_folder
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.paillier.native.path import arithmetic_path
+from trilateral.common.jobs.arithmetic import use_arithmetic
 from trilateral.common.protocol.scales import round_scale
 
 PRODUCT_MICROSECONDS = {2048: 1.2, 3072: 2.4, 4096: 4.1}
@@ -151,7 +151,7 @@ def main() -> None:
     own = (arguments.rows, arguments.host_columns, arguments.guest_columns)
     sizes = [own] if arguments.rows else SIZES
     figures = {
-        "path": arithmetic_path(),
+        "path": use_arithmetic(),
         "key_bits": arguments.key_bits,
         "sizes": [measure(rows, host, guest, arguments.key_bits) for rows, host, guest in sizes],
     }

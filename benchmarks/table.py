@@ -31,9 +31,9 @@ from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.tables.table import read_table, stream_table
-from trilateral.common.paillier.cipher import make_cipher
+from trilateral.common.jobs.arithmetic import use_arithmetic
+from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.keys import generate_private_key
-from trilateral.common.paillier.native.path import arithmetic_path
 from trilateral.common.paillier.product import signed_digits
 from trilateral.common.protocol.scales import round_scale
 
@@ -110,12 +110,13 @@ def product() -> dict[str, Any]:
     steps = Preprocessing.fit(frame[NUMBERS + CATEGORIES], config, intercept=False)
     columns = steps.transform(frame)
     binary = np.array([term not in NUMBERS for term in steps.terms])
+    path = use_arithmetic()
     key = generate_private_key(2048)
     scale = round_scale(JobConfig(name="j", dataset="d"), PRODUCT_ROWS, PRODUCT_ROWS)
     samples = np.random.default_rng(1).integers(-(2**20), 2**20, PRODUCT_ROWS)
     cipher = make_cipher("packed", key.public_key)
     ciphertexts = cipher.encrypt(scale.layout.pack(samples))
-    figures: dict[str, Any] = {"path": arithmetic_path()}
+    figures: dict[str, Any] = {"path": path}
     for name, chosen in (("numbers", ~binary), ("categories and indicators", binary)):
         encoded = scale.encode_columns(columns[:, chosen])
         start = time.process_time()

@@ -41,7 +41,7 @@ from benchmarks.harness import BETWEEN_PARTIES, DATASET, TO_COORDINATOR, Setup, 
 from trilateral.common.base.arrays import FloatMatrix
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
-from trilateral.coordinator.plain import JoinedTable, train_plain
+from trilateral.coordinator.numpy_training import JoinedTable, train_plain
 
 SETTINGS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 DATA_SETS = ("credit1", "credit2")

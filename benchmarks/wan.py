@@ -36,7 +36,7 @@ from tests.support.wan import Line, Wan, why_not
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.model.model_file import load_model
-from trilateral.common.paillier.native.path import arithmetic_path
+from trilateral.common.jobs.arithmetic import use_arithmetic
 from trilateral.common.protocol.taylor import taylor_loss
 from trilateral.common.trial.published import PublishedName
 
@@ -122,7 +122,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         }
     name = PublishedName(arguments.name)
     return {
-        "path": arithmetic_path(),
+        "path": use_arithmetic(),
         "cores": len(os.sched_getaffinity(0)),
         **{
             network: train(name, arguments.data, line, aligned=not arguments.align)

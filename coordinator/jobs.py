@@ -21,6 +21,7 @@ from trilateral.common.jobs.runner import MachineRunner
 from trilateral.common.jobs.states import ENDED
 from trilateral.common.observe.audit import Audit
 from trilateral.common.observe.logs import Place
+from trilateral.common.paillier.factory import make_decryptor
 from trilateral.common.paillier.keys import generate_private_key
 from trilateral.common.pb.v1.jobs_pb2 import (
     JOB_STATE_FAILED,
@@ -40,7 +41,7 @@ from trilateral.common.protocol.messages import (
     JobEnded,
     Machine,
     Message,
-    Observed,
+    ObservationRecord,
     OpenJob,
     Ready,
     RoundReport,
@@ -349,7 +350,7 @@ class CoordinatorJobs(ProcessJobs):
 
         async def observe(message: Message) -> None:
             match message:
-                case Began() | Observed():
+                case Began() | ObservationRecord():
                     job.fruitless = 0
                     await runner.in_thread(self._keep, job.id, message, job.status().SerializeToString())
                 case _:
@@ -381,7 +382,8 @@ class CoordinatorJobs(ProcessJobs):
             private_key = await runner.in_thread(generate_private_key, config.key_bits)
             past = None if is_first else await runner.in_thread(self._past, job)
             job.show(detail="offering the job to both parties")
-            return CoordinatorMachine(config, private_key, phase=history.stopwatch.phase, past=past)
+            decryptor = make_decryptor(config.cipher, private_key)
+            return CoordinatorMachine(config, decryptor, phase=history.stopwatch.phase, past=past)
 
         self._launch(runner, begin, ended)
 
@@ -391,7 +393,7 @@ class CoordinatorJobs(ProcessJobs):
         await self._keep_status(job.id, job.last_status(error))
         job.end(error)
 
-    def _keep(self, job_id: bytes, message: Began | Observed, status: bytes) -> None:
+    def _keep(self, job_id: bytes, message: Began | ObservationRecord, status: bytes) -> None:
         self.journal.set_fact(job_id, STATUS, status)
         if isinstance(message, Began):
             for party, ready in message.ready.items():

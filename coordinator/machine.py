@@ -1,4 +1,4 @@
-"""The coordinator's state machine: C of the paper, who has the private key and chooses the steps."""
+"""The coordinator's state machine: C of the paper, who holds the private key and chooses the steps."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,8 +8,8 @@ from gmpy2 import mpz
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.paillier.cipher import make_decrypt
-from trilateral.common.paillier.keys import PrivateKey, check_ciphertexts
+from trilateral.common.paillier.cipher import Decryptor
+from trilateral.common.paillier.keys import check_ciphertexts
 from trilateral.common.protocol.bounds import MAX_ATTEMPTS
 from trilateral.common.protocol.messages import (
     Began,
@@ -19,7 +19,7 @@ from trilateral.common.protocol.messages import (
     Finished,
     JobEnded,
     Message,
-    Observed,
+    ObservationRecord,
     OpenJob,
     OutOfRange,
     Ready,
@@ -34,48 +34,43 @@ from trilateral.coordinator.rounds import Attempt, Rounds
 
 @dataclass(frozen=True)
 class Past:
-    """What is known of a job's earlier sessions.
-
-    Attributes:
-        job_id: run ID of the first.
-        ready: what each party said, once both had been ready; else empty.
-        observations: of each round that was over, in order; None where it was void.
-    """
+    """What is known of a job's earlier sessions."""
 
     job_id: bytes
+    """Run ID of the first session."""
     ready: Mapping[Role, Ready] = field(default_factory=dict)
+    """What each party said when both were ready; empty if that never happened."""
     observations: Sequence[Observation | None] = ()
+    """What each round has shown, in order; None for a void round."""
 
 
 class CoordinatorMachine:
-    """Leads the rounds of one job: asks, decrypts, lets the optimiser choose, pushes the step.
+    """Leads the rounds of one job: asks both parties, decrypts, lets the optimiser choose, sends the step.
 
     Args:
         job: the job's settings.
-        private_key: made for this job alone; it lives as long as this machine does.
-        phase: names the kinds of work, for whoever holds a clock.
+        decryptor: holds the private key, which is made for this job alone and lives as long as this machine.
+        phase: times the kinds of work, if the process has a clock.
         past: what is known of the job's earlier sessions; None in the first.
     """
 
     def __init__(
-        self, job: JobConfig, private_key: PrivateKey, *, phase: Phase = no_phase, past: Past | None = None
+        self, job: JobConfig, decryptor: Decryptor, *, phase: Phase = no_phase, past: Past | None = None
     ) -> None:
         self._job = job
         self._past = past
-        self._private_key = private_key
-        self._open = make_decrypt(job.cipher, private_key)
+        self._decryptor = decryptor
         self._phase = phase
         self._ready: dict[Role, Ready] = {}
         self._rounds: Rounds | None = None
         self._attempt: Attempt | None = None
-        self._newest = RoundKey(0, 0)
         self._conclusion: Conclusion | None = None
         self._finished: set[Role] = set()
         self._ended = False
 
     def start(self) -> Iterator[Envelope]:
         """Offer the job to the host first: the guest, once it knows of the job, calls the host."""
-        modulus, past = self._private_key.public_key.n, self._past
+        modulus, past = self._decryptor.public_key.n, self._past
         for party in PARTIES:
             if past is None:
                 yield Envelope(party, OpenJob(self._job, modulus, party))
@@ -103,12 +98,11 @@ class CoordinatorMachine:
             case Evaluation() if sender is Role.GUEST:
                 yield from self._take_evaluation(sender, message)
             case OutOfRange() if sender in PARTIES:
-                self._check_begun(sender, message.key)
-                if self._attempt is not None and self._attempt.key == message.key:
-                    yield from self._observe(self._attempt, None)
+                if (attempt := self._find_open(sender, message.key)) is not None:
+                    yield from self._observe(attempt, None)
             case RoundTimedOut() if sender is Role.COORDINATOR:
-                if self._attempt is not None and self._attempt.key == message.key:
-                    yield from self._begin_again(self._attempt)
+                if (attempt := self._find_open(sender, message.key)) is not None:
+                    yield from self._begin_again(attempt)
             case Finished() if sender in PARTIES:
                 yield from self._take_finished(sender)
             case Failed():
@@ -129,7 +123,7 @@ class CoordinatorMachine:
             raise ProtocolError(f"the host trains on {host.n_train} rows and the guest on {guest.n_train}")
         least = max(1 if self._job.batch == "all" else self._job.batch, self._job.curvature_batch or 1)
         if host.n_train < least:
-            raise ProtocolError(f"the parties train on {host.n_train} rows, where the job's batches need {least}")
+            raise ProtocolError(f"the parties train on {host.n_train} rows, but the job's batches need {least}")
         self._rounds = Rounds(self._job, host.n_train, {Role.HOST: host.n_columns, Role.GUEST: guest.n_columns})
         past = self._past or Past(b"")
         self._check_sizes_as_before(past)
@@ -144,7 +138,7 @@ class CoordinatorMachine:
             now = self._ready[party]
             if (now.n_train, now.n_columns) != (before.n_train, before.n_columns):
                 raise ProtocolError(
-                    f"the {party} has {now.n_train} training rows and {now.n_columns} columns, and had"
+                    f"the {party} has {now.n_train} training rows and {now.n_columns} columns, but had"
                     f" {before.n_train} and {before.n_columns} when the job began"
                 )
 
@@ -155,16 +149,14 @@ class CoordinatorMachine:
             case RoundPlan():
                 yield from self._begin(following, RoundKey(following.round, 1))
             case Conclusion():
-                self._attempt = None
                 self._conclusion = following
                 yield from self._begun_rounds.finish(following)
             case GivenUp():
                 yield from self._fail(following.reason)
 
     def _begin(self, plan: RoundPlan, key: RoundKey) -> Iterator[Envelope]:
-        """Ask both parties for an attempt; all that came for another is dropped."""
+        """Ask both parties for an attempt. What came for an earlier attempt is dropped."""
         self._attempt = self._begun_rounds.attempt(plan, key)
-        self._newest = key
         yield from self._begun_rounds.begin(self._attempt)
 
     def _begin_again(self, attempt: Attempt) -> Iterator[Envelope]:
@@ -174,55 +166,58 @@ class CoordinatorMachine:
             return
         yield from self._fail(
             f"round {key.round} was not finished in {key.attempt} attempts:"
-            " look into the parties' logs, or raise limits.round_timeout at all three processes"
+            " read the parties' logs, or raise limits.round_timeout at all three processes"
         )
 
     def _take_piece(self, sender: Role, piece: VectorPiece) -> Iterator[Envelope]:
-        self._check_begun(sender, piece.key)
-        self._begun_rounds.allowances[sender].take(len(piece.ciphertexts))
-        attempt = self._attempt
-        if attempt is None or piece.key != attempt.key:
-            return  # of an attempt that is over
-        attempt.opening.take(sender, piece, self._decrypt)
+        attempt = self._find_open(sender, piece.key)
+        self._begun_rounds.allowances[sender].spend(len(piece.ciphertexts))
+        if attempt is None:
+            return
+        attempt.opening.add(sender, piece, self._decrypt)
         if attempt.opening.complete:
             yield from self._observe(attempt, attempt.opening.observation())
 
     def _take_evaluation(self, sender: Role, evaluation: Evaluation) -> Iterator[Envelope]:
-        self._check_begun(sender, evaluation.key)
-        attempt = self._attempt
-        if attempt is None or evaluation.key != attempt.key:
-            return  # of an attempt that is over
-        if attempt.opening.take_evaluation(evaluation) and attempt.opening.complete:
+        attempt = self._find_open(sender, evaluation.key)
+        if attempt is not None and attempt.opening.add_evaluation(evaluation) and attempt.opening.complete:
             yield from self._observe(attempt, attempt.opening.observation())
 
-    def _check_begun(self, sender: Role, key: RoundKey) -> None:
-        if key > self._newest:
-            raise ProtocolError(f"the {sender} speaks of round {key.round}, attempt {key.attempt}, which is not begun")
+    def _find_open(self, sender: Role, key: RoundKey) -> Attempt | None:
+        """Return the attempt that a message is for; None if that is over.
+
+        Raises:
+            ProtocolError: if it has not begun.
+        """
+        newest = RoundKey(0, 0) if self._attempt is None else self._attempt.key
+        if key > newest:
+            raise ProtocolError(f"the {sender} speaks of round {key.round}, attempt {key.attempt}, which has not begun")
+        return self._attempt if key == newest and self._conclusion is None else None
 
     def _decrypt(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
         with self._phase("decrypt"):
-            check_ciphertexts(self._private_key.public_key, ciphertexts)
-            return self._open(ciphertexts)
+            check_ciphertexts(self._decryptor.public_key, ciphertexts)
+            return self._decryptor.decrypt_all(ciphertexts)
 
     def _observe(self, attempt: Attempt, observation: Observation | None) -> Iterator[Envelope]:
-        """The round is over, with an observation or void: report it, and go where the optimiser says."""
+        """End the round, which has given an observation or is void: report it, and do what the optimiser says."""
         with self._phase("optimise"):
             following = self._begun_rounds.training.observe(observation)
-        yield Envelope(Role.COORDINATOR, _to_keep(attempt.key.round, observation))
+        yield Envelope(Role.COORDINATOR, _record(attempt.key.round, observation))
         yield self._begun_rounds.report(attempt, observation, following)
         yield from self._follow(following)
 
     @property
     def _begun_rounds(self) -> Rounds:
         if self._rounds is None:
-            raise ProtocolError("a round before both parties were ready")
+            raise ProtocolError("a message of a round came before both parties were ready")
         return self._rounds
 
     # --- the end
 
     def _take_finished(self, sender: Role) -> Iterator[Envelope]:
         if self._conclusion is None:
-            raise ProtocolError(f"the {sender} says that it has finished before the training has")
+            raise ProtocolError(f"the {sender} says that it has finished before the training has ended")
         self._finished.add(sender)
         if len(self._finished) == len(PARTIES):
             self._ended = True
@@ -231,15 +226,14 @@ class CoordinatorMachine:
 
     def _fail(self, reason: str) -> Iterator[Envelope]:
         self._ended = True
-        self._attempt = None
         for party in PARTIES:
             yield Envelope(party, Failed(reason))
         yield Envelope(Role.COORDINATOR, JobEnded(reason))
 
 
-def _to_keep(round_number: int, observation: Observation | None) -> Observed:
+def _record(round_number: int, observation: Observation | None) -> ObservationRecord:
     if observation is None:
-        return Observed(round_number, None)
-    return Observed(
+        return ObservationRecord(round_number, None)
+    return ObservationRecord(
         round_number, observation.loss, observation.gradient, observation.curvature, observation.holdout_loss
     )

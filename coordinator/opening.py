@@ -1,4 +1,4 @@
-"""What the coordinator reads of one round: slots out of masked ciphertexts, means out of slots."""
+"""What the coordinator reads in one round: slots from masked ciphertexts, means from slots."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,10 +16,10 @@ from trilateral.common.protocol.scales import RoundScale
 from trilateral.coordinator.plan import Observation, RoundPlan
 
 LARGEST_DIRECTION = 0.25
-"""||s_t|| as the parties get it: |h| = |s.x| <= ||x||/4 stays in range for every row up to norm 1024."""
+"""The most that ||s_t|| is when the parties get it: |h| = |s.x| <= ||x||/4 is in range for rows up to norm 1024."""
 
 Decrypt = Callable[[Sequence[mpz]], list[mpz]]
-"""Checks ciphertexts and opens them; signed plaintexts."""
+"""Checks ciphertexts and decrypts them to signed plaintexts."""
 
 
 @dataclass
@@ -30,13 +30,13 @@ class _Vector:
 
 
 class RoundOpening:
-    """Collects the answers to one attempt at a round, and makes the optimiser's observation of them.
+    """Collects the answers to one attempt at a round, and makes the optimiser's observation from them.
 
     Args:
         plan: what was asked.
-        n_columns: of each party.
-        scale: of the round's batch.
-        curvature_scale: of S_H; the same as `scale` where S_H = S.
+        n_columns: columns of each party.
+        scale: how the vectors of the batch S are coded.
+        curvature_scale: how those of S_H are coded; the same as `scale` if S_H = S.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class RoundOpening:
         self._gradient = plan.gradient
         self._evaluates = plan.evaluate_at is not None
         self.evaluation: Evaluation | None = None
-        """What the guest says of the hold-out rows, once it has."""
+        """What the guest says about the hold-out rows; None until it does."""
         self._vectors = {(Role.GUEST, Kind.LOSS): _Vector(1, scale, [])}
         for party in PARTIES:
             if plan.gradient:
@@ -62,8 +62,13 @@ class RoundOpening:
         is_evaluated = self.evaluation is not None or not self._evaluates
         return is_evaluated and all(len(vector.slots) == vector.total for vector in self._vectors.values())
 
-    def take(self, sender: Role, piece: VectorPiece, decrypt: Decrypt) -> None:
-        """Open the next ciphertexts of a vector; those that were opened before are ignored.
+    def add(self, sender: Role, piece: VectorPiece, decrypt: Decrypt) -> None:
+        """Decrypt the next ciphertexts of a vector. Those that were decrypted before are ignored.
+
+        Args:
+            sender: the party that sent them.
+            piece: a piece of this attempt.
+            decrypt: see `Decrypt`.
 
         Raises:
             ProtocolError: if this round does not expect them.
@@ -72,7 +77,7 @@ class RoundOpening:
         vector = self._vectors.get((sender, piece.kind))
         if vector is None or piece.total != vector.total:
             due = 0 if vector is None else vector.total
-            raise ProtocolError(f"the {sender} sent {piece.total} ciphertexts of {piece.kind} where {due} are due")
+            raise ProtocolError(f"the {sender} sent {piece.total} ciphertexts of {piece.kind}, but {due} are due")
         opened = len(vector.slots)
         if piece.offset < opened:
             return
@@ -80,8 +85,8 @@ class RoundOpening:
             raise ProtocolError(f"the {sender} sent ciphertexts of {piece.kind} out of order")
         vector.slots += [vector.scale.layout.read(plaintext) for plaintext in decrypt(piece.ciphertexts)]
 
-    def take_evaluation(self, evaluation: Evaluation) -> bool:
-        """Take what the guest says of the hold-out rows; False if it has said so before.
+    def add_evaluation(self, evaluation: Evaluation) -> bool:
+        """Add what the guest says about the hold-out rows; return False if it has said so before.
 
         Raises:
             ProtocolError: if this round does not expect it.
@@ -94,7 +99,7 @@ class RoundOpening:
         return True
 
     def observation(self) -> Observation:
-        """The batch's loss, g and v_t: equations (3), (4) and (6) of the paper, put right."""
+        """Return the batch's loss, g and v_t: equations (3), (4) and (6), as corrected in docs/paper.md."""
         (squares,) = self._vectors[Role.GUEST, Kind.LOSS].slots
         # 8 loss = 8 log 2 - 4 + mean d'^2, since (u - 2y)^2 = u^2 - 4 y u + 4.
         mean_square = float(decode([squares], self._scale.loss_fraction_bits)[0]) / self._scale.n_samples
@@ -106,13 +111,13 @@ class RoundOpening:
         return Observation(math.log(2) - 0.5 + mean_square / 8, gradient, curvature, holdout_loss)
 
     def _mean(self, kind: Kind, scale: RoundScale) -> FloatVector:
-        """1/(4m) of the inner products: d = d'/4 in the gradient, the Hessian's own 1/4 in v."""
+        """Return 1/(4m) of the inner products: d = d'/4 in the gradient, the Hessian's own 1/4 in v."""
         slots = [slot for party in PARTIES for slot in self._vectors[party, kind].slots]
         return decode(slots, scale.product_fraction_bits) / (4 * scale.n_samples)
 
 
 def direction_scale(direction: FloatVector) -> float:
-    """The power of two that brings ||s_t|| into (1/8, 1/4], so that h keeps its precision as s shrinks."""
+    """Return the power of two that brings ||s_t|| into (1/8, 1/4], so that h keeps its precision as s shrinks."""
     norm = float(np.linalg.norm(direction))
     if norm == 0:
         return 1.0

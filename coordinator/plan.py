@@ -24,20 +24,20 @@ class RoundPlan:
     gradient: bool
     """False asks for the loss alone."""
     direction: FloatVector | None
-    """s_t as it is, not scaled, in the rounds in which curvature is due."""
+    """s_t, not scaled, in rounds that measure curvature; else None."""
     curvature_draw: int
     """Which draw of S_H, from 1 up; 0 is S_H = S."""
     note: str | None
-    """Public text for the log and the progress line, when something out of the ordinary was done."""
+    """Public text for the log and the progress line, after something out of the ordinary."""
     reached: float | None = None
-    """Loss of the point that the training has reached, where that is known and is not w_k of the round before."""
+    """Loss of the point that the training has reached, if it is known and the point is not w_k of the round before."""
     evaluate_at: FloatVector | None = None
-    """w_e - w_k, where the hold-out rows are to be evaluated at w_e; None if not."""
+    """w_e - w_k, if the hold-out rows are to be evaluated at w_e; else None."""
 
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """What the round's batch gives at w_k, the L2 penalty included in all of it."""
+    """What a round shows at w_k. All of it includes the L2 penalty."""
 
     loss: float
     gradient: FloatVector | None = None
@@ -48,7 +48,7 @@ class Observation:
 
     @property
     def is_finite(self) -> bool:
-        """Whether all of it is; a training takes what is not for divergence."""
+        """Whether all parts are finite. A training treats anything else as divergence."""
         parts = (self.loss, self.gradient, self.curvature, self.holdout_loss)
         return all(bool(np.isfinite(part).all()) for part in parts if part is not None)
 
@@ -64,7 +64,7 @@ class Conclusion:
     """Taylor loss and penalty of the result on all training rows."""
     epochs: int
     converged: bool
-    """False if the most epochs were reached first."""
+    """False if the training reached the most epochs first."""
     reason: str
 
 
@@ -75,7 +75,7 @@ class GivenUp:
     reason: str
 
 
-# --- inside the coordinator: a search speaks of points, `Training` turns them into steps
+# --- inside the coordinator: a search names points, `Training` turns them into steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,4 +104,4 @@ class Found:
 
 
 Search = Generator[Probe, Observation | None, Found | GivenUp]
-"""Yields probes and is sent what they show: None if a value was out of range, so the round is void."""
+"""Yields probes and is sent what they show; None if a value was out of range, so that the round is void."""

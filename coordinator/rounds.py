@@ -23,16 +23,16 @@ class Attempt:
     key: RoundKey
     epoch: int
     opening: RoundOpening
-    """What has come in for it."""
+    """The answers so far."""
 
 
 class Rounds:
-    """One job's training, and its two parties' shares of each vector.
+    """One job's training, and each party's part of its vectors.
 
     Args:
         job: the job's settings.
         n_train: training rows.
-        n_columns: of each party.
+        n_columns: columns of each party.
     """
 
     def __init__(self, job: JobConfig, n_train: int, n_columns: dict[Role, int]) -> None:
@@ -50,10 +50,16 @@ class Rounds:
     def replay(
         self, observations: Sequence[Observation | None], places: Mapping[Role, int]
     ) -> Generator[Envelope, None, RoundPlan | Conclusion | GivenUp]:
-        """Begin the training, and observe again what was observed before; return what follows.
+        """Begin the training, and observe again what earlier sessions have observed.
 
-        On the way, each party is brought past the rounds that are over and that it has not been in: `places` are the
-        newest that they have.
+        A party that has not been in one of these rounds is led through it without work.
+
+        Args:
+            observations: of the rounds of earlier sessions, in order; None for a void round.
+            places: the newest round that each party has been in.
+
+        Returns:
+            What follows.
         """
         following: RoundPlan | Conclusion | GivenUp = self.training.begin()
         for observation in observations:
@@ -68,14 +74,14 @@ class Rounds:
         return following
 
     def attempt(self, plan: RoundPlan, key: RoundKey) -> Attempt:
-        """Get ready for the answers to a plan."""
+        """Prepare for the answers to a plan."""
         sizes = self._batches.size(plan.batch), self._batches.curvature_size(plan.batch, plan.curvature_draw)
         scale, curvature_scale = (round_scale(self._job, size, self._n_train) for size in sizes)
         opening = RoundOpening(plan, self._n_columns, scale, curvature_scale)
         return Attempt(plan, key, self.training.epoch, opening)
 
     def begin(self, attempt: Attempt) -> Iterator[Envelope]:
-        """Ask both parties."""
+        """Send the attempt to both parties."""
         for party, begin in self._question(attempt.plan, attempt.key).items():
             yield Envelope(party, begin)
 
@@ -103,7 +109,7 @@ class Rounds:
     def report(
         self, attempt: Attempt, observation: Observation | None, following: RoundPlan | Conclusion | GivenUp
     ) -> Envelope:
-        """For the process around the coordinator: a round is over."""
+        """Report to the process around the machine that a round is over."""
         plan = attempt.plan
         self._last_loss = _loss_to_report(plan, observation, following)
         report = RoundReport(
@@ -119,7 +125,7 @@ class Rounds:
         return Envelope(Role.COORDINATOR, report)
 
     def finish(self, conclusion: Conclusion) -> Iterator[Envelope]:
-        """Push the last step to both parties."""
+        """Send the last step to both parties."""
         for party, step in self._parts(conclusion.step).items():
             finish = FinishJob(
                 round=conclusion.round,
@@ -132,7 +138,7 @@ class Rounds:
             yield Envelope(party, finish)
 
     def _parts(self, vector: FloatVector) -> dict[Role, FloatVector]:
-        """A joint vector's part for each party: the host's columns come first."""
+        """Split a joint vector by party: the host's columns come first."""
         host = self._n_columns[Role.HOST]
         return {Role.HOST: vector[:host], Role.GUEST: vector[host:]}
 
@@ -140,7 +146,7 @@ class Rounds:
 def _loss_to_report(
     plan: RoundPlan, observation: Observation | None, following: RoundPlan | Conclusion | GivenUp
 ) -> float | None:
-    """The batch's loss at w_k; where an exact step leads to a point of known loss, that; None if void."""
+    """Return the batch's loss at w_k, or that of the point that an exact step leads to; None if the round was void."""
     if observation is None:
         return None
     if isinstance(following, RoundPlan) and following.reached is not None:

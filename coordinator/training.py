@@ -19,22 +19,25 @@ from trilateral.coordinator.searches.minibatch import minibatch_search
 class Training:
     """Turns the points that a search asks about into rounds and steps.
 
-    It knows p = w - w_0 only, as the sum of the steps it gave out, in the same order and
-    arithmetic as the parties add them up.
+    It knows only p = w - w_0, the sum of the steps that it gave out, added up in the same order and arithmetic as at
+    the parties.
+
+    Args:
+        job: the job's settings.
+        n_columns: columns of both parties together.
+        n_batches: batches in an epoch, which is 1 for lbfgs.
+
+    Raises:
+        ValueError: if a count is below 1, or lbfgs has several batches.
     """
 
     def __init__(self, job: JobConfig, n_columns: int, n_batches: int) -> None:
-        """`n_columns` of both parties together; `n_batches` in an epoch, which is 1 for lbfgs.
-
-        Raises:
-            ValueError: for a count below 1, or several batches under lbfgs.
-        """
         if n_columns < 1 or n_batches < 1:
             raise ValueError("a training needs at least one column and one batch")
         self.n_epochs = job.epochs
         """The most epochs."""
         self.epoch = 0
-        """The epoch under way, from 1 up; it stays at the last one while the result is chosen."""
+        """The epoch under way, from 1 up. While the result is chosen, it is the last one."""
         self._job = job
         self._search = _search(job, n_columns, n_batches)
         self._position: FloatVector = np.zeros(n_columns)
@@ -43,7 +46,10 @@ class Training:
         self._plan: RoundPlan | None = None
 
     def begin(self) -> RoundPlan:
-        """Return the plan of round 1.
+        """Start the training.
+
+        Returns:
+            The plan of round 1.
 
         Raises:
             ValueError: if the training has begun before.
@@ -53,10 +59,16 @@ class Training:
         return self._next_round(next(self._search))
 
     def observe(self, observation: Observation | None) -> RoundPlan | Conclusion | GivenUp:
-        """Take what the round under way showed: None if a party's value was out of range.
+        """Learn from the round under way.
+
+        Args:
+            observation: what the round has shown; None if a party's value was out of range.
+
+        Returns:
+            The next round, or the end of the training.
 
         Raises:
-            ValueError: before `begin`, after the end, or without what the plan asked for.
+            ValueError: before `begin`, after the end, or if the observation lacks what the plan asked for.
         """
         plan = self._plan
         if plan is None:

@@ -1,4 +1,4 @@
-"""The host's part of the scores of the hold-out rows, as it comes in."""
+"""Takes in the host's part of the scores of the hold-out rows."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from trilateral.common.protocol.messages import HoldoutScores, RoundKey
 
 
 class HoldoutIntake:
-    """Those of the newest attempt that the host has sent any for: whatever is older is not waited for any more.
+    """Collects the scores of the newest attempt that the host has sent any for. Older attempts are over.
 
     Args:
         n_rows: how many hold-out rows there are.
@@ -19,11 +19,14 @@ class HoldoutIntake:
         self._key = RoundKey(0, 0)
         self._pieces: list[FloatVector] = []
 
-    def take(self, message: HoldoutScores) -> bool:
-        """Take the next scores; False if they are of an older attempt, or have come before.
+    def add(self, message: HoldoutScores) -> bool:
+        """Add the next scores.
+
+        Returns:
+            False if they belong to an older attempt, or have come before.
 
         Raises:
-            ProtocolError: they are of other rows, or out of order.
+            ProtocolError: if they are of other rows, or out of order.
         """
         if message.key < self._key:
             return False
@@ -39,7 +42,7 @@ class HoldoutIntake:
         return True
 
     def scores(self, key: RoundKey) -> FloatVector | None:
-        """The host's part of all rows, shape (n_rows,), once it is there for that attempt."""
+        """Return the host's part of the scores for an attempt, shape (n_rows,); None until all of it is there."""
         if self._n_rows == 0:
             return np.zeros(0)
         if key != self._key or sum(map(len, self._pieces)) < self._n_rows:

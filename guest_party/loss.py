@@ -1,12 +1,12 @@
-"""Equation (3) under encryption: the loss of a batch out of two ciphertexts and a number of the guest's own.
+"""Equation (3) under encryption: the loss of a batch from two ciphertexts and a number that the guest knows.
 
 8 (loss - log 2 + 1/2) is the mean of d'^2, with d' = u_A + e and e = u_B - 2y, since y^2 = 1. With
 c = 2e as the fixed-point exponents have it,
 
     sum d'^2 = sum u_A^2 + sum c d' + sum (e^2 - c e)
 
-where the host sends the first term, the second is one more column of the guest's encrypted product,
-and the third is the guest's own. What is left of the rounding of c is sum (2e - c) u_A.
+The host sends the first term, the second is one more column of the guest's encrypted product, and the guest knows the
+third. The rounding of c leaves an error of sum (2e - c) u_A.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from trilateral.common.protocol.scales import VALUE_BITS, RoundScale
 
 @dataclass
 class LossSum:
-    """The parts of sum d'^2 in one round, as they come together."""
+    """The parts of sum d'^2 in one round. The two ciphertexts come in either order."""
 
     column: NDArray[np.int64]
     """c, shape (n_samples,)."""
@@ -30,21 +30,27 @@ class LossSum:
     """sum (e^2 - c e), and the guest's penalty."""
     scale: RoundScale
     product: mpz | None = None
-    """[sum c d']."""
+    """[sum c d'], once the host's scores are there."""
     squares: mpz | None = None
-    """[sum u_A^2], and the host's penalty."""
+    """[sum u_A^2] and the host's penalty, once the host has sent them."""
 
 
 def begin_loss_sum(own: NDArray[np.int64], scale: RoundScale, n_train: int, penalty_loss: float) -> LossSum:
-    """Make the guest's parts from e in fixed point, shape (n_samples,), and its penalty in units of the loss.
+    """Compute the guest's parts.
+
+    Args:
+        own: e in fixed point, shape (n_samples,).
+        scale: of the batch.
+        n_train: training rows.
+        penalty_loss: the guest's part of the L2 penalty, in units of the loss.
 
     Raises:
-        OutOfRangeError: they do not fit a slot.
+        OutOfRangeError: if the parts do not fit a slot.
     """
     residual = decode(own, scale.value_fraction_bits)
     column = encode(2 * residual, scale.loss_column_fraction_bits, VALUE_BITS + 1)
     if int(np.abs(column).sum()) > scale.column_mass_limit(n_train):
-        raise OutOfRangeError("the guest's part of the residual leaves its range")
+        raise OutOfRangeError("the guest's part of the residual is out of range")
     # sum e^2 is not sent, but the bound of the loss's slot starts from it; see `RoundScale.term_limit`.
     scale.check_terms(encode_wide([residual @ residual], scale.loss_fraction_bits))
     doubled = decode(column, scale.loss_column_fraction_bits)

@@ -8,8 +8,8 @@ from pathlib import Path
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.checks.finding import Finding, faults, note, ok, warning
 from trilateral.common.config.process import ProcessConfig
-from trilateral.common.paillier.native.path import arithmetic_path, obstacle
-from trilateral.common.paillier.native.threads import processors
+from trilateral.common.jobs.arithmetic import processors, use_arithmetic
+from trilateral.common.paillier.native.path import obstacle
 
 MIN_FILES = 1024
 """Open files: a server has some 30 of its own and one for each connection, of which a flood brings hundreds."""
@@ -19,14 +19,14 @@ MEMORY = Path("/proc/meminfo")
 
 def check_machine(config: ProcessConfig) -> Iterator[Finding]:
     """Check what the machine, or the container, gives to a process."""
-    yield from _arithmetic()
+    yield from _arithmetic(config.limits.threads)
     yield from _threads(config.limits.threads)
     yield from _files()
 
 
-def _arithmetic() -> Iterator[Finding]:
+def _arithmetic(threads: int) -> Iterator[Finding]:
     try:
-        path = arithmetic_path()
+        path = use_arithmetic(threads)
     except ConfigError as error:
         yield from faults("arithmetic", error)
         return

@@ -13,7 +13,7 @@ from trilateral.common.checks.finding import Finding, Level, faults, note, ok, p
 from trilateral.common.checks.machine import free_memory, peak_memory
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
-from trilateral.common.data.party_data import PartyData, make_party_data, read_party_table
+from trilateral.common.data.party_data import PreparedData, make_party_data, read_party_table
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.policy import JOB, check_holdout, check_offer, check_scores, check_sizes, holdout_scores
@@ -77,7 +77,7 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
         return
     yield ok(subject, f"{dataset.path.name} has {_described(table)}")
     try:
-        data = make_party_data(table, dataset, trial, check)
+        data = make_party_data(table, dataset.preprocessing, trial, check)
         _check_holdout(config, trial, data)
     except DataError as error:
         yield from faults(subject, error)
@@ -108,7 +108,7 @@ def _logged() -> Iterator[list[str]]:
         log.removeHandler(handler)
 
 
-def _check_holdout(config: ProcessConfig, job: JobConfig, data: PartyData) -> None:
+def _check_holdout(config: ProcessConfig, job: JobConfig, data: PreparedData) -> None:
     n_holdout = len(data.block.holdout_columns)
     check_holdout(job, config.policy, n_holdout, config.role)
     n_scores = holdout_scores(job, n_holdout, config.role)

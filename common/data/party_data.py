@@ -1,99 +1,93 @@
-"""A party's share of one job: its rows split, its features made into training columns."""
+"""From a party's table to what it brings to a job: rows split, features made into training columns."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from trilateral.common.base.arrays import FloatMatrix
 from trilateral.common.base.errors import ConfigError, DataError
 from trilateral.common.config.dataset import DatasetConfig, PreprocessingConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.tables.table import PartyTable, read_table
 from trilateral.common.protocol.batches import holdout_split
+from trilateral.common.protocol.block import PartyData, TrainingBlock
 
 MIN_ROWS_PER_FEATURE = 2
 """With fewer rows, a model fits noise. The party's policy asks for far more: see `jobs.policy`."""
 
 
 @dataclass(frozen=True, eq=False)
-class TrainingBlock:
-    """What a party's state machine computes with. Rows are in canonical order of their IDs."""
+class PreparedData(PartyData):
+    """What a party brings to a job, and the steps that made its training columns."""
 
-    columns: FloatMatrix
-    """Shape (n_train, n_columns); the mean square of every column is at most 1 (to 1e-9)."""
-    holdout_columns: FloatMatrix
-    """Shape (n_holdout, n_columns)."""
-    labels: FloatMatrix | None
-    """-1 or +1, shape (n_train,); None at the host."""
-    holdout_labels: FloatMatrix | None
-    penalty: FloatMatrix
-    """P, shape (n_columns, n_columns): ||beta||^2 = w' P w, see `Preprocessing`."""
     preprocessing: Preprocessing
-
-
-@dataclass(frozen=True, eq=False)
-class PartyData:
-    """All that a party brings to a job."""
-
-    ids: list[str]
-    """Of training and hold-out rows together, in canonical order."""
-    block: TrainingBlock
+    """Fitted on the training rows."""
 
 
 CheckSizes = Callable[[int, int], None]
-"""Is told the counts of training rows and of features, each category and missing indicator counted as one, and raises
-if it minds."""
+"""Called with the numbers of training rows and of features; raises if the party refuses them.
+
+Each category and each missing indicator counts as one feature."""
 
 
 def _accept(n_train: int, n_features: int) -> None:
-    """Mind nothing."""
+    """Refuse nothing."""
 
 
 def load_party_data(
     dataset: DatasetConfig, job: JobConfig, *, labelled: bool, check_sizes: CheckSizes = _accept
-) -> PartyData:
-    """Read a party's table and make its training block; `labelled` at the guest.
+) -> PreparedData:
+    """Read a party's table and make its training block.
+
+    Args:
+        dataset: where the table is, and what its columns mean.
+        job: the job's settings.
+        labelled: True at the guest.
+        check_sizes: refuses a table whose sizes the party's policy does not allow.
 
     Raises:
-        ConfigError: a guest's dataset without a label, or a host's with one.
-        DataError: the table cannot be used, or is too small for the job.
+        ConfigError: if a guest's dataset has no label, or a host's has one.
+        DataError: if the table cannot be used, or is too small for the job.
     """
     table = read_party_table(dataset, job, labelled=labelled)
-    return make_party_data(table, dataset, job, check_sizes)
+    return make_party_data(table, dataset.preprocessing, job, check_sizes)
 
 
 def read_party_table(dataset: DatasetConfig, job: JobConfig, *, labelled: bool) -> PartyTable:
-    """Read a party's table; `labelled` at the guest.
+    """Read a party's table; `labelled` is True at the guest.
 
     Raises:
-        ConfigError: a guest's dataset without a label, or a host's with one.
-        DataError: the table cannot be used.
+        ConfigError: if a guest's dataset has no label, or a host's has one.
+        DataError: if the table cannot be used.
     """
     if labelled and dataset.label is None:
         raise ConfigError(f"dataset {job.dataset!r}: the guest needs the labels: set `label`")
     if not labelled and dataset.label is not None:
-        raise ConfigError(f"dataset {job.dataset!r}: the host has no labels: leave `label` out, and exclude its column")
+        raise ConfigError(f"dataset {job.dataset!r}: the host has no labels: leave out `label`, and exclude its column")
     return read_table(dataset)
 
 
+def make_block(table: PartyTable, config: PreprocessingConfig, job: JobConfig) -> TrainingBlock:
+    """Make a table's training columns alone; see `make_party_data`."""
+    return make_party_data(table, config, job).block
+
+
 def make_party_data(
-    table: PartyTable, dataset: DatasetConfig, job: JobConfig, check_sizes: CheckSizes = _accept
-) -> PartyData:
-    """Make what a party brings to a job of its table; see `make_block`."""
-    return PartyData(table.ids, make_block(table, dataset.preprocessing, job, check_sizes))
-
-
-def make_block(
     table: PartyTable, config: PreprocessingConfig, job: JobConfig, check_sizes: CheckSizes = _accept
-) -> TrainingBlock:
+) -> PreparedData:
     """Split a table's rows and turn its features into training columns.
 
     Only the guest, whose table has labels, adds the intercept, and only if the job has one.
 
+    Args:
+        table: the rows in canonical order of their IDs.
+        config: how features become columns.
+        job: the job's settings.
+        check_sizes: refuses a table whose sizes the party's policy does not allow.
+
     Raises:
-        DataError: the table is too small for the job, or a feature cannot be used.
+        DataError: if the table is too small for the job, or a feature cannot be used.
     """
     train, holdout = holdout_split(len(table.ids), job.holdout, job.seed)
     intercept = table.labels is not None and job.intercept
@@ -104,18 +98,18 @@ def make_block(
     _check_sizes(len(train), n_features, job)
     check_sizes(len(train), n_features)
     columns = preprocessing.transform(table.features.iloc[train])
-    with np.errstate(over="ignore"):  # What overflows is found below.
+    with np.errstate(over="ignore"):  # The check below finds what overflows.
         holdout_columns = preprocessing.transform(table.features.iloc[holdout])
     if not np.isfinite(holdout_columns).all():
-        raise DataError("a hold-out row has a value beyond all training rows that cannot be scaled: set `clip`")
-    return TrainingBlock(
+        raise DataError("a value of a hold-out row is too far beyond the training rows to be scaled: set `clip`")
+    block = TrainingBlock(
         columns=columns,
         holdout_columns=holdout_columns,
         labels=None if table.labels is None else table.labels[train],
         holdout_labels=None if table.labels is None else table.labels[holdout],
         penalty=preprocessing.penalty,
-        preprocessing=preprocessing,
     )
+    return PreparedData(table.ids, block, preprocessing)
 
 
 def _check_sizes(n_train: int, n_features: int, job: JobConfig) -> None:
@@ -131,6 +125,6 @@ def _check_sizes(n_train: int, n_features: int, job: JobConfig) -> None:
             )
         if size < needed:
             raise DataError(
-                f"{what} of {size} rows is too small for {n_features} features: {needed} is the least;"
+                f"{what} of {size} rows is too small for {n_features} features, which need at least {needed}:"
                 f" raise `{key}`, or exclude features"
             )

@@ -12,7 +12,7 @@ from typing import Any
 from trilateral.common.base.roles import Role
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.observe.events import Direction, Moved, PhaseOver, RoundOver, Tell, tell_nobody
-from trilateral.common.protocol.messages import BeginRound, Evaluated, FinishJob, Kind, RoundKey, RoundReport
+from trilateral.common.protocol.messages import BeginRound, EvaluationRecord, FinishJob, Kind, RoundKey, RoundReport
 
 
 class Stopwatch:
@@ -101,7 +101,7 @@ class History:
         self._path = folder.history
         self._partial = folder.unfinished_history
         self._round: BeginRound | None = None
-        self._evaluated: Evaluated | None = None
+        self._evaluated: EvaluationRecord | None = None
         with writing(role, self._partial):
             folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not resumed:
@@ -131,7 +131,7 @@ class History:
             self._write_over(self._round, finish.round_loss)
             self._round = None
 
-    def evaluate(self, evaluated: Evaluated) -> None:
+    def evaluate(self, evaluated: EvaluationRecord) -> None:
         """At the guest: the round under way has shown how good its point is on the hold-out rows."""
         self._evaluated = evaluated
 

@@ -22,7 +22,7 @@ from trilateral.common.config.dataset import DatasetConfig, IdForm
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.model_file import PartyModel, save_model
-from trilateral.common.data.party_data import PartyData, make_party_data, read_party_table
+from trilateral.common.data.party_data import PreparedData, make_party_data, read_party_table
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.history import History
@@ -33,11 +33,14 @@ from trilateral.common.jobs.process_jobs import STOPPED, ProcessJobs
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.jobs.runner import MachineRunner, without_lock
 from trilateral.common.observe.audit import Audit
+from trilateral.common.paillier.cipher import PartyCipher
+from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.keys import PublicKey, check_public_key
 from trilateral.common.pb.v1.coordinator_pb2 import ReportWaitingRequest, ReportWaitingResponse
 from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
+from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.bounds import max_evaluations
-from trilateral.common.protocol.messages import Evaluated, Machine, Message, OpenJob, Result, StepTaken, Waiting
+from trilateral.common.protocol.messages import EvaluationRecord, Machine, Message, OpenJob, Result, StepTaken, Waiting
 from trilateral.common.protocol.phases import Phase
 from trilateral.common.rpc.access import calling
 from trilateral.common.rpc.calls import call_peer
@@ -52,7 +55,7 @@ log = logging.getLogger(__name__)
 class MakeMachine(Protocol):
     """A role's state machine class, seen from here."""
 
-    def __call__(self, job: JobConfig, data: PartyData, public_key: PublicKey, *, phase: Phase) -> RestoredMachine:
+    def __call__(self, job: JobConfig, data: PartyData, cipher: PartyCipher, *, phase: Phase) -> RestoredMachine:
         """Make the machine of one job."""
         ...
 
@@ -179,7 +182,7 @@ class PartyJobs(ProcessJobs):
         else:
             await asyncio.to_thread(self.journal.mark, job_id, State.RUNNING)
         place = PartyPlace(self.journal, self.role, key, job_id, record)
-        data: PartyData | None = None
+        data: PreparedData | None = None
 
         async def begin() -> Machine:
             nonlocal data
@@ -194,12 +197,13 @@ class PartyJobs(ProcessJobs):
             except PolicyError as error:
                 self.audit.refused(caller, "OpenJob", str(error), **what)
                 raise
-            machine = await runner.in_thread(self._make_machine, job, data, public_key, phase=history.stopwatch.phase)
+            cipher = await runner.in_thread(make_cipher, job.cipher, public_key)
+            machine = await runner.in_thread(self._make_machine, job, data, cipher, phase=history.stopwatch.phase)
             await runner.in_thread(place.restore, machine, history)
             return machine
 
         async def observe(message: Message) -> None:
-            if isinstance(message, StepTaken | Evaluated):
+            if isinstance(message, StepTaken | EvaluationRecord):
                 await runner.in_thread(place.keep, message)
             elif isinstance(message, Result) and data is not None:
                 run_id = key.run_id.hex()
@@ -297,12 +301,12 @@ class PartyJobs(ProcessJobs):
         log.info("job %s: %d rows loaded", job.name, len(table.ids))
         return table
 
-    def _prepare(self, table: PartyTable, dataset: DatasetConfig, job: JobConfig) -> PartyData:
+    def _prepare(self, table: PartyTable, dataset: DatasetConfig, job: JobConfig) -> PreparedData:
         def check(n_train: int, n_features: int) -> None:
             check_sizes(job, self.config.policy, n_train, n_features, self.role)
 
         with self._naming(dataset):
-            return make_party_data(table, dataset, job, check)
+            return make_party_data(table, dataset.preprocessing, job, check)
 
     @contextmanager
     def _naming(self, dataset: DatasetConfig) -> Iterator[None]:
@@ -314,7 +318,7 @@ class PartyJobs(ProcessJobs):
                 log.warning("%s: %s: %s", dataset.path.name, error, note)
             raise type(error)(f"the {self.role}: {error}") from error
 
-    def _take_scores(self, job: JobConfig, data: PartyData) -> None:
+    def _take_scores(self, job: JobConfig, data: PreparedData) -> None:
         """Count what the host will give of the hold-out rows, when they are known, and long before they leave."""
         n_scores = holdout_scores(job, len(data.block.holdout_columns), self.role)
         if n_scores:

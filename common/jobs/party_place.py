@@ -18,7 +18,7 @@ from trilateral.common.jobs.history import History
 from trilateral.common.jobs.journal import Journal, Record
 from trilateral.common.pb.v1.party_pb2 import BeginRoundRequest, FinishJobRequest
 from trilateral.common.protocol.evaluation import HoldoutMetrics
-from trilateral.common.protocol.messages import BeginRound, Evaluated, FinishJob, Machine, RoundKey, StepTaken
+from trilateral.common.protocol.messages import BeginRound, EvaluationRecord, FinishJob, Machine, RoundKey, StepTaken
 from trilateral.common.rpc.codec import JobKey
 from trilateral.common.rpc.routes import decode, encode, route_for
 
@@ -32,7 +32,7 @@ _TOLERANCE = 1e-6
 class RestoredMachine(Machine, Protocol):
     """A party's state machine, seen from here."""
 
-    def restore(self, steps: Sequence[BeginRound | FinishJob], evaluations: Sequence[Evaluated] = ()) -> None:
+    def restore(self, steps: Sequence[BeginRound | FinishJob], evaluations: Sequence[EvaluationRecord] = ()) -> None:
         """Take up the place of earlier sessions."""
         ...
 
@@ -149,7 +149,7 @@ class PartyPlace:
         if begun:
             history.restore(begun[-1])
 
-    def keep(self, message: StepTaken | Evaluated) -> None:
+    def keep(self, message: StepTaken | EvaluationRecord) -> None:
         """Write down what the state machine says, before anything that follows from it leaves.
 
         Raises:
@@ -157,7 +157,7 @@ class PartyPlace:
             ConfigError: the journal cannot be written.
         """
         match message:
-            case Evaluated():
+            case EvaluationRecord():
                 content = json.dumps(asdict(message)).encode()
                 self._journal.set_fact(self._id, f"evaluation {message.key.round}", content)
             case StepTaken(asked=asked):
@@ -196,9 +196,9 @@ def _asked(content: bytes) -> BeginRound | FinishJob:
     return asked
 
 
-def _evaluated(content: bytes) -> Evaluated:
+def _evaluated(content: bytes) -> EvaluationRecord:
     fields = json.loads(content)
     metrics = fields["metrics"]
     lift = metrics["lift"]
     metrics["lift"] = None if lift is None else tuple(lift)
-    return Evaluated(RoundKey(**fields["key"]), fields["epochs"], HoldoutMetrics(**metrics))
+    return EvaluationRecord(RoundKey(**fields["key"]), fields["epochs"], HoldoutMetrics(**metrics))

@@ -12,6 +12,7 @@ from trilateral.common.base.errors import ConfigError, PolicyError, ProtocolErro
 from trilateral.common.base.roles import Role
 from trilateral.common.base.tracebacks import where
 from trilateral.common.config.process import ProcessConfig
+from trilateral.common.jobs.arithmetic import use_arithmetic
 from trilateral.common.jobs.journal import Journal, State
 from trilateral.common.jobs.runner import MachineRunner
 from trilateral.common.observe.audit import Audit
@@ -19,8 +20,6 @@ from trilateral.common.observe.events import Event, Tell
 from trilateral.common.observe.logs import Place
 from trilateral.common.observe.metrics import Metrics, Result
 from trilateral.common.observe.traces import open_traces
-from trilateral.common.paillier.native.path import arithmetic_path
-from trilateral.common.paillier.native.threads import set_threads
 from trilateral.common.pb.v1.rounds_pb2 import SendVectorRequest
 from trilateral.common.protocol.messages import Failed, Machine, Message
 from trilateral.common.rpc.access import calling_role
@@ -43,8 +42,7 @@ class ProcessJobs:
         self.config = config
         self.audit = audit
         self.role = config.role
-        set_threads(config.limits.threads)
-        arithmetic_path()  # it is said in the log when the process starts, not in the midst of a job
+        use_arithmetic(config.limits.threads)
         self.metrics = Metrics(self.role, config.state)
         self._traces = open_traces(config)
         self._stopped = f"the {self.role} was stopped"

@@ -30,14 +30,14 @@ from trilateral.common.protocol.messages import (
     Began,
     BeginRound,
     Envelope,
-    Evaluated,
+    EvaluationRecord,
     Failed,
     FinishJob,
     HoldoutScores,
     JobEnded,
     Machine,
     Message,
-    Observed,
+    ObservationRecord,
     OpenJob,
     Result,
     RoundKey,
@@ -327,9 +327,9 @@ class MachineRunner:
             case RoundReport():
                 self._history.report(message)
                 await self._observe(message)
-            case Began() | Observed() | StepTaken():
+            case Began() | ObservationRecord() | StepTaken():
                 await self._observe(message)
-            case Evaluated():
+            case EvaluationRecord():
                 await self._observe(message)
                 self._history.evaluate(message)
             case Result() | JobEnded():

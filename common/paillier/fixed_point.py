@@ -1,4 +1,4 @@
-"""Reals as integers at a scale that is fixed for each kind of message.
+"""Reals as integers, at a scale that is fixed for each kind of message.
 
 An exponent for each value would travel in clear and show the size of the value.
 """
@@ -14,11 +14,19 @@ from trilateral.common.base.errors import OutOfRangeError
 
 
 def encode(values: ArrayLike, fraction_bits: int, limit_bits: int) -> NDArray[np.int64]:
-    """Round `values`, any shape, to multiples of 2^-fraction_bits, halves to even.
+    """Round values to multiples of 2^-fraction_bits, halves to even.
+
+    Args:
+        values: of any shape.
+        fraction_bits: bits after the binary point.
+        limit_bits: the range is +-2^limit_bits.
+
+    Returns:
+        The values times 2^fraction_bits, of the same shape.
 
     Raises:
-        OutOfRangeError: some |value| exceeds 2^limit_bits, or is not finite. Nothing ever wraps.
-        ValueError: the range does not fit 63 bits.
+        OutOfRangeError: if a value is out of range, or not finite. No value ever wraps.
+        ValueError: if the range does not fit 63 bits.
     """
     if fraction_bits + limit_bits > 62:
         raise ValueError(f"{limit_bits} integer and {fraction_bits} fraction bits do not fit an int64")
@@ -35,10 +43,10 @@ def encode(values: ArrayLike, fraction_bits: int, limit_bits: int) -> NDArray[np
 
 
 def encode_wide(values: ArrayLike, fraction_bits: int) -> list[int]:
-    """Round `values`, shape (n,), like `encode`, to integers of any size.
+    """Round values of shape (n,) like `encode`, but to integers of any size.
 
     Raises:
-        OutOfRangeError: a value is not finite.
+        OutOfRangeError: if a value is not finite.
     """
     values = np.asarray(values, dtype=np.float64)
     if not np.all(np.isfinite(values)):
@@ -47,5 +55,5 @@ def encode_wide(values: ArrayLike, fraction_bits: int) -> list[int]:
 
 
 def decode(integers: Sequence[int | mpz] | NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
-    """Divide integers of any size by 2^fraction_bits; shape (n,), to the nearest float."""
+    """Divide integers of any size by 2^fraction_bits, rounded to the nearest float; shape (n,)."""
     return np.ldexp(np.array(integers, dtype=np.float64), -fraction_bits)

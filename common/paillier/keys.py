@@ -1,4 +1,4 @@
-"""Paillier keys with g = 1 + n, and the checks a party makes before it uses what it was sent.
+"""Paillier keys with g = 1 + n, and the checks that a party makes before it uses what it was sent.
 
 Paillier, "Public-key cryptosystems based on composite degree residuosity classes" (1999):
 
@@ -6,12 +6,13 @@ Paillier, "Public-key cryptosystems based on composite degree residuosity classe
 
 A plaintext is signed, in (-n/2, n/2]. Any implementation with this g reads these ciphertexts.
 
-What time tells of the private key: the two powers of a decryption are the kernel's, or gmpy2's `powmod_sec`, whose time
-and memory accesses do not depend on the exponent's bits. Everything else is ordinary arithmetic, whose time may depend
-on its values: what the kernel works out of p and q beforehand, gmpy2's reductions modulo p^2 and q^2, the divisions by
-p and q, the recombination, and the search for the primes. Their sizes are fixed, and nobody outside sees the time of
-one of them alone. The `reference` cipher decrypts by the phe library, whose powers are not of constant time. Python
-keeps copies of numbers until their memory is used again, so a key that is dropped is not overwritten.
+Timing. The kernel, or `powmod_sec` of gmpy2, computes the two powers of a decryption. Their time and memory accesses do
+not depend on the exponent's bits. Everything else is ordinary arithmetic, whose time may depend on its values: the
+kernel's preparation for p and q, gmpy2's reductions modulo p^2 and q^2, the divisions by p and q, the recombination,
+and the search for the primes. Their sizes are fixed, and no outsider can time one of them alone. The `reference` cipher
+decrypts with the phe library, whose powers do not take constant time.
+
+Memory. Python keeps copies of numbers until their memory is used again, so a key that is dropped is not overwritten.
 """
 
 import secrets
@@ -32,7 +33,7 @@ _SMALL_PRIMES = gmpy2.primorial(SMALL_FACTOR_LIMIT)
 
 @dataclass(frozen=True)
 class PublicKey:
-    """The modulus n. One that comes from outside goes through `check_public_key`."""
+    """The modulus n. A modulus from outside must pass `check_public_key`."""
 
     n: mpz
 
@@ -48,17 +49,17 @@ class PublicKey:
 
     @property
     def ciphertext_bytes(self) -> int:
-        """Bytes of a ciphertext at fixed width, the same for all under this key."""
+        """Bytes of a ciphertext, the same for all ciphertexts under this key."""
         return ciphertext_width(self.bits)
 
 
 def ciphertext_width(key_bits: int) -> int:
-    """Bytes of a ciphertext, a number modulo n^2, under a key of so many bits."""
+    """Return the bytes of a ciphertext, a number modulo n^2, under a key of `key_bits` bits."""
     return 2 * -(-key_bits // 8)
 
 
 class PrivateKey:
-    """The primes p and q of n. It lives and dies in the memory of one process."""
+    """The primes p and q of n. A private key never leaves the memory of its process."""
 
     __slots__ = ("_inverse_p", "_inverse_q", "_power_p", "_power_q", "_q_inverse_mod_p", "p", "public_key", "q")
 
@@ -82,20 +83,20 @@ class PrivateKey:
         raise TypeError("a private key is never serialised")
 
     def decrypt(self, ciphertext: mpz) -> mpz:
-        """Open a ciphertext that `check_ciphertexts` accepts: the plaintext, in (-n/2, n/2]."""
+        """Decrypt a ciphertext that `check_ciphertexts` accepts; the plaintext is in (-n/2, n/2]."""
         return self.decrypt_all([ciphertext])[0]
 
     def decrypt_all(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
-        """Open ciphertexts that `check_ciphertexts` accepts.
+        """Decrypt ciphertexts that `check_ciphertexts` accepts.
 
-        Modulo p^2 and q^2 (Paillier, section 7), a quarter of the work of modulo n^2. The
-        exponents are secret, so the powers take a time that does not depend on their bits.
+        This works modulo p^2 and q^2 (Paillier, section 7), which takes a quarter of the work modulo n^2. The exponents
+        are secret, so the time of the powers does not depend on their bits.
         """
         powers_p, powers_q = self._power_p(ciphertexts), self._power_q(ciphertexts)
         return [self._plaintext(*powers) for powers in zip(powers_p, powers_q, strict=True)]
 
     def _plaintext(self, power_p: mpz, power_q: mpz) -> mpz:
-        """Read the plaintext out of c^(p-1) mod p^2 and c^(q-1) mod q^2."""
+        """Compute the plaintext from c^(p-1) mod p^2 and c^(q-1) mod q^2."""
         p, q, n = self.p, self.q, self.public_key.n
         mod_p = (power_p - 1) // p * self._inverse_p % p
         mod_q = (power_q - 1) // q * self._inverse_q % q
@@ -107,9 +108,9 @@ _Powers = Callable[[Sequence[mpz]], list[mpz]]
 
 
 def _secret_powers(p: mpz, q: mpz, ciphertext_bytes: int) -> tuple[_Powers, _Powers]:
-    """How to raise ciphertexts to p - 1 modulo p^2, and for q: in a time that does not depend on their bits."""
+    """Return functions that raise ciphertexts to p - 1 modulo p^2, and the same for q, in constant time."""
     if all(takes(prime, 8 * ciphertext_bytes) for prime in (p, q)):
-        # Only where the kernel is there to be loaded.
+        # Only where the kernel can be loaded.
         from trilateral.common.paillier.native.decryption import SecretPowers
 
         return SecretPowers(p, ciphertext_bytes), SecretPowers(q, ciphertext_bytes)
@@ -124,8 +125,8 @@ def _powers_by_gmpy2(prime: mpz) -> _Powers:
 def generate_private_key(bits: int) -> PrivateKey:
     """Draw a key whose n has exactly `bits` bits, an even number of at least 16.
 
-    p = q = 3 mod 4 and gcd(p - 1, q - 1) = 2 are what `randomness.NthResidues` needs. A pair that
-    misses the second is drawn anew, both of it, so that all pairs that meet it are equally likely.
+    `randomness.NthResidues` needs p = q = 3 mod 4 and gcd(p - 1, q - 1) = 2. If a pair does not meet the second
+    condition, both primes are drawn again, so that all pairs that meet it are equally likely.
     """
     if bits < 16 or bits % 2:
         raise ValueError(f"a key has an even number of bits, at least 16, not {bits}")
@@ -138,7 +139,7 @@ def generate_private_key(bits: int) -> PrivateKey:
 def _random_prime(bits: int) -> mpz:
     """Draw uniformly among primes of `bits` bits that are 3 mod 4 and have both top bits set.
 
-    Two such primes exceed 3/4 2^bits, and so their product 2^(2 bits - 1).
+    Each such prime is above 3/4 2^bits, so that the product of two is above 2^(2 bits - 1).
     """
     shape = 3 << (bits - 2) | 3
     while True:
@@ -148,17 +149,23 @@ def _random_prime(bits: int) -> mpz:
 
 
 def check_public_key(n: mpz, min_bits: int) -> PublicKey:
-    """Take a modulus from outside; raise BadKeyError if it cannot be a sound Paillier modulus.
+    """Check a modulus from outside.
 
-    That n is a product of two large primes cannot be seen from n. What is refused here are the
-    ways to be something else that cost nothing to find.
+    Nobody can see from n alone that it is a product of two large primes. The checks find what is cheap to find.
+
+    Args:
+        n: the modulus.
+        min_bits: the least bits that the party's policy accepts.
+
+    Raises:
+        BadKeyError: if n cannot be a sound Paillier modulus.
     """
     n = mpz(n)
     bits = n.bit_length() if n > 0 else 0
     if bits < min_bits:
         raise BadKeyError(
             f"the public key has {bits} bits: at least {min_bits} are required; raise `key_bits` in the job,"
-            " or lower `policy.min_key_bits` of the party that says so"
+            " or lower `policy.min_key_bits` at this party"
         )
     if n % 2 == 0:
         raise BadKeyError("the public key is even: a product of two large primes is required")
@@ -172,13 +179,17 @@ def check_public_key(n: mpz, min_bits: int) -> PublicKey:
 
 
 def check_ciphertexts(public_key: PublicKey, ciphertexts: Iterable[mpz]) -> None:
-    """Raise BadCiphertextError unless each is a number in [1, n^2) that is coprime to n."""
+    """Check that each ciphertext is a number in [1, n^2) that is coprime to n.
+
+    Raises:
+        BadCiphertextError: if one is not.
+    """
     n, n_squared = public_key.n, public_key.n_squared
     product = mpz(1)
     for ciphertext in ciphertexts:
         if not isinstance(ciphertext, mpz) or not 0 < ciphertext < n_squared:
             raise BadCiphertextError("a ciphertext is not an integer in [1, n^2): was it made under this job's key?")
         product = product * ciphertext % n
-    # A factor of n in any of them is one in their product: one gcd instead of one each.
+    # A factor of n in any of them is one in their product, so one gcd is enough.
     if gmpy2.gcd(product, n) != 1:
         raise BadCiphertextError("a ciphertext shares a factor with the public key, which no encryption does")

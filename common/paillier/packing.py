@@ -5,7 +5,7 @@ With Z = 2^slot_bits and k slots, group g of k consecutive samples is the number
     D_g = sum_i d_{gk+i} Z^i          and, for a column x,      E_g = sum_i x_{gk+i} Z^{k-1-i}
 
 so the coefficient of Z^{k-1} in sum_g D_g E_g is the inner product sum_i d_i x_i. The 2k - 2
-other coefficients are mixtures that the reader must not see: `SlotLayout.mask` hides them.
+other coefficients are mixtures that the reader must not see. `SlotLayout.mask` hides them.
 Samples and coefficients are signed.
 """
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from trilateral.common.paillier.keys import PublicKey
 
 MASK_BITS = 40
-"""What the mask above the middle slot has in excess: the reader's advantage is below 2^-40."""
+"""Excess bits of the mask above the middle slot: they keep the reader's advantage below 2^-40."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class SlotLayout:
             )
 
     def n_groups(self, n_samples: int) -> int:
-        """How many plaintexts hold `n_samples`."""
+        """Return how many plaintexts hold `n_samples` samples."""
         return -(-n_samples // self.slots)
 
     def pack(self, samples: NDArray[np.int64]) -> list[mpz]:
-        """Lay out samples of shape (n,), k to a plaintext; the last holds what is left."""
+        """Pack samples of shape (n,), k to a plaintext. The last plaintext holds the remainder."""
         values = samples.tolist()
         return [self._pack_group(values[start : start + self.slots]) for start in range(0, len(values), self.slots)]
 
@@ -70,14 +70,14 @@ class SlotLayout:
         return plaintext
 
     def place(self, value: int) -> mpz:
-        """Give the plaintext that adds `value` to the middle slot of a product."""
+        """Return the plaintext that adds `value` to the middle slot of a product."""
         return mpz(value) << self.slot_bits * (self.slots - 1)
 
     def mask(self) -> mpz:
-        """Draw a plaintext that hides all of a product but its middle slot.
+        """Draw a plaintext that hides everything in a product except its middle slot.
 
-        Below, it is uniform over the whole range, so what is left there is uniform. Above, the
-        coefficients sum to less than Z^{k-1}, and uniform bits that are MASK_BITS more drown them.
+        Below the middle slot the mask is uniform over the whole range, and so is the sum. Above it the coefficients sum
+        to less than Z^{k-1}, and uniform bits that are MASK_BITS longer drown them.
         """
         side_bits = self.slot_bits * (self.slots - 1)
         below = mpz(secrets.randbits(side_bits))
@@ -88,7 +88,7 @@ class SlotLayout:
         """Read the middle slot of a signed plaintext, masked or not; at most one unit off.
 
         The coefficients below sum to less than Z^{k-1} in size and the mask adds less than Z^{k-1}
-        again, so what is carried over from there is -1, 0 or 1.
+        again, so the carry from there is -1, 0 or 1.
         """
         size = 1 << self.slot_bits
         middle = int((plaintext >> self.slot_bits * (self.slots - 1)) % size)

@@ -1,4 +1,4 @@
-"""Inner products of an encrypted vector with columns in clear: many powers, multiplied.
+"""Inner products of an encrypted vector with columns in clear: products of many powers.
 
 For each column j, prod_g c_g^{E_gj} with E_gj = sum_i x_{gk+i,j} Z^{k-1-i}, which encrypts
 sum_g D_g E_gj (see `packing`).
@@ -6,19 +6,18 @@ sum_g D_g E_gj (see `packing`).
 The exponents are thousands of bits long but sparse: a few digits in every slot. Each x is written
 in odd signed digits, the width-w non-adjacent form (Solinas 2000), about one in w + 1 bits:
 
-- Odd powers c^(+-1), c^(+-3), ... +-(2^(w-1) - 1) of a ciphertext are made once and serve all
-  columns and all k samples.
-- A digit at bit t of the exponent multiplies one of them into *bucket* t of its column; a zero
-  costs nothing. Only when all ciphertexts have come are the buckets joined by Horner's rule, so
-  squarings are made once a column, however many ciphertexts there are and in whatever pieces.
+- The odd powers c^(+-1), c^(+-3), ... +-(2^(w-1) - 1) of a ciphertext are computed once and serve all columns and all k
+  samples.
+- A digit at bit t of the exponent multiplies one of them into *bucket* t of its column; a zero costs nothing. When all
+  ciphertexts have come, Horner's rule joins the buckets. So squarings are made once a column, however many ciphertexts
+  there are and in whatever pieces they come.
 
-A negative digit needs c^-1. One inversion for each ciphertext costs about five products (2048
-bits, GMP), less than a hundredth of what that ciphertext costs anyway. Sorting negative digits
-into buckets of their own and inverting once a column would double the squarings; inverting all
-ciphertexts at once by Montgomery's trick would save two products of the five.
+A negative digit needs c^-1. One inversion for each ciphertext costs about five products (2048 bits, GMP), less than a
+hundredth of the other work on that ciphertext. Separate buckets for negative digits, with one inversion a column, would
+double the squarings. Inverting all ciphertexts at once by Montgomery's trick would save two of the five products.
 
-1000 rows of 21 bits in 13 columns with 15 slots take about 56 000 products, against some 300 000 for
-the rows one by one. The time depends on the party's own columns, the way memory is used as well.
+1000 rows of 21 bits in 13 columns with 15 slots take about 56 000 products; the rows one by one would take some
+300 000. The time and the memory accesses depend on the party's own columns.
 """
 
 from collections.abc import Iterator, Sequence
@@ -57,7 +56,7 @@ class PackedProduct:
         self._buckets = [mpz(1)] * (self._n_buckets * columns.shape[1])
 
     def update(self, ciphertexts: Sequence[mpz]) -> None:
-        """Take the next ciphertexts, which `check_ciphertexts` must have accepted."""
+        """Add the next ciphertexts, which `check_ciphertexts` must have accepted."""
         if self._n_seen + len(ciphertexts) > self._n_groups:
             raise ValueError(f"{self._n_groups} ciphertexts hold this many samples, and more were given")
         for start in range(0, len(ciphertexts), _BLOCK):
@@ -83,9 +82,9 @@ class PackedProduct:
                 buckets[b] = buckets[b] * powers[p] % n_squared
 
     def result(self) -> list[mpz]:
-        """Give one ciphertext a column, neither masked nor re-randomised.
+        """Return one ciphertext a column, neither masked nor re-randomised.
 
-        A column of zeros gives 1, which is an encryption of 0 like any other once re-randomised.
+        A column of zeros gives 1, which after re-randomisation is an encryption of 0 like any other.
         """
         if self._n_seen < self._n_groups:
             raise ValueError(f"{self._n_groups - self._n_seen} ciphertexts of the vector are missing")
@@ -93,7 +92,7 @@ class PackedProduct:
         return [self._join(self._buckets[start : start + n]) for start in range(0, len(self._buckets), n)]
 
     def _join(self, buckets: list[mpz]) -> mpz:
-        """Give prod_t buckets[t]^(2^t)."""
+        """Return prod_t buckets[t]^(2^t)."""
         n_squared = self._n_squared
         product = mpz(1)
         for bucket in reversed(buckets):
@@ -104,7 +103,14 @@ class PackedProduct:
 
 
 def check_columns(columns: NDArray[np.int64]) -> int:
-    """Give the largest size of a value; ValueError unless it is a table that a product can be made with."""
+    """Check a table for a product.
+
+    Returns:
+        The largest size of a value.
+
+    Raises:
+        ValueError: if it is empty, not of int64, or has a value of 2^62 or more in size.
+    """
     if columns.ndim != 2 or columns.dtype != np.int64 or not columns.size:
         raise ValueError("columns must be a table of int64, with at least one row and one column")
     largest = max(int(columns.max()), -int(columns.min()))
@@ -114,12 +120,12 @@ def check_columns(columns: NDArray[np.int64]) -> int:
 
 
 def typical_bits(columns: NDArray[np.int64]) -> int:
-    """Bits of a value, by which the cost is reckoned."""
+    """Return the bits of a mean value, from which the cost is estimated."""
     return int(np.abs(columns).mean()).bit_length()
 
 
 def window_width(n_uses: int, exponent_bits: int, most: int = 12) -> int:
-    """Choose w, at most `most`, for ciphertexts whose table serves `n_uses` exponents, columns times slots.
+    """Choose w, at most `most`, for ciphertexts whose table serves `n_uses` exponents: columns times slots.
 
     A table costs 2^(w-1) products and an exponent about (exponent_bits + 1) / (w + 1).
     """
@@ -127,7 +133,7 @@ def window_width(n_uses: int, exponent_bits: int, most: int = 12) -> int:
 
 
 def odd_powers(ciphertext: mpz, width: int, n_squared: mpz) -> list[mpz]:
-    """Give the 2^(w-1) powers of one ciphertext to the odd exponents of up to w - 1 bits, ascending."""
+    """Return the 2^(w-1) powers of one ciphertext to the odd exponents of up to w - 1 bits, ascending."""
     positive = _ascending_odd_powers(ciphertext, width, n_squared)
     negative = _ascending_odd_powers(gmpy2.invert(ciphertext, n_squared), width, n_squared)
     return negative[::-1] + positive

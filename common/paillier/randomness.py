@@ -16,7 +16,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class NthResidues:
-    """Random n-th residues h^a modulo n^2, where r^n with a fresh r would cost some fifteen times as much.
+    """Random n-th residues h^a modulo n^2. A power r^n of a fresh r would cost some fifteen times as much.
 
     Damgard, Jurik and Nielsen, "A generalization of Paillier's public-key system with applications
     to electronic voting" (2010): h = (-x^2)^n mod n^2 for a random x, and a of half the bits of n.
@@ -27,8 +27,8 @@ class NthResidues:
     - With half as many bits as n, h^a cannot be told from a random power of h by anyone who cannot
       factor n (Hastad, Schrift and Shamir 1993; Goldreich and Rosen 2003).
 
-    Whoever encrypts draws its own x, so nobody has to trust an h that came with the key. The key's
-    owner can factor n. What hides from it is that h is unknown to it, and the masks.
+    Each party that encrypts draws its own x, so it need not trust an h that comes with the key. The key's owner can
+    factor n. Against the owner, the secrecy of h and the masks protect.
 
     h never changes, so its powers are tabulated (Brickell, Gordon, McCurley and Wilson 1992): one
     row of 256 for each byte of a, and a draw costs a product a byte. At 2048 bits these are 128
@@ -72,16 +72,16 @@ def draw_base(public_key: PublicKey) -> mpz:
 
 
 def comb_rows(public_key: PublicKey) -> int:
-    """Bytes of a, and rows of the table: half the bits of n."""
+    """Return the bytes of a, which has half the bits of n; the table has as many rows."""
     return -(-public_key.bits // (2 * TOOTH_BITS))
 
 
 class Source(Protocol[T_co]):
-    """What makes residues, as numbers or in the form that somebody computes with."""
+    """Makes residues, as numbers or in another form to compute with."""
 
     @property
     def piece(self) -> int:
-        """How many it makes well at a time, a few milliseconds' worth."""
+        """How many it makes efficiently at a time, in a few milliseconds."""
         ...
 
     def draw(self, count: int) -> Sequence[T_co]:
@@ -90,7 +90,7 @@ class Source(Protocol[T_co]):
 
 
 class RandomnessPool(Generic[T]):
-    """Residues drawn while there is nothing else to do. Each is handed out once."""
+    """Residues that are drawn while there is nothing else to do. Each is used once."""
 
     def __init__(self, source: Source[T]) -> None:
         self._source = source
@@ -98,18 +98,18 @@ class RandomnessPool(Generic[T]):
 
     @property
     def stored(self) -> int:
-        """How many are there to be taken."""
+        """How many residues there are to take."""
         return len(self._stored)
 
     def prepare(self, target: int) -> bool:
-        """Draw a few if fewer than `target` are stored; False when there was nothing to do."""
+        """Draw a few if fewer than `target` are stored; return False if there was nothing to do."""
         missing = target - len(self._stored)
         if missing > 0:
             self._stored += self._source.draw(min(missing, self._source.piece))
         return missing > 0
 
     def take(self, count: int) -> list[T]:
-        """Remove `count` residues from the store, and draw those that it lacks."""
+        """Remove `count` residues from the store, and draw those that are missing."""
         stored = min(count, len(self._stored))
         taken = [self._stored.pop() for _ in range(stored)]
         if count > stored:

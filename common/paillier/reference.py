@@ -1,6 +1,6 @@
-"""The same interface through python-paillier (phe), one sample a ciphertext: an independent check.
+"""The same ciphers through python-paillier (phe), with one sample in a ciphertext: an independent check.
 
-Numbers are integers throughout, so phe's exponents stay 0 and nothing about them travels.
+All numbers are integers, so phe's exponents stay 0 and tell nothing.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from trilateral.common.paillier.packing import SlotLayout
 
 
 class ReferenceCipher:
-    """The PartyCipher that is slow and made of phe's own operations."""
+    """The PartyCipher that consists of phe's own operations. It is slow."""
 
     def __init__(self, public_key: PublicKey) -> None:
         self.public_key = public_key
@@ -87,14 +87,28 @@ class _ReferenceProduct:
         return [_value(total) for total in self._sums]
 
 
-def reference_decrypt(private_key: PrivateKey, ciphertext: mpz) -> mpz:
-    """Open a ciphertext through phe; OverflowError if the plaintext is beyond n/3 in size."""
-    phe_public = PaillierPublicKey(int(private_key.public_key.n))
-    phe_private = PaillierPrivateKey(phe_public, int(private_key.p), int(private_key.q))
-    encoded: EncodedNumber = phe_private.decrypt_encoded(EncryptedNumber(phe_public, int(ciphertext)))
-    return mpz(encoded.decode())
+class ReferenceDecryptor:
+    """The Decryptor that consists of phe's own operations. It is slow."""
+
+    def __init__(self, private_key: PrivateKey) -> None:
+        self.public_key = private_key.public_key
+        self._phe_public = PaillierPublicKey(int(private_key.public_key.n))
+        self._phe_private = PaillierPrivateKey(self._phe_public, int(private_key.p), int(private_key.q))
+
+    def decrypt_all(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
+        """See Decryptor.
+
+        Raises:
+            OverflowError: if a plaintext is beyond n/3 in size.
+        """
+        return [self._decrypt(ciphertext) for ciphertext in ciphertexts]
+
+    def _decrypt(self, ciphertext: mpz) -> mpz:
+        number = EncryptedNumber(self._phe_public, int(ciphertext))
+        encoded: EncodedNumber = self._phe_private.decrypt_encoded(number)
+        return mpz(encoded.decode())
 
 
 def _value(number: EncryptedNumber) -> mpz:
-    """Give the ciphertext as it is: phe would else re-randomise it on the way out."""
+    """Return the ciphertext as it is: by default, phe re-randomises it on the way out."""
     return mpz(number.ciphertext(be_secure=False))

@@ -1,4 +1,4 @@
-"""What came of an alignment, at either party."""
+"""The outcome of an alignment, at either party."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ class Aligned:
     """The common rows of one party's table.
 
     Attributes:
-        rows: their numbers, ascending: the same people in the same order at both parties.
+        rows: row numbers, ascending. They stand for the same people in the same order at both parties.
         n_host: IDs of the host in all.
         n_guest: IDs of the guest in all.
     """
@@ -22,10 +22,10 @@ class Aligned:
 
 @dataclass(frozen=True)
 class AlignmentProgress:
-    """How far an alignment is: counts alone. The guest tells the coordinator, so that an operator sees it.
+    """How far an alignment is, in counts. The guest tells the coordinator, so that an operator sees it.
 
     Attributes:
-        done: shards that are intersected.
+        done: shards that have been intersected.
         n_shards: shards in all.
         n_host: IDs of the host in all.
         n_guest: IDs of the guest in all.

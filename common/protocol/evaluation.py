@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatVector
 
-_TOLD_DECIMALS = 6
+_DISCLOSED_DECIMALS = 6
 
 N_GROUPS = 10
 """Deciles."""
@@ -15,23 +15,23 @@ N_GROUPS = 10
 
 @dataclass(frozen=True)
 class HoldoutMetrics:
-    """Of scores, and of the probabilities of the positive label that come of them."""
+    """How well scores rank the rows, and how good the probabilities of the positive label are."""
 
     auc: float | None
-    """Area under the ROC curve; None if the rows have only one of the two labels."""
+    """Area under the ROC curve; None if all rows have the same label."""
     ks: float | None
     """Kolmogorov-Smirnov: the largest gap of true and false positive rate; None like `auc`."""
     gini: float | None
     """2 auc - 1; None like `auc`."""
     log_loss: float
-    """Mean of -log of the probability of the label that a row has: the logistic loss itself, not its Taylor form."""
+    """Mean of -log of the probability of each row's label: the logistic loss itself, not its Taylor form."""
     threshold: float
-    """A row counts as positive if its probability is above this."""
+    """Rows with a higher probability count as positive."""
     accuracy: float
     """Share of rows on the right side of the threshold."""
     lift: tuple[float, ...] | None
-    """By decile of the score, the highest first: the decile's rate of positives over that of all rows. None like
-    `auc`; fewer than ten entries if there are fewer rows."""
+    """For each decile of the score, the highest first: its rate of positives over that of all rows. None like `auc`;
+    fewer than ten entries if there are fewer than ten rows."""
     n_rows: int
     n_positive: int
 
@@ -39,19 +39,19 @@ class HoldoutMetrics:
 def measure(
     scores: FloatVector, labels: FloatVector, log_odds: FloatVector | None = None, threshold: float = 0.5
 ) -> HoldoutMetrics:
-    """Compare scores u with labels -1 or +1.
+    """Compare scores u with labels y in {-1, +1}.
 
     Args:
-        scores: what the rows are ranked by, shape (n_rows,).
+        scores: the rows are ranked by them, shape (n_rows,).
         labels: shape (n_rows,).
-        log_odds: log(p / (1 - p)) of the rows' probabilities p, shape (n_rows,). By default the scores themselves, as
-            if nothing had been calibrated. Log-odds, since far from 0 probabilities round to 0 and 1.
-        threshold: of a probability that counts as positive, in (0, 1).
+        log_odds: log(p / (1 - p)) of the rows' probabilities p, shape (n_rows,); by default the scores, as without
+            calibration. Far from 0, probabilities would round to 0 and 1.
+        threshold: rows with a higher probability count as positive; in (0, 1).
 
     Raises:
-        ValueError: there are no rows, or a score is not finite.
+        ValueError: if there are no rows, or a score is not finite.
     """
-    # A second and 75 MB to import, which only a guest that has hold-out rows has use for.
+    # The import takes a second and 75 MB. Only a guest with hold-out rows needs it.
     from sklearn.metrics import roc_auc_score, roc_curve
 
     if log_odds is None:
@@ -62,7 +62,7 @@ def measure(
     n_positive = int(positive.sum())
     auc = ks = lift = None
     if 0 < n_positive < len(labels):
-        # Of scores, not of probabilities: the order is the same, but far from 0 the latter round to ties.
+        # Of scores: probabilities have the same order, but far from 0 they round to ties.
         auc = float(roc_auc_score(positive, scores))
         false_positives, true_positives, _ = roc_curve(positive, scores)
         ks = float(np.max(true_positives - false_positives))
@@ -82,23 +82,23 @@ def measure(
 
 
 def log_loss(log_odds: FloatVector, labels: FloatVector) -> float:
-    """Mean of log(1 + exp(-y z)) for log-odds z and labels y of -1 or +1, both of shape (n_rows,)."""
+    """Return the mean of log(1 + exp(-y z)) for log-odds z and labels y in {-1, +1}, both of shape (n_rows,)."""
     return float(np.logaddexp(0.0, -labels * log_odds).mean())
 
 
-def to_tell(figure: float) -> float:
-    """A log loss or an AUC as others than the guest are told it, and as a training goes by it.
+def round_for_disclosure(figure: float) -> float:
+    """Round a log loss or an AUC before it leaves the guest. The training goes by the rounded figure.
 
-    All digits of a log loss of known scores would be an equation for the labels that few labels solve.
+    The full precision of a log loss at known scores would be an equation that few sets of labels solve.
     """
-    return round(figure, _TOLD_DECIMALS)
+    return round(figure, _DISCLOSED_DECIMALS)
 
 
 def equal_groups(values: FloatVector, by: FloatVector) -> list[NDArray[np.float64]]:
-    """Cut `values` into at most ten groups of equal size, least `by` first; sizes differ by at most one.
+    """Cut `values` into at most ten groups, ordered by `by`, the lowest first; sizes differ by at most one.
 
-    Rows with the same `by` count with their mean value, so that their order does not matter where a border
-    between groups goes through them.
+    Rows with the same `by` count with their mean value, so that their order does not matter if a border between groups
+    divides them.
     """
     _, places, counts = np.unique(by, return_inverse=True, return_counts=True)
     means = np.bincount(places, weights=values) / counts

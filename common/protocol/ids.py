@@ -1,9 +1,8 @@
 """The order of the rows, and the proof that both parties hold the same ones.
 
-The parties train on row numbers, so both need the same IDs in the same order. Each sorts its
-own, and a keyed digest of the whole list shows whether the lists agree. A digest tells the
-other side nothing more than that, except about a *whole list* it can guess; fresh nonces of
-both sides keep it from being compared with the digest of another job.
+The parties train on row numbers, so both need the same IDs in the same order. Each sorts its own IDs, and a keyed
+digest of the whole list shows whether the lists agree. A digest tells the other side nothing else, unless that side can
+guess the *whole list*. Fresh nonces of both sides prevent a comparison with the digest of another job.
 """
 
 import hmac
@@ -16,19 +15,27 @@ NONCE_BYTES = 32
 
 
 def canonical_order(ids: Sequence[str]) -> list[int]:
-    """Row numbers sorted by the UTF-8 bytes of their ID: the same in every language and locale."""
+    """Return row numbers sorted by the UTF-8 bytes of their IDs, which every language and locale sorts alike."""
     return sorted(range(len(ids)), key=lambda row: ids[row].encode())
 
 
 def id_digest(ids: Sequence[str], guest_nonce: bytes, host_nonce: bytes, role: Role) -> bytes:
-    """HMAC-SHA256 of the IDs, in the order given, by the party `role`; 32 bytes.
+    """Compute the HMAC-SHA256 of the IDs.
 
-    The key is both nonces; the role comes first in the text, so that a party cannot send the
-    digest it has received back as its own. Each ID follows its length, so that no two lists of
-    IDs run together into the same text.
+    The key consists of both nonces. The text begins with the role, so that a party cannot send the digest that it
+    has received back as its own. The length precedes each ID, so that no two lists give the same text.
+
+    Args:
+        ids: in canonical order.
+        guest_nonce: of `NONCE_BYTES` bytes.
+        host_nonce: of `NONCE_BYTES` bytes.
+        role: the party that makes the digest.
+
+    Returns:
+        32 bytes.
 
     Raises:
-        ProtocolError: a nonce is not `NONCE_BYTES` long.
+        ProtocolError: if a nonce has another length.
     """
     if len(guest_nonce) != NONCE_BYTES or len(host_nonce) != NONCE_BYTES:
         raise ProtocolError(f"a nonce for comparing IDs must have {NONCE_BYTES} bytes")
@@ -38,10 +45,10 @@ def id_digest(ids: Sequence[str], guest_nonce: bytes, host_nonce: bytes, role: R
 
 
 def check_id_digest(digest: bytes, ids: Sequence[str], guest_nonce: bytes, host_nonce: bytes, role: Role) -> None:
-    """Compare the digest that the party `role` has sent with that of one's own IDs.
+    """Compare the digest that the party `role` has sent with the digest of one's own IDs.
 
     Raises:
-        DataError: the parties do not hold the same IDs.
+        DataError: if the parties do not hold the same IDs.
     """
     if not hmac.compare_digest(digest, id_digest(ids, guest_nonce, host_nonce, role)):
         raise DataError(

@@ -1,9 +1,8 @@
-"""What the three roles say to each other: plain values, no wire format.
+"""The messages between the three roles: plain values, no wire format.
 
-A role is a state machine: it is handed one of these and yields envelopes with others. All of
-them belong to one run of one job; the transport adds which. Everything inside a round is keyed
-by (round, attempt, kind), so that a message may be sent again at any time and an old
-attempt's late messages change nothing.
+A role is a state machine: it is handed a message and yields envelopes with others. All messages of a machine belong to
+one run of one job, which the transport names. Everything inside a round is keyed by (round, attempt, kind). So a
+message may be sent again at any time, and late messages of an old attempt change nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,26 +24,26 @@ class Kind(StrEnum):
     """The encrypted vectors of one round, with the paper's symbols."""
 
     SCORES = "scores"
-    """u_A of the batch, packed; host to guest."""
+    """u_A of the batch S, packed; host to guest."""
     SQUARES = "squares"
-    """One ciphertext, the sum of u_A^2 and of the host's penalty; host to guest."""
+    """One ciphertext, the sum of all u_A^2 and the host's penalty; host to guest."""
     RESIDUAL = "residual"
-    """4 d of the batch, packed; guest to host."""
+    """4 d of the batch S, packed; guest to host."""
     SCORE_CHANGE = "score_change"
-    """Delta u-bar_A of the curvature batch, packed; host to guest, when curvature is due."""
+    """Delta u-bar_A of the curvature batch S_H, packed; host to guest, if the round measures curvature."""
     TOTAL_CHANGE = "total_change"
-    """h of the curvature batch, packed; guest to host, when curvature is due."""
+    """h of the curvature batch S_H, packed; guest to host, if the round measures curvature."""
     GRADIENT = "gradient"
     """|S| g, one masked ciphertext a column; each party to the coordinator."""
     CURVATURE = "curvature"
-    """|S_H| v_t, one masked ciphertext a column; each party to the coordinator, when due."""
+    """|S_H| v_t, one masked ciphertext a column; each party to the coordinator, if the round measures curvature."""
     LOSS = "loss"
     """One masked ciphertext; guest to coordinator."""
 
 
 @dataclass(frozen=True, order=True)
 class RoundKey:
-    """Round k from 1 up and attempt from 1 up: a later attempt replaces an earlier one."""
+    """Round k and the attempt at it, both from 1 up. A later attempt replaces an earlier one."""
 
     round: int
     attempt: int
@@ -55,21 +54,22 @@ class RoundKey:
 
 @dataclass(frozen=True, eq=False)
 class OpenJob:
-    """Coordinator to both parties: the job, and the modulus n of its public key."""
+    """Coordinator to each party: the job, and the modulus n of its public key."""
 
     job: JobConfig
     modulus: mpz
     party: Role
-    """Whom the coordinator takes the receiver for: with swapped addresses each party would get the other's steps."""
+    """The role that the coordinator expects the receiver to have. If addresses were swapped, each party would get the
+    other's steps."""
     job_id: bytes = b""
-    """Run ID of the job's first session; empty in that session itself."""
+    """Run ID of the job's first session; empty in that session."""
     was_ready: bool = False
     """Whether both parties were ready in an earlier session."""
 
 
 @dataclass(frozen=True)
 class IdChallenge:
-    """Guest to host: a fresh nonce and how many rows the guest has."""
+    """Guest to host: a fresh nonce, and how many rows the guest has."""
 
     nonce: bytes
     n_rows: int
@@ -85,19 +85,19 @@ class IdProof:
 
 @dataclass(frozen=True)
 class IdConfirmation:
-    """Guest to host: the guest's digest, which differs from the host's by a label."""
+    """Guest to host: the guest's own digest, which names its role and so differs from the host's."""
 
     digest: bytes
 
 
 @dataclass(frozen=True)
 class Ready:
-    """Party to coordinator: it can begin. Sizes only, and its place."""
+    """Party to coordinator: the party is ready. It tells sizes only, and its place."""
 
     n_train: int
     n_columns: int
     round: int = 0
-    """The newest round that was begun in an earlier session."""
+    """The newest round that the party has been in, in an earlier session; else 0."""
 
 
 # --- a round
@@ -105,7 +105,7 @@ class Ready:
 
 @dataclass(frozen=True, eq=False)
 class BeginRound:
-    """Coordinator to each party: apply the step of the round before, then work on this one."""
+    """Coordinator to each party: take the step of the round before, then work on this round."""
 
     key: RoundKey
     step: FloatVector
@@ -114,15 +114,17 @@ class BeginRound:
     gradient: bool
     """False asks for the loss alone."""
     direction: FloatVector | None = None
-    """This party's part of s_t, scaled so that the joint norm is in (1/8, 1/4]; None when no curvature is due."""
+    """This party's part of s_t, shape (n_columns,), scaled so that the joint norm is in (1/8, 1/4]; None if the round
+    does not measure curvature."""
     curvature_draw: int = 0
-    """Which draw of S_H, from 1 up; 0 is S_H = S."""
+    """Which draw of S_H, from 1 up; 0 for S_H = S."""
     loss: float | None = None
-    """Mean loss of the round before, for the party's history file; None if that was void, or there was none."""
+    """Mean loss of the round before, for the party's history file; None after a void round and in the first."""
     evaluate_at: FloatVector | None = None
-    """This party's part of w_e - w_k, shape (n_columns,): the hold-out rows are to be evaluated at w_e; None if not."""
+    """This party's part of w_e - w_k, shape (n_columns,), if the round evaluates hold-out rows at w_e; else None."""
     over: bool = False
-    """The round was answered before, and the party has lost its place since: it takes the step and answers nothing."""
+    """True if the round was answered before and the party has lost its place since. The party takes the step and
+    answers nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,46 +140,49 @@ class VectorPiece:
 
 @dataclass(frozen=True)
 class OutOfRange:
-    """Party to coordinator: a value does not fit the fixed-point range, so the round is void."""
+    """Party to coordinator: a value does not fit its fixed-point range, so that the attempt is void."""
 
     key: RoundKey
 
 
 @dataclass(frozen=True, eq=False)
 class HoldoutScores:
-    """Host to guest, in clear and only if the host permits it: u_A of hold-out rows [offset, offset + len)."""
+    """Host to guest, in clear, and only if the host's policy permits it: u_A of some hold-out rows."""
 
     key: RoundKey
-    """The round that asks for an evaluation; at the end that of the last step, attempt 1."""
+    """The round that asks for an evaluation; at the end the round of the last step, attempt 1."""
     offset: int
+    """The first of these rows."""
     total: int
+    """Hold-out rows in all."""
     scores: FloatVector
+    """Of consecutive rows, shape (n,)."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """Guest to coordinator: how good w_e is on the hold-out rows.
 
-    Both figures are aggregates of the guest's labels, and rounded by `to_tell`.
+    Both figures are aggregates of the guest's labels, rounded by `evaluation.round_for_disclosure`.
     """
 
     key: RoundKey
     log_loss: float
-    """Of 1 / (1 + exp(-u)), nothing calibrated."""
+    """Of the probabilities 1 / (1 + exp(-u)), without calibration."""
     auc: float | None
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A party to the coordinator, or the coordinator to a party: do you still have the job?
+    """A party asks the coordinator, or the coordinator a party: do you still have the job?
 
-    It goes from process to process; no state machine sees it.
+    The processes answer it. No state machine sees it.
     """
 
 
 @dataclass(frozen=True)
 class RoundTimedOut:
-    """The coordinator's clock to its state machine: begin again with the next attempt."""
+    """The coordinator's clock to its state machine: begin the next attempt."""
 
     key: RoundKey
 
@@ -187,7 +192,7 @@ class RoundTimedOut:
 
 @dataclass(frozen=True, eq=False)
 class FinishJob:
-    """Coordinator to each party: a last step, and what became of the training."""
+    """Coordinator to each party: the last step, and the result of the training."""
 
     round: int
     """The round that the step belongs to, one after the last."""
@@ -197,7 +202,7 @@ class FinishJob:
     epochs: int
     reason: str
     round_loss: float | None
-    """Mean loss of the last round, for the party's history file; None if that was void."""
+    """Mean loss of the last round, for the party's history file; None if it was void."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +212,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Failed:
-    """Anyone to anyone: the job cannot go on. The reason is public text."""
+    """Any role to any other: the job cannot continue. The reason is public text."""
 
     reason: str
 
@@ -227,23 +232,23 @@ class RoundReport:
     loss: float | None
     """Mean loss of the batch; None if the round was void."""
     loss_only: bool
-    """The loss of the whole training set was asked for, no gradient."""
+    """True if the round asked for a loss and no gradient."""
     note: str | None
-    """What a person should know, such as a return to the best point."""
+    """Something that a person should know, such as a return to the best point."""
     evaluation: Evaluation | None = None
-    """Of the hold-out rows, if there was one: after the epoch before."""
+    """Of the hold-out rows after the epoch before, if the round asked for it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Began:
-    """Coordinator: both parties are ready for the first time; to be kept before the first round begins."""
+    """Coordinator: both parties are ready for the first time. Keep this before the first round begins."""
 
     ready: Mapping[Role, Ready]
 
 
 @dataclass(frozen=True, eq=False)
-class Observed:
-    """Coordinator: what a round has shown, to be kept before the next begins; the loss is None if it was void."""
+class ObservationRecord:
+    """Coordinator: what a round has shown. Keep this before the next round begins. The loss is None if it was void."""
 
     round: int
     loss: float | None
@@ -254,20 +259,20 @@ class Observed:
 
 @dataclass(frozen=True, eq=False)
 class StepTaken:
-    """Party: what was asked is allowed, and its step is taken; to be kept before anything is answered."""
+    """Party: the coordinator's request is allowed, and its step is taken. Keep this before anything is answered."""
 
     asked: BeginRound | FinishJob
 
 
 @dataclass(frozen=True)
-class Evaluated:
-    """Guest: all that is known of w_e on the hold-out rows."""
+class EvaluationRecord:
+    """Guest: everything it has measured at w_e on the hold-out rows. Keep this for the model."""
 
     key: RoundKey
     epochs: int
-    """Of the training that lead to w_e."""
+    """Length of the training that led to w_e."""
     metrics: HoldoutMetrics
-    """Nothing calibrated."""
+    """Without calibration."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,8 +285,8 @@ class Result:
     epochs: int
     reason: str
     holdout_scores: FloatVector | None = None
-    evaluations: Sequence[Evaluated] = ()
-    """Guest: those of the training, in order."""
+    evaluations: Sequence[EvaluationRecord] = ()
+    """Guest: the evaluations during the training, in order."""
 
 
 @dataclass(frozen=True)
@@ -312,9 +317,9 @@ Message = (
     | Failed
     | RoundReport
     | Began
-    | Observed
+    | ObservationRecord
     | StepTaken
-    | Evaluated
+    | EvaluationRecord
     | Result
     | JobEnded
 )
@@ -322,7 +327,7 @@ Message = (
 
 @dataclass(frozen=True, eq=False)
 class Envelope:
-    """A message and whom it is for; to the sender's own role if the process around it shall act."""
+    """A message and its receiver. A message to the sender's own role is for the process around the machine."""
 
     to: Role
     message: Message
@@ -336,17 +341,17 @@ class Machine(Protocol):
         ...
 
     def handle(self, sender: Role, message: Message) -> Iterator[Envelope]:
-        """Take one message; yield what to send, as soon as it is ready.
+        """Handle one message, and yield what to send as soon as it is ready.
 
-        The caller may close the iterator early to drop work that a newer attempt has overtaken.
+        The caller may close the iterator early, to drop work that a newer attempt has made useless.
         """
         ...
 
     def prepare(self) -> bool:
-        """Do one small unit of work that needs no input; False when there is none left."""
+        """Do one small unit of work that needs no input; return False if there is none."""
         ...
 
     @property
     def prepared(self) -> int:
-        """For how many ciphertexts there is randomness that has been prepared."""
+        """For how many ciphertexts randomness has been prepared."""
         ...

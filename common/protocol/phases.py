@@ -1,4 +1,4 @@
-"""A seam for timing: state machines name what they do, and the process around them may hold a clock."""
+"""A seam for timing: state machines name their work, and the process around them may have a clock."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext

@@ -1,8 +1,8 @@
 """Fixed-point scales and slot widths of a round, from public sizes alone.
 
-A slot must hold any coefficient of the packed product, whatever the data: rule 3 of the
-protocol forbids a scale that tells something about private values. So all is derived from
-the key's bits, the samples of the batch and those of the training set.
+A slot must hold any coefficient of the packed product, whatever the data, since a scale that depends on private values
+would tell something about them. So everything follows from the key's bits, the samples of the batch and those of the
+training set.
 
 The bound. Each party keeps its part of d' = u_A + u_B - 2y within 2^VALUE_BITS, so
 |d'| <= 2^(VALUE_BITS + 1). A training column has mean square at most 1 over the n training
@@ -27,7 +27,7 @@ from trilateral.common.paillier.fixed_point import encode
 from trilateral.common.paillier.packing import MASK_BITS, SlotLayout
 
 VALUE_BITS = 8
-"""Each party's |u| (and |u - 2y|) is at most 2^8 = 256; beyond that training has diverged."""
+"""Each party's |u|, and |u - 2y|, is at most 2^8 = 256. Beyond that the training has diverged."""
 
 GRADIENT_BITS = 28
 """x and d = d'/4 are rounded so finely that the mean of d x over the batch is off by some 2^-28 / sqrt(12) of d and x.
@@ -38,10 +38,10 @@ LOSS_BITS = 4
 """For the loss the guest multiplies by 2 (u_B - 2y), whose mean may be 2^4 times a column's at 4 bits less."""
 
 MIN_VALUE_FRACTION_BITS = 20
-"""u, d' and h keep at least this resolution, however large the batch; k is the largest that leaves it."""
+"""u, d' and h have at least this resolution, however large the batch; the number of slots follows from it."""
 
 MAX_VALUE_FRACTION_BITS = 30
-"""More would buy nothing, and 2^(10 + 30) stays well inside int64."""
+"""More would gain nothing, and 2^(10 + 30) is well inside int64."""
 
 _SPARE_BITS = 3  # the rounding of x, the party's own additions, the sign
 
@@ -75,7 +75,7 @@ class RoundScale:
 
     @property
     def term_limit(self) -> int:
-        """The most that a party may add to a readable slot on its own: an eighth of the signed range.
+        """The most that a party may add to a readable slot: an eighth of the signed range.
 
         With it the gradient's slot, data below 2^(b-2) plus a penalty, stays below 2^(b-1). So does the
         loss's: sum d'^2 <= 2 (sum u_A^2 + sum (u_B - 2y)^2) <= 4/16 2^b, plus two penalties of 1/16.
@@ -83,25 +83,25 @@ class RoundScale:
         return 1 << (self.layout.slot_bits - 4)
 
     def column_mass_limit(self, n_train: int) -> int:
-        """The most that sum |x| of a fixed-point column may be over this batch; see the module's bound."""
+        """Return the most that sum |x| of a fixed-point column can be over this batch; see the bound above."""
         return 1 << (_mass_bits(self.n_samples, n_train) + self.column_fraction_bits + 1)
 
     def encode_columns(self, columns: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Training columns in fixed point, int64 of the same shape."""
+        """Return training columns in fixed point, int64 of the same shape."""
         return encode(columns, self.column_fraction_bits, 62 - self.column_fraction_bits)
 
     def check_terms(self, terms: Sequence[int]) -> None:
-        """Refuse terms of a party's own that a readable slot may not take.
+        """Check the terms that a party adds to readable slots.
 
         Raises:
             OutOfRangeError: if one exceeds `term_limit`.
         """
         if any(abs(term) > self.term_limit for term in terms):
-            raise OutOfRangeError("a party's own part of the penalty or of the loss leaves its range")
+            raise OutOfRangeError("a party's own part of the penalty or of the loss is out of range")
 
 
 def round_scale(job: JobConfig, n_samples: int, n_train: int) -> RoundScale:
-    """The scale of a batch of `n_samples` out of `n_train`.
+    """Return the scale of a batch of `n_samples` out of `n_train`. Both parties get the same.
 
     Raises:
         ConfigError: if the key is too short for `job.slots` samples in one ciphertext.
@@ -123,5 +123,5 @@ def round_scale(job: JobConfig, n_samples: int, n_train: int) -> RoundScale:
 
 
 def _mass_bits(n_samples: int, n_train: int) -> int:
-    """ceil(log2 sqrt(m n)), in integers so that every machine agrees."""
+    """Return ceil(log2 sqrt(m n)), in integers so that every machine agrees."""
     return ((n_samples * n_train - 1).bit_length() + 1) // 2

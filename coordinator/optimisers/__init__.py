@@ -1,9 +1,12 @@
 """The optimisers, pure mathematics: gradients in, steps out.
 
-Where the paper's equations are:
+| in the paper | here |
+| --- | --- |
+| (5), s_t, the difference of the means of w over two windows | `sqn.WindowMeans` |
+| (6), the pair (s_t, v_t), and which pairs are kept | `inverse_hessian.CurvaturePairs` |
+| (8), H g by the two-loop recursion | `inverse_hessian.two_loop` |
+| Algorithm 1, the step g~_k = eta_k H g_k | `sqn.Sqn` |
+| the baseline, g~_k = eta_k g_k | `sgd.Sgd` |
 
-    (5)  s_t, the difference of the means of w over two windows   window_means.py
-    (6)  the pair (s_t, v_t), and which pairs are kept            pairs.py
-    (8)  H g by the two-loop recursion                            two_loop.py
-    g~ = eta H g, the step                                        sqn.py, its baseline sgd.py
+`lbfgs` is not in the paper. The loss and its derivatives, (2) to (4) and (6), are in `common.protocol.taylor`.
 """

@@ -9,8 +9,8 @@ the rest of the line is known without another round:
 
 w + a d is the next base point; its gradient gives the next direction d = -H g by the
 recursion of equation (8) over pairs (d, Q d). With exact steps these directions are those
-of conjugate gradients (Nocedal and Wright, section 7.2), so a few rounds suffice where each
-party has whitened its columns; the older pairs keep rounding from spoiling conjugacy.
+of conjugate gradients (Nocedal and Wright, section 7.2), so a few rounds suffice if each
+party has whitened its columns. The older pairs keep rounding from spoiling conjugacy.
 """
 
 import math
@@ -18,8 +18,7 @@ import math
 import numpy as np
 
 from trilateral.common.base.arrays import FloatVector
-from trilateral.coordinator.optimisers.pairs import CurvaturePairs
-from trilateral.coordinator.optimisers.two_loop import two_loop
+from trilateral.coordinator.optimisers.inverse_hessian import CurvaturePairs, two_loop
 
 FIRST_RATE = 4.0
 """The first trial step is -4 g: the Hessian of whitened columns is I/4 but for the correlation between the parties."""
@@ -29,14 +28,18 @@ SHORTEST_TRIAL = 1 / 64
 would blow up the fixed-point error of the gradients. The trial point need not be good: only the base point is kept."""
 
 CUT = 1 / 8
-"""What is left of a trial step that took a value out of range. Its length does not enter the result."""
+"""Factor on a trial step that took a value out of range. Its length does not enter the result."""
 
 
 class Lbfgs:
-    """The base point and the trial point of one training."""
+    """The base point and the trial point of one training, which starts at the origin.
+
+    Args:
+        n_columns: columns of both parties together.
+        memory: M, the pairs that are kept.
+    """
 
     def __init__(self, n_columns: int, memory: int) -> None:
-        """Start at the origin; `memory` is M, the pairs kept."""
         self.base: FloatVector = np.zeros(n_columns)
         self.loss = math.inf
         """f at the base point."""
@@ -49,11 +52,16 @@ class Lbfgs:
 
     @property
     def trial(self) -> FloatVector:
-        """Where the loss and gradient are wanted next: the base point itself the first time."""
+        """Where loss and gradient are needed next, shape (n_columns,); the first time, the base point itself."""
         return self.base + self._length * self._direction
 
     def learn(self, loss: float, gradient: FloatVector) -> None:
-        """Take f and its gradient at the trial point, move the base, choose the next trial point."""
+        """Move the base point and choose the next trial point.
+
+        Args:
+            loss: f at the trial point.
+            gradient: of f at the trial point, shape (n_columns,).
+        """
         if self._gradient is None:
             self.loss, self._gradient = loss, gradient
             self._aim(FIRST_RATE * gradient)
@@ -66,14 +74,14 @@ class Lbfgs:
 
     @property
     def gap(self) -> float:
-        """About how far f at the base point is above its minimum, which is g'Q^-1 g / 2.
+        """Estimate of how far f at the base point is above its minimum, g'Q^-1 g / 2.
 
-        Estimated as g'g / 2 times the largest eigenvalue of the sum of d d' / d'Q d over the
-        directions so far, which for conjugate directions is Q^-1 on their span. So it is too low
-        only by what flatter directions, not yet seen, would add. On whitened columns it was
-        within a factor of 3 of the truth on both of the paper's data sets; with a badly
-        conditioned Q it can be far too low in the first rounds, as can any decrease of the loss.
-        Infinite while no curvature is known; 0 once nothing but rounding is left of the gradient.
+        It is g'g / 2 times the largest eigenvalue of the sum of d d' / d'Q d over the directions so far, which for
+        conjugate directions is Q^-1 on their span. So it is too low only by what flatter directions, not yet seen,
+        would add. On whitened columns it was within a factor of 3 of the truth on both of the paper's data sets. With
+        a badly conditioned Q it can be far too low in the first rounds, like any decrease of the loss.
+
+        It is infinite while no curvature is known, and 0 once only rounding is left of the gradient.
         """
         if self._gradient is None:
             return math.inf
@@ -86,7 +94,7 @@ class Lbfgs:
         return square / 2 * float(np.linalg.norm(np.array(self._scaled_directions), 2)) ** 2
 
     def _step_exactly(self, gradient: FloatVector, product: FloatVector) -> None:
-        """Go to the least f along the direction, whose product with Q is given."""
+        """Go to the minimum of f along the direction, whose product with Q is given."""
         direction = self._direction
         if not self._pairs.add(direction, product):
             # The gradient lies in the range of Q, so no line along it is flat or bends down:

@@ -14,17 +14,17 @@ class EvaluatedPoint:
 
     point: FloatVector
     loss: float
-    """On the training rows, as far as the search knows it there."""
+    """On the training rows, as far as the search knows it."""
     holdout_loss: float
     epochs: int
-    """Of the training that lead to it."""
+    """Length of the training that led to the point."""
 
 
 class EarlyStopping:
-    """Keeps the best point that was evaluated, and counts how many evaluations ago that was.
+    """Keeps the best point that was evaluated, and counts the evaluations since.
 
-    Better is a hold-out log loss that is lower by more than the job's tolerance: less is noise, in which a training in
-    fixed-point arithmetic and the same one in floating point may differ.
+    A point is better if its hold-out log loss is lower by more than the job's tolerance. A smaller difference is noise:
+    a training in fixed-point arithmetic and the same one in floating point may differ by as much.
     """
 
     def __init__(self, job: JobConfig) -> None:
@@ -36,11 +36,18 @@ class EarlyStopping:
         """None while nothing was evaluated."""
 
     def is_due(self, epoch: int) -> bool:
-        """Whether the first round of an epoch, from 1 up, evaluates the point that those before it have reached."""
+        """Whether the first round of an epoch, from 1 up, evaluates the point that the epochs before have reached."""
         return self._every is not None and epoch > 1 and (epoch - 1) % self._every == 0
 
-    def take(self, probed: FloatVector | None, seen: Observation, *, loss: float, epochs: int) -> None:
-        """Take what a round has shown of the point that it was to evaluate; nothing if that was none."""
+    def record(self, probed: FloatVector | None, seen: Observation, *, loss: float, epochs: int) -> None:
+        """Record what a round has shown of the hold-out rows.
+
+        Args:
+            probed: the point that the round evaluated, shape (n_columns,); None if it evaluated none.
+            seen: what the round has shown.
+            loss: loss of that point on the training rows, as far as the search knows it.
+            epochs: length of the training that led to the point.
+        """
         if probed is None or seen.holdout_loss is None:
             return
         least = math.inf if self.best is None else self.best.holdout_loss
@@ -57,13 +64,13 @@ class EarlyStopping:
 
     @property
     def result(self) -> EvaluatedPoint | None:
-        """The best point, if the job goes by evaluations and those after it were no better."""
+        """The best point, if the job stops early by evaluations and later ones were no better; else None."""
         return self.best if self._patience is not None and self._since_best > 0 else None
 
     def reason(self, otherwise: str) -> str:
-        """Why training ended, for people, where it would have ended for the reason `otherwise`."""
+        """Return why the training ended, for people; `otherwise` is the reason without early stopping."""
         best = self.result
         if best is None:
             return otherwise
         why = f"the hold-out loss did not fall in {self._patience} evaluations" if self.is_over else otherwise
-        return f"{why}: the model is that of epoch {best.epochs}, whose hold-out loss is the least"
+        return f"{why}: the model is that of epoch {best.epochs}, which has the lowest hold-out loss"

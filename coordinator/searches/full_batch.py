@@ -9,23 +9,27 @@ from trilateral.coordinator.plan import Found, GivenUp, Probe, Search
 from trilateral.coordinator.searches.early_stopping import EarlyStopping
 
 MAX_CUTS = 5
-"""How often a training brings a trial point closer to its base: 8^5 times closer is the last try."""
+"""How often a training may bring a trial point closer to its base. The last try is 8^5 times closer."""
 
 CUT = "a value was out of range: the trial step is cut to an eighth"
-OUT_OF_RANGE = "values stay out of range however short the trial step: let each party clip and whiten its columns"
+OUT_OF_RANGE = "values are out of range even after very short steps: let each party clip and whiten its columns"
 
 
 def full_batch_search(optimiser: Lbfgs, job: JobConfig) -> Search:
-    """Move the base point until its loss is within the tolerance of the minimum, as far as is known.
+    """Move the base point until its loss is estimated to be within the tolerance of the minimum.
 
-    Each round is an epoch. The stop is on `Lbfgs.gap` where that is small enough: the paper's, on
-    the decrease, is known only after the round that made it, so it costs a round more where
-    convergence is fast. Where it is slow the gap is overestimated, and two rounds that together
-    gain less than the tolerance are enough: one alone may be a plateau of conjugate gradients.
-    The loss of the result needs no round: it is that of the quadratic itself.
+    Each round is an epoch. The search stops when `Lbfgs.gap` is within the tolerance. The paper stops on the decrease
+    of the loss, which is known only after the round that made it and so costs one round more when convergence is
+    fast. When convergence is slow, the gap is overestimated. Then two rounds that together gain less than the
+    tolerance are enough to stop; one alone may be a plateau of conjugate gradients. The loss of the result needs no
+    round: it is that of the quadratic itself.
 
-    A high loss at a trial point is no divergence: the step that follows is exact all the same. What is
-    evaluated on the hold-out rows is the base point and not the trial point, and not before it has left the origin.
+    A high loss at a trial point is not divergence, since the step that follows is exact. The hold-out rows are
+    evaluated at the base point, not at the trial point, and only once it has left the origin.
+
+    Args:
+        optimiser: at the origin.
+        job: the job's settings.
     """
     stopping = EarlyStopping(job)
 
@@ -50,15 +54,15 @@ def full_batch_search(optimiser: Lbfgs, job: JobConfig) -> Search:
             optimiser.cut()
             note = CUT
             continue
-        stopping.take(evaluate, seen, loss=optimiser.loss, epochs=epoch - 1)
+        stopping.record(evaluate, seen, loss=optimiser.loss, epochs=epoch - 1)
         if stopping.is_over:
             return found(epoch, "", converged=True)
         optimiser.learn(seen.loss, seen.gradient)
         if optimiser.gap <= job.tolerance:
-            return found(epoch, f"the loss is within about {job.tolerance:g} of its minimum", converged=True)
+            return found(epoch, f"the loss is within an estimated {job.tolerance:g} of its minimum", converged=True)
         if len(reached_before) >= 2 and reached_before[-2] - optimiser.loss < job.tolerance:
-            return found(epoch, f"the loss has fallen by less than {job.tolerance:g} in two rounds", converged=True)
+            return found(epoch, f"two rounds lowered the loss by less than {job.tolerance:g}", converged=True)
         reached_before.append(optimiser.loss)
     if math.isinf(optimiser.loss):
         return GivenUp(OUT_OF_RANGE)
-    return found(job.epochs, f"the most epochs, {job.epochs}, were reached", converged=False)
+    return found(job.epochs, f"the training reached its limit of {job.epochs} epochs", converged=False)

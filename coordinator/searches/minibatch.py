@@ -8,20 +8,21 @@ import numpy as np
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.batches import WHOLE_SET, Batch
-from trilateral.coordinator.optimisers.minibatch import MinibatchOptimiser
+from trilateral.coordinator.optimisers.sgd import MinibatchOptimiser
 from trilateral.coordinator.plan import Found, GivenUp, Observation, Probe, Search
 from trilateral.coordinator.searches.early_stopping import EarlyStopping
 
 MARGIN = math.log(2)
-"""A loss this much above the least so far is divergence: the loss at the origin is log 2, and the least possible
-positive, so no model better than none gets there."""
+"""A loss this much above the lowest so far is divergence.
+
+The loss at the origin is log 2 and every loss is positive, so no model better than the origin gets there."""
 
 MAX_RETURNS = 5
-"""How often a training goes back to its best point; with the rate halved each time, 32 times less is the last try."""
+"""How often a training may go back to its best point. The rate is halved each time, down to a 32nd."""
 
 BACK = "the loss left its range: back to the best point, learning rate halved"
 DIVERGED_AGAIN = (
-    f"the loss left its range {MAX_RETURNS + 1} times, although the learning rate was halved after each of them: "
+    f"the loss left its range {MAX_RETURNS + 1} times, although the learning rate was halved each time: "
     "set a much lower learning_rate in the job, or let each party clip and whiten its columns"
 )
 NO_RESULT = (
@@ -31,17 +32,21 @@ NO_RESULT = (
 
 
 def minibatch_search(optimiser: MinibatchOptimiser, job: JobConfig, n_columns: int, n_batches: int) -> Search:
-    """Take a step a batch until the mean loss of an epoch is within the tolerance of the last one's.
+    """Take one step a batch until the mean loss of an epoch is within the tolerance of the previous epoch's.
 
-    The result is the last point or the mean of the last epoch's points, w_k of its rounds,
-    whichever has the lower loss on the whole training set: the mean is free of the noise
-    that a constant learning rate leaves in the last point.
+    The result is the last point or the mean of the last epoch's points, whichever has the lower loss on the whole
+    training set. The mean is free of the noise that a constant learning rate leaves in the last point.
 
-    A round is divergence if a value was out of range, or if its loss is not finite or more than
-    log 2 above the least so far. Then the search returns to the point of the least loss with
-    half the learning rate and an optimiser that remembers nothing, and goes on with the next
-    batch. An epoch in which that happened is not compared with its neighbours. What such a round would have
-    shown of the hold-out rows is not looked at.
+    A round diverges if a value is out of range, or if its loss is not finite or more than log 2 above the lowest so
+    far. Then the search returns to the point of the lowest loss with half the learning rate and an optimiser that
+    remembers nothing, and continues with the next batch. An epoch in which that happens is not compared with its
+    neighbours, and the round's evaluation on the hold-out rows is ignored.
+
+    Args:
+        optimiser: chooses the steps.
+        job: the job's settings.
+        n_columns: columns of both parties together.
+        n_batches: batches in an epoch.
     """
     stopping = EarlyStopping(job)
     point = best_point = np.zeros(n_columns)
@@ -69,7 +74,7 @@ def minibatch_search(optimiser: MinibatchOptimiser, job: JobConfig, n_columns: i
                 point, note = best_point, BACK
                 losses, points = [], []
                 continue
-            stopping.take(evaluate, seen, loss=seen.loss, epochs=epoch - 1)
+            stopping.record(evaluate, seen, loss=seen.loss, epochs=epoch - 1)
             if stopping.is_over:
                 break
             losses.append(seen.loss)
@@ -83,7 +88,7 @@ def minibatch_search(optimiser: MinibatchOptimiser, job: JobConfig, n_columns: i
     reason = (
         f"the mean loss of an epoch changed by less than {job.tolerance:g}"
         if converged
-        else f"the most epochs, {job.epochs}, were reached"
+        else f"the training reached its limit of {job.epochs} epochs"
     )
     candidates = [point, np.mean(points, axis=0)] if points else [point]
     if stopping.result is not None:

@@ -12,7 +12,8 @@ from tests.attacks.wire import record_training
 from tests.support.three_servers import DATASET
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd
-from trilateral.common.paillier.cipher import PartyCipher, make_cipher
+from trilateral.common.paillier.cipher import PartyCipher
+from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.paillier.packing import MASK_BITS, SlotLayout
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED

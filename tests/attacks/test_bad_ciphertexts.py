@@ -22,7 +22,7 @@ def test_a_bad_ciphertext_ends_the_job(
     kind: Kind, bad: str, protected: bool, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not protected:
-        for module in ("trilateral.common.protocol.party", "trilateral.coordinator.machine"):
+        for module in ("trilateral.common.protocol.arithmetic", "trilateral.coordinator.machine"):
             monkeypatch.setattr(f"{module}.check_ciphertexts", lambda public_key, ciphertexts: None)
     n = private_key.public_key.n
     value = {"zero": mpz(0), "too large": n * n, "a multiple of p": private_key.p}[bad]

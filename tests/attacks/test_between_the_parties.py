@@ -14,7 +14,8 @@ from tests.support.three_servers import DATASET
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd, Sqn
-from trilateral.common.paillier.cipher import PartyCipher, make_cipher
+from trilateral.common.paillier.cipher import PartyCipher
+from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.paillier.randomness import RandomnessPool
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED

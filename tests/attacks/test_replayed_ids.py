@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.attacks.wire import Recording, record_training
+from tests.support.three_machines import REAL
 from tests.support.three_servers import DATASET
 from trilateral.common.base.errors import DataError
 from trilateral.common.base.roles import Role
@@ -50,7 +51,7 @@ async def test_the_guest_cannot_send_the_hosts_digest_back(
     if not protected:
         use_digest(monkeypatch, without_role)
     recorded = await record_training(JOB, tmp_path, monkeypatch, private_key)
-    host = HostMachine(JOB, recorded.truth.host, private_key.public_key)
+    host = REAL.host(JOB, recorded.truth.host, private_key)
     (proof,) = answers(host, Role.GUEST, only(recorded, IdChallenge))
     assert isinstance(proof, IdProof)
     assert is_accepted(host, Role.GUEST, IdConfirmation(proof.digest)) is not protected
@@ -70,10 +71,10 @@ async def test_the_digests_of_another_job_prove_nothing(
         use_digest(monkeypatch, without_nonces)
     recorded = await record_training(JOB, tmp_path, monkeypatch, private_key)
     if replayed is IdProof:
-        guest = GuestMachine(JOB, recorded.truth.guest, private_key.public_key)
+        guest = REAL.guest(JOB, recorded.truth.guest, private_key)
         assert is_accepted(guest, Role.HOST, only(recorded, IdProof)) is not protected
     else:
-        host = HostMachine(JOB, recorded.truth.host, private_key.public_key)
+        host = REAL.host(JOB, recorded.truth.host, private_key)
         answers(host, Role.GUEST, only(recorded, IdChallenge))
         assert is_accepted(host, Role.GUEST, only(recorded, IdConfirmation)) is not protected
 

@@ -14,7 +14,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sqn
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.paillier.packing import SlotLayout
-from trilateral.common.protocol import party
+from trilateral.common.protocol.arithmetic import PaillierArithmetic
 from trilateral.common.protocol.messages import Envelope, VectorPiece
 from trilateral.common.protocol.scales import RoundScale, round_scale
 from trilateral.common.rpc.codec import JobKey, encode_piece, width_of
@@ -40,12 +40,12 @@ def test_sizes_and_counts_do_not_depend_on_the_data(
     job = JOB.model_copy(update={"tolerance": 0.0})
     if not protected:
         # A scale that follows the data, as a per-value exponent does.
-        def following(self: party.PartyMachine, n_samples: int) -> RoundScale:
+        def following(self: PaillierArithmetic, n_samples: int) -> RoundScale:
             fits = round_scale(job, n_samples, self._n_train)
             spare = max(0, 6 - int(np.abs(self._columns).max() * 8).bit_length())
             return RoundScale(SlotLayout(fits.layout.slot_bits, max(1, fits.layout.slots - spare)), 20, 20, n_samples)
 
-        monkeypatch.setattr(party.PartyMachine, "_scale", following)
+        monkeypatch.setattr(PaillierArithmetic, "_scale", following)
     tables = make_tables(job)
     assert (shape_of_traffic(job, tables, private_key) == shape_of_traffic(job, scaled(tables, 0.02), private_key)) is (
         protected

@@ -29,7 +29,7 @@ from trilateral.common.data.alignment.host_session import HostSession
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_STOPPED, JobStatus
-from trilateral.coordinator.plain import train_plain
+from trilateral.coordinator.numpy_training import train_plain
 
 JOB = JobConfig(name="overlap", dataset=DATASET, key_bits=512, l2=0.01)
 Configs = dict[Role, ProcessConfig]

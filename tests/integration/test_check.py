@@ -136,7 +136,7 @@ def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
     ]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(machine, "CGROUP", tmp_path / "no-cgroup")
-    monkeypatch.setattr(machine, "arithmetic_path", lambda: "avx2")
+    monkeypatch.setattr(machine, "use_arithmetic", lambda threads: "avx2")
     return Setting(tmp_path, monkeypatch)
 
 
@@ -351,7 +351,7 @@ def few_open_files(setting: Setting) -> None:
 
 
 def no_kernel(setting: Setting) -> None:
-    setting.monkeypatch.setattr(machine, "arithmetic_path", lambda: "gmpy2")
+    setting.monkeypatch.setattr(machine, "use_arithmetic", lambda threads: "gmpy2")
     setting.monkeypatch.setattr(machine, "obstacle", lambda: "the processor has no AVX2 and fused multiply-add")
 
 

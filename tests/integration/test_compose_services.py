@@ -19,7 +19,7 @@ from trilateral.common.config.load import load_job
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.data.party_data import make_block
 from trilateral.common.data.tables.table import read_table
-from trilateral.coordinator.plain import join, train_plain
+from trilateral.coordinator.numpy_training import join, train_plain
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no containers without namespaces: {why_not()}")
 

@@ -26,7 +26,7 @@ from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.paillier.keys import generate_private_key
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
-from trilateral.coordinator.plain import train_plain
+from trilateral.coordinator.numpy_training import train_plain
 
 JOB = JobConfig(
     name="flooded",

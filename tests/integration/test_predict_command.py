@@ -23,7 +23,7 @@ from trilateral.common.jobs.quota import COUNTER
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.trial.development import write_development_files
 from trilateral.common.trial.localhost import LocalProcesses
-from trilateral.coordinator.plain import train_plain
+from trilateral.coordinator.numpy_training import train_plain
 
 JOB = JobConfig(name="credit", dataset=DATASET, key_bits=2048)
 OTHER = JOB.model_copy(update={"name": "churn", "holdout": 0.0, "key_bits": 512})
@@ -39,7 +39,7 @@ def plain_scores(configs: Mapping[Role, ProcessConfig], rows: Mapping[Role, pd.D
     tables = load_tables(dict(configs), JOB)
     coef = train_plain(JOB, tables.joined.columns, tables.joined.labels, tables.joined.penalty).coef
     joined = rows[Role.GUEST].merge(rows[Role.HOST], on="id")
-    columns = [party.block.preprocessing.transform(joined) for party in (tables.host, tables.guest)]
+    columns = [party.preprocessing.transform(joined) for party in (tables.host, tables.guest)]
     scores: FloatVector = np.hstack(columns) @ coef
     return pd.Series(scores, index=joined["id"])
 

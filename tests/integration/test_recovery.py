@@ -214,7 +214,7 @@ async def test_scores_are_counted_whatever_the_coordinator_says_of_earlier_sessi
 def say_that_both_were_ready(machine: CoordinatorMachine) -> Iterator[Envelope]:
     past = machine._past
     for party in PARTIES:
-        offer = OpenJob(JOB, machine._private_key.public_key.n, party)
+        offer = OpenJob(JOB, machine._decryptor.public_key.n, party)
         yield Envelope(party, offer if past is None else replace(offer, job_id=past.job_id, was_ready=True))
 
 

@@ -24,7 +24,7 @@ from trilateral.common.data.model.model_file import load_model
 from trilateral.common.jobs.quota import COUNTER
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.protocol.messages import Kind
-from trilateral.coordinator.plain import train_plain
+from trilateral.coordinator.numpy_training import train_plain
 
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "sgd": {"algorithm": Sgd(learning_rate=0.5), "batch": 30},

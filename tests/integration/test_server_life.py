@@ -46,7 +46,7 @@ from trilateral.common.pb.v1.jobs_pb2 import (
 )
 from trilateral.common.rpc.channel import open_channel
 from trilateral.common.rpc.errors import NameTakenError, UnknownJobError
-from trilateral.coordinator.plain import train_plain
+from trilateral.coordinator.numpy_training import train_plain
 
 QUICK = JobConfig(name="quick", dataset=DATASET, key_bits=512)
 ENDLESS = QUICK.model_copy(

@@ -14,7 +14,7 @@ from tests.support.wan import Line, Wan, why_not
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.load import load_job
 from trilateral.common.data.model.model_file import load_model
-from trilateral.coordinator.plain import train_plain
+from trilateral.coordinator.numpy_training import train_plain
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no three hosts without namespaces: {why_not()}")
 

@@ -28,7 +28,7 @@ from trilateral.common.process import server
 from trilateral.common.rpc import channel
 from trilateral.common.rpc.errors import AccessError
 from trilateral.common.trial.development import write_development_files
-from trilateral.coordinator.plain import train_plain
+from trilateral.coordinator.numpy_training import train_plain
 
 QUICK = JobConfig(name="quick", dataset=DATASET, key_bits=512)
 LONG = JobConfig(name="long", dataset=DATASET, key_bits=512, algorithm=Sgd(), batch=48, epochs=60, tolerance=0.0)

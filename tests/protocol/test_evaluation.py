@@ -17,8 +17,8 @@ from trilateral.common.protocol.evaluation import log_loss, measure
 from trilateral.common.protocol.messages import (
     BeginRound,
     Envelope,
-    Evaluated,
     Evaluation,
+    EvaluationRecord,
     FinishJob,
     HoldoutScores,
     Message,
@@ -29,7 +29,7 @@ from trilateral.common.protocol.messages import (
     RoundTimedOut,
     StepTaken,
 )
-from trilateral.coordinator.plain import PlainResult, train_plain
+from trilateral.coordinator.numpy_training import PlainResult, train_plain
 from trilateral.guest_party.machine import GuestMachine
 from trilateral.host_party.machine import HostMachine
 
@@ -105,7 +105,7 @@ def test_the_coordinator_is_told_two_numbers_and_the_host_none(private_key: Priv
     told = [(to, message) for _, to, message in outcome.traffic if isinstance(message, Evaluation)]
     assert told
     assert {to for to, _ in told} == {Role.COORDINATOR}
-    assert not any(isinstance(message, Evaluated) and to is not Role.GUEST for _, to, message in outcome.traffic)
+    assert not any(isinstance(message, EvaluationRecord) and to is not Role.GUEST for _, to, message in outcome.traffic)
 
 
 def test_what_is_told_has_six_decimals_and_what_the_guest_keeps_has_all(private_key: PrivateKey) -> None:
@@ -233,7 +233,7 @@ def test_scores_of_no_round_that_the_job_has_end_it(key: RoundKey) -> None:
 def test_scores_that_come_before_the_round_wait_for_it() -> None:
     _, guest = machines(make_job(key_bits=512))
     assert not list(guest.handle(Role.HOST, HoldoutScores(RoundKey(1, 1), 0, 24, np.zeros(24))))
-    assert [type(message) for message in begun(guest, begin(guest, 1))] == [Evaluated, Evaluation]
+    assert [type(message) for message in begun(guest, begin(guest, 1))] == [EvaluationRecord, Evaluation]
     # And what comes again is not answered again.
     assert not list(guest.handle(Role.HOST, HoldoutScores(RoundKey(1, 1), 0, 24, np.zeros(24))))
 
@@ -271,7 +271,7 @@ def test_a_round_that_the_guest_declares_void_evaluates_nothing_that_comes_later
     back = replace(begin(guest, 2), step=np.full_like(guest.coef, -1e6), loss=None)
     begun(guest, back)
     # The next round evaluates again.
-    assert [type(each.message) for each in guest.handle(Role.HOST, holdout_scores(2))] == [Evaluated, Evaluation]
+    assert [type(each.message) for each in guest.handle(Role.HOST, holdout_scores(2))] == [EvaluationRecord, Evaluation]
     assert kept_rounds(guest, 3, round_loss=0.5) == [2]
 
 
@@ -299,7 +299,7 @@ def test_an_evaluation_that_the_round_does_not_ask_for_ends_the_job(private_key:
 
 def test_a_job_that_evaluates_on_no_rows_is_refused() -> None:
     job = make_job(holdout=0.001, key_bits=512)
-    with pytest.raises(DataError, match="`holdout` comes to none"):
+    with pytest.raises(DataError, match="`holdout` leaves none"):
         make_machines(job, make_tables(job), SMALL_KEY)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gmpy2 import mpz
 
-from tests.support.three_machines import Tables, make_machines, make_tables, train
+from tests.support.three_machines import REAL, Tables, make_machines, make_tables, train
 from trilateral.common.base.errors import ConfigError, DataError, ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd, Sqn
@@ -30,8 +30,6 @@ from trilateral.common.protocol.messages import (
     RoundKey,
     VectorPiece,
 )
-from trilateral.guest_party.machine import GuestMachine
-from trilateral.host_party.machine import HostMachine
 
 JOB = JobConfig(name="refusals", dataset="made", algorithm=Sqn(interval=2), batch=30, epochs=2, key_bits=1024, seed=2)
 
@@ -90,10 +88,10 @@ def test_a_false_proof_ends_the_job(
 
 def test_the_guests_own_digest_cannot_be_sent_back_as_the_hosts(private_key: PrivateKey) -> None:
     """A host without the data that echoes what it gets proves nothing."""
-    guest = GuestMachine(JOB, make_tables(JOB).guest, private_key.public_key)
+    guest = REAL.guest(JOB, make_tables(JOB).guest, private_key)
     (challenge,) = guest.start()
     assert isinstance(challenge.message, IdChallenge)
-    host = HostMachine(JOB, make_tables(JOB).host, private_key.public_key)
+    host = REAL.host(JOB, make_tables(JOB).host, private_key)
     (proof,) = host.handle(Role.GUEST, challenge.message)
     assert isinstance(proof.message, IdProof)
     confirmation = next(iter(guest.handle(Role.HOST, proof.message))).message
@@ -103,7 +101,7 @@ def test_the_guests_own_digest_cannot_be_sent_back_as_the_hosts(private_key: Pri
 
 
 def test_a_confirmation_that_nobody_asked_for_is_refused(private_key: PrivateKey) -> None:
-    host = HostMachine(JOB, make_tables(JOB).host, private_key.public_key)
+    host = REAL.host(JOB, make_tables(JOB).host, private_key)
     with pytest.raises(ProtocolError, match="before"):
         list(host.handle(Role.GUEST, IdConfirmation(bytes(32))))
 
@@ -166,8 +164,8 @@ def test_a_step_for_another_round_or_of_another_length_ends_the_job(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda piece: replace(piece, total=piece.total + 1), "where 0 of"),
-        (lambda piece: replace(piece, offset=piece.offset + 1), "where 0 of"),
+        (lambda piece: replace(piece, total=piece.total + 1), "but those from 0 of"),
+        (lambda piece: replace(piece, offset=piece.offset + 1), "but those from 0 of"),
     ],
 )
 def test_a_vector_of_another_size_or_with_a_gap_ends_the_job(
@@ -185,13 +183,13 @@ def early_piece(round_number: int, count: int, key: PrivateKey, offset: int = 0)
 
 def test_what_is_kept_for_a_round_to_come_is_bounded(private_key: PrivateKey) -> None:
     """2 n + 1 ciphertexts of the newest round, the most an honest host has under way, whatever it claims."""
-    guest = GuestMachine(JOB, make_tables(JOB).guest, private_key.public_key)
+    guest = REAL.guest(JOB, make_tables(JOB).guest, private_key)
     most = 2 * 96 + 1
     for round_number in (1, 5, 3, 6, 2):
         piece = early_piece(round_number, most, private_key)
         assert list(guest.handle(Role.HOST, piece)) == []
         assert list(guest.handle(Role.HOST, piece)) == []  # sent again
-    with pytest.raises(ProtocolError, match="more ciphertexts for round 6 than it has"):
+    with pytest.raises(ProtocolError, match="more ciphertexts for round 6 than a round has"):
         list(guest.handle(Role.HOST, early_piece(6, 1, private_key, offset=most)))
 
 
@@ -214,13 +212,13 @@ def begin(**changes: Any) -> BeginRound:
     ],
 )
 def test_a_round_that_the_job_has_not_is_refused(change: dict[str, Any], said: str, private_key: PrivateKey) -> None:
-    host = HostMachine(JOB, make_tables(JOB).host, private_key.public_key)
+    host = REAL.host(JOB, make_tables(JOB).host, private_key)
     with pytest.raises(ProtocolError, match=said):
         list(host.handle(Role.COORDINATOR, begin(**change)))
 
 
 def test_the_last_attempt_of_a_round_is_taken_and_none_after_it(private_key: PrivateKey) -> None:
-    host = HostMachine(JOB, make_tables(JOB).host, private_key.public_key)
+    host = REAL.host(JOB, make_tables(JOB).host, private_key)
     for attempt in range(1, 6):
         assert next(iter(host.handle(Role.COORDINATOR, begin(key=RoundKey(1, attempt)))))
     with pytest.raises(ProtocolError, match="attempt 6"):
@@ -229,7 +227,7 @@ def test_the_last_attempt_of_a_round_is_taken_and_none_after_it(private_key: Pri
 
 def test_curvature_is_refused_in_a_job_that_needs_none(private_key: PrivateKey) -> None:
     job = JOB.model_copy(update={"algorithm": Sgd()})
-    host = HostMachine(job, make_tables(job).host, private_key.public_key)
+    host = REAL.host(job, make_tables(job).host, private_key)
     with pytest.raises(ProtocolError, match="with curvature, which sgd does not use"):
         list(host.handle(Role.COORDINATOR, begin(direction=np.zeros(3))))
 
@@ -237,7 +235,7 @@ def test_curvature_is_refused_in_a_job_that_needs_none(private_key: PrivateKey) 
 def test_a_draw_is_due_where_the_job_has_a_curvature_batch(private_key: PrivateKey) -> None:
     job = JOB.model_copy(update={"algorithm": Sqn(interval=2, curvature_batch=40)})
     for draw in (0, 9):
-        host = HostMachine(job, make_tables(job).host, private_key.public_key)
+        host = REAL.host(job, make_tables(job).host, private_key)
         with pytest.raises(ProtocolError, match=f"draw {draw} of a curvature batch"):
             list(host.handle(Role.COORDINATOR, begin(direction=np.zeros(3), curvature_draw=draw)))
 
@@ -246,7 +244,7 @@ def test_a_draw_is_due_where_the_job_has_a_curvature_batch(private_key: PrivateK
     "change", [{"key": RoundKey(9, 1)}, {"key": RoundKey(2**32 - 1, 1)}, {"key": RoundKey(1, 6)}, {"total": 97}]
 )
 def test_a_vector_that_no_round_of_the_job_has_is_refused(change: dict[str, Any], private_key: PrivateKey) -> None:
-    guest = GuestMachine(JOB, make_tables(JOB).guest, private_key.public_key)
+    guest = REAL.guest(JOB, make_tables(JOB).guest, private_key)
     piece = early_piece(1, 1, private_key)
     assert list(guest.handle(Role.HOST, piece)) == []
     with pytest.raises(ProtocolError, match="this job has 96 rows, at most 8 rounds, and 5 attempts at each"):
@@ -270,7 +268,7 @@ def test_the_coordinator_refuses_word_of_a_round_that_it_has_not_begun(key: Roun
 def test_fewer_rows_than_a_batch_are_refused_at_the_coordinator(private_key: PrivateKey) -> None:
     machine = make_machines(JOB, make_tables(JOB), private_key)[Role.COORDINATOR]
     list(machine.handle(Role.HOST, Ready(29, 3)))
-    with pytest.raises(ProtocolError, match="29 rows, where the job's batches need 30"):
+    with pytest.raises(ProtocolError, match="29 rows, but the job's batches need 30"):
         list(machine.handle(Role.GUEST, Ready(29, 3)))
 
 
@@ -286,9 +284,9 @@ def test_slots_that_have_no_room_in_some_round_are_refused_before_the_first(priv
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda piece: replace(piece, total=piece.total + 1), "where 3 are due"),
+        (lambda piece: replace(piece, total=piece.total + 1), "but 3 are due"),
         (lambda piece: replace(piece, offset=1), "out of order"),
-        (lambda piece: replace(piece, kind=Kind.LOSS, total=1), "where 0 are due"),
+        (lambda piece: replace(piece, kind=Kind.LOSS, total=1), "but 0 are due"),
     ],
 )
 def test_the_coordinator_refuses_a_gradient_of_the_wrong_size(
@@ -318,12 +316,12 @@ def test_columns_that_are_not_scaled_are_refused(private_key: PrivateKey) -> Non
     tables = make_tables(JOB)
     block = replace(tables.host.block, columns=tables.host.block.columns * 1.001)
     with pytest.raises(DataError, match="mean square exceeds 1"):
-        HostMachine(JOB, replace(tables.host, block=block), private_key.public_key)
+        REAL.host(JOB, replace(tables.host, block=block), private_key)
 
 
 def test_a_guest_without_labels_is_refused(private_key: PrivateKey) -> None:
     with pytest.raises(DataError, match="no label"):
-        GuestMachine(JOB, make_tables(JOB).host, private_key.public_key)
+        REAL.guest(JOB, make_tables(JOB).host, private_key)
 
 
 @pytest.mark.parametrize(
@@ -336,7 +334,7 @@ def test_a_guest_without_labels_is_refused(private_key: PrivateKey) -> None:
 )
 def test_another_attempt_at_a_round_must_ask_for_the_same(change: dict[str, Any], private_key: PrivateKey) -> None:
     """Or each attempt would show the coordinator one more sum."""
-    host = HostMachine(JOB, make_tables(JOB).host, private_key.public_key)
+    host = REAL.host(JOB, make_tables(JOB).host, private_key)
     begin = BeginRound(RoundKey(1, 1), np.zeros(3), Batch(1, 0), gradient=True)
     list(host.handle(Role.COORDINATOR, begin))
     list(host.handle(Role.COORDINATOR, replace(begin, key=RoundKey(1, 2))))

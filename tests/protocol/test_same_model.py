@@ -10,7 +10,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Lbfgs, Sgd, Sqn
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.protocol.messages import Kind, VectorPiece
-from trilateral.coordinator.plain import train_plain
+from trilateral.coordinator.numpy_training import train_plain
 
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "sgd": {"algorithm": Sgd(learning_rate=0.5, decay=0.05), "batch": 30},
@@ -56,7 +56,7 @@ def test_the_penalty_means_the_same_with_whitening_and_without(private_key: Priv
         tables = make_tables(job, whiten=whiten)
         outcome = train(job, tables, private_key)
         for data, role in ((tables.host, Role.HOST), (tables.guest, Role.GUEST)):
-            weights.append(data.block.preprocessing.to_features(outcome.results[role].coef)[0])
+            weights.append(data.preprocessing.to_features(outcome.results[role].coef)[0])
     np.testing.assert_allclose(np.concatenate(weights[:2]), np.concatenate(weights[2:]), rtol=0, atol=1e-5)
 
 

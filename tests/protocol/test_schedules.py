@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.three_machines import make_machines, make_tables, train
-from tests.support.transparent import transparent
+from tests.support.transparent import TRANSPARENT
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd, Sqn
 from trilateral.common.paillier.keys import generate_private_key
@@ -17,12 +17,12 @@ from trilateral.common.protocol.messages import (
     Began,
     BeginRound,
     Envelope,
-    Evaluated,
+    EvaluationRecord,
     JobEnded,
     Kind,
     Machine,
     Message,
-    Observed,
+    ObservationRecord,
     OpenJob,
     Result,
     RoundKey,
@@ -31,7 +31,7 @@ from trilateral.common.protocol.messages import (
     StepTaken,
     VectorPiece,
 )
-from trilateral.coordinator.plain import train_plain
+from trilateral.coordinator.numpy_training import train_plain
 
 JOB = JobConfig(
     name="schedules", dataset="made", algorithm=Sqn(interval=2), batch=12, epochs=2, key_bits=384, slots=1, seed=1
@@ -59,7 +59,7 @@ def run_shuffled(machines: dict[Role, Machine], chance: random.Random) -> tuple[
             ended = message
         elif isinstance(message, Result):
             results[sender] = message
-        elif not isinstance(message, RoundReport | OpenJob | Evaluated | Began | Observed | StepTaken):
+        elif not isinstance(message, RoundReport | OpenJob | EvaluationRecord | Began | ObservationRecord | StepTaken):
             if isinstance(message, BeginRound):
                 begun = max(begun, message.key)
             queues.setdefault((sender, envelope.to), deque()).append(message)
@@ -88,8 +88,7 @@ def run_shuffled(machines: dict[Role, Machine], chance: random.Random) -> tuple[
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=700)
 def test_any_order_of_arrival_gives_the_same_model(seed: int) -> None:
-    with transparent():
-        ended, results = run_shuffled(make_machines(JOB, TABLES, KEY), random.Random(seed))
+    ended, results = run_shuffled(make_machines(JOB, TABLES, KEY, TRANSPARENT), random.Random(seed))
     check(ended, results)
 
 
@@ -113,8 +112,7 @@ def test_any_order_of_arrival_gives_the_same_evaluations_and_the_same_end(seed: 
     holdout = joined.holdout_columns, joined.holdout_labels
     expected = train_plain(job, joined.columns, joined.labels, joined.penalty, holdout)
 
-    with transparent():
-        ended, results = run_shuffled(make_machines(job, TABLES, KEY), random.Random(seed))
+    ended, results = run_shuffled(make_machines(job, TABLES, KEY, TRANSPARENT), random.Random(seed))
 
     assert ended.reason == expected.reason
     coef = np.concatenate([results[Role.HOST].coef, results[Role.GUEST].coef])
@@ -128,8 +126,7 @@ def test_any_order_of_arrival_gives_the_same_evaluations_and_the_same_end(seed: 
 def test_rounds_that_the_host_declares_void_let_it_run_ahead_of_the_guest(seed: int) -> None:
     """They need nothing of the guest, whose messages may all be late. In the end the training is given up."""
     job = JOB.model_copy(update={"algorithm": Sgd(learning_rate=1e9), "epochs": 5, "evaluate_every": 1})
-    with transparent():
-        ended, results = run_shuffled(make_machines(job, TABLES, KEY), random.Random(seed))
+    ended, results = run_shuffled(make_machines(job, TABLES, KEY, TRANSPARENT), random.Random(seed))
     assert "learning_rate" in ended.reason
     assert not results
 

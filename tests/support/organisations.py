@@ -27,7 +27,7 @@ from trilateral.common.data.tables.table import read_table
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.trial.authority import Authority, key_pem, new_key
 from trilateral.common.trial.development import VALID
-from trilateral.coordinator.plain import JoinedTable, join
+from trilateral.coordinator.numpy_training import JoinedTable, join
 
 THREE_HOSTS = ROOT / "configs/three-hosts"
 DATASET = "customers"

@@ -13,27 +13,31 @@ from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import PreprocessingConfig
 from trilateral.common.config.job import JobConfig
-from trilateral.common.data.party_data import PartyData, make_block
+from trilateral.common.data.party_data import PreparedData, make_party_data
 from trilateral.common.data.tables.table import PartyTable
-from trilateral.common.paillier.keys import PrivateKey
+from trilateral.common.paillier.cipher import Decryptor, PartyCipher
+from trilateral.common.paillier.factory import CipherName, make_cipher, make_decryptor
+from trilateral.common.paillier.keys import PrivateKey, PublicKey
+from trilateral.common.protocol.block import PartyData
+from trilateral.common.protocol.evaluation import measure
 from trilateral.common.protocol.messages import (
     Began,
     Envelope,
-    Evaluated,
+    EvaluationRecord,
     Failed,
     JobEnded,
     Machine,
     Message,
-    Observed,
+    ObservationRecord,
     OpenJob,
     Result,
     RoundReport,
     RoundTimedOut,
     StepTaken,
 )
-from trilateral.coordinator.machine import CoordinatorMachine
-from trilateral.coordinator.plain import JoinedTable, join
-from trilateral.guest_party.machine import GuestMachine
+from trilateral.coordinator.machine import CoordinatorMachine, Past
+from trilateral.coordinator.numpy_training import JoinedTable, join
+from trilateral.guest_party.machine import GuestMachine, Measure
 from trilateral.host_party.machine import HostMachine
 
 
@@ -41,8 +45,8 @@ from trilateral.host_party.machine import HostMachine
 class Tables:
     """Both parties' data as the machines get them, and the joined table, which nobody has in a real job."""
 
-    host: PartyData
-    guest: PartyData
+    host: PreparedData
+    guest: PreparedData
 
     @cached_property
     def joined(self) -> JoinedTable:
@@ -63,10 +67,9 @@ def make_tables(
     return Tables(host, _party(job, X[:, n_host:], y, ids, whiten))
 
 
-def _party(job: JobConfig, X: FloatMatrix, y: FloatVector | None, ids: list[str], whiten: bool) -> PartyData:
+def _party(job: JobConfig, X: FloatMatrix, y: FloatVector | None, ids: list[str], whiten: bool) -> PreparedData:
     features = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
-    block = make_block(PartyTable(ids, features, y), PreprocessingConfig(clip=None, whiten=whiten), job)
-    return PartyData(ids, block)
+    return make_party_data(PartyTable(ids, features, y), PreprocessingConfig(clip=None, whiten=whiten), job)
 
 
 @dataclass
@@ -90,11 +93,34 @@ def deliver(sender: Role, envelope: Envelope) -> list[Envelope]:
     return [envelope]
 
 
-def make_machines(job: JobConfig, tables: Tables, private_key: PrivateKey) -> dict[Role, Machine]:
+@dataclass(frozen=True)
+class Workshop:
+    """Makes machines with one choice of what is injected into them."""
+
+    make_cipher: Callable[[CipherName, PublicKey], PartyCipher] = make_cipher
+    make_decryptor: Callable[[CipherName, PrivateKey], Decryptor] = make_decryptor
+    measure: Measure = measure
+
+    def host(self, job: JobConfig, data: PartyData, private_key: PrivateKey) -> HostMachine:
+        return HostMachine(job, data, self.make_cipher(job.cipher, private_key.public_key))
+
+    def guest(self, job: JobConfig, data: PartyData, private_key: PrivateKey) -> GuestMachine:
+        return GuestMachine(job, data, self.make_cipher(job.cipher, private_key.public_key), measure=self.measure)
+
+    def coordinator(self, job: JobConfig, private_key: PrivateKey, past: Past | None = None) -> CoordinatorMachine:
+        return CoordinatorMachine(job, self.make_decryptor(job.cipher, private_key), past=past)
+
+
+REAL = Workshop()
+
+
+def make_machines(
+    job: JobConfig, tables: Tables, private_key: PrivateKey, workshop: Workshop = REAL
+) -> dict[Role, Machine]:
     return {
-        Role.COORDINATOR: CoordinatorMachine(job, private_key),
-        Role.HOST: HostMachine(job, tables.host, private_key.public_key),
-        Role.GUEST: GuestMachine(job, tables.guest, private_key.public_key),
+        Role.COORDINATOR: workshop.coordinator(job, private_key),
+        Role.HOST: workshop.host(job, tables.host, private_key),
+        Role.GUEST: workshop.guest(job, tables.guest, private_key),
     }
 
 
@@ -139,7 +165,7 @@ def run_machines(
             case Result():
                 outcome_results[sender] = message
                 continue
-            case OpenJob() | Evaluated() | Began() | Observed() | StepTaken():
+            case OpenJob() | EvaluationRecord() | Began() | ObservationRecord() | StepTaken():
                 continue
             case Failed() if envelope.to is not Role.COORDINATOR:
                 continue

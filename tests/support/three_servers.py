@@ -20,7 +20,7 @@ from trilateral.common.data.party_data import load_party_data
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.pb.v1.jobs_pb2 import JobStatus
 from trilateral.common.trial.localhost import free_addresses, process_settings
-from trilateral.coordinator.plain import train_plain
+from trilateral.coordinator.numpy_training import train_plain
 from trilateral.coordinator.server import serve as serve_coordinator
 from trilateral.guest_party.server import serve as serve_guest
 from trilateral.host_party.server import serve as serve_host

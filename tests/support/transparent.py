@@ -4,18 +4,17 @@ Its ciphertexts are 1 + m n, which any key of that modulus opens: Paillier with 
 nothing is raised to a power, and a training takes hundredths of a second.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Literal
-from unittest.mock import patch
+from collections.abc import Sequence
 
 import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
+from tests.support.three_machines import Workshop
 from trilateral.common.base.arrays import FloatVector
-from trilateral.common.paillier.cipher import PackedCipher, PartyCipher, Product
-from trilateral.common.paillier.keys import PrivateKey, PublicKey
+from trilateral.common.paillier.cipher import Product
+from trilateral.common.paillier.keys import PublicKey
+from trilateral.common.paillier.packed import PackedCipher
 from trilateral.common.paillier.packing import SlotLayout
 from trilateral.common.paillier.randomness import RandomnessPool
 from trilateral.common.protocol.evaluation import HoldoutMetrics, measure
@@ -62,9 +61,13 @@ class _TransparentProduct:
         return [1 + mpz(total) % n * n for total in np.array(self._plaintexts, dtype=object) @ self._columns]
 
 
-def _open(name: Literal["packed", "reference"], private_key: PrivateKey) -> Callable[[Sequence[mpz]], list[mpz]]:
-    n = private_key.public_key.n
-    return lambda ciphertexts: [(m := c // n) - n * (2 * m > n) for c in ciphertexts]
+class _TransparentDecryptor:
+    def __init__(self, public_key: PublicKey) -> None:
+        self.public_key = public_key
+
+    def decrypt_all(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
+        n = self.public_key.n
+        return [(m := c // n) - n * (2 * m > n) for c in ciphertexts]
 
 
 _measured: dict[bytes, HoldoutMetrics] = {}
@@ -77,16 +80,9 @@ def _measure_once(scores: FloatVector, labels: FloatVector) -> HoldoutMetrics:
     return _measured[content]
 
 
-@contextmanager
-def transparent() -> Iterator[None]:
-    """State machines that are made inside encrypt nothing, and measure the same scores once."""
-
-    def make(name: Literal["packed", "reference"], public_key: PublicKey) -> PartyCipher:
-        return TransparentCipher(public_key)
-
-    with (
-        patch("trilateral.common.protocol.party.make_cipher", make),
-        patch("trilateral.coordinator.machine.make_decrypt", _open),
-        patch("trilateral.guest_party.machine.measure", _measure_once),
-    ):
-        yield
+TRANSPARENT = Workshop(
+    make_cipher=lambda name, public_key: TransparentCipher(public_key),
+    make_decryptor=lambda name, private_key: _TransparentDecryptor(private_key.public_key),
+    measure=_measure_once,
+)
+"""Its machines encrypt nothing, and measure the same scores once."""

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from gmpy2 import mpz
 
-from trilateral.common.paillier.cipher import encrypt_with
 from trilateral.common.paillier.fixed_point import encode
 from trilateral.common.paillier.keys import PrivateKey, PublicKey
+from trilateral.common.paillier.packed import encrypt_with
 from trilateral.common.paillier.packing import MASK_BITS, SlotLayout
 from trilateral.common.paillier.product import PackedProduct
 

@@ -19,7 +19,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.config.settings import Settings
 from trilateral.common.data.model.assessment import Assessment, CalibrationReport, assess
 from trilateral.common.data.model.calibration import Calibration, Finite
-from trilateral.common.data.party_data import PartyData
+from trilateral.common.data.party_data import PreparedData
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 from trilateral.common.protocol.messages import Result
@@ -92,11 +92,11 @@ class PartyModel(Settings):
 
     @classmethod
     def of(
-        cls, role: Role, job: JobConfig, data: PartyData, table: DatasetConfig, result: Result, *, run_id: str
+        cls, role: Role, job: JobConfig, data: PreparedData, table: DatasetConfig, result: Result, *, run_id: str
     ) -> Self:
         """Make a party's part out of what its state machine came to."""
         block = data.block
-        steps = block.preprocessing
+        steps = data.preprocessing
         weights, intercept = steps.to_features(result.coef)
         assessment: Assessment | None = None
         if table.label is not None and block.holdout_labels is not None:

@@ -1,4 +1,4 @@
-"""The PartyCipher whose arithmetic is the kernel's."""
+"""The PartyCipher whose arithmetic runs in the kernel."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from trilateral.common.paillier.randomness import RandomnessPool, check_plaintex
 
 
 class NativeCipher:
-    """See `trilateral.common.paillier.cipher.PackedCipher`: the same numbers, given the same randomness."""
+    """Gives the same numbers as `packed.PackedCipher`, given the same randomness."""
 
     def __init__(self, public_key: PublicKey) -> None:
         self.public_key = public_key

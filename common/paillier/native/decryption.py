@@ -10,14 +10,14 @@ from trilateral.common.paillier.native.threads import LANES, in_parallel
 
 
 class SecretPowers:
-    """c^(p-1) mod p^2 for a list of ciphertexts c; the time does not depend on p's digits, see docs/kernel.md."""
+    """c^(p-1) mod p^2 for a list of ciphertexts c. The time does not depend on the digits of p: see docs/kernel.md."""
 
     def __init__(self, prime: mpz, ciphertext_bytes: int) -> None:
         self._numbers = Numbers(prime, ciphertext_bytes)
         self._exponent = (prime - 1).to_bytes(-(-prime.bit_length() // 8), "big")
 
     def __call__(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
-        """Give the powers, each below p^2."""
+        """Return the powers, each below p^2."""
         numbers = self._numbers
         bases = numbers.enter(ciphertexts)
         out = numbers.empty(len(bases))

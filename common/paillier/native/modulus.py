@@ -1,4 +1,4 @@
-"""What the kernel needs to know of a modulus, worked out once in whole numbers. arithmetic.c says what each is for."""
+"""The constants that the kernel needs for a modulus, computed once in whole numbers; arithmetic.c explains each."""
 
 from array import array
 from collections.abc import Iterable
@@ -8,24 +8,24 @@ from gmpy2 import mpz
 DIGIT_BITS = 52
 MAX_DIGITS = 80
 MAX_CHUNKS = 8
-"""Pieces of as many digits as n that a number from outside may have."""
+"""Pieces that a number from outside may have, each of as many digits as n."""
 SLACK_BITS = 16
-"""R is so many bits longer than n, at least: that is what makes subtractions of n unnecessary."""
+"""R is at least this many bits longer than n, so that subtractions of n are unnecessary."""
 MIN_BITS, MAX_BITS = 8, MAX_DIGITS * DIGIT_BITS - SLACK_BITS
 """Of n. A shorter one could leave hi above 3 n."""
 _WORD = 1 << 64
 _LOW_EXPONENT, _HIGH_EXPONENT = 0x433 << 52, 0x467 << 52
-"""2^52 and 2^104 as the bits of doubles: each half of a product brings one of them into its column."""
+"""2^52 and 2^104 as the bits of doubles: each half of a product adds one of them to its column."""
 _LEVEL = 1 << 62
-"""What keeps columns above zero that come of differences."""
+"""Keeps columns above zero that result from differences."""
 _SPLIT_FROM = 60
-"""Digits from which on products are made of halves."""
+"""From this number of digits on, products are made from halves."""
 _COLUMN_OFFSET = 1 << 55
-"""Above what is taken off a column when M is; as a whole it is a multiple of n above M."""
+"""More than what subtracting M takes from a column; as a whole it is a multiple of n above M."""
 
 
 def digits_for(bits: int) -> int:
-    """How many digits a modulus n of so many bits is computed with, a multiple of four."""
+    """Return the number of digits for a modulus n of `bits` bits, a multiple of four."""
     return 4 * -(-(bits + SLACK_BITS) // (4 * DIGIT_BITS))
 
 
@@ -40,7 +40,7 @@ def fits(n: int | mpz, number_bits: int = 0) -> bool:
 
 
 def _chunks(bits: int, number_bits: int) -> int:
-    """How many pieces of as many digits as n a number from outside has."""
+    """Return how many pieces a number from outside has, each of as many digits as n."""
     return max(2, -(-max(number_bits, 16 * -(-bits // 8)) // (DIGIT_BITS * digits_for(bits))))
 
 
@@ -74,11 +74,11 @@ class Modulus:
         squares, product = _product_constants(digits), _split_constants(digits)
         reduction = _add(
             _constants(digits, range(2, digits), range(digits)),
-            # What the last row brings to the columns it is read from is taken off later.
+            # What the last row adds to the columns that it is read from is subtracted later.
             [0] * digits + _constants(digits, range(digits - 2, digits), range(digits))[digits:],
         )
         taken_off = _constants(digits, range(2), range(digits))
-        # Nothing as a whole: 2^62 in each column is taken off the next one as 2^10.
+        # Zero as a whole: 2^62 in each column is subtracted from the next one as 2^10.
         level = [_LEVEL] + [_LEVEL - (_LEVEL >> DIGIT_BITS)] * (2 * digits - 2) + [-(_LEVEL >> DIGIT_BITS)]
         constant_lo = [x - p - q for x, p, q in zip(level, product, reduction, strict=True)]
         constant_square = [x - p - q for x, p, q in zip(level, squares, reduction, strict=True)]
@@ -113,12 +113,12 @@ def _constants(digits: int, rows: Iterable[int], columns: range) -> list[int]:
 
 
 def _product_constants(digits: int) -> list[int]:
-    """Those of a product of so many digits by so many."""
+    """Return the constants of a product of `digits` digits by as many."""
     return _constants(digits, range(digits), range(digits))
 
 
 def _split_constants(digits: int) -> list[int]:
-    """The same where the product is made of halves: of the middle one only those of the upper remain, taken off."""
+    """Return the same for a product from halves. Of the middle one, only those of the upper remain, subtracted."""
     if digits < _SPLIT_FROM:
         return _product_constants(digits)
     lower = (digits + 7) // 8 * 4

@@ -1,7 +1,7 @@
-"""Lists of numbers modulo n^2 in the form that the kernel computes with, and back.
+"""Converts lists of numbers modulo n^2 to the form that the kernel computes with, and back.
 
-An *element* is a row of doubles, the digits of lo and hi with x = lo + hi n; see arithmetic.c. Here every element is in
-Montgomery form, x R in the place of x.
+An *element* is a row of doubles, the digits of lo and hi with x = lo + hi n; see arithmetic.c. Every element here is in
+Montgomery form, x R in place of x.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ class Numbers:
     """The kernel's operations on lists of numbers modulo n^2.
 
     Args:
-        n: odd, such as `path.takes`.
-        width: bytes of the longest numbers that come in; those modulo n^2 by default.
+        n: an odd number that `path.takes` accepts.
+        width: bytes of the longest numbers that come in; by default those of n^2.
     """
 
     def __init__(self, n: mpz, width: int = 0) -> None:
@@ -36,11 +36,11 @@ class Numbers:
         self._width = modulus.width
 
     def empty(self, *shape: int) -> Elements:
-        """Room for elements that are yet to be made."""
+        """Return an array for elements that are yet to be computed."""
         return np.empty((*shape, self.size))
 
     def enter(self, numbers: Sequence[mpz]) -> Elements:
-        """Take numbers of at most `width` bytes."""
+        """Convert numbers of at most `width` bytes to elements."""
         width = self._width_in
         data = memoryview(b"".join([number.to_bytes(width, "big") for number in numbers]))
         out = self.empty(len(numbers))
@@ -53,7 +53,7 @@ class Numbers:
         return out
 
     def leave(self, elements: Elements, plaintexts: Sequence[mpz] | None = None) -> list[mpz]:
-        """Give the numbers; with plaintexts m, which may be negative, each times (1 + m n)."""
+        """Convert elements to numbers, each times (1 + m n) if there are plaintexts m, which may be negative."""
         width, half = self._width, self._width // 2
         count, n = len(elements), self.n
         out = memoryview(bytearray(count * width))
@@ -89,10 +89,10 @@ class Numbers:
         return out
 
     def invert(self, elements: Elements) -> Elements:
-        """Invert each, none of which may share a factor with n.
+        """Invert each element. None may share a factor with n.
 
-        One inversion for all (Montgomery's trick): products in pairs up to that of all, and back down, where the
-        inverse of a product times one factor is the inverse of the other. Three products an element.
+        One inversion serves all (Montgomery's trick): products in pairs up to the product of all, then back down, where
+        the inverse of a product times one factor is the inverse of the other. This takes three products an element.
         """
         levels = [elements]
         while len(levels[-1]) > 1:

@@ -15,7 +15,7 @@ from trilateral.common.paillier.product import check_columns, typical_bits, wind
 _TABLE_BYTES = 16 << 20
 """Tables of powers that exist at one time, whatever the size of a piece."""
 _WIDEST = 10
-"""What wider digits save in products goes into reading the larger tables; docs/kernel.md has the figures."""
+"""Wider digits save products, but reading their larger tables takes as long; docs/kernel.md has the figures."""
 
 
 class NativeProduct:
@@ -43,7 +43,7 @@ class NativeProduct:
         self._block = max(LANES * thread_count(), _TABLE_BYTES // table_bytes // LANES * LANES)
 
     def update(self, ciphertexts: Sequence[mpz]) -> None:
-        """Take the next ciphertexts, which `check_ciphertexts` must have accepted."""
+        """Add the next ciphertexts, which `check_ciphertexts` must have accepted."""
         if self._n_seen + len(ciphertexts) > self._n_groups:
             raise ValueError(f"{self._n_groups} ciphertexts hold this many samples, and more were given")
         for start in range(0, len(ciphertexts), self._block):
@@ -74,7 +74,7 @@ class NativeProduct:
         )
 
     def result(self) -> list[mpz]:
-        """Give one ciphertext a column, neither masked nor re-randomised. A column of zeros gives 1."""
+        """Return one ciphertext a column, neither masked nor re-randomised. A column of zeros gives 1."""
         if self._n_seen < self._n_groups:
             raise ValueError(f"{self._n_groups - self._n_seen} ciphertexts of the vector are missing")
         numbers, layout = self._numbers, self._layout
@@ -88,6 +88,6 @@ class NativeProduct:
 
 
 def _widest(element_bytes: int) -> int:
-    """The largest w with which the tables of four ciphertexts a thread are within _TABLE_BYTES."""
+    """Return the largest w for which the tables of four ciphertexts a thread fit _TABLE_BYTES."""
     powers = _TABLE_BYTES // (LANES * thread_count() * element_bytes)
     return min(_WIDEST, max(2, powers.bit_length()))

@@ -12,7 +12,7 @@ from trilateral.common.paillier.randomness import TOOTH_BITS, comb_rows, draw_ba
 
 
 class NativeResidues:
-    """Powers h^a of a base of one's own, by a table of 256 powers for each byte of a."""
+    """Powers h^a of a random base h, by a table of 256 powers for each byte of a."""
 
     def __init__(self, public_key: PublicKey, numbers: Numbers) -> None:
         self._numbers = numbers
@@ -27,7 +27,7 @@ class NativeResidues:
 
     @property
     def piece(self) -> int:
-        """See Source: each thread draws as many at a time as there are lanes."""
+        """See Source: each thread draws as many at a time as it has lanes."""
         return LANES * thread_count()
 
     def draw(self, count: int) -> list[Elements]:

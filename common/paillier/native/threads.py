@@ -1,6 +1,6 @@
-"""The threads that work on the lists of a call. The kernel leaves the interpreter's lock to them."""
+"""The threads that share the lists of a call. The kernel releases the interpreter's lock for them."""
 
-import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
@@ -10,17 +10,25 @@ LANES = 4
 
 
 class _Threads:
-    """As many as there are processors for this process, unless told otherwise."""
+    """One thread until the process says how many."""
 
     def __init__(self) -> None:
-        self.set(0)
+        self.set(1)
 
     def set(self, count: int) -> None:
-        self.count = count or processors()
+        self.count = count
+        self._workers: list[threading.Thread] = []
         # The caller's thread does a share itself.
-        self._pool = ThreadPoolExecutor(max(1, self.count - 1), thread_name_prefix="kernel")
+        self._pool = ThreadPoolExecutor(
+            max(1, count - 1),
+            thread_name_prefix="kernel",
+            initializer=lambda: self._workers.append(threading.current_thread()),
+        )
 
     def run(self, work: Callable[[int, int], None], count: int, unit: int) -> None:
+        if not all(worker.is_alive() for worker in self._workers):
+            # A fork leaves the pool's threads in the parent: the child would wait for them for ever.
+            self.set(self.count)
         units = -(-count // unit)
         shares = min(self.count, units)
         bounds = [min(count, unit * (units * i // max(1, shares))) for i in range(shares + 1)]
@@ -32,33 +40,31 @@ class _Threads:
             if parts:
                 work(*parts[0])
         finally:
-            # The work is on arrays of the caller's, who must not go on while somebody writes to them.
+            # The work is on the caller's arrays: the caller must not go on while another thread writes to them.
             errors = [error for other in others if (error := other.exception()) is not None]
         if errors:
             raise errors[0]
 
 
-def processors() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 _threads = _Threads()
-if hasattr(os, "register_at_fork"):
-    # The threads of the pool stay behind in the parent, and a list given to them would never be done.
-    os.register_at_fork(after_in_child=lambda: _threads.set(_threads.count))
 
 
 def set_threads(count: int) -> None:
-    """Use so many threads from now on, for all jobs of this process together; 0 for one a processor."""
+    """Use `count` threads from now on, at least one, for all jobs of this process together."""
     _threads.set(count)
 
 
 def thread_count() -> int:
-    """How many threads share a list."""
+    """Return how many threads share a list."""
     return _threads.count
 
 
 def in_parallel(work: Callable[[int, int], None], count: int, unit: int = LANES) -> None:
-    """Call work(start, stop) for parts of range(count) at a time, a multiple of `unit` in each but the last."""
+    """Call `work(start, stop)` for parts of `range(count)`, in parallel.
+
+    Args:
+        work: called once for each part; an error in any part is raised here once all parts have ended.
+        count: length of the range.
+        unit: every part but the last is a multiple of this long.
+    """
     _threads.run(work, count, unit)

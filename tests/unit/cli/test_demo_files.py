@@ -18,7 +18,7 @@ from trilateral.common.data.model.model_file import PartyModel, save_model
 from trilateral.common.data.party_data import load_party_data
 from trilateral.common.protocol.messages import Result
 from trilateral.common.trial.localhost import LocalProcesses, free_addresses
-from trilateral.coordinator.plain import join, train_plain
+from trilateral.coordinator.numpy_training import join, train_plain
 
 ADDRESSES = {Role.HOST: "127.0.0.1:1", Role.GUEST: "127.0.0.1:2", Role.COORDINATOR: "127.0.0.1:3"}
 

@@ -17,7 +17,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.data.model.model_file import PartyModel, save_model
 from trilateral.common.data.party_data import load_party_data
 from trilateral.common.protocol.evaluation import measure
-from trilateral.common.protocol.messages import Evaluated, Result, RoundKey
+from trilateral.common.protocol.messages import EvaluationRecord, Result, RoundKey
 
 JOB = JobConfig(name="credit", dataset="people", holdout=0.5)
 
@@ -38,7 +38,7 @@ def config(tmp_path: Path) -> Path:
         (table if role is Role.GUEST else table.drop(columns="label")).to_csv(path, index=False)
         dataset = DatasetConfig(path=path, label=LabelConfig() if role is Role.GUEST else None)
         data = load_party_data(dataset, JOB, labelled=role is Role.GUEST)
-        coef = data.block.preprocessing.directions
+        coef = data.preprocessing.directions
         assert coef is not None
         w: FloatVector = np.linalg.solve(coef, [0.1, 1.0]).astype(np.float64)
         result = Result(w, 0.5, 7, 3, "converged")
@@ -46,7 +46,7 @@ def config(tmp_path: Path) -> Path:
             w = np.array([*w, 0.2])
             scores = data.block.holdout_columns @ w
             assert data.block.holdout_labels is not None
-            evaluated = Evaluated(RoundKey(4, 1), 3, measure(scores, data.block.holdout_labels))
+            evaluated = EvaluationRecord(RoundKey(4, 1), 3, measure(scores, data.block.holdout_labels))
             result = Result(w, 0.5, 7, 3, "converged", scores, (evaluated,))
         model = PartyModel.of(role, JOB, data, dataset, result, run_id="ab" * 16)
         save_model(tmp_path / f"state/{role}/credit/model.json", model)

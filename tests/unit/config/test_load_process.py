@@ -9,7 +9,7 @@ from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.load import load_process_config
 from trilateral.common.config.process import ProcessConfig
-from trilateral.common.paillier.native import path
+from trilateral.common.jobs import arithmetic
 
 COORDINATOR = """
 role: coordinator
@@ -240,7 +240,7 @@ def test_what_is_wrong_in_the_environment_names_the_variable(tmp_path: Path) -> 
 
 
 def test_the_switch_for_tracebacks_is_no_setting(tmp_path: Path) -> None:
-    load(tmp_path, COORDINATOR, {"TRILATERAL_DEBUG": "1", path.VARIABLE: "gmpy2"})
+    load(tmp_path, COORDINATOR, {"TRILATERAL_DEBUG": "1", arithmetic.VARIABLE: "gmpy2"})
 
 
 def test_a_path_is_shown_as_what_it_is(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.oracles.plain import Array, Problem, train
 from tests.support.training_driver import drive_problem, make_job, make_problem, problem_of
 from trilateral.common.config.job import Lbfgs, Sgd, Sqn
-from trilateral.coordinator.plain import train_plain
+from trilateral.coordinator.numpy_training import train_plain
 
 JOBS: dict[str, dict[str, Any]] = {
     "sgd": {"algorithm": Sgd(learning_rate=0.3), "batch": 60},

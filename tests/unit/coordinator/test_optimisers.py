@@ -6,13 +6,9 @@ from hypothesis import strategies as st
 from tests.oracles.plain import Array, dense_inverse_hessian
 from trilateral.common.config.job import Sgd as SgdSettings
 from trilateral.common.config.job import Sqn as SqnSettings
-from trilateral.coordinator.optimisers.learning_rate import LearningRate
-from trilateral.coordinator.optimisers.minibatch import MinibatchOptimiser
-from trilateral.coordinator.optimisers.pairs import CurvaturePairs
-from trilateral.coordinator.optimisers.sgd import Sgd
-from trilateral.coordinator.optimisers.sqn import Sqn
-from trilateral.coordinator.optimisers.two_loop import two_loop
-from trilateral.coordinator.optimisers.window_means import WindowMeans
+from trilateral.coordinator.optimisers.inverse_hessian import CurvaturePairs, two_loop
+from trilateral.coordinator.optimisers.sgd import LearningRate, MinibatchOptimiser, Sgd
+from trilateral.coordinator.optimisers.sqn import Sqn, WindowMeans
 
 
 def random_pairs(seed: int, count: int, n_columns: int) -> tuple[Array, list[tuple[Array, Array]]]:

@@ -10,7 +10,7 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import OutOfRangeError
 from trilateral.common.config.job import Algorithm, Lbfgs, Sgd, Sqn
 from trilateral.common.protocol.batches import WHOLE_SET, Batch
-from trilateral.coordinator.plain import train_plain
+from trilateral.coordinator.numpy_training import train_plain
 from trilateral.coordinator.plan import Observation, RoundPlan
 from trilateral.coordinator.training import Training
 

@@ -17,7 +17,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig, LabelConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.model.model_file import PartyModel, load_model, save_model
-from trilateral.common.data.party_data import PartyData, load_party_data
+from trilateral.common.data.party_data import PreparedData, load_party_data
 from trilateral.common.protocol.messages import Result
 
 JOB = JobConfig(name="credit", dataset="people", holdout=0.25)
@@ -30,7 +30,7 @@ UNFIT = {
     "directions": None,
     "intercept": False,
 }
-Load = Callable[[bool], tuple[DatasetConfig, PartyData]]
+Load = Callable[[bool], tuple[DatasetConfig, PreparedData]]
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def load(tmp_path: Path) -> Load:
     table["id"] = [f"person-{row}" for row in range(80)]
     table["label"] = (table["age"] > 0).astype(int)
 
-    def load(labelled: bool) -> tuple[DatasetConfig, PartyData]:
+    def load(labelled: bool) -> tuple[DatasetConfig, PreparedData]:
         path = tmp_path / f"{labelled}.csv"
         (table if labelled else table.drop(columns="label")).to_csv(path, index=False)
         dataset = DatasetConfig(path=path, label=LabelConfig() if labelled else None)
@@ -49,7 +49,7 @@ def load(tmp_path: Path) -> Load:
     return load
 
 
-def result(data: PartyData, scores: np.ndarray | None = None) -> Result:
+def result(data: PreparedData, scores: np.ndarray | None = None) -> Result:
     coef: FloatVector = np.random.default_rng(2).normal(size=(data.block.columns.shape[1],))
     return Result(coef, 0.5, 7, 3, "converged", scores)
 

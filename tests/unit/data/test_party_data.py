@@ -10,7 +10,7 @@ import pytest
 from trilateral.common.base.errors import ConfigError, DataError, PolicyError
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
-from trilateral.common.data.party_data import CheckSizes, PartyData, load_party_data
+from trilateral.common.data.party_data import CheckSizes, PreparedData, load_party_data
 from trilateral.common.protocol.batches import holdout_split
 
 N_ROWS = 100
@@ -34,7 +34,7 @@ def load(
     dataset: dict[str, Any] | None = None,
     check_sizes: CheckSizes = lambda *_: None,
     **job: Any,
-) -> PartyData:
+) -> PreparedData:
     role: dict[str, Any] = {"label": {}} if labelled else {"exclude": ["label"]}
     settings = DatasetConfig.model_validate({"path": path, **role, **(dataset or {})})
     job_config = JobConfig.model_validate({"name": "j", "dataset": "d", **job})
@@ -57,15 +57,15 @@ def test_rows_are_split_as_the_seed_says_and_labels_stay_with_their_rows(path: P
 
 
 def test_hold_out_rows_do_not_touch_what_is_fitted(path: Path) -> None:
-    before = load(path, labelled=True).block
+    before = load(path, labelled=True)
     frame = pd.read_csv(path, dtype={"id": str}).sort_values("id", ignore_index=True)
     frame.loc[holdout_split(N_ROWS, 0.2, 0)[1], ["a", "b", "c"]] = 1e6
     frame.to_csv(path, index=False)
 
-    after = load(path, labelled=True).block
+    after = load(path, labelled=True)
 
     assert after.preprocessing.to_dict() == before.preprocessing.to_dict()
-    np.testing.assert_array_equal(after.columns, before.columns)
+    np.testing.assert_array_equal(after.block.columns, before.block.columns)
 
 
 def test_both_parties_hold_the_same_rows(path: Path) -> None:
@@ -82,12 +82,13 @@ def test_both_parties_hold_the_same_rows(path: Path) -> None:
 def test_only_the_guest_adds_the_intercept_and_only_if_asked(
     path: Path, labelled: bool, intercept: bool, n_columns: int
 ) -> None:
-    block = load(path, labelled=labelled, intercept=intercept).block
+    data = load(path, labelled=labelled, intercept=intercept)
+    block = data.block
 
     assert block.columns.shape == (80, n_columns)
     assert block.holdout_columns.shape == (20, n_columns)
     assert block.penalty.shape == (n_columns, n_columns)
-    assert block.preprocessing.n_columns == n_columns
+    assert data.preprocessing.n_columns == n_columns
 
 
 def test_a_host_has_no_labels(path: Path) -> None:
@@ -127,7 +128,7 @@ def test_a_curvature_batch_larger_than_the_training_rows_is_refused(path: Path) 
 @pytest.mark.parametrize(
     ("job", "said"),
     [
-        ({"holdout": 0.95}, "a batch of 5 rows is too small for 3 features: 6 is the least"),
+        ({"holdout": 0.95}, "a batch of 5 rows is too small for 3 features, which need at least 6"),
         ({"algorithm": {"name": "sgd"}, "batch": 5}, "a batch of 5 rows.*raise `batch`"),
         (
             {"algorithm": {"name": "sqn", "curvature_batch": 5}, "batch": 6},

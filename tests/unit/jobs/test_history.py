@@ -16,8 +16,8 @@ from trilateral.common.protocol.batches import Batch
 from trilateral.common.protocol.evaluation import measure
 from trilateral.common.protocol.messages import (
     BeginRound,
-    Evaluated,
     Evaluation,
+    EvaluationRecord,
     FinishJob,
     Kind,
     RoundKey,
@@ -90,9 +90,9 @@ def test_an_evaluation_is_in_the_line_of_its_round_and_attempt(folder: JobFolder
     metrics = measure(np.array([1.0, -1.0]), np.array([1.0, -1.0]))
     history = History(folder, Role.GUEST)
     history.begin_round(begin(1))
-    history.evaluate(Evaluated(RoundKey(1, 1), 0, metrics))
+    history.evaluate(EvaluationRecord(RoundKey(1, 1), 0, metrics))
     history.begin_round(begin(1, attempt=2))
-    history.evaluate(Evaluated(RoundKey(1, 2), 0, metrics))
+    history.evaluate(EvaluationRecord(RoundKey(1, 2), 0, metrics))
     history.begin_round(begin(2, loss=0.6))
     history.begin_round(begin(3, loss=0.5))
     first, second, third = lines(folder.unfinished_history)
@@ -105,7 +105,7 @@ def test_a_round_that_was_void_has_evaluated_nothing(folder: JobFolder) -> None:
     history = History(folder, Role.GUEST)
     for number in (1, 2):
         history.begin_round(begin(number))
-        history.evaluate(Evaluated(RoundKey(number, 1), 0, metrics))
+        history.evaluate(EvaluationRecord(RoundKey(number, 1), 0, metrics))
     history.finish(FinishJob(3, np.zeros(1), 0.5, 1, "given up", None))
     assert ["evaluation" in line for line in lines(folder.unfinished_history)] == [False, False]
 

@@ -15,7 +15,6 @@ from trilateral.common.base.errors import PeerError, PolicyError, ProtocolError,
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Limits, ProcessConfig
-from trilateral.common.data.party_data import PartyData
 from trilateral.common.jobs import process_jobs
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.history import History
@@ -23,13 +22,15 @@ from trilateral.common.jobs.party_jobs import JobAlignment, PartyJobs
 from trilateral.common.jobs.process_jobs import STOPPED, ProcessJobs
 from trilateral.common.jobs.runner import MachineRunner
 from trilateral.common.observe.audit import Audit
-from trilateral.common.paillier.keys import PublicKey, generate_private_key
+from trilateral.common.paillier.cipher import PartyCipher
+from trilateral.common.paillier.keys import generate_private_key
 from trilateral.common.pb.v1 import rounds_pb2
 from trilateral.common.pb.v1.rounds_pb2 import SendVectorRequest
+from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.messages import (
     BeginRound,
     Envelope,
-    Evaluated,
+    EvaluationRecord,
     Failed,
     FinishJob,
     JobEnded,
@@ -69,7 +70,7 @@ class Listener:
     def prepared(self) -> int:
         return 0
 
-    def restore(self, steps: Sequence[BeginRound | FinishJob], evaluations: Sequence[Evaluated] = ()) -> None:
+    def restore(self, steps: Sequence[BeginRound | FinishJob], evaluations: Sequence[EvaluationRecord] = ()) -> None:
         assert not steps
 
 
@@ -285,7 +286,7 @@ async def host_jobs(tmp_path: Path) -> AsyncIterator[tuple[PartyJobs, list[JobCo
     """A host without peers, and the jobs for which it has made a machine."""
     made: list[JobConfig] = []
 
-    def make(job: JobConfig, data: PartyData, public_key: PublicKey, *, phase: Phase) -> Listener:
+    def make(job: JobConfig, data: PartyData, cipher: PartyCipher, *, phase: Phase) -> Listener:
         made.append(job)
         return Listener()
 

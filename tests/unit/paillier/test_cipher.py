@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from phe import EncryptedNumber, PaillierPublicKey
 
-from trilateral.common.paillier.cipher import PackedCipher, PartyCipher
+from trilateral.common.paillier.cipher import PartyCipher
 from trilateral.common.paillier.keys import check_ciphertexts, generate_private_key
+from trilateral.common.paillier.packed import PackedCipher
 from trilateral.common.paillier.packing import SlotLayout
-from trilateral.common.paillier.reference import ReferenceCipher, reference_decrypt
+from trilateral.common.paillier.reference import ReferenceCipher, ReferenceDecryptor
 
 KEY = generate_private_key(256)
 N = KEY.public_key.n
@@ -22,7 +23,13 @@ CIPHERS: dict[str, PartyCipher] = {
 THIRD = int(N) // 3 - 1
 plaintexts = st.integers(-THIRD, THIRD).map(mpz)
 every_cipher = pytest.mark.parametrize("cipher", CIPHERS.values(), ids=CIPHERS.keys())
-every_decrypt = pytest.mark.parametrize("decrypt", [KEY.decrypt, lambda c: reference_decrypt(KEY, c)])
+
+
+def decrypt_by_phe(ciphertext: mpz) -> mpz:
+    return ReferenceDecryptor(KEY).decrypt_all([ciphertext])[0]
+
+
+every_decrypt = pytest.mark.parametrize("decrypt", [KEY.decrypt, decrypt_by_phe])
 
 
 @every_cipher
@@ -97,7 +104,7 @@ def test_products_of_both_ciphers_open_to_the_inner_products(rows: list[tuple[in
         product.update(ciphertexts[2:])
         result = product.result()
         assert [layout.read(KEY.decrypt(c)) for c in result] == exact
-        assert [layout.read(reference_decrypt(KEY, c)) for c in result] == exact
+        assert [layout.read(decrypt_by_phe(c)) for c in result] == exact
 
 
 @every_cipher

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from phe import EncryptedNumber, PaillierPrivateKey, PaillierPublicKey
 
 from trilateral.common.base.errors import BadCiphertextError, BadKeyError
-from trilateral.common.paillier.cipher import PackedCipher
 from trilateral.common.paillier.keys import (
     PrivateKey,
     PublicKey,
@@ -17,6 +16,7 @@ from trilateral.common.paillier.keys import (
     check_public_key,
     generate_private_key,
 )
+from trilateral.common.paillier.packed import PackedCipher
 
 KEY = generate_private_key(256)
 N = KEY.public_key.n

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from trilateral.common.paillier.cipher import PackedCipher
 from trilateral.common.paillier.keys import generate_private_key
+from trilateral.common.paillier.packed import PackedCipher
 from trilateral.common.paillier.packing import MASK_BITS, SlotLayout
 from trilateral.common.paillier.product import PackedProduct, odd_powers, signed_digits, window_width
 

@@ -18,7 +18,7 @@ from trilateral.common.data.party_data import make_block
 from trilateral.common.data.tables.table import read_table
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.protocol.evaluation import HoldoutMetrics, measure
-from trilateral.coordinator.plain import JoinedTable, join, train_plain
+from trilateral.coordinator.numpy_training import JoinedTable, join, train_plain
 
 
 def print_report(files: DemoFiles, console: Console) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from phe import PaillierPrivateKey, PaillierPublicKey
 
 from trilateral.common.base.errors import ConfigError
-from trilateral.common.paillier.cipher import PackedCipher, make_cipher
+from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.keys import PrivateKey, PublicKey, generate_private_key
 from trilateral.common.paillier.native import path
 from trilateral.common.paillier.native import threads as native_threads
@@ -28,6 +28,7 @@ from trilateral.common.paillier.native.numbers import Elements, Numbers
 from trilateral.common.paillier.native.product import NativeProduct
 from trilateral.common.paillier.native.randomness import NativeResidues
 from trilateral.common.paillier.native.threads import in_parallel, set_threads, thread_count
+from trilateral.common.paillier.packed import PackedCipher
 from trilateral.common.paillier.packing import SlotLayout
 from trilateral.common.paillier.product import PackedProduct
 from trilateral.common.paillier.randomness import RandomnessPool
@@ -55,17 +56,16 @@ def same_randomness(seed: int = 0) -> Iterator[None]:
 @contextmanager
 def forced(name: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(path.VARIABLE, name)
-        path.arithmetic_path.cache_clear()
+        patch.setattr(path._Choice, "path", None)
+        path.choose_arithmetic(name)
         yield
-    path.arithmetic_path.cache_clear()
 
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
     set_threads(count)
     yield
-    set_threads(0)
+    set_threads(1)
 
 
 def by_gmpy2(key: PrivateKey) -> PrivateKey:
@@ -199,14 +199,14 @@ def test_a_table_of_more_than_one_block_is_the_same_product(monkeypatch: pytest.
     assert product.result() == expected.result()
 
 
-def test_the_environment_chooses_the_path_and_is_checked(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_process_chooses_its_arithmetic_by_name(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     with forced("gmpy2"):
         assert isinstance(make_cipher("packed", PUBLIC), PackedCipher)
     with forced("avx2"):
         assert isinstance(make_cipher("packed", PUBLIC), NativeCipher)
-    with forced("cuda"), pytest.raises(ConfigError, match="expected avx2 or gmpy2"):
-        path.arithmetic_path()
+    with pytest.raises(ConfigError, match="expected avx2 or gmpy2"):
+        path.choose_arithmetic("cuda")
     assert ["gmpy2" in caplog.messages[0], "kernel" in caplog.messages[1]] == [True, True]
     assert len(caplog.messages) == 2
 
@@ -218,8 +218,8 @@ def test_a_machine_without_the_vectors_says_so_once_and_goes_on(
     with forced(""):
         assert [isinstance(make_cipher("packed", PUBLIC), PackedCipher) for _ in range(2)] == [True, True]
         assert ["because the processor has no AVX2" in message for message in caplog.messages] == [True]
-    with forced("avx2"), pytest.raises(ConfigError, match="asks for avx2, but the processor has no AVX2"):
-        path.arithmetic_path()
+    with pytest.raises(ConfigError, match="avx2 was chosen, but the processor has no AVX2"):
+        path.choose_arithmetic("avx2")
 
 
 def test_a_package_without_the_kernel_goes_on(
@@ -245,7 +245,7 @@ def test_an_arithmetic_that_falls_back_for_a_key_says_so(caplog: pytest.LogCaptu
     caplog.set_level("INFO")
     long_key = PublicKey((mpz(1) << 4145) + 1)
     with forced("avx2"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trilateral.common.paillier.cipher.PackedCipher", lambda key: key)
+        patch.setattr("trilateral.common.paillier.factory.PackedCipher", lambda key: key)
         assert make_cipher("packed", long_key) is long_key  # type: ignore[comparison-overlap]
     assert ["a modulus of 4146 bits: gmpy2" in message for message in caplog.messages] == [False, True]
 

@@ -1,7 +1,7 @@
-"""The same training in plain numpy on joined columns: what encryption is held against.
+"""The same training in plain numpy on joined columns: the reference for encrypted training.
 
-It drives `Training` like the encrypted rounds do, with exact observations in the place of
-decrypted ones. So it takes the columns of both parties, which in a real job nobody holds.
+It drives `Training` as the encrypted rounds do, with exact observations in place of decrypted ones. It needs the
+columns of both parties, which no party of a real job holds.
 """
 
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ import numpy as np
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
 from trilateral.common.base.errors import OutOfRangeError
 from trilateral.common.config.job import JobConfig
-from trilateral.common.data.party_data import TrainingBlock
 from trilateral.common.protocol.batches import Batches
-from trilateral.common.protocol.evaluation import log_loss, to_tell
+from trilateral.common.protocol.block import TrainingBlock
+from trilateral.common.protocol.evaluation import log_loss, round_for_disclosure
 from trilateral.common.protocol.taylor import gradient, hessian_product, residual, taylor_loss
 from trilateral.coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from trilateral.coordinator.training import Training
@@ -31,14 +31,14 @@ class JoinedTable:
     """Shape (n_holdout, n_columns)."""
     holdout_labels: FloatVector
     penalty: FloatMatrix
-    """P of both, shape (n_columns, n_columns)."""
+    """P of both parties, shape (n_columns, n_columns)."""
 
 
 def join(host: TrainingBlock, guest: TrainingBlock) -> JoinedTable:
     """Put two blocks of the same rows side by side.
 
     Raises:
-        ValueError: the guest's block has no labels.
+        ValueError: if the guest's block has no labels.
     """
     if guest.labels is None or guest.holdout_labels is None:
         raise ValueError("the guest's block has no labels")
@@ -60,11 +60,11 @@ class PlainResult:
     """The outcome of `train_plain`."""
 
     coef: FloatVector
-    """Training weights, shape (n_columns,), from the origin."""
+    """w in training units, shape (n_columns,)."""
     loss: float
     """Taylor loss and penalty on all training rows."""
     losses: tuple[float, ...]
-    """Loss of each round's batch, the final evaluations included."""
+    """Loss of each round's batch, including the final evaluations."""
     epochs: int
     converged: bool
     reason: str
@@ -77,18 +77,18 @@ def train_plain(
     penalty: FloatMatrix,
     holdout: tuple[FloatMatrix, FloatVector] | None = None,
 ) -> PlainResult:
-    """Train on the training rows in canonical order, as the parties number them.
+    """Train on the training rows in canonical order.
 
     Args:
-        job: the algorithm, its bounds and the seed of its batches; nothing about keys is read.
-        columns: the host's, then the guest's training columns, shape (n_train, n_columns).
-        labels: in {-1, +1}, shape (n_train,).
+        job: the algorithm, its bounds and the seed of its batches. Settings of keys are ignored.
+        columns: X, the host's and then the guest's training columns, shape (n_train, n_columns).
+        labels: y in {-1, +1}, shape (n_train,).
         penalty: P of the penalty w'Pw job.l2 / 2, symmetric, shape (n_columns, n_columns).
         holdout: columns and labels of the hold-out rows, for a job that evaluates on them during training.
 
     Raises:
-        OutOfRangeError: when the training is given up; the text says what to change.
-        ValueError: the job evaluates on hold-out rows, and there are none.
+        OutOfRangeError: if the training is given up. The text says what to change.
+        ValueError: if the job evaluates on hold-out rows and there are none.
     """
     if job.evaluate_every is not None and (holdout is None or not len(holdout[1])):
         raise ValueError("the job evaluates on hold-out rows: give their columns and labels")
@@ -103,7 +103,7 @@ def train_plain(
         slope = gradient(X, residual(scores, y)) + penalty_hessian @ coef if plan.gradient else None
         holdout_loss = None
         if plan.evaluate_at is not None and holdout is not None:
-            holdout_loss = to_tell(log_loss(holdout[0] @ (coef + plan.evaluate_at), holdout[1]))
+            holdout_loss = round_for_disclosure(log_loss(holdout[0] @ (coef + plan.evaluate_at), holdout[1]))
         if plan.direction is None:
             return Observation(loss, slope, holdout_loss=holdout_loss)
         X = columns[batches.curvature_rows(plan.batch, plan.curvature_draw)]

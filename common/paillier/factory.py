@@ -1,0 +1,37 @@
+"""Makes the cipher that a job names."""
+
+from typing import Literal
+
+from trilateral.common.paillier.cipher import Decryptor, PartyCipher
+from trilateral.common.paillier.keys import PrivateKey, PublicKey
+from trilateral.common.paillier.native.path import takes
+from trilateral.common.paillier.packed import PackedCipher
+
+CipherName = Literal["packed", "reference"]
+
+
+def make_cipher(name: CipherName, public_key: PublicKey) -> PartyCipher:
+    """Make a party's cipher.
+
+    This tabulates powers of the randomness, which takes a fifth of a second for a key of 2048 bits.
+    """
+    if name == "packed":
+        if not takes(public_key.n):
+            return PackedCipher(public_key)
+        # Only where the kernel can be loaded.
+        from trilateral.common.paillier.native.cipher import NativeCipher
+
+        return NativeCipher(public_key)
+    # phe has a licence of its own: only jobs that ask for it load it.
+    from trilateral.common.paillier.reference import ReferenceCipher
+
+    return ReferenceCipher(public_key)
+
+
+def make_decryptor(name: CipherName, private_key: PrivateKey) -> Decryptor:
+    """Make the coordinator's side of a party's cipher."""
+    if name == "packed":
+        return private_key
+    from trilateral.common.paillier.reference import ReferenceDecryptor
+
+    return ReferenceDecryptor(private_key)

@@ -1,0 +1,251 @@
+"""What a party computes from its own columns and the vectors it is sent.
+
+`Arithmetic` is the interface that a party's state machine uses. It is the place for another protocol: one with its own
+vectors, its own expectations at each round, and weights that a party holds only a share of. `PaillierArithmetic` is
+what the host and the guest share in the packed Paillier protocol.
+
+An arithmetic knows no order of rounds and attempts. The key of an attempt is a stamp on what it sends.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar, Protocol
+
+import numpy as np
+from gmpy2 import mpz
+from numpy.typing import NDArray
+
+from trilateral.common.base.arrays import FloatVector, Rows
+from trilateral.common.base.errors import DataError, OutOfRangeError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.paillier.cipher import PartyCipher, Product
+from trilateral.common.paillier.fixed_point import encode, encode_wide
+from trilateral.common.paillier.keys import check_ciphertexts
+from trilateral.common.protocol.batches import WHOLE_SET, Batch, Batches
+from trilateral.common.protocol.block import TrainingBlock
+from trilateral.common.protocol.intake import Expected, VectorBounds
+from trilateral.common.protocol.messages import BeginRound, Envelope, Kind, RoundKey, VectorPiece
+from trilateral.common.protocol.phases import Phase, no_phase
+from trilateral.common.protocol.place import Weights
+from trilateral.common.protocol.scales import VALUE_BITS, RoundScale, round_scale
+
+PIECE = 512
+"""Ciphertexts that travel and are worked on together: 256 KiB under a key of 2048 bits."""
+LARGEST_HOLDOUT_SCORE = 1e100
+"""Hold-out scores travel in clear, so that no fixed-point range bounds them, but sums of them must stay finite."""
+
+
+class Arithmetic(Weights, Protocol):
+    """One party's side of a protocol. It follows the steps, and answers for one attempt at a time."""
+
+    @property
+    def coef(self) -> FloatVector:
+        """This party's part of w, in training units, shape (n_columns,)."""
+        ...
+
+    @property
+    def bounds(self) -> VectorBounds:
+        """The most that the peer can send for one attempt at a round."""
+        ...
+
+    def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected]:
+        """Start an attempt at the current weights.
+
+        Yields:
+            What can be sent at once, and each vector that the attempt waits for. A vector must be announced before
+            the first message that could make the peer send it.
+
+        Raises:
+            OutOfRangeError: if a value does not fit its range, so that the attempt is void.
+        """
+        ...
+
+    def check(self, ciphertexts: Sequence[mpz]) -> None:
+        """Refuse elements of a vector that are not fit to compute with.
+
+        Raises:
+            BadCiphertextError: if one of them is not.
+        """
+        ...
+
+    def holdout_part(self, offset: FloatVector | None = None) -> FloatVector:
+        """Compute this party's part of the scores u of the hold-out rows: both parts add up to u.
+
+        Args:
+            offset: evaluate at w + offset, shape (n_columns,); None for w itself.
+
+        Returns:
+            Shape (n_holdout,).
+
+        Raises:
+            OutOfRangeError: if a score is beyond `LARGEST_HOLDOUT_SCORE`.
+        """
+        ...
+
+    def prepare(self) -> bool:
+        """Do one small unit of work for the next round that needs no input; False if there is none."""
+        ...
+
+    @property
+    def prepared(self) -> int:
+        """For how many ciphertexts there is randomness."""
+        ...
+
+
+class PaillierArithmetic(ABC):
+    """What the host and the guest share: fixed point, packing, encrypted products, masks and the penalty.
+
+    In the paper's symbols: u = X w are the scores, d = u/4 - y/2 the residual, s_t the direction of curvature and
+    h = X s_t the change of the scores. The vectors that travel hold u, h and d' = 4 d.
+
+    Args:
+        job: the job's settings, the same for all three roles.
+        block: this party's columns.
+        cipher: under the job's public key, which the party has checked.
+        phase: times the kinds of work, if the process has a clock.
+
+    Raises:
+        DataError: if a training column's mean square exceeds 1: the bound of a slot rests on that.
+        ConfigError: if the key has no room for the job's slots.
+    """
+
+    peer: ClassVar[Role]
+
+    def __init__(self, job: JobConfig, block: TrainingBlock, cipher: PartyCipher, phase: Phase = no_phase) -> None:
+        columns = block.columns
+        if columns.size and np.max(np.mean(np.square(columns), axis=0)) > 1 + 1e-8:
+            raise DataError("a training column's mean square exceeds 1: standardise the columns")
+        self._job = job
+        self._block = block
+        self._columns = columns
+        self._n_train: int = columns.shape[0]
+        self._n_columns: int = columns.shape[1]
+        self._batches = Batches.of(job, self._n_train)
+        self._cipher = cipher
+        self._phase = phase
+        self._coef: FloatVector = np.zeros(self._n_columns)
+        self._residues_per_round = self._count_residues()
+        # All sizes that the job's rounds will have: if one does not fit a slot, that must show before the training.
+        for batch in (Batch(1), Batch(1, self._batches.count - 1), WHOLE_SET):
+            self._scale(self._batches.size(batch))
+
+    @property
+    def coef(self) -> FloatVector:
+        """See Arithmetic."""
+        return self._coef.copy()
+
+    @property
+    def bounds(self) -> VectorBounds:
+        """See Arithmetic: at most one ciphertext a sample in each of two vectors, and the sum of squares."""
+        return VectorBounds(vector=self._n_train, attempt=2 * self._n_train + 1)
+
+    def apply(self, step: FloatVector) -> None:
+        """See Weights: w_k = w_{k-1} - g~_{k-1}."""
+        self._coef = self._coef - step
+
+    def reset(self) -> None:
+        """See Weights."""
+        self._coef = np.zeros(self._n_columns)
+
+    @abstractmethod
+    def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected]:
+        """See Arithmetic."""
+
+    def check(self, ciphertexts: Sequence[mpz]) -> None:
+        """See Arithmetic."""
+        with self._phase("check"):
+            check_ciphertexts(self._cipher.public_key, ciphertexts)
+
+    def holdout_part(self, offset: FloatVector | None = None) -> FloatVector:
+        """See Arithmetic."""
+        with np.errstate(over="ignore", invalid="ignore"):  # The check below finds what overflows.
+            coef = self._coef if offset is None else self._coef + offset
+            scores: FloatVector = self._block.holdout_columns @ coef
+        if not (np.abs(scores) <= LARGEST_HOLDOUT_SCORE).all():
+            raise OutOfRangeError("a score of a hold-out row is out of range")
+        return scores
+
+    def prepare(self) -> bool:
+        """See Arithmetic."""
+        with self._phase("prepare"):
+            return self._cipher.prepare(self._residues_per_round)
+
+    @property
+    def prepared(self) -> int:
+        """See Arithmetic."""
+        return self._cipher.prepared
+
+    # --- vectors out
+
+    def _pieces(
+        self,
+        key: RoundKey,
+        kind: Kind,
+        values: NDArray[np.int64],
+        scale: RoundScale,
+        make: Callable[[list[mpz]], list[mpz]],
+    ) -> Iterator[Envelope]:
+        """Send a packed vector to the peer; each piece leaves before the next one is made."""
+        total = scale.layout.n_groups(len(values))
+        slots = scale.layout.slots
+        for offset in range(0, total, PIECE):
+            with self._phase("encrypt"):
+                ciphertexts = make(scale.layout.pack(values[offset * slots : (offset + PIECE) * slots]))
+            yield Envelope(self.peer, VectorPiece(key, kind, offset, total, ciphertexts))
+
+    def _sealed(
+        self, key: RoundKey, kind: Kind, ciphertexts: Sequence[mpz], own_terms: Sequence[int], scale: RoundScale
+    ) -> Iterator[Envelope]:
+        """Send sums to the coordinator: own terms added, all but the readable slot masked, re-randomised.
+
+        Raises:
+            OutOfRangeError: if a term does not fit the readable slot.
+        """
+        layout = scale.layout
+        scale.check_terms(own_terms)
+        with self._phase("seal"):
+            added = [layout.place(term) + layout.mask() for term in own_terms]
+            sealed = self._cipher.rerandomise(self._cipher.add_plaintexts(ciphertexts, added))
+        for offset in range(0, len(sealed), PIECE):
+            piece = VectorPiece(key, kind, offset, len(sealed), sealed[offset : offset + PIECE])
+            yield Envelope(Role.COORDINATOR, piece)
+
+    def _accumulate(self, product: Product, ciphertexts: Sequence[mpz]) -> None:
+        with self._phase("product"):
+            product.update(ciphertexts)
+
+    # --- the penalty
+
+    def _penalty_terms(self, coef: FloatVector, scale: RoundScale) -> list[int]:
+        """4 m lambda P coef at the scale of an inner product, so that the mean of d' x / 4 gains lambda P coef."""
+        gradient = 4 * scale.n_samples * self._job.l2 * (self._block.penalty @ coef)
+        return encode_wide(gradient, scale.product_fraction_bits)
+
+    def _penalty_loss(self) -> float:
+        """lambda/2 w'Pw, in units of the loss."""
+        return 0.5 * self._job.l2 * float(self._coef @ self._block.penalty @ self._coef)
+
+    # --- batches
+
+    def _scale(self, n_samples: int) -> RoundScale:
+        return round_scale(self._job, n_samples, self._n_train)
+
+    def _scores(self, rows: Rows, coef: FloatVector) -> FloatVector:
+        """U = X w, or with s_t in the place of w the change h of the scores; shape (len(rows),)."""
+        return self._columns[rows] @ coef
+
+    def _fixed_columns(self, rows: Rows, scale: RoundScale) -> NDArray[np.int64]:
+        """The exponents of an encrypted product, shape (len(rows), n_columns)."""
+        return scale.encode_columns(self._columns[rows])
+
+    def _encode(self, values: FloatVector, scale: RoundScale) -> NDArray[np.int64]:
+        return encode(values, scale.value_fraction_bits, VALUE_BITS)
+
+    def _count_residues(self) -> int:
+        """Ciphertexts that a round encrypts or re-randomises, including curvature in jobs that use it."""
+        first = Batch(1)
+        sizes = [self._batches.size(first)]
+        if self._job.algorithm.name == "sqn":
+            sizes.append(self._batches.curvature_size(first, draw=1))
+        return 1 + sum(self._scale(size).layout.n_groups(size) + self._n_columns for size in sizes)

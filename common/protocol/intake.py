@@ -1,0 +1,146 @@
+"""What comes in: pieces of encrypted vectors, in order, within bounds, and not before they are expected.
+
+The intake knows nothing of what the vectors are for. Whoever expects one says how long it is and what to do with each
+piece; the intake refuses what no honest sender sends and ignores what has come before.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from gmpy2 import mpz
+
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.base.roles import Role
+from trilateral.common.protocol.bounds import MAX_ATTEMPTS, Allowance, is_beyond
+from trilateral.common.protocol.messages import Envelope, Kind, RoundKey, VectorPiece
+
+UsePiece = Callable[[VectorPiece, bool], Iterator[Envelope]]
+"""Called with each piece of a vector in order, and with whether it is the last; yields what to send for it."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A vector that the open attempt waits for."""
+
+    kind: Kind
+    total: int
+    """Elements of the whole vector."""
+    use: UsePiece
+
+
+@dataclass(frozen=True)
+class VectorBounds:
+    """The most elements that a sender can have for one attempt at a round."""
+
+    vector: int
+    """In one vector."""
+    attempt: int
+    """In all vectors of the attempt."""
+
+
+class Intake:
+    """The vectors that one sender sends in one job.
+
+    Args:
+        sender: who sends them.
+        max_rounds: the most rounds that the job has.
+        bounds: the most elements of an attempt.
+        check: raises if one of some elements is not fit to compute with.
+    """
+
+    def __init__(
+        self, sender: Role, max_rounds: int, bounds: VectorBounds, check: Callable[[Sequence[mpz]], None]
+    ) -> None:
+        self._sender = sender
+        self._max_rounds = max_rounds
+        self._bounds = bounds
+        self._check = check
+        self._allowance = Allowance(sender, max_rounds, bounds.attempt)
+        self._expected: dict[Kind, Expected] = {}
+        self._received: dict[Kind, int] = {}
+        self._early: list[VectorPiece] = []
+
+    def open(self, key: RoundKey) -> list[VectorPiece]:
+        """Expect nothing but what this attempt will, and return its pieces that came early, for `receive`."""
+        self.close()
+        early = [piece for piece in self._early if piece.key == key]
+        self._early = [piece for piece in self._early if piece.key > key]
+        return early
+
+    def expect(self, expected: Expected) -> None:
+        """Wait for a vector of the open attempt."""
+        self._expected[expected.kind] = expected
+        self._received[expected.kind] = 0
+
+    def close(self) -> None:
+        """Ignore what still comes for the open attempt."""
+        self._expected.clear()
+        self._received.clear()
+
+    def end(self) -> None:
+        """Ignore what still comes for the job, and drop what came early."""
+        self.close()
+        self._early.clear()
+
+    def take(self, piece: VectorPiece, newest: RoundKey) -> Iterator[Envelope]:
+        """Take a piece from the wire.
+
+        Args:
+            piece: what the sender sent.
+            newest: the newest attempt that was begun.
+
+        Yields:
+            What to send for it.
+
+        Raises:
+            ProtocolError: if no honest sender sends it.
+            OutOfRangeError: from the use of the piece.
+        """
+        self._allowance.spend(len(piece.ciphertexts))
+        # Checked for pieces to keep and to ignore, too: no honest sender sends them.
+        if is_beyond(piece.key, self._max_rounds) or piece.total > self._bounds.vector:
+            raise ProtocolError(
+                f"the {self._sender} sent {piece.total} ciphertexts of {piece.kind} for round {piece.key.round},"
+                f" attempt {piece.key.attempt}: this job has {self._bounds.vector} rows, at most {self._max_rounds}"
+                f" rounds, and {MAX_ATTEMPTS} attempts at each"
+            )
+        if piece.key > newest:
+            self._keep_early(piece)
+        elif piece.key == newest:
+            yield from self.receive(piece)
+
+    def receive(self, piece: VectorPiece) -> Iterator[Envelope]:
+        """Use the next piece of a vector of the open attempt; see `take`."""
+        expected = self._expected.get(piece.kind)
+        if expected is None or piece.offset < self._received[piece.kind]:
+            return  # The attempt is void, or the piece was sent again.
+        received = self._received[piece.kind]
+        if piece.total != expected.total or piece.offset != received:
+            raise ProtocolError(
+                f"the {self._sender} sent ciphertexts from {piece.offset} of {piece.total} of {piece.kind},"
+                f" but those from {received} of {expected.total} are due"
+            )
+        received += len(piece.ciphertexts)
+        if received > expected.total:
+            raise ProtocolError(f"the {self._sender} sent more ciphertexts of {piece.kind} than announced")
+        self._check(piece.ciphertexts)
+        self._received[piece.kind] = received
+        yield from expected.use(piece, received == expected.total)
+
+    def _keep_early(self, piece: VectorPiece) -> None:
+        """Keep a piece of a round that the sender has begun and this party has not; only of its newest attempt.
+
+        The sender may be several rounds ahead: a round that it declared void needed nothing from this party.
+        """
+        newest = max((early.key for early in self._early), default=piece.key)
+        if piece.key < newest:
+            return
+        self._early = [early for early in self._early if early.key == piece.key]
+        if any((early.kind, early.offset) == (piece.kind, piece.offset) for early in self._early):
+            return
+        held = sum(len(early.ciphertexts) for early in self._early)
+        if held + len(piece.ciphertexts) > self._bounds.attempt:
+            raise ProtocolError(
+                f"the {self._sender} has sent more ciphertexts for round {piece.key.round} than a round has"
+            )
+        self._early.append(piece)

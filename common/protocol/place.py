@@ -1,0 +1,250 @@
+"""A party's place in a job: rounds, attempts and steps, and what the coordinator may ask for at each.
+
+Every round shows the coordinator one more sum over this party's rows. So the place holds the coordinator to the job:
+no more rounds, attempts and evaluations than the job has, and the same question at each attempt.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import Enum, auto
+from typing import Protocol
+
+import numpy as np
+
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.protocol.batches import WHOLE_SET
+from trilateral.common.protocol.bounds import MAX_ATTEMPTS, is_beyond, max_evaluations, max_rounds
+from trilateral.common.protocol.messages import BeginRound, FinishJob, RoundKey
+
+
+class State(Enum):
+    """Where a party is between two messages of the coordinator."""
+
+    RESTORED = auto()
+    """After earlier sessions of the job, before this session's first round. That round may be one of the past."""
+    WAITING = auto()
+    """No round is open."""
+    IN_ROUND = auto()
+    """The newest attempt is open."""
+    VOID = auto()
+    """This party has declared the newest attempt void: a value did not fit its range."""
+    FINISHED = auto()
+    """The last step is taken."""
+
+
+class Weights(Protocol):
+    """What follows the steps: a party's part of w."""
+
+    def apply(self, step: FloatVector) -> None:
+        """Take the step of the next round."""
+        ...
+
+    def reset(self) -> None:
+        """Return to the origin, as before any step."""
+        ...
+
+
+class Place:
+    """One party's place in one job.
+
+    Args:
+        role: the party.
+        job: the job's settings.
+        n_batches: batches in an epoch.
+        n_columns: length of this party's steps.
+        weights: is moved by each round's step once, whatever the number of attempts at the round.
+    """
+
+    def __init__(self, role: Role, job: JobConfig, n_batches: int, n_columns: int, weights: Weights) -> None:
+        self._role = role
+        self._job = job
+        self._n_batches = n_batches
+        self._max_rounds = max_rounds(job, n_batches)
+        self._n_columns = n_columns
+        self._weights = weights
+        self.state = State.WAITING
+        self._newest: BeginRound | None = None
+        self._known: dict[int, BeginRound] = {}
+        """The rounds of earlier sessions."""
+        self._known_finish: FinishJob | None = None
+        self._evaluated: set[int] = set()
+
+    @property
+    def key(self) -> RoundKey:
+        """The newest attempt that was begun; round 0, attempt 0 before the first."""
+        return RoundKey(0, 0) if self._newest is None else self._newest.key
+
+    @property
+    def open_round(self) -> BeginRound | None:
+        """What the coordinator asks for in the round that is open; None between rounds."""
+        return self._newest if self.state is State.IN_ROUND else None
+
+    def restore(self, steps: Sequence[BeginRound | FinishJob]) -> None:
+        """Return to the place that this party had at the end of its earlier sessions.
+
+        Args:
+            steps: what the coordinator asked in those sessions, each round once, in order.
+
+        Raises:
+            ProtocolError: if these are not the steps of this job on this data.
+        """
+        for asked in steps:
+            if isinstance(asked, FinishJob):
+                self._known_finish = asked  # The coordinator sends it again; its step is taken then.
+                continue
+            begin = replace(asked, key=RoundKey(asked.key.round, 0))  # Attempts count within a session.
+            self._check(begin)
+            self._step(begin.key.round, begin.step)
+            self._newest = self._known[begin.key.round] = begin
+        if self._known:
+            self.state = State.RESTORED
+
+    def begin(self, begin: BeginRound) -> bool:
+        """Enter an attempt at a round, and take the step that leads to it.
+
+        Returns:
+            False if the message is an old one, which changes nothing.
+
+        Raises:
+            ProtocolError: if the job has no such round, or another attempt asked for something else.
+        """
+        if self.state is State.FINISHED:
+            return False
+        if self.state is State.RESTORED:
+            self._go_back(begin.key.round)
+            self.state = State.WAITING
+        if begin.key <= self.key:
+            return False
+        self._check(begin)
+        self._step(begin.key.round, begin.step)
+        self._newest = begin
+        self.state = State.WAITING if begin.over else State.IN_ROUND
+        return True
+
+    def declare_void(self) -> None:
+        """Close the open attempt without a result."""
+        if self.state is State.IN_ROUND:
+            self.state = State.VOID
+
+    def finish(self, finish: FinishJob) -> bool:
+        """Take the last step.
+
+        Returns:
+            False if it was taken before.
+
+        Raises:
+            ProtocolError: if it does not follow the newest round, or differs from that of an earlier session.
+        """
+        if self.state is State.FINISHED:
+            return False
+        self._check_finish(finish)
+        self._step(finish.round, finish.step)
+        self.state = State.FINISHED
+        return True
+
+    def _go_back(self, round_number: int) -> None:
+        """Go back to a round of an earlier session, because the coordinator has lost its place.
+
+        From there on, each round shows the same sums at the same point again, or is refused.
+        """
+        if not 1 <= round_number < self.key.round:
+            return
+        self._weights.reset()
+        self._newest = None
+        for number in range(1, round_number):
+            known = self._known[number]
+            self._step(number, known.step)
+            self._newest = replace(known, key=RoundKey(number, MAX_ATTEMPTS))
+
+    def _step(self, round_number: int, step: FloatVector) -> None:
+        """Move to w_k = w_{k-1} - g~_{k-1}: once a round, whatever the number of attempts."""
+        begun = self.key.round
+        if round_number == begun:
+            return
+        if round_number != begun + 1 or step.shape != (self._n_columns,):
+            raise ProtocolError(
+                f"the {self._role} is at round {begun} with {self._n_columns} columns,"
+                f" but was sent a step of {step.size} numbers for round {round_number}"
+            )
+        self._weights.apply(step)
+
+    # --- the bounds that the coordinator is held to
+
+    def _check(self, begin: BeginRound) -> None:
+        asked = f"the coordinator began round {begin.key.round}, attempt {begin.key.attempt}"
+        before = self._known.get(begin.key.round)
+        if self._newest is not None and self._newest.key.round == begin.key.round:
+            before = self._newest
+        if before is not None and not _ask_alike(before, begin):
+            raise ProtocolError(f"{asked}, but asks for something else than in an earlier attempt")
+        if before is None and self._known_finish is not None:
+            raise ProtocolError(f"{asked}, but had sent the last step in an earlier session")
+        if is_beyond(begin.key, self._max_rounds):
+            raise ProtocolError(
+                f"{asked}: this job has at most {self._max_rounds} rounds, and a round {MAX_ATTEMPTS} attempts"
+            )
+        batch, epochs = begin.batch, self._job.epochs
+        if batch != WHOLE_SET and not (1 <= batch.epoch <= epochs and 0 <= batch.index < self._n_batches):
+            raise ProtocolError(
+                f"{asked}, with batch {batch.index + 1} of epoch {batch.epoch}:"
+                f" this job has {epochs} epochs of {self._n_batches} batches"
+            )
+        self._check_evaluation(begin, asked)
+        self._check_direction(begin, asked)
+
+    def _check_evaluation(self, begin: BeginRound, asked: str) -> None:
+        """Each evaluation gives the guest one more linear function of every hold-out row."""
+        if begin.evaluate_at is None:
+            return
+        most = max_evaluations(self._job)
+        self._evaluated.add(begin.key.round)
+        if len(self._evaluated) > most:
+            raise ProtocolError(f"{asked}, with an evaluation: this job has at most {most} of them")
+        self._check_length(begin.evaluate_at, f"{asked}, with an evaluation at {begin.evaluate_at.size} numbers")
+
+    def _check_direction(self, begin: BeginRound, asked: str) -> None:
+        if begin.direction is None:
+            return
+        algorithm = self._job.algorithm.name
+        if algorithm != "sqn":
+            raise ProtocolError(f"{asked}, with curvature, which {algorithm} does not use")
+        self._check_length(begin.direction, f"{asked}, with a direction of {begin.direction.size} numbers")
+        is_drawn = begin.curvature_draw > 0
+        if is_drawn != (self._job.curvature_batch is not None) or begin.curvature_draw > self._max_rounds:
+            raise ProtocolError(
+                f"{asked}, with draw {begin.curvature_draw} of a curvature batch: this job has no such draw"
+            )
+
+    def _check_length(self, vector: FloatVector, sent: str) -> None:
+        if vector.shape != (self._n_columns,):
+            raise ProtocolError(f"{sent}: the {self._role} has {self._n_columns} columns")
+
+    def _check_finish(self, finish: FinishJob) -> None:
+        """Hold the coordinator to one point at which the host gives the scores: that after its newest round."""
+        begun = self.key.round
+        if finish.round != begun + 1 or finish.round in self._known:
+            newest = max([begun, *self._known])
+            raise ProtocolError(
+                f"the coordinator sent the last step for round {finish.round}, but round {newest + 1} is due"
+            )
+        known = self._known_finish
+        if known is not None and not (finish.round == known.round and np.array_equal(finish.step, known.step)):
+            raise ProtocolError("the coordinator sent another last step than in an earlier session")
+
+
+def _ask_alike(one: BeginRound, other: BeginRound) -> bool:
+    """Whether two attempts at a round ask for the same sums: otherwise each attempt would show another one."""
+    asked = [(begin.batch, begin.gradient, begin.curvature_draw) for begin in (one, other)]
+    return (
+        asked[0] == asked[1]
+        and _are_same(one.step, other.step)
+        and _are_same(one.direction, other.direction)
+        and _are_same(one.evaluate_at, other.evaluate_at)
+    )
+
+
+def _are_same(one: FloatVector | None, other: FloatVector | None) -> bool:
+    return np.array_equal([] if one is None else one, [] if other is None else other)

@@ -1,0 +1,114 @@
+"""What the guest computes: [4 d] for the host, and X_B'[d], X_B'[h] and the loss for the coordinator."""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+from gmpy2 import mpz
+from numpy.typing import NDArray
+
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import DataError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.paillier.cipher import PartyCipher
+from trilateral.common.protocol.arithmetic import PaillierArithmetic
+from trilateral.common.protocol.block import TrainingBlock
+from trilateral.common.protocol.intake import Expected
+from trilateral.common.protocol.messages import BeginRound, Envelope, Kind, RoundKey, VectorPiece
+from trilateral.common.protocol.phases import Phase, no_phase
+from trilateral.common.protocol.scales import RoundScale
+from trilateral.guest_party.loss import LossSum, begin_loss_sum
+
+
+class GuestArithmetic(PaillierArithmetic):
+    """B's side of equations (3), (4) and (7).
+
+    [4 d] is [u_A] plus the guest's own u_B - 2y, re-randomised. Without fresh randomness the host could divide it by
+    [u_A] and read u_B - 2y in clear, since (1 + n)^m = 1 + m n.
+
+    Raises:
+        DataError: if the block has no labels; for the rest see `PaillierArithmetic`.
+    """
+
+    peer: ClassVar[Role] = Role.HOST
+
+    def __init__(self, job: JobConfig, block: TrainingBlock, cipher: PartyCipher, phase: Phase = no_phase) -> None:
+        super().__init__(job, block, cipher, phase)
+        if block.labels is None:
+            raise DataError("the guest's table has no label")
+        self._labels: FloatVector = block.labels
+
+    def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected]:
+        """See Arithmetic: everything follows from the host's vectors, so that nothing can be sent at once."""
+        yield from self._expect_scores(asked)
+        if asked.direction is not None:
+            yield self._expect_score_change(asked, asked.direction)
+
+    def _expect_scores(self, asked: BeginRound) -> Iterator[Expected]:
+        """[4 d] for the host, X_B'[d] for the coordinator, and the loss, all from the pieces of [u_A]."""
+        key, gradient = asked.key, asked.gradient
+        rows = self._batches.rows(asked.batch)
+        scale = self._scale(len(rows))
+        own = self._encode(self._scores(rows, self._coef) - 2 * self._labels[rows], scale)
+        loss = begin_loss_sum(own, scale, self._n_train, self._penalty_loss())
+        columns = loss.column[:, np.newaxis]
+        if gradient:
+            columns = np.column_stack([self._fixed_columns(rows, scale), columns])
+        product = self._cipher.start_product(scale.layout, columns)
+        penalty = self._penalty_terms(self._coef, scale)
+
+        def use_scores(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
+            residual = self._add_packed(piece, own, scale)
+            if gradient:
+                yield self._forward(key, Kind.RESIDUAL, piece, residual)
+            self._accumulate(product, residual)
+            if is_last:
+                *gradient_products, loss.product = product.result()
+                if gradient:
+                    yield from self._sealed(key, Kind.GRADIENT, gradient_products, penalty, scale)
+                yield from self._sealed_loss(key, loss)
+
+        def use_squares(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
+            (loss.squares,) = piece.ciphertexts
+            yield from self._sealed_loss(key, loss)
+
+        yield Expected(Kind.SCORES, scale.layout.n_groups(len(rows)), use_scores)
+        yield Expected(Kind.SQUARES, 1, use_squares)
+
+    def _expect_score_change(self, asked: BeginRound, direction: FloatVector) -> Expected:
+        """[h] for the host and X_B'[h] for the coordinator, from the pieces of [Delta u-bar_A]."""
+        key = asked.key
+        rows = self._batches.curvature_rows(asked.batch, asked.curvature_draw)
+        scale = self._scale(len(rows))
+        own = self._encode(self._scores(rows, direction), scale)
+        product = self._cipher.start_product(scale.layout, self._fixed_columns(rows, scale))
+        penalty = self._penalty_terms(direction, scale)
+
+        def use_score_change(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
+            total_change = self._add_packed(piece, own, scale)
+            yield self._forward(key, Kind.TOTAL_CHANGE, piece, total_change)
+            self._accumulate(product, total_change)
+            if is_last:
+                yield from self._sealed(key, Kind.CURVATURE, product.result(), penalty, scale)
+
+        return Expected(Kind.SCORE_CHANGE, scale.layout.n_groups(len(rows)), use_score_change)
+
+    def _sealed_loss(self, key: RoundKey, loss: LossSum) -> Iterator[Envelope]:
+        """Send the loss to the coordinator once both of its ciphertexts are there."""
+        if loss.product is not None and loss.squares is not None:
+            total = self._cipher.add([loss.product], [loss.squares])
+            yield from self._sealed(key, Kind.LOSS, total, [loss.own_term], loss.scale)
+
+    def _add_packed(self, piece: VectorPiece, own: NDArray[np.int64], scale: RoundScale) -> list[mpz]:
+        """The host's ciphertexts plus the guest's own values in the same slots, not yet re-randomised."""
+        slots = scale.layout.slots
+        span = slice(piece.offset * slots, (piece.offset + len(piece.ciphertexts)) * slots)
+        with self._phase("encrypt"):
+            return self._cipher.add_plaintexts(piece.ciphertexts, scale.layout.pack(own[span]))
+
+    def _forward(self, key: RoundKey, kind: Kind, piece: VectorPiece, summed: list[mpz]) -> Envelope:
+        """Send sums to the host, under fresh randomness."""
+        with self._phase("encrypt"):
+            fresh = self._cipher.rerandomise(summed)
+        return Envelope(Role.HOST, VectorPiece(key, kind, piece.offset, piece.total, fresh))

@@ -1,0 +1,58 @@
+"""What the host computes: [u_A] for the guest, and X_A'[d] and X_A'[h] for the coordinator."""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from trilateral.common.base.arrays import FloatVector, Rows
+from trilateral.common.base.roles import Role
+from trilateral.common.paillier.fixed_point import decode, encode_wide
+from trilateral.common.protocol.arithmetic import PaillierArithmetic
+from trilateral.common.protocol.intake import Expected
+from trilateral.common.protocol.messages import BeginRound, Envelope, Kind, RoundKey, VectorPiece
+from trilateral.common.protocol.scales import RoundScale
+
+
+class HostArithmetic(PaillierArithmetic):
+    """A's side of equations (3), (4) and (7)."""
+
+    peer: ClassVar[Role] = Role.GUEST
+
+    def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected]:
+        """See Arithmetic: send [u_A] and the sum of its squares, and expect [4 d]; with curvature, the same for h."""
+        key = asked.key
+        rows = self._batches.rows(asked.batch)
+        scale = self._scale(len(rows))
+        scores = self._encode(self._scores(rows, self._coef), scale)
+        if asked.gradient:
+            yield self._expect_product(key, Kind.RESIDUAL, Kind.GRADIENT, rows, self._coef)
+        yield from self._pieces(key, Kind.SCORES, scores, scale, self._cipher.encrypt)
+        yield self._squares(key, decode(scores, scale.value_fraction_bits), scale)
+        if asked.direction is None:
+            return
+        rows = self._batches.curvature_rows(asked.batch, asked.curvature_draw)
+        scale = self._scale(len(rows))
+        yield self._expect_product(key, Kind.TOTAL_CHANGE, Kind.CURVATURE, rows, asked.direction)
+        change = self._encode(self._scores(rows, asked.direction), scale)
+        yield from self._pieces(key, Kind.SCORE_CHANGE, change, scale, self._cipher.encrypt)
+
+    def _squares(self, key: RoundKey, scores: FloatVector, scale: RoundScale) -> Envelope:
+        """[sum u_A^2] and the host's penalty: all that the loss needs from the host besides [u_A] itself."""
+        total = float(scores @ scores) + 8 * scale.n_samples * self._penalty_loss()
+        terms = encode_wide([total], scale.loss_fraction_bits)
+        scale.check_terms(terms)
+        with self._phase("encrypt"):
+            ciphertexts = self._cipher.encrypt([scale.layout.place(term) for term in terms])
+        return Envelope(Role.GUEST, VectorPiece(key, Kind.SQUARES, 0, 1, ciphertexts))
+
+    def _expect_product(self, key: RoundKey, kind: Kind, answer: Kind, rows: Rows, coef: FloatVector) -> Expected:
+        """X_A'[d] or X_A'[h] from the pieces of `kind`, for the coordinator as `answer`."""
+        scale = self._scale(len(rows))
+        product = self._cipher.start_product(scale.layout, self._fixed_columns(rows, scale))
+        penalty = self._penalty_terms(coef, scale)
+
+        def use(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
+            self._accumulate(product, piece.ciphertexts)
+            if is_last:
+                yield from self._sealed(key, answer, product.result(), penalty, scale)
+
+        return Expected(kind, scale.layout.n_groups(scale.n_samples), use)

@@ -1,0 +1,40 @@
+import os
+
+import pytest
+
+from trilateral.common.base.errors import ConfigError
+from trilateral.common.jobs.arithmetic import VARIABLE, processors, use_arithmetic
+from trilateral.common.paillier.native import path
+from trilateral.common.paillier.native.threads import set_threads, thread_count
+
+
+@pytest.fixture(autouse=True)
+def as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(path._Choice, "path", None)
+
+
+def test_the_environment_chooses_the_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "gmpy2")
+    assert use_arithmetic() == "gmpy2" == path.arithmetic_path()
+
+
+def test_without_a_choice_the_machine_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert use_arithmetic() == ("gmpy2" if path.obstacle() else "avx2")
+
+
+def test_an_unknown_arithmetic_is_refused_by_the_name_of_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "cuda")
+    with pytest.raises(ConfigError, match=f"{VARIABLE}: there is no arithmetic cuda: expected avx2 or gmpy2"):
+        use_arithmetic()
+
+
+def test_the_arithmetic_has_the_threads_it_is_given_or_one_a_processor() -> None:
+    before = thread_count()
+    try:
+        use_arithmetic(3)
+        assert thread_count() == 3
+        use_arithmetic()
+        assert thread_count() == processors() == len(os.sched_getaffinity(0))
+    finally:
+        set_threads(before)

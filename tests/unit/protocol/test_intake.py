@@ -1,0 +1,119 @@
+"""What the intake passes on, keeps, ignores and refuses."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+from gmpy2 import mpz
+
+from trilateral.common.base.errors import BadCiphertextError, ProtocolError
+from trilateral.common.base.roles import Role
+from trilateral.common.protocol.intake import Expected, Intake, VectorBounds
+from trilateral.common.protocol.messages import Envelope, Kind, RoundKey, VectorPiece
+
+NOW, NEXT = RoundKey(1, 1), RoundKey(2, 1)
+
+
+def check(ciphertexts: Sequence[mpz]) -> None:
+    if mpz(0) in ciphertexts:
+        raise BadCiphertextError("zero")
+
+
+def make_intake() -> Intake:
+    return Intake(Role.HOST, 4, VectorBounds(vector=10, attempt=21), check)
+
+
+def piece(offset: int, count: int, *, key: RoundKey = NOW, kind: Kind = Kind.SCORES, total: int = 4) -> VectorPiece:
+    return VectorPiece(key, kind, offset, total, [mpz(i + 1) for i in range(offset, offset + count)])
+
+
+class Vector:
+    """Remembers what came of one."""
+
+    def __init__(self, kind: Kind = Kind.SCORES, total: int = 4) -> None:
+        self.came: list[int] = []
+        self.is_complete = False
+        self.expected = Expected(kind, total, self._use)
+
+    def _use(self, piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
+        self.came += [int(ciphertext) for ciphertext in piece.ciphertexts]
+        self.is_complete = is_last
+        yield Envelope(Role.HOST, piece)
+
+
+def test_pieces_are_used_in_order_and_the_last_one_is_known() -> None:
+    intake, vector = make_intake(), Vector()
+    intake.open(NOW)
+    intake.expect(vector.expected)
+    assert len(list(intake.take(piece(0, 3), NOW))) == 1
+    assert not vector.is_complete
+    assert list(intake.take(piece(0, 3), NOW)) == []  # sent again
+    assert len(list(intake.take(piece(3, 1), NOW))) == 1
+    assert (vector.came, vector.is_complete) == ([1, 2, 3, 4], True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (piece(1, 1), "ciphertexts from 1 of 4 of scores, but those from 0 of 4 are due"),
+        (piece(0, 1, total=5), "but those from 0 of 4 are due"),
+        (piece(0, 5), "more ciphertexts of scores than announced"),
+        (piece(0, 1, total=11), "this job has 10 rows"),
+        (piece(0, 1, key=RoundKey(5, 1)), "at most 4 rounds"),
+        (piece(0, 1, key=RoundKey(1, 6)), "5 attempts at each"),
+    ],
+)
+def test_a_piece_that_no_honest_sender_sends_is_refused(wrong: VectorPiece, said: str) -> None:
+    intake, vector = make_intake(), Vector()
+    intake.open(NOW)
+    intake.expect(vector.expected)
+    with pytest.raises(ProtocolError, match=said):
+        list(intake.take(wrong, NOW))
+    assert not vector.came
+
+
+def test_what_is_not_fit_to_compute_with_is_refused_before_it_is_used() -> None:
+    intake, vector = make_intake(), Vector()
+    intake.open(NOW)
+    intake.expect(vector.expected)
+    with pytest.raises(BadCiphertextError):
+        list(intake.take(replace(piece(0, 1), ciphertexts=[mpz(0)]), NOW))
+    assert not vector.came
+
+
+def test_what_comes_early_is_given_back_when_its_attempt_is_opened() -> None:
+    intake = make_intake()
+    early = [piece(0, 2, key=NEXT), piece(2, 2, key=NEXT)]
+    for each in (*early, early[0]):
+        assert list(intake.take(each, NOW)) == []
+    assert intake.open(NEXT) == early
+    assert intake.open(NEXT) == []
+
+
+def test_only_the_newest_attempt_is_kept_early() -> None:
+    intake = make_intake()
+    old, new = piece(0, 1, key=NEXT), piece(0, 1, key=RoundKey(2, 2))
+    for each in (old, new, old):
+        list(intake.take(each, NOW))
+    assert intake.open(NEXT) == []
+    assert intake.open(RoundKey(2, 2)) == [new]
+
+
+def test_nothing_is_used_of_a_closed_attempt_or_one_that_expects_nothing() -> None:
+    intake, vector = make_intake(), Vector()
+    intake.open(NOW)
+    assert list(intake.take(piece(0, 1), NOW)) == []
+    intake.expect(vector.expected)
+    intake.close()
+    assert list(intake.take(piece(0, 1), NOW)) == []
+    intake.open(NEXT)
+    intake.expect(vector.expected)
+    assert list(intake.take(piece(0, 1), NEXT)) == []  # of the attempt before
+    assert not vector.came
+
+
+def test_the_end_drops_what_came_early() -> None:
+    intake = make_intake()
+    list(intake.take(piece(0, 1, key=NEXT), NOW))
+    intake.end()
+    assert intake.open(NEXT) == []
