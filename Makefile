@@ -8,16 +8,19 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 VENV := .venv
 BIN := $(VENV)/bin
 SET_UP := $(VENV)/set-up
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+LOCK := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate $(UPGRADE)
 COMPOSE := docker-compose.yml $(wildcard configs/three-hosts/*/compose.yaml)
+DOCKER := docker
 PROTOS := $(wildcard protos/trilateral/common/pb/v1/*.proto)
 # protoc finds its mypy plugins by the path.
 PROTOC = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iprotos
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format protos fuzz sanitize chaos network soak monitoring bench clean
+.PHONY: help demo test lint format protos lock fuzz sanitize chaos network soak monitoring compose-test bench clean
 
 help: ## Show these lines
-	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
 
 demo: $(SET_UP) ## Train with three processes on this machine and show the result
 	$(BIN)/trilateral demo
@@ -29,6 +32,7 @@ lint: $(SET_UP) ## Check style, types, the image and compose files, and that the
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/check-jsonschema -q --builtin-schema vendor.compose-spec $(COMPOSE)
 	rm -rf build/protos
@@ -45,8 +49,13 @@ format: $(SET_UP) ## Put the code into the project's format
 protos: $(SET_UP) ## Generate common/pb from protos/
 	$(PROTOC) --python_out=src --grpc_python_out=src --mypy_out=quiet:src --mypy_grpc_out=quiet:src $(PROTOS)
 
+lock: $(SET_UP) ## Lock what pyproject.toml asks for, with hashes; UPGRADE=--upgrade takes the newest versions
+	$(LOCK) pyproject.toml -o requirements.txt
+	$(LOCK) pyproject.toml --extra dev -c requirements.txt -o requirements-dev.txt
+	sed -n '/^requires = \["\(.*\)"\]$$/s//\1/p' pyproject.toml | $(LOCK) - -c requirements-dev.txt -o requirements-build.txt
+
 fuzz: $(SET_UP) ## Feed the decoders for ten minutes with what a coverage-guided fuzzer makes up
-	$(BIN)/python -m pip install -q --disable-pip-version-check 'atheris>=3'
+	$(PIP) install -q 'atheris>=3'
 	$(BIN)/python tests/fuzz/fuzz_decoders.py -max_total_time=600 -rss_limit_mb=1024 -timeout=5 \
 		-artifact_prefix=build/fuzz/ build/fuzz/corpus
 
@@ -65,6 +74,9 @@ soak: $(SET_UP) ## Run 200 jobs at the same three processes, and see that they h
 monitoring: $(SET_UP) ## Try configs/monitoring out with Prometheus itself, which must be installed
 	$(BIN)/python -m tests.monitoring.real_prometheus
 
+compose-test: ## Train in the containers of docker-compose.yml; needs a running Docker Engine with Compose
+	"$(PYTHON)" tests/deployment/compose.py "$(DOCKER)"
+
 bench: $(SET_UP) ## Run the benchmark that needs no data from elsewhere
 	$(BIN)/python benchmarks/round.py
 
@@ -72,13 +84,14 @@ clean: ## Remove all that was made here, .venv included
 	rm -rf $(VENV) build dist demo-result *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(SET_UP): pyproject.toml constraints.txt $(wildcard common/paillier/native/*.[ch])
+$(SET_UP): pyproject.toml requirements-dev.txt $(wildcard common/paillier/native/*.[ch])
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "Python 3.11 or newer is needed, and '$(PYTHON)' is not that; name one: make PYTHON=/path/to/python3" >&2; \
 		exit 1; }
 	@echo "setting up $(VENV) ..."
 	@"$(PYTHON)" -m venv $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(PIP) install -q --require-hashes -r requirements-dev.txt
+	@$(PIP) install -q --no-deps --no-build-isolation -e .
 	@$(BIN)/python -c 'import trilateral.common.paillier.native._kernel' 2>/dev/null || echo "the kernel was not built, and" \
 		"everything is five times slower: install gcc and Python's headers (Debian: python3-dev), then make clean"
 	@touch $@
