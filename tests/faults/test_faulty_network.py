@@ -8,6 +8,7 @@ import pytest
 
 from tests.faults.networks import GOOD_LINE, Network, end_of, on_wan, partition, reach
 from tests.support.three_servers import DATASET, check_model
+from tests.support.waiting import eventually
 from tests.support.wan import Line, Wan, why_not
 from trilateral.cli.client import JobClient
 from trilateral.common.base.roles import Role
@@ -83,9 +84,8 @@ def test_a_partition_longer_than_peer_timeout_ends_the_job_at_all_three_and_it_c
             status = await end_of(client, job.name)
             assert status.state == JOB_STATE_FAILED
             assert "has not answered for 6 s" in status.detail
-            while len(ends := network.ends(job.name)) < len(Role):
-                await asyncio.sleep(0.1)
-            for role, end in ends.items():
+            await eventually(lambda: len(network.ends(job.name)) == len(Role))
+            for role, end in network.ends(job.name).items():
                 assert end["result"] == "failed", role
                 assert "has not answered for 6 s" in end["reason"], role
 

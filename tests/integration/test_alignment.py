@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.rpc import connected, plaintext_server
 from tests.support.three_servers import DATASET, make_configs
+from tests.support.waiting import eventually
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import IdForm
@@ -251,9 +252,7 @@ async def test_there_are_few_sessions_at_a_time_and_they_expire(
         monkeypatch.setattr(host.alignments, "_seconds", 0.01)
         await open_with(host, GUEST_IDS)
         host.alignments.find(second.id)  # Its time begins anew with each word of the guest.
-        async with asyncio.timeout(10):
-            while [line["result"] for line in host.audited() if "result" in line].count("expired") < 2:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: [line.get("result") for line in host.audited()].count("expired") == 2)
         with pytest.raises(PeerError, match="has ended, or the host was restarted"):
             await second.run(nothing)
 

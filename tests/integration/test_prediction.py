@@ -19,6 +19,7 @@ from scipy.special import expit
 
 from tests.support.new_rows import NEW, plain_scores, with_new_rows, write_new_rows
 from tests.support.three_servers import DATASET, LENIENT, make_configs, serving, train_over_localhost, write_tables
+from tests.support.waiting import eventually
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.base.scratch import SCRATCH
@@ -492,12 +493,6 @@ class Held:
         return self._function(*args)
 
 
-async def until(reached: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not reached():
-            await asyncio.sleep(0.01)
-
-
 async def hang_up(call: "asyncio.Task[Any]") -> None:
     call.cancel()
     with suppress(asyncio.CancelledError):
@@ -514,12 +509,12 @@ async def test_the_hosts_folder_is_there_as_long_as_a_thread_writes_to_it(
         await calls.open()
         await calls.align(aligned=True)
         settling = asyncio.create_task(calls.settle(0, bytes(32)))
-        await until(held.entered.is_set)
+        await eventually(held.entered.is_set)
         await hang_up(settling)
         await calls.close()
         assert not world.nothing_is_left()
         held.released.set()
-        await until(world.nothing_is_left)
+        await eventually(world.nothing_is_left)
 
 
 async def test_who_hangs_up_after_a_wrong_guess_has_no_other_try(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -530,11 +525,11 @@ async def test_who_hangs_up_after_a_wrong_guess_has_no_other_try(world: World, m
         await calls.open()
         await calls.align(aligned=True)
         guessing = asyncio.create_task(calls.settle(0, bytes(32)))
-        await until(held.entered.is_set)
+        await eventually(held.entered.is_set)
         await hang_up(guessing)
         await asyncio.sleep(0.2)  # The host hears of it.
         held.released.set()
-        await until(world.nothing_is_left)
+        await eventually(world.nothing_is_left)
         with pytest.raises(PeerError, match="does not know this prediction"):
             await calls.settle(0, bytes(32))
 
@@ -548,13 +543,13 @@ async def test_an_alignment_that_opens_after_its_prediction_has_ended_is_closed(
         calls = Calls(world, peer)
         await calls.open()
         aligning = asyncio.create_task(calls.align())
-        await until(held.entered.is_set)
+        await eventually(held.entered.is_set)
         await calls.close()
         assert not world.nothing_is_left()
         held.released.set()
         with pytest.raises(PeerError, match="the prediction has ended"):
             await aligning
-        await until(world.nothing_is_left)
+        await eventually(world.nothing_is_left)
         assert [line["decision"] for line in world.audit("OpenAlignment")] == ["allowed", "closed"]
 
 
@@ -565,7 +560,7 @@ async def test_the_guests_folder_is_there_as_long_as_a_thread_writes_to_it(
     monkeypatch.setattr("trilateral.guest_party.prediction.write_scores", held)
     async with world.host() as peer:
         predicting = asyncio.create_task(world.predict(peer))
-        await until(held.entered.is_set)
+        await eventually(held.entered.is_set)
         predicting.cancel()
         await asyncio.wait({predicting}, timeout=0.5)
         assert not predicting.done()
@@ -609,8 +604,7 @@ async def test_a_prediction_that_is_asked_nothing_ends(world: World) -> None:
     async with world.host() as peer:
         calls = Calls(world, peer)
         await calls.open()
-        while not world.nothing_is_left():
-            await asyncio.sleep(0.02)
+        await eventually(world.nothing_is_left)
         with pytest.raises(PeerError, match="does not know this prediction"):
             await calls.align()
 

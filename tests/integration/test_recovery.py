@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.three_servers import DATASET, SERVE, check_model, load_tables, make_configs, serving, write_tables
+from tests.support.waiting import eventually
 from trilateral.cli.client import JobClient
 from trilateral.common.base.errors import ConfigError, ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
@@ -178,9 +179,7 @@ async def test_a_party_that_was_away_when_a_job_was_stopped_hears_of_it_when_it_
         await client.stop(JOB.name)
         assert states(configs[Role.HOST]) == [("running", "")]
         async with serving({Role.HOST: configs[Role.HOST]}):
-            async with asyncio.timeout(10):
-                while states(configs[Role.HOST]) == [("running", "")]:
-                    await asyncio.sleep(0.05)
+            await eventually(lambda: states(configs[Role.HOST]) != [("running", "")])
             assert states(configs[Role.HOST]) == [
                 ("stopped", "the coordinator has ended the job: stopped by the operator")
             ]

@@ -28,6 +28,7 @@ from tests.support.three_servers import (
     trained_coef,
     write_tables,
 )
+from tests.support.waiting import eventually, interruptible
 from trilateral.cli.client import JobClient
 from trilateral.common.base.errors import ConfigError, ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
@@ -225,8 +226,11 @@ async def test_the_coordinator_waits_for_a_party_that_is_late_and_says_so(config
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(serving(first))
         training = asyncio.create_task(train_over_localhost(client, QUICK))
-        while "quick" not in [status.job for status in await client.statuses()]:
-            await asyncio.sleep(0.01)
+
+        async def is_there() -> bool:
+            return "quick" in [status.job for status in await client.statuses()]
+
+        await eventually(is_there)
         waiting = await until(client, "quick", lambda status: "waiting" in status.detail)
         assert f"for the host at {configs[Role.HOST].listen}, silent since" in waiting.detail
         await stack.enter_async_context(serving({Role.HOST: configs[Role.HOST]}))
@@ -295,7 +299,9 @@ def process(config: ProcessConfig, folder: Path, before: str = "") -> "Iterator[
     path.write_text(config.model_dump_json(exclude_unset=True))  # JSON is YAML
     suffix = "" if config.role is Role.COORDINATOR else "_party"
     code = SERVE.format(role=config.role, suffix=suffix, before=before)
-    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True) as started:
+    with interruptible():
+        started = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True)
+    with started:
         try:
             assert started.stdout is not None
             assert started.stdout.readline().strip() == config.listen
@@ -365,9 +371,8 @@ async def test_the_parties_let_a_session_go_that_the_coordinator_does_not_know_a
             killed.kill()
             killed.wait()
         shutil.rmtree(configs[Role.COORDINATOR].state)
-        async with serving({Role.COORDINATOR: configs[Role.COORDINATOR]}), asyncio.timeout(60):
-            while caplog.text.count("job endless: session ended") < len(PARTIES):
-                await asyncio.sleep(0.01)
+        async with serving({Role.COORDINATOR: configs[Role.COORDINATOR]}):
+            await eventually(lambda: caplog.text.count("job endless: session ended") == len(PARTIES))
     assert "has lost the job (was it restarted?)" in caplog.text
 
 

@@ -29,6 +29,7 @@ from urllib.request import urlopen
 
 import yaml
 
+from tests.support.waiting import eventually_in_thread
 from trilateral.cli.client import JobClient
 from trilateral.cli.demo.files import write_files
 from trilateral.cli.demo.tables import DATASET
@@ -155,14 +156,16 @@ def prometheus(folder: Path, pages: dict[Role, str], listen: str) -> Iterator[No
 
 def until_scraped(listen: str) -> None:
     """Wait until all three processes have been scraped."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
+
+    def has_scraped_all() -> bool:
         with contextlib.suppress(OSError):
-            up = ask(listen, "query", query='up{job="trilateral"} == 1')["result"]
-            if len(up) == len(Role):
-                return
-        time.sleep(0.2)
-    sys.exit("Prometheus has not scraped all three processes within 30 s")
+            return len(ask(listen, "query", query='up{job="trilateral"} == 1')["result"]) == len(Role)
+        return False
+
+    try:
+        eventually_in_thread(has_scraped_all)
+    except TimeoutError:
+        sys.exit("Prometheus has not scraped all three processes")
 
 
 def ask(listen: str, path: str, **parameters: Any) -> dict[str, Any]:

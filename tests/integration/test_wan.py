@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import eventually_in_thread
 from tests.support.wan import ROOT, Line, Wan, why_not
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
@@ -145,10 +146,7 @@ def test_nothing_is_left_when_its_maker_is_killed() -> None:
     result = subprocess.run([sys.executable, "-c", KILLED], cwd=ROOT, check=False, capture_output=True, text=True)
     assert result.returncode == -signal.SIGKILL, result.stderr
 
-    deadline = time.monotonic() + 30
-    while left := [pid for pid in result.stdout.split() if _is_alive(int(pid))]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.01)
+    eventually_in_thread(lambda: not any(_is_alive(int(pid)) for pid in result.stdout.split()))
 
 
 def _is_alive(pid: int) -> bool:
