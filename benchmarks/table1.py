@@ -136,7 +136,7 @@ def measure(row: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def measure_plain(cell: str, folder: Path, seed: int) -> list[dict[str, Any]]:
-    """Both rows of a cell in plain numpy, with another seed."""
+    """Train both rows of a cell in plain numpy, with another seed."""
     results = []
     for row in rows_of(cell):
         job = job_of(row, seed)
@@ -153,7 +153,7 @@ def measure_plain(cell: str, folder: Path, seed: int) -> list[dict[str, Any]]:
 
 
 def print_seeds(folder: Path, cells: list[str], n_seeds: int) -> None:
-    """How often each check holds over seeds 1 to `n_seeds`."""
+    """Print how often each check holds over seeds 1 to `n_seeds`."""
     held: Counter[str] = Counter()
     for seed in range(1, n_seeds + 1):
         for cell in cells:
@@ -166,7 +166,7 @@ def print_seeds(folder: Path, cells: list[str], n_seeds: int) -> None:
 
 
 def checks(results: list[dict[str, Any]]) -> dict[str, dict[str, bool]]:
-    """What each finished cell must show, by cell."""
+    """Return the outcome of each check, for every finished cell."""
     found = {}
     for cell in CELLS:
         rows = {result["row"]: result for result in results if result["cell"] == cell}
@@ -182,7 +182,7 @@ def checks(results: list[dict[str, Any]]) -> dict[str, dict[str, bool]]:
 
 
 def table(results: list[dict[str, Any]]) -> Iterator[str]:
-    """The results beside the paper's, in Markdown."""
+    """Yield the lines of a Markdown table with these results beside those of the paper."""
     yield "| cell | method | epochs | Taylor loss | AUC | paper: epochs | loss | AUC | rounds | MB | seconds |"
     yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     for result in results:
