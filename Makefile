@@ -17,7 +17,7 @@ PROTOS := $(wildcard protos/trilateral/common/pb/v1/*.proto)
 PROTOC = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iprotos
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format protos lock fuzz sanitize chaos network soak monitoring compose-test bench clean
+.PHONY: help demo test coverage lint format protos lock fuzz sanitize chaos network soak monitoring compose-test bench clean
 
 help: ## Show these lines
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -28,7 +28,10 @@ demo: $(SET_UP) ## Train with three processes on this machine and show the resul
 test: $(SET_UP) ## Run all tests, a worker on each processor
 	$(BIN)/pytest -n auto --dist worksteal
 
-lint: $(SET_UP) ## Check style, types, the image and compose files, and that the generated code is that of protos/
+coverage: $(SET_UP) ## Run all tests, and check that they cover enough of the code
+	$(BIN)/pytest -n auto --dist worksteal --cov
+
+lint: $(SET_UP) ## Check style, types, layers, the image, Compose files, and that common/pb matches protos/
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

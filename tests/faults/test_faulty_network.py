@@ -70,6 +70,7 @@ def test_a_partition_of_each_pair_and_of_all(wan: Wan, network: Network) -> None
     check_model(network.configs, job)
 
 
+@pytest.mark.slow
 def test_a_partition_longer_than_peer_timeout_ends_the_job_at_all_three_and_it_can_be_resumed(
     wan: Wan, network: Network
 ) -> None:

@@ -38,6 +38,7 @@ def plain_coef(folder: Path) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return train_plain(job, joined.columns, joined.labels, joined.penalty).coef
 
 
+@pytest.mark.slow
 def test_compose_trains_the_demo_in_containers_that_see_their_own_files_alone(tmp_path: Path) -> None:
     result = tmp_path / "compose-result"
     result.mkdir()

@@ -37,6 +37,7 @@ def anyone_listens(folder: Path) -> bool:
     return any(listens(folder, role) for role in Role)
 
 
+@pytest.mark.slow
 def test_the_demo_trains_the_same_model_as_plain_numpy_and_leaves_nothing_running(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     # Settings of the caller's own processes are none of the demo's.
@@ -98,6 +99,7 @@ def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path, number: sign
     assert not anyone_listens(folder)
 
 
+@pytest.mark.slow
 def test_a_killed_demo_leaves_nothing_running(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     demo = subprocess.Popen(demo_command(folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)

@@ -415,6 +415,7 @@ async def test_a_host_that_dies_when_its_holdout_scores_are_due_ends_the_job_aft
             assert (await train_over_localhost(client, QUICK)).state == JOB_STATE_FINISHED
 
 
+@pytest.mark.slow
 async def test_what_a_party_answers_late_does_no_harm(tmp_path: Path) -> None:
     write_tables(tmp_path)
     configs = make_configs(tmp_path, round_timeout=8)  # a busy machine needs a second or two to get ready
