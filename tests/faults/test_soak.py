@@ -1,4 +1,4 @@
-"""Of a job that has ended nothing stays but what is told of it; `tests.faults.soak` asks the same of 200 jobs."""
+"""A job that has ended leaves only its status in memory; `tests.faults.soak` checks the same over 200 jobs."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""Every decoder takes anything: what comes of it is a value, or an error whose text is public."""
+"""Every decoder turns any input into a value, or raises an error with a public text."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ from trilateral.common.data.model.model_file import load_model
 from trilateral.common.rpc.codec import ROUTES, Route, decode, parse_job
 
 MAX_BYTES_FOR_A_BYTE = 200
-"""What a decoder may allocate for each byte it is given, beside `SLACK`."""
+"""Bytes that a decoder may allocate for each byte of its input, in addition to `SLACK`."""
 SLACK = 1 << 20
 
 
@@ -50,8 +50,8 @@ def test_a_request_with_bytes_changed_is_a_message_or_is_refused(route: Route, d
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.path)
-def test_a_decoder_allocates_in_proportion_to_what_it_is_given(route: Route) -> None:
-    """The largest numbers where sizes are announced, with next to nothing behind them."""
+def test_a_decoder_allocates_in_proportion_to_its_input(route: Route) -> None:
+    """Requests announce the largest sizes, and contain next to nothing."""
     request = route.request()
     for field in request.DESCRIPTOR.fields:
         if field.type in (FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_UINT64):
@@ -109,13 +109,13 @@ SETTINGS = st.dictionaries(KEYS | st.text(max_size=10), JSON | st.dictionaries(K
 
 
 def expect_refusal(parse: Callable[[], object], source: str) -> None:
-    """Unless it can be parsed; a refusal names what it is of."""
+    """Accept a parsed value, or a refusal that names the file or message."""
     with contextlib.suppress(ConfigError):
         try:
             parse()
         except ConfigError as error:
             if source not in str(error):
-                raise AssertionError("the refusal does not say what it is of") from error
+                raise AssertionError("the refusal does not name the file or message") from error
             raise
 
 

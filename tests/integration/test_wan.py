@@ -129,6 +129,8 @@ def test_programs_run_at_a_host_and_end_with_the_network() -> None:
         assert wan.address("b") in out
         assert wan.address("a") not in out
         forgotten = wan.run_in("a", ["sleep", "1000"])
+        # Until then, the program that enters the namespace runs in its place.
+        eventually_in_thread(lambda: Path(f"/proc/{forgotten.pid}/comm").read_text().strip() == "sleep")
 
     assert forgotten.wait() == -signal.SIGKILL
 
