@@ -1,4 +1,4 @@
-"""``trilateral demo`` as a new user runs it: four real processes."""
+"""`trilateral demo` as a new user runs it, with four real processes."""
 
 import os
 import re
@@ -40,7 +40,7 @@ def anyone_listens(folder: Path) -> bool:
 @pytest.mark.slow
 def test_the_demo_trains_the_same_model_as_plain_numpy_and_leaves_nothing_running(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    # Settings of the caller's own processes are none of the demo's.
+    # The demo ignores settings in the environment, which are for other processes.
     environment = os.environ | {"TRILATERAL_LISTEN": "127.0.0.1:1"}
 
     done = subprocess.run(
@@ -65,8 +65,8 @@ def test_the_demo_trains_the_same_model_as_plain_numpy_and_leaves_nothing_runnin
 
 
 def by_hand(demo_output: str, folder: Path, cwd: Path) -> None:
-    """Type the commands that the demo has printed, in another folder."""
-    # The demo's ports are free again: no other test may choose them now.
+    """Run the commands that the demo printed, in another folder."""
+    # The demo has ended and released its ports. Reserve them, so that no other test takes them.
     assert all(lock_address(load_process_config(folder / f"{role}.yaml", {}).listen) for role in Role)
     *serves, train = (shlex.split(line) for line in demo_output.splitlines() if line.startswith("  /"))
     assert len(serves) == len(Role)

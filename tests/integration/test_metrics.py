@@ -1,4 +1,4 @@
-"""What the three processes of a training tell whoever scrapes them."""
+"""The metrics that the three processes of a training publish."""
 
 import asyncio
 from pathlib import Path
@@ -43,7 +43,7 @@ async def scrape_when_ended(address: str) -> Samples:
     return await scrape(address)
 
 
-async def test_the_three_agree_on_rounds_and_on_what_they_sent_each_other(tmp_path: Path) -> None:
+async def test_the_three_processes_agree_on_rounds_and_on_the_traffic_between_them(tmp_path: Path) -> None:
     write_tables(tmp_path)
     pages = free_addresses()
     configs = {

@@ -1,4 +1,4 @@
-"""``trilateral train`` as an operator runs it: a process of its own beside three servers."""
+"""`trilateral train` as an operator runs it: a separate process beside three servers."""
 
 import asyncio
 import signal
@@ -16,7 +16,7 @@ ENDLESS = JobConfig(
 )
 
 
-async def test_an_interrupt_tells_how_to_watch_again_and_leaves_the_job_running(tmp_path: Path) -> None:
+async def test_an_interrupted_command_says_how_to_watch_again_and_leaves_the_job_running(tmp_path: Path) -> None:
     write_tables(tmp_path)
     configs = make_configs(tmp_path)
     job, config = tmp_path / "job.yaml", tmp_path / "guest.yaml"
