@@ -162,9 +162,8 @@ async def test_a_refused_job_has_a_reason_and_affects_no_other_job(configs: Conf
 
 
 async def test_a_coordinator_that_swaps_the_parties_is_refused(tmp_path: Path) -> None:
-    write_tables(
-        tmp_path, n_host=3, n_guest=2
-    )  # the same number of columns with the intercept, so the lengths of vectors do not reveal the swap
+    # With the intercept, both have the same number of columns, so the lengths of vectors do not reveal the swap.
+    write_tables(tmp_path, n_host=3, n_guest=2)
     configs = make_configs(tmp_path)
     peers = configs[Role.COORDINATOR].peers
     swapped = {Role.HOST: peers[Role.GUEST], Role.GUEST: peers[Role.HOST]}
