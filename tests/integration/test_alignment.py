@@ -55,7 +55,9 @@ class Host:
 
 
 @asynccontextmanager
-async def served(folder: Path, ids: list[str] | None = None, **settings: Any) -> AsyncIterator[Host]:
+async def served(
+    folder: Path, ids: list[str] | None = None, guest_limit: int = 10**9, **settings: Any
+) -> AsyncIterator[Host]:
     (folder / "host.csv").write_text("\n".join(["id,x", *(f"{one},1" for one in ids or HOST_IDS)]))
     made = make_configs(folder)[Role.HOST].model_dump(exclude_unset=True)
     config = ProcessConfig.model_validate(made | {key: made[key] | value for key, value in settings.items()})
@@ -68,9 +70,8 @@ async def served(folder: Path, ids: list[str] | None = None, **settings: Any) ->
     await server.start()
     (folder / "guest").mkdir(exist_ok=True)
     async with connected(Role.HOST, address) as peer:
-        yield Host(
-            config, alignments, GuestAlignments(peer, Limits(peer_timeout=2), IdQuota(folder / "guest", 10**9)), peer
-        )
+        guest = GuestAlignments(peer, Limits(peer_timeout=2), IdQuota(folder / "guest", guest_limit))
+        yield Host(config, alignments, guest, peer)
         await server.stop(None)
 
 
@@ -318,8 +319,7 @@ async def test_too_many_ids_are_refused_before_a_table_is_read(tmp_path: Path) -
 
 
 async def test_the_guest_counts_the_ids_of_the_host(tmp_path: Path) -> None:
-    async with served(tmp_path) as host:
-        host.guest._quota.limit = 100
+    async with served(tmp_path, guest_limit=100) as host:
         with pytest.raises(PolicyError, match="the guest refuses the alignment by policy.max_ids_a_day"):
             await open_with(host, GUEST_IDS)
 

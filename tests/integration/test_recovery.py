@@ -199,6 +199,14 @@ async def test_scores_are_counted_whatever_the_coordinator_claims_about_earlier_
 ) -> None:
     host = configs[Role.HOST]
     configs[Role.HOST] = host.model_copy(update={"policy": host.policy.model_copy(update={"max_scores_a_day": 1})})
+    start = CoordinatorMachine.start
+
+    def say_that_both_were_ready(machine: CoordinatorMachine) -> Iterator[Envelope]:
+        for envelope in start(machine):
+            offer = envelope.message
+            assert isinstance(offer, OpenJob)
+            yield replace(envelope, message=replace(offer, was_ready=True) if offer.job_id else offer)
+
     monkeypatch.setattr(CoordinatorMachine, "start", say_that_both_were_ready)
     async with serving(configs) as client:
         await client.start(JOB)
@@ -208,13 +216,6 @@ async def test_scores_are_counted_whatever_the_coordinator_claims_about_earlier_
             assert "policy.max_scores_a_day" in refused.detail
             await client.resume(JOB.name)
         await until(client, has_ended)
-
-
-def say_that_both_were_ready(machine: CoordinatorMachine) -> Iterator[Envelope]:
-    past = machine._past
-    for party in PARTIES:
-        offer = OpenJob(JOB, machine._private_key.public_key.n, party)
-        yield Envelope(party, offer if past is None else replace(offer, job_id=past.job_id, was_ready=True))
 
 
 @pytest.mark.parametrize("role", PARTIES)

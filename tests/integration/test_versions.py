@@ -14,7 +14,6 @@ from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING, JobStatus
 from trilateral.common.process.description import ask_description
-from trilateral.common.rpc.access import call_metadata
 from trilateral.common.rpc.channel import Peer, open_channel
 from trilateral.common.rpc.versions import WAY_OUT, Version
 from trilateral.guest_party.dataset_alignment import align_dataset
@@ -103,20 +102,23 @@ async def test_a_host_of_another_version_aligns_and_scores_nothing(
 
 
 async def test_an_operator_of_another_version_is_refused(configs: Configs) -> None:
-    async with serving_versions(configs, {}), JobClient(configs[Role.GUEST]) as client:
+    async with serving_versions(configs, {}):
         for version, text in (
             (NEWER, f"the guest speaks {NEWER}, and the coordinator {OWN}: {WAY_OUT}"),
             (OLDER, f"the guest {SILENT}, and the coordinator speaks {OWN}"),
         ):
             with speaking(version):
-                calls: Any = [client.start(JOB), client.status("quick"), client.statuses(), client.stop("quick")]
-                calls += [client.resume("quick"), anext(client.watch("quick"))]
-                # A client sends the metadata with which it was made.
-                client._metadata = call_metadata(Role.GUEST)
-                for call in calls:
-                    with pytest.raises(ProtocolError, match="speak") as refused:
-                        await call
-                    assert text in str(refused.value)
+                async with JobClient(configs[Role.GUEST]) as client:
+                    await refuses_all_calls(client, text)
+
+
+async def refuses_all_calls(client: JobClient, text: str) -> None:
+    calls: Any = [client.start(JOB), client.status("quick"), client.statuses(), client.stop("quick")]
+    calls += [client.resume("quick"), anext(client.watch("quick"))]
+    for call in calls:
+        with pytest.raises(ProtocolError, match="speak") as refused:
+            await call
+        assert text in str(refused.value)
 
 
 async def test_a_client_refuses_a_coordinator_of_a_release_without_versions(configs: Configs) -> None:
