@@ -58,11 +58,12 @@ def _candidates() -> Iterator[int]:
 @cache
 def _lock_file() -> int:
     """Open the file whose bytes stand for ports; it stays open, since closing it would drop the locks."""
-    path = Path(tempfile.gettempdir()) / f"trilateral-ports-{os.getuid()}"
+    name = f"trilateral-ports-{os.getuid()}"
     try:
+        path = Path(tempfile.gettempdir()) / name
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be used to reserve ports: {error.strerror}") from error
+        raise ConfigError(f"cannot reserve ports with the temporary file {name}: {error.strerror}") from error
 
 
 def _can_listen(port: int) -> bool:

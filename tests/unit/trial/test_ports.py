@@ -1,8 +1,9 @@
-"""Ports that two processes never choose both."""
+"""Two processes never choose the same port."""
 
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,10 +33,10 @@ def two_ports(monkeypatch: pytest.MonkeyPatch) -> Iterator[range]:
     ports._candidates.cache_clear()
 
 
-def test_the_kernel_gives_these_ports_to_nobody() -> None:
+def test_linux_does_not_hand_out_these_ports_by_default() -> None:
     lowest, _ = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
     if int(lowest) != 32768:
-        pytest.skip("this machine hands out other ports than Linux does by default")
+        pytest.skip("this machine does not hand out the default ports")
     assert max(PORTS) < int(lowest)
 
 
@@ -57,6 +58,13 @@ def test_an_address_belongs_to_the_process_that_chose_it_until_that_ends() -> No
 def test_a_port_on_which_something_listens_is_not_chosen(two_ports: range) -> None:
     with socket.create_server(("127.0.0.1", two_ports[0])):
         assert {free_address() for _ in range(3)} == {f"127.0.0.1:{two_ports[1]}"}
+
+
+def test_without_a_temporary_folder_the_error_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    ports._lock_file.cache_clear()
+    with pytest.raises(ConfigError, match="cannot reserve ports with the temporary file trilateral-ports-"):
+        free_address()
 
 
 def test_without_a_free_port_the_error_says_so(two_ports: range) -> None:
