@@ -20,6 +20,7 @@ from tests.support.three_servers import (
     trained_coef,
     write_tables,
 )
+from tests.support.waiting import SECONDS
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.dataset import IdForm
 from trilateral.common.config.job import JobConfig
@@ -152,7 +153,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def until_aligning(statuses: "asyncio.Queue[JobStatus]") -> JobStatus:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SECONDS):
         while True:
             status = await statuses.get()
             if "look for their common rows" in status.detail:

@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
+from tests.support.waiting import SECONDS
 from trilateral.cli.client import JobClient
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd
@@ -96,14 +97,14 @@ async def send(configs: Configs, chunks: list[rounds_pb2.SendVectorRequest]) -> 
 
 async def end_of(client: JobClient, job: str) -> JobStatus:
     status = JobStatus()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SECONDS):
         async for changed in client.watch(job):
             status = changed
     return status
 
 
 async def until_training(client: JobClient, job: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SECONDS):
         async for status in client.watch(job):
             if status.state == JOB_STATE_TRAINING and status.round >= 2:
                 return

@@ -19,7 +19,7 @@ from scipy.special import expit
 
 from tests.support.new_rows import NEW, plain_scores, with_new_rows, write_new_rows
 from tests.support.three_servers import DATASET, LENIENT, make_configs, serving, train_over_localhost, write_tables
-from tests.support.waiting import eventually
+from tests.support.waiting import SECONDS, eventually
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.base.scratch import SCRATCH
@@ -489,7 +489,7 @@ class Held:
 
     def __call__(self, *args: Any) -> Any:
         self.entered.set()
-        assert self.released.wait(30)
+        assert self.released.wait(SECONDS)
         return self._function(*args)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.three_servers import DATASET, SERVE, check_model, load_tables, make_configs, serving, write_tables
-from tests.support.waiting import eventually
+from tests.support.waiting import SECONDS, eventually
 from trilateral.cli.client import JobClient
 from trilateral.common.base.errors import ConfigError, ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
@@ -47,7 +47,7 @@ def configs(tmp_path: Path) -> Configs:
 
 
 async def until(client: JobClient, condition: Callable[[JobStatus], bool]) -> JobStatus:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS):
         async for status in client.watch(JOB.name):
             if condition(status):
                 return status

@@ -28,7 +28,7 @@ from tests.support.three_servers import (
     trained_coef,
     write_tables,
 )
-from tests.support.waiting import eventually, interruptible
+from tests.support.waiting import SECONDS, eventually, interruptible
 from trilateral.cli.client import JobClient
 from trilateral.common.base.errors import ConfigError, ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
@@ -63,7 +63,7 @@ def configs(tmp_path: Path) -> Configs:
 
 
 async def until(client: JobClient, job: str, condition: Callable[[JobStatus], bool]) -> JobStatus:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SECONDS):
         async for status in client.watch(job):
             if condition(status):
                 return status
@@ -113,7 +113,7 @@ async def test_a_late_stop_is_refused_and_every_party_has_its_model(
     keep = threading.Event()
 
     def save_late(path: Path, model: PartyModel) -> None:
-        keep.wait(20)
+        keep.wait(SECONDS)
         save_model(path, model)
 
     monkeypatch.setattr(party_jobs, "save_model", save_late)

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from tests.support.waiting import SECONDS
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import Limits, OperatorsConfig
 from trilateral.common.process.server import bind, new_server
@@ -39,7 +40,7 @@ class Recorder:
             await self.react(message, context)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SECONDS):
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()
