@@ -21,25 +21,26 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
-    PIP_NO_CACHE_DIR=1
+    PIP_NO_CACHE_DIR=1 \
+    PIP_ROOT_USER_ACTION=ignore
 
 WORKDIR /build
 
-# What others have made, in a layer of its own that is made again only when these two files change.
-COPY pyproject.toml constraints.txt ./
+# The libraries, in a layer of its own that is rebuilt only when a locked version changes.
+COPY requirements.txt requirements-build.txt ./
 RUN python -m venv --without-pip /opt/trilateral \
-    && python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
-        > requirements.txt \
-    && pip --python /opt/trilateral/bin/python install --only-binary :all: -c constraints.txt -r requirements.txt
+    && pip --python /opt/trilateral/bin/python install --only-binary :all: --require-hashes -r requirements.txt \
+    && pip install --only-binary :all: --require-hashes -r requirements-build.txt
 
-# The project itself. Its kernel is optional elsewhere, and not here.
-COPY LICENSE README.md ./
+# The project itself. Elsewhere the kernel is optional; in the image it is required.
+COPY pyproject.toml LICENSE README.md ./
 COPY src src
 COPY common common
 COPY host_party host_party
 COPY guest_party guest_party
 COPY coordinator coordinator
-RUN pip --python /opt/trilateral/bin/python install --no-deps . \
+RUN pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
+    && pip --python /opt/trilateral/bin/python install --no-deps --no-index dist/*.whl \
     && /opt/trilateral/bin/python -I -c "import trilateral.common.paillier.native._kernel"
 
 

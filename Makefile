@@ -1,84 +1,101 @@
-# Everything runs in .venv, which the first command makes. Needs Python 3.11 or newer with its headers, make and gcc.
+# Everything runs in .venv, which the first command sets up. Needs make, gcc, and Python 3.11 or newer with its headers.
 #
-#     make demo                             uses the first python3 that is new enough
-#     make demo PYTHON=/opt/python3.13/bin/python3
+#     make demo                                       uses the first python3 that is new enough
+#     make demo PYTHON=/opt/python3.13/bin/python3    uses this one
 
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 SET_UP := $(VENV)/set-up
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+LOCK := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate $(UPGRADE)
 COMPOSE := docker-compose.yml $(wildcard configs/three-hosts/*/compose.yaml)
+DOCKER := docker
 PROTOS := $(wildcard protos/trilateral/common/pb/v1/*.proto)
-# protoc finds its mypy plugins by the path.
+# protoc searches the path for its mypy plugins.
 PROTOC = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iprotos
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format protos fuzz sanitize chaos network soak monitoring bench clean
+.PHONY: help demo test coverage lint format protos lock fuzz sanitize chaos network soak monitoring compose-test bench clean
 
-help: ## Show these lines
-	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
 
-demo: $(SET_UP) ## Train with three processes on this machine and show the result
+demo: $(SET_UP) ## Train with three processes on this machine, and show the result
 	$(BIN)/trilateral demo
 
-test: $(SET_UP) ## Run all tests, a worker on each processor
+test: $(SET_UP) ## Run all tests, with a worker for each processor
 	$(BIN)/pytest -n auto --dist worksteal
 
-lint: $(SET_UP) ## Check style, types, the image and compose files, and that the generated code is that of protos/
+coverage: $(SET_UP) ## Run all tests, and check that they cover enough of the code
+	$(BIN)/pytest -n auto --dist worksteal --cov
+
+lint: $(SET_UP) ## Check style, types, layers, the image, YAML files, and that common/pb matches protos/
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/check-jsonschema -q --builtin-schema vendor.compose-spec $(COMPOSE)
+	$(BIN)/check-jsonschema -q --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	rm -rf build/protos
 	mkdir -p build/protos
 	$(PROTOC) --python_out=build/protos --grpc_python_out=build/protos \
 		--mypy_out=quiet:build/protos --mypy_grpc_out=quiet:build/protos $(PROTOS)
 	@diff -r -x __pycache__ -x __init__.py build/protos/trilateral/common/pb common/pb || \
-		{ echo "common/pb is not what protos/ generates: run make protos" >&2; exit 1; }
+		{ echo "common/pb does not match protos/: run make protos" >&2; exit 1; }
 
-format: $(SET_UP) ## Put the code into the project's format
+format: $(SET_UP) ## Format the code, and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 protos: $(SET_UP) ## Generate common/pb from protos/
 	$(PROTOC) --python_out=src --grpc_python_out=src --mypy_out=quiet:src --mypy_grpc_out=quiet:src $(PROTOS)
 
-fuzz: $(SET_UP) ## Feed the decoders for ten minutes with what a coverage-guided fuzzer makes up
-	$(BIN)/python -m pip install -q --disable-pip-version-check 'atheris>=3'
+lock: $(SET_UP) ## Lock the packages of pyproject.toml by their hashes; with UPGRADE=--upgrade, take the newest versions
+	$(LOCK) pyproject.toml -o requirements.txt
+	$(LOCK) pyproject.toml --extra dev -c requirements.txt -o requirements-dev.txt
+	sed -n '/^requires = \["\(.*\)"\]$$/s//\1/p' pyproject.toml | $(LOCK) - -c requirements-dev.txt -o requirements-build.txt
+
+fuzz: $(SET_UP) ## Fuzz the decoders for ten minutes, guided by coverage
+	$(PIP) install -q 'atheris>=3'
 	$(BIN)/python tests/fuzz/fuzz_decoders.py -max_total_time=600 -rss_limit_mb=1024 -timeout=5 \
 		-artifact_prefix=build/fuzz/ build/fuzz/corpus
 
-sanitize: $(SET_UP) ## Run the kernel's tests under the address and undefined-behaviour sanitizers
+sanitize: $(SET_UP) ## Run the tests of the kernel under the address and undefined-behaviour sanitizers
 	$(BIN)/python tests/fuzz/sanitize.py
 
-chaos: $(SET_UP) ## Kill processes of 200 trainings at random, and report how they ended
+chaos: $(SET_UP) ## Train 200 times while processes are killed at random, and report the outcome
 	$(BIN)/python -m tests.faults.chaos 200
 
-network: $(SET_UP) ## Train 100 times over networks that lose, delay and cut, and report how it ended
+network: $(SET_UP) ## Train 100 times over networks that lose, delay, and cut, and report the outcome
 	$(BIN)/python -m tests.faults.weather 50
 
-soak: $(SET_UP) ## Run 200 jobs at the same three processes, and see that they have not grown
+soak: $(SET_UP) ## Run 200 jobs in the same three processes, and check that they do not grow
 	$(BIN)/python -m tests.faults.soak 200
 
-monitoring: $(SET_UP) ## Try configs/monitoring out with Prometheus itself, which must be installed
+monitoring: $(SET_UP) ## Test configs/monitoring with Prometheus, which must be installed
 	$(BIN)/python -m tests.monitoring.real_prometheus
 
-bench: $(SET_UP) ## Run the benchmark that needs no data from elsewhere
+compose-test: ## Train in the containers of docker-compose.yml; needs a running Docker Engine with Compose
+	"$(PYTHON)" tests/deployment/compose.py "$(DOCKER)"
+
+bench: $(SET_UP) ## Measure one round; benchmarks/README.md describes the other benchmarks
 	$(BIN)/python benchmarks/round.py
 
-clean: ## Remove all that was made here, .venv included
+clean: ## Remove everything that make made, including .venv
 	rm -rf $(VENV) build dist demo-result *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(SET_UP): pyproject.toml constraints.txt $(wildcard common/paillier/native/*.[ch])
+$(SET_UP): pyproject.toml requirements-dev.txt $(wildcard common/paillier/native/*.[ch])
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-		echo "Python 3.11 or newer is needed, and '$(PYTHON)' is not that; name one: make PYTHON=/path/to/python3" >&2; \
+		echo "'$(PYTHON)' is not Python 3.11 or newer; name one: make PYTHON=/path/to/python3" >&2; \
 		exit 1; }
 	@echo "setting up $(VENV) ..."
 	@"$(PYTHON)" -m venv $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@$(BIN)/python -c 'import trilateral.common.paillier.native._kernel' 2>/dev/null || echo "the kernel was not built, and" \
-		"everything is five times slower: install gcc and Python's headers (Debian: python3-dev), then make clean"
+	@$(PIP) install -q --require-hashes -r requirements-dev.txt
+	@$(PIP) install -q --no-deps --no-build-isolation -e .
+	@$(BIN)/python -c 'import trilateral.common.paillier.native._kernel' 2>/dev/null || echo "the kernel was not built, so" \
+		"everything is five times slower: install gcc and the headers of Python (Debian: python3-dev), then run make clean"
 	@touch $@

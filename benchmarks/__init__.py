@@ -1,1 +1,1 @@
-"""Measured claims: each script prints figures as JSON; README.md has the commands, and what they gave."""
+"""Benchmarks: each script prints figures as JSON. README.md has the commands and their results."""

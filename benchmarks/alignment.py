@@ -1,10 +1,12 @@
-"""What a private alignment costs over localhost: a server of the host, and `trilateral align` at the guest.
+"""Measure a private alignment over localhost: the host's server, and `trilateral align` at the guest.
 
 python benchmarks/alignment.py [--ids N] [--json]
 
-Each party has N IDs of twelve digits in a Parquet file, in an order of its own, and half of them are common. `seconds`
-is of `trilateral align` as a whole, its start and the reading of its file included. `cpu_seconds`, which other programs
-on the machine hardly change, and `peak_rss_mb` are of that process and of the host's server.
+Each party has a Parquet file with N IDs of twelve digits in an order of its own. Half of the IDs are common.
+
+seconds        the whole of `trilateral align`, including its start and reading the file
+cpu_seconds    processor time of that process and of the host's server, which hardly depends on other programs
+peak_rss_mb    peak memory of the same two processes
 """
 
 import argparse
@@ -26,7 +28,7 @@ from trilateral.common.base.roles import PARTIES, Role
 
 
 def make_tables(n_ids: int) -> dict[Role, pd.DataFrame]:
-    """IDs of both parties, half of them common."""
+    """Return tables with the IDs of both parties, half of them common."""
     rng = np.random.default_rng(0)
     numbers = rng.permutation(3 * n_ids // 2)
     ids = {Role.HOST: numbers[:n_ids], Role.GUEST: numbers[len(numbers) - n_ids :]}
@@ -60,7 +62,7 @@ def measure(n_ids: int) -> dict[str, Any]:
             _, status, usage = os.wait4(guest.pid, 0)
             seconds = time.perf_counter() - started
             if status:
-                sys.exit(f"trilateral align has failed\n{processes.log_tails()}")
+                sys.exit(f"trilateral align failed\n{processes.log_tails()}")
             return {
                 "ids": n_ids,
                 "common": int(said.split()[0].replace(",", "")),
@@ -77,7 +79,7 @@ def measure(n_ids: int) -> dict[str, Any]:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Processor time of a process and all its threads so far, as Linux counts it."""
+    """Return the processor time that a process and all its threads have used so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return round((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), 1)
 
@@ -85,8 +87,8 @@ def _cpu_seconds(pid: int) -> float:
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ids", type=int, default=100_000, help="IDs of each party")
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    parser.add_argument("--ids", type=int, default=100_000, help="number of IDs of each party (default: 100000)")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
     arguments = parser.parse_args()
     figures = measure(arguments.ids)
     print(json.dumps(figures) if arguments.json else json.dumps(figures, indent=2))

@@ -1,14 +1,14 @@
-"""`lbfgs` with whitening on the paper's data sets, encrypted, by three processes on this machine.
+"""Train on one of the paper's data sets under encryption, with `lbfgs` and whitening, in three local processes.
 
 python benchmarks/credit.py credit1|credit2 --data FOLDER [--json]
 
-FOLDER holds credit1.csv.gz or credit2.csv.gz, with columns `id`, the features as published and `label`;
-docs/data-sets.md says where the data sets come from.
+FOLDER contains credit1.csv.gz or credit2.csv.gz with the columns `id`, the features as published, and `label`.
+docs/data-sets.md describes how to make these files.
 
-`excess_loss` is the training loss of the result above its optimum, which least squares on the joined
-columns give; `rounds_to_1e-4` the first round that led to a point within 1e-4 of it. `condition` is the
-condition number of the Hessian on the joined columns, and `condition_without_whitening` what it is on
-standardised ones.
+excess_loss                    training loss of the result, minus the minimum found by least squares on joined columns
+rounds_to_1e-4                 first round that led to a point within 1e-4 of the minimum
+condition                      condition number of the Hessian on the joined columns
+condition_without_whitening    the same on columns that are standardised and not whitened
 """
 
 import argparse
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-# `python benchmarks/credit.py` looks for modules in its own folder, and `python -m benchmarks.credit` in this one.
+# `python benchmarks/credit.py` searches its own folder for modules; this adds the folder above.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.harness import BETWEEN_PARTIES, DATASET, TO_COORDINATOR, Setup, scratch_folder
@@ -41,24 +41,24 @@ def read_tables(name: PublishedName, folder: Path) -> dict[Role, pd.DataFrame]:
     """Read a data set and split it between the two parties."""
     path = folder / f"{name}.csv.gz"
     if not path.exists():
-        raise SystemExit(f"{path} is not there: docs/data-sets.md says how to make it")
+        raise SystemExit(f"{path} does not exist: docs/data-sets.md describes how to make it")
     table = pd.read_csv(path, dtype={"id": str})
     return split(table, PUBLISHED[name])
 
 
 def optimum(joined: JoinedTable) -> float:
-    """The least Taylor loss on the training columns."""
+    """Return the minimum of the Taylor loss on the training columns."""
     coef = np.linalg.lstsq(joined.columns, 2 * joined.labels, rcond=None)[0]
     return taylor_loss(joined.columns @ coef, joined.labels)
 
 
 def condition(joined: JoinedTable) -> float:
-    """Condition number of X'X, hence of the Hessian X'X / 4n."""
+    """Return the condition number of X'X, which is also that of the Hessian X'X / 4n."""
     return round(float(np.linalg.cond(joined.columns)) ** 2, 1)
 
 
 def measure(name: PublishedName, folder: Path) -> dict[str, Any]:
-    """Train once and hold the result against the optimum."""
+    """Train once and compare the result with the minimum."""
     job = JobConfig(name=name, dataset=DATASET, aligned=True, tolerance=TOLERANCE, key_bits=KEY_BITS)
     with scratch_folder() as scratch:
         setup = Setup(scratch, read_tables(name, folder))
@@ -88,7 +88,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=[name.value for name in PublishedName])
     parser.add_argument("--data", type=Path, required=True, help="folder with NAME.csv.gz")
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
     arguments = parser.parse_args()
     figures = measure(PublishedName(arguments.name), arguments.data)
     print(json.dumps(figures) if arguments.json else json.dumps(figures, indent=2))

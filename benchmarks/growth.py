@@ -1,11 +1,12 @@
-"""How the cost of a round's encrypted work grows with rows and with columns.
+"""Measure how the encrypted work of a round grows with rows and with columns.
 
 python benchmarks/growth.py [--json] [--rows N ...] [--columns N ...]
 
-One party's part under a key of 2048 bits: a vector encrypted, and its product with every column. Rows vary at 13
-columns, columns at 1000 rows. `slope` is of the logarithms: 1 where cost is proportional, and less where a part of it
-does not depend on what varies. `extra_mb` is the peak of the process's memory above what it held with the table
-loaded, the ciphertexts themselves included.
+The work of one party under a 2048-bit key: encrypt a vector, and multiply it by every column. The number of rows varies
+at 13 columns, and the number of columns at 1000 rows.
+
+slope_*     slope on logarithmic axes: 1 if the cost is proportional, less if a part of the cost is constant
+extra_mb    peak memory of the process, minus its memory with the table loaded; includes the ciphertexts
 """
 
 import argparse
@@ -32,11 +33,11 @@ from trilateral.common.protocol.scales import VALUE_BITS, round_scale
 ROWS = (1_000, 3_000, 10_000, 30_000, 100_000)
 COLUMNS = (5, 13, 50, 150, 500)
 PIECE = 512
-"""Ciphertexts that come together, as between the parties."""
+"""Number of ciphertexts in one message between the parties."""
 
 
 def memory_mb(name: str) -> float:
-    """This process's memory as Linux counts it: VmRSS now, VmHWM at its most."""
+    """Return this process's memory: `VmRSS` for now, `VmHWM` for the peak."""
     found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return int(found[1]) / 1024 if found else 0.0
 
@@ -70,20 +71,20 @@ def measure_one(n_rows: int, n_columns: int) -> dict[str, Any]:
 
 
 def in_a_process_of_its_own(n_rows: int, n_columns: int) -> dict[str, Any]:
-    """The same, so that the peak of memory is that of this size alone."""
+    """Encrypt and multiply once in a new process, so that the peak of memory belongs to this size alone."""
     command = [sys.executable, __file__, "--one", str(n_rows), str(n_columns)]
     found: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return found
 
 
 def slope(figures: list[dict[str, Any]], of: str, what: str) -> float:
-    """Of log(what) against log(of), by least squares."""
+    """Return the slope of log(what) over log(of), by least squares."""
     x, y = (np.log([max(figure[name], 1e-3) for figure in figures]) for name in (of, what))
     return round(float(np.polyfit(x, y, 1)[0]), 3)
 
 
 def measure(rows: list[int], columns: list[int]) -> dict[str, Any]:
-    """Both tables."""
+    """Return the figures for every number of rows and of columns."""
     by_rows = [in_a_process_of_its_own(n, 13) for n in rows]
     by_columns = [in_a_process_of_its_own(1000, n) for n in columns]
     return {
@@ -99,9 +100,9 @@ def measure(rows: list[int], columns: list[int]) -> dict[str, Any]:
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
-    parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS))
-    parser.add_argument("--columns", type=int, nargs="+", default=list(COLUMNS))
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS), help="numbers of rows to try")
+    parser.add_argument("--columns", type=int, nargs="+", default=list(COLUMNS), help="numbers of columns to try")
     parser.add_argument("--one", type=int, nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     use_arithmetic()

@@ -1,4 +1,4 @@
-"""One training by three real processes on this machine, and what it cost."""
+"""Training with three processes on this machine, and measuring what it costs."""
 
 import asyncio
 import json
@@ -39,23 +39,23 @@ TO_COORDINATOR = (Kind.GRADIENT, Kind.LOSS, Kind.CURVATURE)
 
 @dataclass(frozen=True)
 class Training:
-    """A finished job: every process's history, and the parties' models."""
+    """A finished job: the history of each process, the models of the parties, and the cost."""
 
     histories: dict[Role, list[dict[str, Any]]]
     models: dict[Role, PartyModel]
     seconds: float
-    """From asking for the job to its end: keys, loading and the proof of the IDs included."""
+    """From the request to the end of the job, including key generation, loading, and the proof of the IDs."""
     peak_rss_mb: dict[str, float]
     processor_seconds: dict[str, float]
-    """Of each process, from asking for the job to its end."""
+    """Of each process, from the request to the end of the job."""
 
     @property
     def coef(self) -> FloatVector:
-        """Training weights, the host's first."""
+        """Weights in training units, those of the host first, shape (n_columns,)."""
         return np.concatenate([self.models[role].training_weights for role in PARTIES])
 
     def traffic(self, kinds: tuple[Kind, ...], unit: str, rounds: set[int] | None = None) -> int:
-        """Sum over both parties of what they sent; `unit` is 'bytes' or 'ciphertexts'."""
+        """Return the sum of what both parties sent; `unit` is 'bytes' or 'ciphertexts'."""
         return sum(
             line["sent"].get(kind, {}).get(unit, 0)
             for role in PARTIES
@@ -69,9 +69,9 @@ class Setup:
     """Tables and configurations of three processes in one folder.
 
     Args:
-        folder: for all files.
-        tables: of both parties, each with its ID column; the guest's with a column "label" of 0 and 1.
-        preprocessing: of both.
+        folder: Where all files go.
+        tables: Tables of both parties, each with an ID column. The guest's has a column "label" with 0 and 1.
+        preprocessing: Preprocessing settings of both parties.
     """
 
     def __init__(
@@ -90,17 +90,17 @@ class Setup:
             self._configs[role].write_text(yaml.safe_dump(config))
 
     def config(self, role: Role) -> ProcessConfig:
-        """One process's configuration."""
+        """Return the configuration of a process."""
         return load_process_config(self._configs[role], {})
 
     @contextmanager
     def serving(self) -> Iterator[LocalProcesses]:
-        """The three processes, while the block lasts."""
+        """Run the three processes until the block ends."""
         with LocalProcesses(self._configs, self._logs) as processes:
             yield processes
 
     def joined(self, job: JobConfig, *, whiten: bool = True) -> JoinedTable:
-        """Both parties' training columns side by side, which nobody has in a real job."""
+        """Return the training columns of both parties side by side. In a real job, no process has them."""
         blocks = []
         for role in PARTIES:
             dataset = self.config(role).datasets[job.dataset]
@@ -109,10 +109,10 @@ class Setup:
         return join(*blocks)
 
     def train(self, *jobs: JobConfig) -> list[Training]:
-        """Run jobs one after the other in the same three processes.
+        """Run jobs in sequence in the same three processes.
 
         Raises:
-            TrilateralError: one failed; the text ends with the logs' last lines.
+            TrilateralError: A job failed. The text ends with the last lines of the logs.
         """
         processes = LocalProcesses(self._configs, self._logs)
         try:
@@ -137,7 +137,7 @@ class Setup:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder for the time of a benchmark."""
+    """Yield a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="trilateral-benchmark-") as name:
         yield Path(name)
 
@@ -154,20 +154,20 @@ async def _run(config: ProcessConfig, job: JobConfig) -> float:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """A history, line by line."""
+    """Return the lines of a history."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def peak_rss_mb(pid: int) -> float:
-    """The most memory that a process has had so far, as Linux counts it."""
+    """Return the peak memory of a process so far."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     if found is None:
-        raise TrilateralError("this system does not tell a process's peak memory")
+        raise TrilateralError("this system does not report the peak memory of a process")
     return round(int(found[1]) / 1024, 1)
 
 
 def processor_seconds(pids: Mapping[Role, int]) -> dict[Role, float]:
-    """What each process has taken of the processors so far."""
+    """Return the processor time that each process has used so far."""
     tick = os.sysconf("SC_CLK_TCK")
     fields = {role: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for role, pid in pids.items()}
     return {role: (int(each[11]) + int(each[12])) / tick for role, each in fields.items()}

@@ -1,22 +1,23 @@
-"""What the encrypted arithmetic costs beside gmpy2 and phe, in one process.
+"""Compare the encrypted arithmetic with gmpy2 and phe, in one process.
 
 python benchmarks/kernel.py [--json] [--threads N]
 
-Every ratio is the median of ratios of neighbouring measurements, so that what slows the machine down slows both.
+Every ratio is the median of the ratios of neighbouring measurements, so a busy machine slows both sides down alike.
 
-product_ratio_B         gmpy2's `a * b % N` over one product modulo N = n^2 of a B-bit n, one thread each
-square_ratio_B          the same over one squaring
-encrypt_ratio_packed    phe over encrypting 1000 values, packed as a job packs them, randomness drawn in the call
-encrypt_ratio_unpacked  the same with one value to a ciphertext
-matvec_ratio            phe's operators over X^T [d] of 1000 rows and 13 columns
-decrypt_ratio           phe over decrypting 25 ciphertexts
-bound_share             of the method's bound: five instructions for each product of digits, on four pipes
-threads_ratio           one thread over all of them, for the product X^T [d]
-seconds_T_threads       the encryption of 1000 values, packed, and the product, on T threads, for each T up to all
-windows                 milliseconds of one thread's processor time that a ciphertext takes in the product, for 13, 100
-                        and 300 columns, by the width w of the digits; `chosen` is the w that the kernel takes of itself
+product_ratio_B         time of `a * b % N` in gmpy2 over one product modulo N = n^2 of a B-bit n, one thread each
+square_ratio_B          the same for one squaring
+encrypt_ratio_packed    time of phe over encrypting 1000 values, packed as in a job, randomness drawn in the call
+encrypt_ratio_unpacked  the same with one value in each ciphertext
+matvec_ratio            time of phe's operators over X^T [d] of 1000 rows and 13 columns
+decrypt_ratio           time of phe over decrypting 25 ciphertexts
+bound_share             share of the bound of the method: five instructions for each product of digits, on four pipes
+threads_ratio           time on one thread over time on all threads, for the product X^T [d]
+seconds_T_threads       encryption of 1000 packed values, and the product, on T threads, for each T
+windows                 milliseconds of processor time on one thread for a ciphertext in the product, for 13, 100 and
+                        300 columns, by the width w of the digits; `chosen` is the w that the kernel chooses itself
 
-phe does a tenth of the work or less, which is multiplied up: its cost a value does not depend on how many there are.
+phe encrypts 10 values and multiplies 10 rows, and its time is scaled up to 1000: the cost of each does not depend on
+their number.
 """
 
 import argparse
@@ -51,31 +52,31 @@ from trilateral.common.protocol.scales import VALUE_BITS, round_scale
 N_ROWS, N_COLUMNS, N_DECRYPTED = 1000, 13, 25
 WINDOWS, WINDOW_COLUMNS, WINDOW_CIPHERTEXTS = range(5, 13), (13, 100, 300), 32
 FEW = 10
-"""What phe does of a thousand values or rows."""
+"""Number of values or rows that phe handles, out of a thousand."""
 INSTRUCTIONS, PIPES, LANES = 5, 4, 4
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """How long one call takes."""
+    """Return how long one call takes."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
 
 
 def ratio(slow: Callable[[], object], fast: Callable[[], object], times: int, scale: float = 1) -> float:
-    """Median over `times` pairs of `scale` times what the one takes over what the other takes."""
+    """Return `scale` times the median ratio of the two durations, over `times` pairs."""
     return statistics.median(scale * seconds(slow) / seconds(fast) for _ in range(times))
 
 
 def products_of_digits(digits: int) -> int:
-    """How many the method makes for one product modulo n^2: those of halves from 60 digits on, see docs/kernel.md."""
+    """Return the number of digit products in one product modulo n^2; from 60 digits on in halves (docs/kernel.md)."""
     lower = (digits + 7) // 8 * 4
     halves = 2 * lower**2 + (digits - lower) ** 2
     return 2 * digits**2 + 3 * (digits**2 if digits < 60 else halves)
 
 
 def product_figures(bits: int) -> dict[str, float]:
-    """Products and squarings of one thread."""
+    """Measure products and squarings on one thread."""
     from trilateral.common.paillier.native import _kernel
     from trilateral.common.paillier.native.numbers import Numbers
 
@@ -109,7 +110,7 @@ def product_figures(bits: int) -> dict[str, float]:
 
 
 def operation_figures() -> dict[str, float]:
-    """Whole operations beside phe's, under one key of 2048 bits."""
+    """Compare whole operations with those of phe, under one 2048-bit key."""
     key = generate_private_key(2048)
     cipher = make_cipher("packed", key.public_key)
     phe_public = PaillierPublicKey(int(key.public_key.n))
@@ -173,7 +174,7 @@ def operation_figures() -> dict[str, float]:
 
 
 def window_figures() -> dict[str, dict[str, float]]:
-    """What a ciphertext costs with every width of the digits, on one thread; the joining of the buckets is left out."""
+    """Measure one ciphertext for every width of the digits, on one thread, without joining the buckets."""
     from trilateral.common.paillier.native.numbers import Numbers
     from trilateral.common.paillier.native.product import NativeProduct
 
@@ -206,7 +207,7 @@ def window_figures() -> dict[str, dict[str, float]]:
 
 
 def measure() -> dict[str, Any]:
-    """All figures; without the kernel those of whole operations alone."""
+    """Return all figures; without the kernel, only those of whole operations."""
     gc.disable()
     path = arithmetic_path()
     figures: dict[str, float] = {}
@@ -223,8 +224,10 @@ def measure() -> dict[str, Any]:
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
-    parser.add_argument("--threads", type=int, default=0, help="for whole operations; 0 for one on each processor")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    parser.add_argument(
+        "--threads", type=int, default=0, help="threads for whole operations (default: one a processor)"
+    )
     arguments = parser.parse_args()
     use_arithmetic(arguments.threads)
     figures = measure()

@@ -1,9 +1,10 @@
-"""Rows scored by two real processes on this machine, and what it cost.
+"""Score rows with two processes on this machine, and measure what it costs.
 
 python benchmarks/prediction.py ROWS [--aligned | --local] [--json]
 
-Each party has ROWS rows of ten features in Parquet; nine tenths of the IDs are common, with --aligned all. With --local
-only one party's own part is done, in this process: reading, scoring, and dealing to shards on disk.
+Each party has a Parquet file with ROWS rows of ten features. The parties share nine tenths of the IDs, or all of them
+with --aligned. With --local, this process does the work of one party alone: it reads, scores, and deals rows to shards
+on disk.
 """
 
 import argparse
@@ -24,7 +25,7 @@ import pyarrow as pa
 import yaml
 from pyarrow import parquet
 
-# `python benchmarks/prediction.py` looks for modules in its own folder, and `python -m benchmarks.prediction` here.
+# `python benchmarks/prediction.py` searches its own folder for modules; this adds the folder above.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.harness import peak_rss_mb, scratch_folder
@@ -44,13 +45,13 @@ from trilateral.common.trial.localhost import LocalProcesses, free_addresses, pr
 N_FEATURES = 10
 PIECE = 1_000_000
 TRAINED = 1000
-"""Rows that the model is made of. Its weights are drawn: what they are does not matter here."""
+"""Number of rows that the model is made from. Its weights are random, since their values do not matter here."""
 JOB = JobConfig(name="benchmark", dataset="trained")
 NEW = "new"
 
 
 def write_table(path: Path, role: Role, n_rows: int, first: int = 0) -> None:
-    """Write rows with the IDs `first` to `first + n_rows - 1` in a drawn order, a piece at a time."""
+    """Write rows with the IDs `first` to `first + n_rows - 1` in random order, a piece at a time."""
     rng = np.random.default_rng([first, n_rows, list(Role).index(role)])
     numbers = first + rng.permutation(n_rows)
     writer = None
@@ -68,7 +69,7 @@ def write_table(path: Path, role: Role, n_rows: int, first: int = 0) -> None:
 
 
 def set_up(folder: Path, n_rows: int, *, aligned: bool) -> dict[Role, Path]:
-    """Write tables, configurations and both halves of a model; return the configuration files."""
+    """Write tables, configurations, and both parts of a model; return the configuration files."""
     addresses = free_addresses()
     paths = {role: folder / f"{role}.yaml" for role in Role}
     for role in Role:
@@ -84,12 +85,12 @@ def set_up(folder: Path, n_rows: int, *, aligned: bool) -> dict[Role, Path]:
             config["policy"] = {"allow_prediction": True, "max_scores_a_day": 10**9}
         paths[role].write_text(yaml.safe_dump(config))
         if role in PARTIES:
-            make_half(load_process_config(paths[role], {}))
+            make_part(load_process_config(paths[role], {}))
     return paths
 
 
-def make_half(config: ProcessConfig) -> None:
-    """Write a party's half of a model into its state folder."""
+def make_part(config: ProcessConfig) -> None:
+    """Write a party's part of a model into its state folder."""
     table = config.datasets[JOB.dataset]
     data = load_party_data(table, JOB, labelled=config.role is Role.GUEST)
     rng = np.random.default_rng(7)
@@ -102,7 +103,7 @@ def make_half(config: ProcessConfig) -> None:
 
 
 def measure_whole(n_rows: int, *, aligned: bool) -> dict[str, Any]:
-    """Predict over localhost."""
+    """Measure a prediction over localhost."""
     with scratch_folder() as folder:
         paths = set_up(folder, n_rows, aligned=aligned)
         out = folder / "scores.parquet"
@@ -115,7 +116,7 @@ def measure_whole(n_rows: int, *, aligned: bool) -> dict[str, Any]:
             seconds = time.perf_counter() - started
             host_mb = peak_rss_mb(processes.pids[Role.HOST])
             if status != 0:
-                raise SystemExit(f"the prediction has failed\n{processes.log_tails()}")
+                raise SystemExit(f"the prediction failed\n{processes.log_tails()}")
         n_scored = parquet.read_metadata(out).num_rows
     return {
         "rows": n_rows,
@@ -128,11 +129,11 @@ def measure_whole(n_rows: int, *, aligned: bool) -> dict[str, Any]:
 
 
 def measure_local(n_rows: int) -> dict[str, Any]:
-    """The host's own part, in this process."""
+    """Measure the host's work alone, in this process."""
     with scratch_folder() as folder:
         paths = set_up(folder, 1000, aligned=True)
         config = load_process_config(paths[Role.HOST], {})
-        # In a process of its own, whose memory does not count.
+        # In another process, so that its memory does not count.
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
             pool.submit(write_table, config.datasets[NEW].path, Role.HOST, n_rows).result()
         model = load_model(JobFolder(config.state, JOB.name).model)
@@ -163,11 +164,11 @@ def measure_local(n_rows: int) -> dict[str, Any]:
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", type=int)
+    parser.add_argument("rows", type=int, help="number of rows of each party")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--aligned", action="store_true", help="both hold the same IDs, and say so")
-    how.add_argument("--local", action="store_true", help="one party's own part alone")
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    how.add_argument("--aligned", action="store_true", help="give both parties the same IDs, and skip the alignment")
+    how.add_argument("--local", action="store_true", help="measure the work of one party alone")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
     arguments = parser.parse_args()
     if arguments.local:
         figures = measure_local(arguments.rows)

@@ -1,10 +1,14 @@
-"""What one round costs over localhost: three processes, a 2048-bit key, 1000 rows.
+"""Measure one round over localhost: three processes, a 2048-bit key, 1000 rows.
 
 python benchmarks/round.py [--json]
 
-13 host columns, 10 guest columns and the intercept, the loss included. `seconds` is the median over
-rounds without curvature, `seconds_curvature` over those with it; bytes and ciphertexts are of one round
-without curvature, as they travel.
+13 host columns, 10 guest columns, and the intercept; the loss is computed too.
+
+seconds              median over rounds without curvature
+seconds_curvature    median over rounds with curvature
+bytes_*              bytes on the wire in one round without curvature
+ciphertexts_*        ciphertexts in one round without curvature
+phases               median seconds for each kind of work in each process
 """
 
 import argparse
@@ -17,7 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-# `python benchmarks/round.py` looks for modules in its own folder, and `python -m benchmarks.round` in this one.
+# `python benchmarks/round.py` searches its own folder for modules; this adds the folder above.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.harness import BETWEEN_PARTIES, DATASET, TO_COORDINATOR, Setup, Training, scratch_folder
@@ -29,11 +33,11 @@ from trilateral.common.protocol.messages import Kind
 N_ROWS, N_HOST, N_GUEST = 1000, 13, 10
 N_ROUNDS = 16
 WARM_UP = 2
-"""Rounds left out: in the first the tables of randomness are cold, and the scores are all zero."""
+"""Rounds left out: in the first, the tables of randomness are cold, and all scores are zero."""
 
 
 def make_tables() -> dict[Role, pd.DataFrame]:
-    """Normal columns, labels that depend on both parties' columns."""
+    """Return normal columns, and labels that depend on the columns of both parties."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N_ROWS, N_HOST + N_GUEST))
     y = (X @ rng.normal(size=X.shape[1]) + 2 * rng.normal(size=N_ROWS) > 0).astype(int)
@@ -44,7 +48,7 @@ def make_tables() -> dict[Role, pd.DataFrame]:
 
 
 def rounds_with(training: Training, *, curvature: bool) -> set[int]:
-    """Numbers of the rounds that took a gradient, with v_t or without."""
+    """Return the numbers of the rounds that took a gradient, either with or without curvature."""
     return {
         line["round"]
         for line in training.histories[Role.HOST][WARM_UP:]
@@ -53,14 +57,14 @@ def rounds_with(training: Training, *, curvature: bool) -> set[int]:
 
 
 def median_seconds(training: Training, rounds: set[int]) -> float:
-    """From the end of the round before to the end of the round, at the coordinator."""
+    """Return the median time from the end of one round to the end of the next, at the coordinator."""
     lines = training.histories[Role.COORDINATOR]
     seconds: list[float] = [line["seconds"]["all"] for line in lines if line["round"] in rounds]
     return statistics.median(seconds)
 
 
 def phases(training: Training, rounds: set[int]) -> dict[str, dict[str, float]]:
-    """Median seconds by kind of work in each process."""
+    """Return the median seconds for each kind of work in each process."""
     found: dict[str, dict[str, float]] = {}
     for role, lines in training.histories.items():
         seconds = [line["seconds"] for line in lines if line["round"] in rounds]
@@ -72,7 +76,7 @@ def phases(training: Training, rounds: set[int]) -> dict[str, dict[str, float]]:
 
 
 def measure() -> dict[str, Any]:
-    """Train twice in the same three processes, without curvature and with it every second round."""
+    """Train twice in the same three processes: without curvature, and with curvature in every second round."""
     common: dict[str, Any] = {
         "dataset": DATASET,
         "aligned": True,
@@ -105,7 +109,7 @@ def measure() -> dict[str, Any]:
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
     arguments = parser.parse_args()
     figures = measure()
     print(json.dumps(figures) if arguments.json else json.dumps(figures, indent=2))

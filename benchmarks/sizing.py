@@ -1,10 +1,10 @@
-"""What a training takes of three machines: the formula of docs/deployment.md beside measured trainings.
+"""Compare the formula for the cost of a training in docs/deployment.md with measured trainings.
 
 python benchmarks/sizing.py [--rows N --host-columns C --guest-columns C] [--key-bits B] [--json]
 
-For each size trainings by `lbfgs` of few rounds on random tables, by three processes on this machine: what a round
-more has taken of the processors, sent, and kept in memory, and what the formula says. Without sizes, a few are tried.
-Columns are training columns; the guest's intercept comes on top.
+For each size, three processes on this machine train with `lbfgs` for a few rounds on random tables. The figures are
+what one more round needs: processor time, bytes, and memory, as measured and by the formula. Without --rows, the
+benchmark tries several sizes. The numbers of columns are those of training columns, without the guest's intercept.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-# `python benchmarks/sizing.py` looks for modules in its own folder, and `python -m benchmarks.sizing` in this one.
+# `python benchmarks/sizing.py` searches its own folder for modules; this adds the folder above.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.harness import BETWEEN_PARTIES, DATASET, TO_COORDINATOR, Setup, Training, scratch_folder
@@ -28,41 +28,41 @@ from trilateral.common.jobs.arithmetic import use_arithmetic
 from trilateral.common.protocol.scales import round_scale
 
 PRODUCT_MICROSECONDS = {2048: 1.2, 3072: 2.4, 4096: 4.1}
-"""A product modulo n^2 by the kernel, one thread; docs/kernel.md."""
+"""Time of one product modulo n^2 in the kernel on one thread (docs/kernel.md), by key size."""
 OVERHEAD = 1.9
-"""What a round takes beyond its products: memory, packing, checks, messages. Measured on a busy machine."""
+"""Factor for the work beyond products: memory, packing, checks, messages. Measured on a busy machine."""
 DECRYPTION_SECONDS = {2048: 0.0017, 3072: 0.0050, 4096: 0.011}
 PROCESS_MB = 300
-"""The interpreter and its libraries, the randomness and the tables of powers. Measured, as what grows is."""
+"""Memory of the interpreter, its libraries, the randomness, and the tables of powers. Measured."""
 SIZES = ((2_000, 5, 5), (10_000, 12, 11), (10_000, 60, 20), (40_000, 10, 5))
 ROUNDS = (1, 1, 4)
-"""The first training also loads libraries that are then there."""
+"""Epochs of the trainings. The first training is a warm-up that loads libraries."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of one round on all training rows; of a round with curvature bytes and processor seconds are twice that."""
+    """The cost of one round on all training rows. With curvature, bytes and processor time double."""
 
     between_parties: int
     """Bytes in each direction."""
     to_coordinator: int
-    """Bytes of both parties together."""
+    """Bytes from both parties together."""
     host_seconds: float
-    """Of a processor, to be shared by all that the machine has."""
+    """Processor time; divide by the number of processors for the duration."""
     guest_seconds: float
     coordinator_seconds: float
     host_mb: float
-    """At the most, in the whole training."""
+    """Peak of the whole training."""
     guest_mb: float
 
 
 def estimate(rows: int, host_columns: int, guest_columns: int, key_bits: int) -> Estimate:
-    """The formula, for `rows` rows in a round and training columns that the guest's intercept is one of."""
+    """Evaluate the formula for `rows` rows in a round; `guest_columns` includes the intercept."""
     layout = round_scale(JobConfig(name="sizing", dataset="sizing", key_bits=key_bits), rows, rows)
     k, slot_bits, e = layout.layout.slots, layout.layout.slot_bits, layout.column_fraction_bits
     ciphertexts = math.ceil(rows / k)
     width = key_bits // 4
-    own_products = 160 * ciphertexts  # encryption, or re-randomising, and bytes to elements
+    own_products = 160 * ciphertexts  # to encrypt or re-randomise, and to convert bytes to elements
 
     def products(columns: int) -> float:
         digits: int = min(range(2, 11), key=lambda w: (1 << w - 1) + k * columns * (e + 1) / (w + 1))
@@ -84,12 +84,12 @@ def estimate(rows: int, host_columns: int, guest_columns: int, key_bits: int) ->
 
 
 def memory_mb(rows: int, columns: int) -> float:
-    """The program, the table while it is prepared with its IDs and vectors, and each column's buckets."""
+    """Return the memory of the program, of the table with its IDs and vectors, and of the buckets of each column."""
     return PROCESS_MB + (150 * columns + 600) * rows / 1e6 + 0.25 * columns
 
 
 def tables(rows: int, host_columns: int, guest_columns: int) -> dict[Role, pd.DataFrame]:
-    """Random numbers, and labels that depend on some of them."""
+    """Return tables of random numbers, and labels that depend on some of the columns."""
     rng = np.random.default_rng(0)
     ids = [f"row-{number:09}" for number in range(rows)]
     made = {
@@ -104,7 +104,7 @@ def tables(rows: int, host_columns: int, guest_columns: int) -> dict[Role, pd.Da
 
 
 def measure(rows: int, host_columns: int, guest_columns: int, key_bits: int) -> dict[str, Any]:
-    """Train with more rounds and with fewer, and take one from the other."""
+    """Train with few rounds and with more rounds, and return the difference for each round."""
     basis = JobConfig(name="sizing", dataset=DATASET, aligned=True, holdout=0, tolerance=0, key_bits=key_bits)
     jobs = [
         basis.model_copy(update={"name": f"{number}-of-{rounds}", "epochs": rounds})
@@ -142,11 +142,11 @@ def measure(rows: int, host_columns: int, guest_columns: int, key_bits: int) -> 
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, help="training rows")
-    parser.add_argument("--host-columns", type=int, default=10)
-    parser.add_argument("--guest-columns", type=int, default=10)
-    parser.add_argument("--key-bits", type=int, default=2048, choices=sorted(PRODUCT_MICROSECONDS))
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    parser.add_argument("--rows", type=int, help="training rows; without it, several sizes")
+    parser.add_argument("--host-columns", type=int, default=10, help="training columns of the host (default: 10)")
+    parser.add_argument("--guest-columns", type=int, default=10, help="training columns of the guest (default: 10)")
+    parser.add_argument("--key-bits", type=int, default=2048, choices=sorted(PRODUCT_MICROSECONDS), help="key size")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
     arguments = parser.parse_args()
     own = (arguments.rows, arguments.host_columns, arguments.guest_columns)
     sizes = [own] if arguments.rows else SIZES

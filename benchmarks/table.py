@@ -1,13 +1,14 @@
-"""What reading and preparing a party's table costs, and what its columns cost in the encrypted product.
+"""Measure reading and preparing a party's table, and the encrypted product with its columns.
 
 python benchmarks/table.py [--rows 1000000] [--json]
 
-15 columns of numbers, a tenth of them missing, with missing indicators, and 5 of ten categories each: for each kind of
-file the seconds of processor time to read it whole, to fit on all rows and to make training columns of them, whitened
-and not, and to do the reading and the preparing in chunks, as scoring does. Each in a process of its own, whose peak
-memory is given. `product` is one encrypted product of 1000 rows with the number columns alone and with the terms of
-categories and indicators alone: milliseconds of processor time and multiplications a term, and the path of the
-arithmetic.
+The table has 15 columns of numbers with a tenth of the values missing, and 5 columns of ten categories each. Missing
+indicators are on. For each file format, a new process reads the whole file, fits the preprocessing on all rows, and
+computes the training columns, with whitening and without. Another process reads and transforms in chunks, as scoring
+does. The figures are seconds of processor time, and the peak memory of each process.
+
+`product` is one encrypted product of 1000 rows, first with the number columns alone, then with the terms of categories
+and indicators alone: milliseconds of processor time and multiplications for each term, and the path of the arithmetic.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-# `python benchmarks/table.py` looks for modules in its own folder, and `python -m benchmarks.table` in this one.
+# `python benchmarks/table.py` searches its own folder for modules; this adds the folder above.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from trilateral.common.config.dataset import DatasetConfig
@@ -43,7 +44,7 @@ PRODUCT_ROWS = 1000
 
 
 def make_table(n_rows: int) -> pd.DataFrame:
-    """Skewed numbers with holes, and text."""
+    """Return skewed numbers with missing values, and text."""
     rng = np.random.default_rng(0)
     columns: dict[str, Any] = {"id": [f"person-{row:09}" for row in rng.permutation(n_rows)]}
     for name in NUMBERS:
@@ -55,15 +56,15 @@ def make_table(n_rows: int) -> pd.DataFrame:
 
 
 def dataset(path: Path, *, whiten: bool) -> DatasetConfig:
-    """What a configuration says of it."""
+    """Return the configuration of the table."""
     return DatasetConfig.model_validate(
         {"path": path, "categorical": CATEGORIES, "preprocessing": {"missing_indicator": True, "whiten": whiten}}
     )
 
 
 def prepare(path: Path, whiten: bool) -> dict[str, float]:
-    """Read whole, fit, transform."""
-    import sklearn.preprocessing  # noqa: F401  not timed: a second
+    """Read the whole file, fit, and transform."""
+    import sklearn.preprocessing  # noqa: F401  (takes a second that must not count)
 
     config = dataset(path, whiten=whiten)
     marks = [time.process_time()]
@@ -104,7 +105,7 @@ def alone(work: Callable[..., dict[str, float]], *arguments: Any) -> dict[str, A
 
 
 def product() -> dict[str, Any]:
-    """One encrypted product with terms of each kind, without whitening."""
+    """Measure one encrypted product with the terms of each kind, without whitening."""
     frame = make_table(PRODUCT_ROWS)
     config = dataset(Path(), whiten=False).preprocessing
     steps = Preprocessing.fit(frame[NUMBERS + CATEGORIES], config, intercept=False)
@@ -135,7 +136,7 @@ def product() -> dict[str, Any]:
 
 
 def measure(n_rows: int) -> dict[str, Any]:
-    """Everything, for tables of `n_rows`."""
+    """Return all figures for tables of `n_rows`."""
     figures: dict[str, Any] = {"rows": n_rows}
     with tempfile.TemporaryDirectory() as folder:
         table = make_table(n_rows)
@@ -158,8 +159,8 @@ def measure(n_rows: int) -> dict[str, Any]:
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table (default: 1000000)")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
     arguments = parser.parse_args()
     figures = measure(arguments.rows)
     print(json.dumps(figures) if arguments.json else json.dumps(figures, indent=2))

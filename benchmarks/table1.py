@@ -1,23 +1,25 @@
-"""The paper's Table 1, and rows that it does not have, encrypted, by three processes on this machine.
+"""Reproduce the paper's Table 1 under encryption, and further rows, with three processes on this machine.
 
 python benchmarks/table1.py --data FOLDER [--cell NAME ...] [--results FILE] [--json]
 python benchmarks/table1.py --data FOLDER --seeds N
 
-FOLDER is as in credit.py. A cell is a data set and a batch size, such as credit1-1000: in it SGD at its best rate and
-the proposed method are trained. `credit1-beyond` and `credit2-beyond` are the further rows. All of it takes hours
-without the native kernel; with `--results FILE`, each row is kept as a line of JSON when it is done, and not run again.
+FOLDER is as in credit.py. A cell is a data set and a batch size, such as credit1-1000. Each cell trains SGD at its best
+learning rate, and the proposed method. `credit1-beyond` and `credit2-beyond` are the further rows. Without the native
+kernel, the whole table takes hours. With `--results FILE`, the benchmark appends each finished row to FILE as a line of
+JSON, and does not run it again.
 
-Every setting is in table1.yaml. `plain_loss` is what plain numpy comes to with the same settings, and the best of SGD's
-rates is chosen by that, which is the same to 1e-6: a difference above is an error. `sensitivity` is how much the loss
-in plain numpy changes when every number in the columns is changed by three parts in a thousand million, about what
-fixed point does to a gradient: where it is large, the method itself is unstable.
+table1.yaml has all settings.
 
-`checks` are what each cell must
-show: fewer epochs than SGD, loss at most 1e-3 above and AUC at most 0.01 below its own.
+plain_loss     loss of the same training in plain numpy, which also chooses the learning rate of SGD; the loss under
+               encryption must agree to 1e-6, or the benchmark fails
+sensitivity    change of that loss if every number in the columns changes by 3e-9 of its value, which is about the
+               effect of fixed point on a gradient; where it is large, the method itself is unstable
+checks         whether the proposed method needs fewer epochs than SGD, with a loss at most 1e-3 above SGD's, and an
+               AUC at most 0.01 below
 
-The stop, two epochs within 1e-5, is a matter of chance where batches are noisy, and so is the number of epochs. With
-`--seeds N` the cells are trained in plain numpy on N other splits and batches, and it is counted how often each check
-holds.
+A training stops when two epochs differ by less than 1e-5. With noisy batches that is partly chance, and so is the
+number of epochs. With `--seeds N`, the benchmark trains the cells in plain numpy on N other splits and batches, and
+counts how often each check holds.
 """
 
 import argparse
@@ -33,7 +35,7 @@ import numpy as np
 import yaml
 from sklearn.metrics import roc_auc_score
 
-# `python benchmarks/table1.py` looks for modules in its own folder, and `python -m benchmarks.table1` in this one.
+# `python benchmarks/table1.py` searches its own folder for modules; this adds the folder above.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.credit import read_tables
@@ -48,19 +50,19 @@ DATA_SETS = ("credit1", "credit2")
 CELLS = [f"{name}-{batch}" for name in DATA_SETS for batch in SETTINGS["batches"]]
 BEYOND = [f"{name}-beyond" for name in DATA_SETS]
 TOLERANCE = 1e-6
-"""Between the loss under encryption and that of plain numpy."""
+"""Largest accepted difference between the loss under encryption and the loss in plain numpy."""
 PERTURBATION = 3e-9
 
 
 def algorithm(method: str, rate: float | None = None) -> dict[str, Any]:
-    """A job's `algorithm` for one of the methods."""
+    """Return the `algorithm` setting of a job for a method."""
     if method == "sgd":
         return {"name": "sgd", "learning_rate": rate}
     return {"name": "sqn", **SETTINGS["proposed"]} if method == "proposed" else {"name": method}
 
 
 def best_sgd(job: JobConfig, joined: JoinedTable) -> JobConfig:
-    """The job at the rate that ends at the lowest loss, by plain numpy."""
+    """Return the job at the learning rate that ends at the lowest loss in plain numpy."""
     jobs = [job.model_copy(update={"algorithm": _parsed(algorithm("sgd", rate))}) for rate in SETTINGS["sgd"]["rates"]]
     return min(jobs, key=lambda one: train_plain(one, joined.columns, joined.labels, joined.penalty).loss)
 
@@ -70,7 +72,7 @@ def _parsed(settings: dict[str, Any]) -> Any:
 
 
 def rows_of(cell: str) -> list[dict[str, Any]]:
-    """What is trained for a cell: row name, data set, method, batch and preprocessing."""
+    """Return the trainings of a cell: row name, data set, method, batch, and preprocessing."""
     data_set, _, what = cell.partition("-")
     if what != "beyond":
         shared = {"cell": cell, "data_set": data_set, "batch": int(what), "preprocessing": SETTINGS["preprocessing"]}
@@ -90,13 +92,13 @@ def rows_of(cell: str) -> list[dict[str, Any]]:
 
 
 def perturbed(columns: FloatMatrix) -> FloatMatrix:
-    """The columns with a relative error of `PERTURBATION` in each number."""
+    """Return the columns with a relative error of `PERTURBATION` in each number."""
     noise = np.random.default_rng(0).standard_normal(columns.shape)
     return columns * (1 + PERTURBATION * noise)
 
 
 def job_of(row: dict[str, Any], seed: int) -> JobConfig:
-    """The job of a row; with SGD at the first of its rates."""
+    """Return the job of a row; for SGD, at the first of its learning rates."""
     settings = SETTINGS["job"] | ({"tolerance": row["tolerance"]} if row.get("tolerance") else {}) | {"seed": seed}
     first = algorithm(row["method"], SETTINGS["sgd"]["rates"][0])
     shared = {"name": "table1", "dataset": DATASET, "aligned": True, "batch": row["batch"], "algorithm": first}
@@ -134,7 +136,7 @@ def measure(row: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def measure_plain(cell: str, folder: Path, seed: int) -> list[dict[str, Any]]:
-    """Both rows of a cell in plain numpy, with another seed."""
+    """Train both rows of a cell in plain numpy, with another seed."""
     results = []
     for row in rows_of(cell):
         job = job_of(row, seed)
@@ -151,7 +153,7 @@ def measure_plain(cell: str, folder: Path, seed: int) -> list[dict[str, Any]]:
 
 
 def print_seeds(folder: Path, cells: list[str], n_seeds: int) -> None:
-    """How often each check holds over seeds 1 to `n_seeds`."""
+    """Print how often each check holds over seeds 1 to `n_seeds`."""
     held: Counter[str] = Counter()
     for seed in range(1, n_seeds + 1):
         for cell in cells:
@@ -164,7 +166,7 @@ def print_seeds(folder: Path, cells: list[str], n_seeds: int) -> None:
 
 
 def checks(results: list[dict[str, Any]]) -> dict[str, dict[str, bool]]:
-    """What each finished cell must show, by cell."""
+    """Return the outcome of each check, for every finished cell."""
     found = {}
     for cell in CELLS:
         rows = {result["row"]: result for result in results if result["cell"] == cell}
@@ -180,7 +182,7 @@ def checks(results: list[dict[str, Any]]) -> dict[str, dict[str, bool]]:
 
 
 def table(results: list[dict[str, Any]]) -> Iterator[str]:
-    """The results beside the paper's, in Markdown."""
+    """Yield the lines of a Markdown table with these results beside those of the paper."""
     yield "| cell | method | epochs | Taylor loss | AUC | paper: epochs | loss | AUC | rounds | MB | seconds |"
     yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     for result in results:
@@ -196,10 +198,14 @@ def main() -> None:
     """Print the table, or its rows as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with credit1.csv.gz and credit2.csv.gz")
-    parser.add_argument("--cell", action="append", choices=[*CELLS, *BEYOND], help="only this one; may come again")
-    parser.add_argument("--results", type=Path, help="file for finished rows, which are not run again")
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
-    parser.add_argument("--seeds", type=int, metavar="N", help="in plain numpy, on N other splits")
+    parser.add_argument(
+        "--cell", action="append", choices=[*CELLS, *BEYOND], help="run only this cell; repeat the option for more"
+    )
+    parser.add_argument("--results", type=Path, help="file of finished rows, which do not run again")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    parser.add_argument(
+        "--seeds", type=int, metavar="N", help="train in plain numpy on N other splits, and count the checks that hold"
+    )
     arguments = parser.parse_args()
     if arguments.seeds:
         print_seeds(arguments.data, [cell for cell in arguments.cell or CELLS if cell in CELLS], arguments.seeds)
@@ -229,7 +235,7 @@ def main() -> None:
             print(f"{cell}:", ", ".join(f"{name}: {'yes' if holds else 'NO'}" for name, holds in outcome.items()))
     wrong = [f"{result['cell']} {result['row']}" for result in results if result["difference"] > TOLERANCE]
     if wrong:
-        raise SystemExit(f"the loss under encryption is not that of plain numpy: {', '.join(wrong)}")
+        raise SystemExit(f"the loss under encryption differs from the loss in plain numpy: {', '.join(wrong)}")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,20 @@
-"""A training on one of the paper's data sets by three organisations far apart, and where its time goes.
+"""Train on one of the paper's data sets over a wide-area network, and measure where the time goes.
 
 python benchmarks/wan.py credit1|credit2 --data FOLDER [--rtt 40] [--mbit 20] [--align] [--ideal] [--json]
 
-FOLDER as for benchmarks/credit.py. Three network namespaces with an address each, in each the server of one folder of
-configs/three-hosts with certificates of its own, and between them a network in user space (`tests.support.wan`): a
-packet and its answer take `rtt` milliseconds, and each organisation's line has `mbit` Mbit/s in either direction.
-`trilateral train` runs at the guest, as it would. It needs root, for the namespaces.
+FOLDER is as in credit.py. Each organisation has a network namespace with an address of its own, in which it runs the
+server of its folder in configs/three-hosts with its own certificate. A network in user space (`tests.support.wan`)
+connects them: a packet and its answer take --rtt milliseconds, and each organisation's line carries --mbit Mbit/s in
+each direction. `trilateral train` runs at the guest. The benchmark needs root for the namespaces.
 
-`seconds` is from typing the command to its end, keys and loading included; `excess_loss` the training loss of the
-result above its optimum on the joined columns. `on_the_wire` counts whole packets, TCP and TLS and acknowledgements
-included. With --ideal the same is done without delay, without the bound on bandwidth, and without both, for what each
-of them costs. `all else on the machine` is other programs, the network itself and the command: where it is not small,
-`seconds` are those of a busy machine. --align leaves `aligned: true` out of the job.
+seconds                   the whole command, including keys and loading
+excess_loss               training loss of the result, minus its minimum on the joined columns
+on_the_wire               bytes of whole packets, including TCP, TLS, and acknowledgements
+all else on the machine   processor time of other programs, of the network, and of the command; if it is large, the
+                          machine was busy, and `seconds` are too long
+
+With --ideal, the benchmark repeats the training without delay, without the limit on bandwidth, and without both, to
+show what each of them costs. With --align, the job does not set `aligned: true`.
 """
 
 import argparse
@@ -26,7 +29,7 @@ from typing import Any
 
 import yaml
 
-# `python benchmarks/wan.py` looks for modules in its own folder, and `python -m benchmarks.wan` in this one.
+# `python benchmarks/wan.py` searches its own folder for modules; this adds the folder above.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.credit import KEY_BITS, TOLERANCE, optimum, read_tables
@@ -78,7 +81,7 @@ def train(name: PublishedName, data: Path, line: Line, *, aligned: bool) -> dict
 
 
 def busy_seconds() -> float:
-    """What all processes of this machine have."""
+    """Return the processor time that all processes of this machine have used so far."""
     counts = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
     idle = counts[3] + counts[4]
     return (sum(counts[:8]) - idle) / os.sysconf("SC_CLK_TCK")
@@ -110,8 +113,8 @@ def _bytes(histories: dict[Role, list[dict[str, Any]]]) -> dict[str, int]:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Train over the network that was asked for, and over better ones."""
-    # A packet crosses two lines on its way, and two on its way back.
+    """Train over the requested network and, with --ideal, over better ones."""
+    # A packet crosses two lines in each direction.
     delay, bandwidth = arguments.rtt / 4000, arguments.mbit * 1e6
     networks = {f"{arguments.rtt} ms, {arguments.mbit} Mbit/s": Line(delay=delay, bandwidth=bandwidth)}
     if arguments.ideal:
@@ -136,14 +139,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=[name.value for name in PublishedName])
     parser.add_argument("--data", type=Path, required=True, help="folder with NAME.csv.gz")
-    parser.add_argument("--rtt", type=float, default=40, help="milliseconds of a round trip")
-    parser.add_argument("--mbit", type=float, default=20, help="Mbit/s of each organisation's line")
+    parser.add_argument("--rtt", type=float, default=40, help="round trip in milliseconds (default: 40)")
+    parser.add_argument("--mbit", type=float, default=20, help="bandwidth of each organisation in Mbit/s (default: 20)")
     parser.add_argument("--align", action="store_true", help="find the common rows first")
-    parser.add_argument("--ideal", action="store_true", help="also without delay, without bound, without both")
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    parser.add_argument(
+        "--ideal", action="store_true", help="also train without delay, without the bandwidth limit, and without both"
+    )
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
     arguments = parser.parse_args()
     if obstacle := why_not():
-        raise SystemExit(f"no network namespaces here: {obstacle}")
+        raise SystemExit(f"network namespaces are not available: {obstacle}")
     figures = measure(arguments)
     print(json.dumps(figures) if arguments.json else json.dumps(figures, indent=2))
 

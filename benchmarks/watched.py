@@ -1,19 +1,21 @@
-"""What metrics and traces take of a round, beside a process that tells nobody of anything.
+"""Measure what metrics and traces add to the cost of a round.
 
 python benchmarks/watched.py [--repeats 8] [--json]
 
-Four times three processes, a 2048-bit key and 1000 rows as in `benchmarks/round.py`, train in turn:
+Four groups of three processes train in turn, with a 2048-bit key and 1000 rows as in `benchmarks/round.py`:
 
-    silent     nothing is counted; only this benchmark can have it so
-    counted    as by default: counted, and handed out to nobody
-    scraped    `metrics.listen` is set, and asked every second
-    traced     and `traces.endpoint` too, at a collector in this program
+    silent     count nothing, which only this benchmark can do
+    counted    count, and publish nothing: the default
+    scraped    also publish the metrics at `metrics.listen`, which this program reads every second
+    traced     also send traces to `traces.endpoint`, which this program collects
 
-`round_seconds` is the median round at the coordinator, `processor_seconds` what all three processes take of the
-processors for one; medians over the repeats. `more` are the quartiles of each repeat's ratio to `silent`, less 1.
+round_seconds             median round at the coordinator, median over the repeats
+processor_seconds         processor time of all three processes for a round, median over the repeats
+*_more                    quartiles of the ratio to `silent`, minus 1, over the repeats
+events_per_round          number of events that the three processes report in a round
+microseconds_per_event    processor time for an event, counted, and counted and traced
 
-A busy machine's noise is larger than what is sought. So the parts are measured as well: `events_per_round` is how much
-the three tell in a round, and `microseconds_per_event` what one takes of a processor, counted, and traced too.
+The last two are there because the noise of a busy machine is larger than the effect on a round.
 """
 
 import argparse
@@ -36,7 +38,7 @@ import yaml
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-# `python benchmarks/watched.py` looks for modules in its own folder, and `python -m benchmarks.watched` in this one.
+# `python benchmarks/watched.py` searches its own folder for modules; this adds the folder above.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.harness import DATASET, Setup, processor_seconds, read_lines, scratch_folder
@@ -69,7 +71,7 @@ SCRAPE_SECONDS = 1.0
 
 
 class SilentProcesses(LocalProcesses):
-    """The three servers, telling nobody of anything."""
+    """Three servers that count nothing."""
 
     def _start(self, role: Role) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-c", SILENT, "serve", role, "--config", str(self._configs[role])]
@@ -78,7 +80,7 @@ class SilentProcesses(LocalProcesses):
 
 
 class Variant:
-    """Three processes that are watched in one way, or not at all."""
+    """Three processes that are watched in one of the four ways."""
 
     def __init__(self, folder: Path, name: str, settings: Callable[[Role], dict[str, Any]]) -> None:
         folder.mkdir()
@@ -92,7 +94,7 @@ class Variant:
         self.processes = kind(self._configs, self.logs)
 
     def train(self, number: int) -> tuple[float, float]:
-        """Seconds of the median round, and of the processors for one."""
+        """Return the seconds of the median round, and the processor time for a round."""
         name = f"job-{number}"
         job = JobConfig(
             name=name, dataset=DATASET, aligned=True, algorithm=Sgd(), epochs=N_ROUNDS, holdout=0, tolerance=0
@@ -116,7 +118,7 @@ class Variant:
 
 @contextmanager
 def collector() -> Iterator[str]:
-    """The address of what takes traces and throws them away."""
+    """Yield the address of a collector that discards the traces it receives."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -134,7 +136,7 @@ def collector() -> Iterator[str]:
 
 
 def scrape_for_ever(addresses: list[str]) -> None:
-    """Ask all processes for their metrics, every second."""
+    """Read the metrics of all processes every second."""
     while True:
         for address in addresses:
             try:
@@ -146,7 +148,7 @@ def scrape_for_ever(addresses: list[str]) -> None:
 
 
 def measure(repeats: int) -> dict[str, Any]:
-    """Train with each in turn, so that what else the machine does falls on all alike."""
+    """Train with each variant in turn, so that other work on the machine affects all alike."""
     with ExitStack() as stack:
         folder, endpoint = stack.enter_context(scratch_folder()), stack.enter_context(collector())
         pages = {name: free_addresses() for name in ("scraped", "traced")}
@@ -165,7 +167,7 @@ def measure(repeats: int) -> dict[str, Any]:
                 running.enter_context(variant.processes)
             addresses = [address for each in pages.values() for address in each.values()]
             threading.Thread(target=scrape_for_ever, args=[addresses], daemon=True).start()
-            for variant in variants:  # which makes nobody's first job the cold one
+            for variant in variants:  # a warm-up
                 variant.train(0)
             found: dict[str, list[tuple[float, float]]] = {variant.name: [] for variant in variants}
             for number in range(1, repeats + 1):
@@ -181,7 +183,7 @@ def measure(repeats: int) -> dict[str, Any]:
 
 
 def microseconds_per_event() -> dict[str, float]:
-    """What the usual events of a round take of a processor."""
+    """Return the processor time for each of the usual events of a round."""
     key = RoundKey(1, 1)
     events: list[Event] = [
         Taken(Role.GUEST, "residual", key),
@@ -208,7 +210,7 @@ def microseconds_per_event() -> dict[str, float]:
 
 
 def figures(each: list[tuple[float, float]], silent: list[tuple[float, float]]) -> dict[str, Any]:
-    """Medians, and how much more than silence."""
+    """Return medians, and how much they exceed those of `silent`."""
     described: dict[str, Any] = {}
     for index, name in enumerate(("round_seconds", "processor_seconds")):
         described[name] = round(statistics.median(one[index] for one in each), 4)
@@ -220,8 +222,8 @@ def figures(each: list[tuple[float, float]], silent: list[tuple[float, float]]) 
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=8)
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    parser.add_argument("--repeats", type=int, default=8, help="trainings of each variant (default: 8)")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
     arguments = parser.parse_args()
     described = measure(arguments.repeats)
     print(json.dumps(described) if arguments.json else json.dumps(described, indent=2))

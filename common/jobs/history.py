@@ -102,6 +102,7 @@ class History:
         self._partial = folder.unfinished_history
         self._round: BeginRound | None = None
         self._evaluated: EvaluationRecord | None = None
+        self._written = RoundKey(0, 0)  # in an earlier session
         with writing(role, self._partial):
             folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not resumed:
@@ -112,8 +113,13 @@ class History:
             _cut_torn_line(self._partial)
 
     def restore(self, begin: BeginRound) -> None:
-        """At a party: the round that an earlier session came to, which has no line yet."""
-        self._round, self.rounds = begin, begin.key.round - 1
+        """At a party: continue in the round that an earlier session came to.
+
+        The round usually has no line yet. It has one if that session ended after it wrote the line and before the
+        journal took up the next step, which then comes again.
+        """
+        self._written = _last_key(self._partial)
+        self._round, self.rounds = begin, max(begin.key.round - 1, self._written.round)
 
     def begin_round(self, begin: BeginRound) -> None:
         """At a party: a round begins, so the one before is over, void or overtaken."""
@@ -156,6 +162,8 @@ class History:
         self._write_begun(begun, loss)
 
     def _write_begun(self, begun: BeginRound, loss: float | None) -> None:
+        if begun.key <= self._written:
+            return
         evaluation = None
         if self._evaluated is not None and self._evaluated.key == begun.key:
             evaluation = asdict(self._evaluated.metrics)
@@ -179,6 +187,15 @@ class History:
             line["evaluation"] = evaluation
         with writing(self._role, self._partial), self._partial.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+
+
+def _last_key(path: Path) -> RoundKey:
+    """Return the round and attempt of a history's last line; zeros for an empty history."""
+    lines = path.read_bytes().splitlines()
+    if not lines:
+        return RoundKey(0, 0)
+    last = json.loads(lines[-1])
+    return RoundKey(last["round"], last["attempt"])
 
 
 def _cut_torn_line(path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from trilateral.common.config.load import ENVIRONMENT_PREFIX, NOT_SETTINGS, load
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.process.health import check_health
 from trilateral.common.trial.development import DevelopmentFiles, development_name
+from trilateral.common.trial.ports import free_address
 
 START_SECONDS = 60.0
 """Three interpreters that import numpy at once on a busy machine take their time."""
@@ -26,13 +26,12 @@ TAIL_LINES = 15
 
 
 def free_addresses() -> dict[Role, str]:
-    """Return an address on this machine for each role, with ports that nobody uses now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in Role]
-    try:
-        return {role: f"127.0.0.1:{each.getsockname()[1]}" for role, each in zip(Role, sockets, strict=True)}
-    finally:
-        for each in sockets:
-            each.close()
+    """Return an address on this machine for each role, reserved until this process ends.
+
+    Raises:
+        ConfigError: see `free_address`.
+    """
+    return {role: free_address() for role in Role}
 
 
 def process_settings(

@@ -1,4 +1,4 @@
-"""Many trainings with faults at drawn moments, and a report: ``python -m tests.faults.chaos TRIALS [FIRST_SEED]``."""
+"""Run many trainings with random faults, and report: ``python -m tests.faults.chaos TRIALS [FIRST_SEED]``."""
 
 import multiprocessing
 import sys
@@ -11,13 +11,13 @@ from pathlib import Path
 from tests.faults.killing import run_trial
 
 LANES = 2
-"""Trials at a time: most of one is waiting."""
+"""Number of trials that run at once; each spends most of its time waiting."""
 Report = tuple[list[str], int, int]
-"""The faults; rounds begun again; recoveries."""
+"""The faults, the number of repeated rounds, and the number of recoveries."""
 
 
 def report_trial(seed: int) -> Report | str:
-    """What became of one trial, or what is wrong with it."""
+    """Run one trial; return what happened in it, or what went wrong."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             trial = run_trial(seed, Path(folder))
@@ -27,7 +27,7 @@ def report_trial(seed: int) -> Report | str:
 
 
 def main(n_trials: int, first_seed: int = 0) -> int:
-    """Run so many trials, each seeded by its number; return how many ended wrong."""
+    """Run trials, each seeded by its number; return how many failed."""
     faults: Counter[str] = Counter()
     n_repeated = n_recoveries = n_wrong = 0
     begun = time.monotonic()
@@ -36,16 +36,16 @@ def main(n_trials: int, first_seed: int = 0) -> int:
         for seed, report in zip(seeds, lanes.map(report_trial, seeds), strict=True):
             if isinstance(report, str):
                 n_wrong += 1
-                print(f"trial {seed}: WRONG: {report}", flush=True)
+                print(f"trial {seed}: FAILED: {report}", flush=True)
                 continue
             faults.update(report[0])
             n_repeated, n_recoveries = n_repeated + report[1], n_recoveries + report[2]
-            print(f"trial {seed}: right after {', '.join(report[0])}", flush=True)
+            print(f"trial {seed}: passed after {', '.join(report[0])}", flush=True)
     print(f"\n{n_trials} trials in {time.monotonic() - begun:.0f} s, {faults.total()} faults:")
     for fault, count in sorted(faults.items()):
         print(f"  {count:4} {fault}")
     print(f"{n_repeated} rounds repeated, {n_recoveries} recoveries")
-    print(f"models right: {n_trials - n_wrong} of {n_trials}")
+    print(f"trainings with the right model: {n_trials - n_wrong} of {n_trials}")
     return n_wrong
 
 

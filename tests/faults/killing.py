@@ -1,4 +1,4 @@
-"""A real training with three processes that are killed, stopped and frozen at drawn moments."""
+"""A training with three real processes that are killed, stopped, and frozen at random moments."""
 
 import asyncio
 import random
@@ -36,11 +36,11 @@ JOB = JobConfig(
 N_FAULTS = 3
 TRIAL_SECONDS = 150.0
 LONGEST_FREEZE = 3.0
-"""Seconds; peers wait for longer than that."""
+"""In seconds; shorter than the time that peers wait."""
 
 
 class Way(StrEnum):
-    """What happens to a process."""
+    """The kind of a fault."""
 
     KILLED = "SIGKILL"
     STOPPED = "SIGTERM"
@@ -49,7 +49,7 @@ class Way(StrEnum):
 
 @dataclass(frozen=True)
 class Fault:
-    """What happened to some processes at once."""
+    """A fault that hits some processes at once."""
 
     round: int
     way: Way
@@ -61,27 +61,27 @@ class Fault:
 
 @dataclass
 class Trial:
-    """What became of one training."""
+    """The course of one training."""
 
     faults: list[Fault] = field(default_factory=list)
     status: JobStatus = field(default_factory=JobStatus)
     n_repeated: int = 0
-    """How often a round was begun that had been begun before."""
+    """How many times a round began again."""
 
     @property
     def n_recoveries(self) -> int:
-        """Sessions after the first."""
+        """The number of sessions after the first."""
         return sum("another session" in note for note in self.status.notes)
 
 
 class Victims(ForkedProcesses):
-    """Three servers to which anything may happen."""
+    """Three servers that faults can hit."""
 
     def __init__(self, configs: Mapping[Role, ProcessConfig], folder: Path) -> None:
         super().__init__(write_configs(configs, folder), {role: folder / f"{role}.log" for role in configs})
 
     async def strike(self, fault: Fault, chance: random.Random) -> None:
-        """Have it happen; those that end are started again at once."""
+        """Apply the fault, and restart processes that end."""
         if fault.way is Way.FROZEN:
             self._signal(fault.roles, signal.SIGSTOP)
             await asyncio.sleep(chance.uniform(0.1, LONGEST_FREEZE))
@@ -89,7 +89,7 @@ class Victims(ForkedProcesses):
             return
         number = signal.SIGKILL if fault.way is Way.KILLED else signal.SIGTERM
         self._signal(fault.roles, number)
-        # A process that has hardly been started does not take SIGTERM yet, and is ended by it.
+        # A process that has just started does not handle SIGTERM yet, so the signal kills it.
         codes = {-number} if fault.way is Way.KILLED else {0, -number}
         for role in fault.roles:
             code = await asyncio.to_thread(self._processes[role].wait, 30)
@@ -102,10 +102,10 @@ class Victims(ForkedProcesses):
 
 
 def run_trial(seed: int, folder: Path) -> Trial:
-    """Train on made tables; let `N_FAULTS` drawn faults happen, wait for the end, and see that the model is right.
+    """Train on synthetic tables with `N_FAULTS` random faults, and check the model at the end.
 
     Raises:
-        AssertionError: it is not, or the job has not ended in time.
+        AssertionError: The model is wrong, or the job did not end in time.
     """
     write_tables(folder)
     configs = make_configs(folder, peer_timeout=10)
@@ -127,7 +127,7 @@ async def _follow(config: ProcessConfig, processes: Victims, chance: random.Rand
         await client.start(JOB)
         reached = 0
         while len(trial.faults) < N_FAULTS:
-            # One fault in five strikes while the job or a session begins, the others in a round that is further on.
+            # One fault in five hits at the beginning of a job or session, the others hit in a later round.
             due = reached if chance.random() < 0.2 else reached + chance.randint(1, 15)
             status = await _at_round(client, due, deadline)
             if status.state in ENDED:
@@ -147,7 +147,7 @@ async def _follow(config: ProcessConfig, processes: Victims, chance: random.Rand
 
 
 async def _at_round(client: JobClient, due: int, deadline: float) -> JobStatus:
-    """As soon as that round has begun, or the job has ended."""
+    """Wait until the round begins or the job ends; return the status."""
     while True:
         status = await _status(client, deadline)
         if status.round >= due or status.state in ENDED:
@@ -158,7 +158,7 @@ async def _at_round(client: JobClient, due: int, deadline: float) -> JobStatus:
 
 
 async def _status(client: JobClient, deadline: float) -> JobStatus:
-    """As soon as the coordinator answers."""
+    """Return the status as soon as the coordinator answers."""
     while True:
         try:
             return await client.status(JOB.name)

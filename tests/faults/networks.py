@@ -1,4 +1,4 @@
-"""Three real processes on a network that fails: at hosts of their own, or behind proxies that cut connections."""
+"""Three real processes on an unreliable network: on separate hosts, or behind proxies that cut connections."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ from trilateral.common.trial.development import write_development_files
 from trilateral.common.trial.localhost import LocalProcesses
 
 GOOD_LINE = Line(delay=0.01)
-"""40 ms there and back between any two."""
+"""Gives a round trip of 40 ms between any two hosts."""
 TRIAL_SECONDS = 170.0
 
 Action = Callable[[], Awaitable[None]]
@@ -33,18 +33,18 @@ Action = Callable[[], Awaitable[None]]
 
 @dataclass
 class Network:
-    """Three processes that are there, and what a test needs to know of them."""
+    """Three running processes, and their configurations."""
 
     configs: dict[Role, ProcessConfig]
     operator: ProcessConfig
-    """With which this process calls the coordinator, whatever the network does."""
+    """Configuration with which this process calls the coordinator, outside the unreliable network."""
     processes: LocalProcesses
 
     def train(self, job: JobConfig, actions: Sequence[tuple[int, Action]] = ()) -> JobStatus:
-        """Train to the end, and do each action as soon as a round is reached, but after the one before it.
+        """Train to the end, and run each action in turn when its round begins.
 
         Raises:
-            AssertionError: the job has not finished in time.
+            AssertionError: The job did not finish in time.
         """
         status = asyncio.run(self._train(job, actions))
         assert status.state == JOB_STATE_FINISHED, f"{status.detail}\n{self.processes.log_tails()}"
@@ -60,7 +60,7 @@ class Network:
             return await end_of(client, job.name)
 
     def ends(self, job: str) -> dict[Role, dict[str, Any]]:
-        """What each process has last written into its audit log of the end of a job, if it has."""
+        """Return the last entry about the end of a job in each audit log that has one."""
         ends = {}
         for role, config in self.configs.items():
             for line in (config.state / "audit.jsonl").read_text().splitlines():
@@ -71,7 +71,7 @@ class Network:
 
 
 async def reach(client: JobClient, job: str, due: int) -> JobStatus:
-    """As soon as that round has begun, or the job has ended."""
+    """Wait until the round begins or the job ends; return the status."""
     async for status in client.watch(job):
         if status.round >= due:
             break
@@ -79,7 +79,7 @@ async def reach(client: JobClient, job: str, due: int) -> JobStatus:
 
 
 async def end_of(client: JobClient, job: str) -> JobStatus:
-    """Its last status, with all its notes."""
+    """Wait until a job ends; return its last status, with all notes."""
     async for _ in client.watch(job):
         pass
     return await client.status(job)
@@ -87,7 +87,7 @@ async def end_of(client: JobClient, job: str) -> JobStatus:
 
 @contextmanager
 def on_wan(wan: Wan, folder: Path, *, peer_timeout: float) -> Iterator[Network]:
-    """The three at their hosts, with certificates and tables in `folder`."""
+    """Run the three processes on their hosts, with certificates and tables in `folder`."""
     write_tables(folder)
     certificates = write_development_files(folder / "certificates").folder
     configs = make_configs(folder, addresses=addresses_on(wan), certificates=certificates, peer_timeout=peer_timeout)
@@ -99,7 +99,7 @@ def on_wan(wan: Wan, folder: Path, *, peer_timeout: float) -> Iterator[Network]:
 def behind_proxies(
     folder: Path, draw_cut: DrawCut, *, peer_timeout: float
 ) -> Iterator[tuple[Network, dict[Role, TcpProxy]]]:
-    """The three on this machine, who reach each other through proxies."""
+    """Run the three processes on this machine, connected through proxies."""
     write_tables(folder)
     configs = make_configs(folder, peer_timeout=peer_timeout)
     with ExitStack() as stack:
@@ -113,7 +113,7 @@ def behind_proxies(
 
 
 def _reached_by(configs: Mapping[Role, ProcessConfig], proxies: Mapping[Role, TcpProxy]) -> dict[Role, ProcessConfig]:
-    """The same processes, but that each calls the others by the proxies."""
+    """Return the configurations with the addresses of the proxies as those of the peers."""
     return {
         role: config.model_copy(
             update={
@@ -128,7 +128,7 @@ def _reached_by(configs: Mapping[Role, ProcessConfig], proxies: Mapping[Role, Tc
 
 
 def partition(wan: Wan, seconds: float, *hosts: str) -> Action:
-    """Cut these hosts off from each other for a while, or all if none is named."""
+    """Return an action that disconnects these hosts, or all hosts, from each other for some seconds."""
 
     async def act() -> None:
         await asyncio.to_thread(wan.cut, *hosts)
@@ -139,7 +139,7 @@ def partition(wan: Wan, seconds: float, *hosts: str) -> Action:
 
 
 def deck_of_cuts(chance: random.Random, cuts: Sequence[Cut], mean_bytes: float) -> DrawCut:
-    """Cut one new connection after the other in these ways, in a drawn order, and leave those after them whole."""
+    """Return cuts for new connections: each of `cuts` once, in random order, and then none."""
     left = list(cuts)
     chance.shuffle(left)
     return lambda: (left.pop(), int(chance.expovariate(1 / mean_bytes))) if left else None

@@ -1,4 +1,4 @@
-"""Many jobs at the same three processes, whose size must not grow: ``python -m tests.faults.soak JOBS``."""
+"""Run many jobs in the same three processes, which must not grow: ``python -m tests.faults.soak JOBS``."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from trilateral.common.trial.development import write_development_files
 from trilateral.common.trial.localhost import LocalProcesses
 
 MAX_GROWTH = 0.05
-"""By how much of what it was after the first tenth of the jobs anything may have grown at the end."""
+"""Accepted growth from the first tenth of the jobs to the end, as a share."""
 TENTHS = 10
 STOPPED_IN_ROUND = 3
 JOB_SECONDS = 120.0
@@ -33,10 +33,10 @@ KINDS = (
     JOB.model_copy(update={"algorithm": Lbfgs(), "batch": "all", "epochs": 8}),
     JOB.model_copy(update={"name": "stopped"}),
     JOB.model_copy(update={"evaluate_every": 1}),
-    JOB.model_copy(update={"dataset": "absent"}),  # fails: both refuse it
+    JOB.model_copy(update={"dataset": "absent"}),  # fails: both parties refuse it
     JOB.model_copy(update={"algorithm": Sgd()}),
     JOB.model_copy(update={"epochs": 20}),
-    JOB.model_copy(update={"algorithm": Sgd(learning_rate=1e6)}),  # fails: it diverges
+    JOB.model_copy(update={"algorithm": Sgd(learning_rate=1e6)}),  # fails: the training diverges
     JOB.model_copy(update={"aligned": True}),
     JOB.model_copy(update={"slots": 1}),
 )
@@ -44,27 +44,27 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Size:
-    """What a process takes up."""
+    """The resources that a process uses."""
 
     resident: int
-    """Bytes."""
+    """In bytes."""
     descriptors: int
 
     @classmethod
     def of(cls, pid: int) -> "Size":
-        """Of a process that runs now."""
+        """Measure a running process."""
         (resident,) = [
             line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS")
         ]
         return cls(1024 * int(resident), len(os.listdir(f"/proc/{pid}/fd")))
 
     def grown_since(self, before: "Size") -> float:
-        """The larger growth of the two, as a share."""
+        """Return the growth of memory or of descriptors, whichever is larger, as a share."""
         return max(self.resident / before.resident, self.descriptors / before.descriptors) - 1
 
 
 async def run_job(config: ProcessConfig, job: JobConfig, *, stop: bool) -> JobStatus:
-    """Run a job to its end, by a client of its own as a command would; or stop it in its midst."""
+    """Run a job to its end, or stop it midway. Each job has its own client, as a command has."""
     async with asyncio.timeout(JOB_SECONDS), JobClient(config) as client:
         await client.start(job)
         async for status in client.watch(job.name):
@@ -75,7 +75,7 @@ async def run_job(config: ProcessConfig, job: JobConfig, *, stop: bool) -> JobSt
 
 
 async def soak(config: ProcessConfig, pids: Mapping[Role, int], n_jobs: int) -> dict[Role, list[Size]]:
-    """Run so many jobs; return each process's sizes after each tenth of them."""
+    """Run jobs; return the size of each process after each tenth of the jobs."""
     ends: Counter[str] = Counter()
     n_rounds = 0
     sizes: dict[Role, list[Size]] = {role: [] for role in Role}
@@ -96,7 +96,7 @@ async def soak(config: ProcessConfig, pids: Mapping[Role, int], n_jobs: int) -> 
 
 
 def main(n_jobs: int) -> int:
-    """Return how many of the three processes have grown."""
+    """Return how many of the three processes grew."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_tables(folder)

@@ -1,4 +1,4 @@
-"""Whatever becomes of the connections between the three, in the middle of a stream, the model is the same."""
+"""Connections that break in the middle of a stream do not change the model."""
 
 import random
 from pathlib import Path
@@ -14,7 +14,7 @@ JOB = JobConfig(
 CUTS = 7 * [Cut.RESET] + 7 * [Cut.CLOSE] + [Cut.SWALLOW]
 
 
-def test_connections_that_are_cut_in_mid_stream_end_in_the_same_model(tmp_path: Path) -> None:
+def test_connections_cut_in_mid_stream_do_not_change_the_model(tmp_path: Path) -> None:
     draw_cut = deck_of_cuts(random.Random(1), CUTS, mean_bytes=5_000)
     with behind_proxies(tmp_path, draw_cut, peer_timeout=6) as (network, proxies):
         network.train(JOB)

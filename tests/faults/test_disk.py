@@ -1,4 +1,4 @@
-"""A disk that fills up or turns read-only ends a job with the reason; with a sound one it goes on where it was."""
+"""A full or read-only disk ends a job with the reason; the job resumes when the disk works again."""
 
 import asyncio
 import os
@@ -42,7 +42,7 @@ def mount(*words: str) -> None:
 
 @pytest.fixture
 def make_small() -> Iterator[MakeSmall]:
-    """Gives a folder a file system of its own."""
+    """Give a folder its own file system."""
     if os.geteuid() != 0:
         pytest.skip("only root may mount a file system")
     made: list[Path] = []
@@ -61,7 +61,7 @@ def make_small() -> Iterator[MakeSmall]:
 
 
 @pytest.mark.parametrize("role", Role)
-async def test_a_disk_that_fills_up_ends_the_job_for_all_and_with_room_it_goes_on(
+async def test_a_full_disk_ends_the_job_for_all_and_the_job_resumes_once_there_is_room(
     role: Role, configs: Configs, make_small: MakeSmall
 ) -> None:
     state = configs[role].state
@@ -82,14 +82,14 @@ async def test_a_disk_that_fills_up_ends_the_job_for_all_and_with_room_it_goes_o
 
 
 @pytest.mark.parametrize("role", Role)
-async def test_a_disk_that_turns_read_only_ends_the_job_for_all_and_a_new_process_goes_on(
+async def test_a_read_only_disk_ends_the_job_for_all_and_a_new_process_resumes_it(
     role: Role, configs: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_round = Journal.write_round
 
     def fail_at_ten(journal: Journal, job_id: bytes, number: int, content: bytes) -> int:
         if journal._role is role and number == 10:
-            journal._database.execute("PRAGMA query_only = ON")  # as for a file system that was mounted anew
+            journal._database.execute("PRAGMA query_only = ON")  # as on a read-only file system
         return write_round(journal, job_id, number, content)
 
     monkeypatch.setattr(Journal, "write_round", fail_at_ten)
@@ -100,7 +100,7 @@ async def test_a_disk_that_turns_read_only_ends_the_job_for_all_and_a_new_proces
     assert f"the journal of the {role} cannot be read or written: attempt to write a readonly database" in failed.detail
     monkeypatch.undo()
     async with serving(configs) as client:
-        # The coordinator could not write down that the job has ended, so it goes on with it by itself.
+        # The coordinator could not record the end of the job, so it resumes the job without being asked.
         if role is not Role.COORDINATOR:
             await client.resume(JOB.name)
         finished = await end_of(client, JOB.name)
@@ -121,7 +121,7 @@ async def test_no_process_starts_on_a_read_only_state_folder(
 async def test_a_model_is_written_whole_or_not_at_all(
     role: Role, configs: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is full when the model is written; the job is then finished by another session."""
+    """The disk is full when the model is written; a later session finishes the job."""
     folder = JobFolder(configs[role].state, JOB.name)
     replace = os.replace
 

@@ -1,6 +1,5 @@
-"""Of a job that has ended nothing stays but what is told of it; `tests.faults.soak` asks the same of 200 jobs."""
+"""A job that has ended leaves only its status in memory; `tests.faults.soak` checks the same over 200 jobs."""
 
-import asyncio
 import gc
 import os
 from collections import Counter
@@ -9,6 +8,7 @@ from typing import Any
 
 from tests.faults.soak import JOB, run_job
 from tests.support.three_servers import make_configs, serving, write_tables
+from tests.support.waiting import eventually
 from trilateral.common.base.roles import Role
 from trilateral.common.jobs.links import Link
 from trilateral.common.jobs.runner import MachineRunner
@@ -37,9 +37,8 @@ async def test_a_dozen_jobs_leave_no_machine_no_key_and_no_descriptor(tmp_path: 
             job = JOB.model_copy(update={"name": f"job-{number}", **CHANGES[number % 3]})
             states.append((await run_job(configs[Role.GUEST], job, stop=number % 3 == 1)).state)
             descriptors.append(len(os.listdir("/dev/fd")))
-        async with asyncio.timeout(30):
-            while alive() - before:  # The parties have a few last words for each other.
-                await asyncio.sleep(0.05)
+        # The parties exchange a few last messages.
+        await eventually(lambda: not alive() - before)
 
     assert states == 4 * [JOB_STATE_FINISHED, JOB_STATE_STOPPED, JOB_STATE_FAILED]
     assert descriptors[-1] <= descriptors[2]

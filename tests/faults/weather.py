@@ -1,4 +1,4 @@
-"""Many trainings over networks that fail as drawn, and a report: ``python -m tests.faults.weather TRIALS``."""
+"""Run many trainings over randomly failing networks, and report: ``python -m tests.faults.weather TRIALS``."""
 
 import random
 import sys
@@ -24,11 +24,11 @@ CUTS = 10 * [Cut.RESET] + 10 * [Cut.CLOSE] + 2 * [Cut.SWALLOW]
 JOB = JobConfig(name="any", dataset=DATASET, key_bits=512, algorithm=Sqn(interval=4), batch=24, epochs=8, tolerance=0.0)
 
 Trial = Callable[[JobConfig, random.Random], JobStatus]
-"""Trains under what is drawn, sees that the model is right, and returns the last status."""
+"""Trains under random faults, checks the model, and returns the last status."""
 
 
 def drawn_line(chance: random.Random) -> Line:
-    """Return a line that is worse than most are."""
+    """Return a random line that is worse than most real ones."""
     return Line(
         delay=chance.uniform(0.0, 0.05),
         jitter=chance.uniform(0.0, 0.02),
@@ -39,7 +39,7 @@ def drawn_line(chance: random.Random) -> Line:
 
 
 def over_bad_lines(stack: ExitStack, faults: Counter[str]) -> Trial:
-    """Three hosts whose lines are drawn, and which are cut off from each other for a while now and then."""
+    """Return trials on three hosts with random lines and temporary partitions."""
     wan = stack.enter_context(Wan(dict.fromkeys(Role, GOOD_LINE)))
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     network = stack.enter_context(on_wan(wan, folder, peer_timeout=PEER_TIMEOUT))
@@ -60,8 +60,8 @@ def over_bad_lines(stack: ExitStack, faults: Counter[str]) -> Trial:
 
 
 def over_cut_connections(stack: ExitStack, faults: Counter[str]) -> Trial:
-    """Three processes on this machine, whose connections are cut in mid-stream."""
-    deck: DrawCut = lambda: None  # noqa: E731 (it is another for each training)
+    """Return trials with three processes on this machine whose connections are cut in mid-stream."""
+    deck: DrawCut = lambda: None  # noqa: E731 (each training replaces it)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
 
     def draw_cut() -> tuple[Cut, int] | None:
@@ -85,7 +85,7 @@ def over_cut_connections(stack: ExitStack, faults: Counter[str]) -> Trial:
 
 
 def main(n_trials: int) -> int:
-    """Run so many trials of each kind, seeded by their number; return how many ended wrong."""
+    """Run trials of each kind, each seeded by its number; return how many failed."""
     faults: Counter[str] = Counter()
     n_sessions = n_again = n_wrong = n_run = 0
     with ExitStack() as stack:
@@ -93,7 +93,7 @@ def main(n_trials: int) -> int:
         if (reason := why_not()) is None:
             kinds["lines"] = over_bad_lines(stack, faults)
         else:
-            print(f"no trainings over bad lines: {reason}")
+            print(f"skipping trainings over bad lines: {reason}")
         for seed in range(n_trials):
             for kind, run in kinds.items():
                 n_run += 1
@@ -102,14 +102,14 @@ def main(n_trials: int) -> int:
                     status = run(job, random.Random(seed))
                 except (AssertionError, TimeoutError) as error:
                     n_wrong += 1
-                    print(f"{job.name}: wrong: {error!r}", flush=True)
+                    print(f"{job.name}: FAILED: {error!r}", flush=True)
                     continue
                 n_sessions += sum("another session" in note for note in status.notes)
                 n_again += sum("begun again" in note for note in status.notes)
-                print(f"{job.name}: right, {status.seconds:.0f} s", flush=True)
+                print(f"{job.name}: passed, {status.seconds:.0f} s", flush=True)
     print(f"{n_run} trials, {faults.total()} faults: {dict(faults)}")
-    print(f"{n_sessions} recoveries in another session, {n_again} rounds begun again within one")
-    print(f"models right: {n_run - n_wrong} of {n_run}")
+    print(f"{n_sessions} recoveries in another session, {n_again} rounds repeated within a session")
+    print(f"trainings with the right model: {n_run - n_wrong} of {n_run}")
     return n_wrong
 
 

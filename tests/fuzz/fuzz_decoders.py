@@ -1,10 +1,10 @@
-"""The coverage-guided fuzzer behind `make fuzz`: anything but a value or a public error is a find.
+"""Fuzz the decoders, guided by coverage (`make fuzz`): every input must give a value or a public error.
 
     python tests/fuzz/fuzz_decoders.py -max_total_time=600 CORPUS
 
-The first byte of an input chooses the decoder, the rest is what it gets. The corpus is a folder that
-is begun with one real request of each kind; libFuzzer's other options work too. Needs atheris, which
-`make fuzz` installs: it is no dependency, since it has no wheels for every Python that this project supports.
+The first byte of an input selects the decoder, which gets the rest. CORPUS is a folder, to which the fuzzer first adds
+one real request of each kind. libFuzzer's other options work too. Needs atheris, which `make fuzz` installs; it is not
+a dependency because it has no wheels for some of the Python versions that this project supports.
 """
 
 import sys

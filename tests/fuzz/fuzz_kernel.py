@@ -1,8 +1,8 @@
-"""Call the kernel with buffers of random sizes and contents for a while: right numbers, or a ValueError, and no crash.
+"""Call the kernel with random buffers: every call must give right numbers or a ValueError, and never crash.
 
 python tests/fuzz/fuzz_kernel.py [seconds] [seed]
 
-It finds most under the sanitizers: `make sanitize`.
+Run it under the sanitizers with `make sanitize`, where it finds the most.
 """
 
 import random
@@ -19,7 +19,7 @@ from trilateral.common.paillier.native.numbers import Elements, Numbers
 
 
 class Fuzzer:
-    """Random calls under one random modulus."""
+    """Makes random calls under one random modulus."""
 
     def __init__(self, source: random.Random) -> None:
         self.random = source
@@ -28,7 +28,7 @@ class Fuzzer:
         self.numbers = Numbers(mpz(self.n))
 
     def check_products(self) -> None:
-        """Products, squares and plaintexts of random numbers, held against whole numbers."""
+        """Compare products, squares, and plaintexts of random numbers with integer arithmetic."""
         draw, n_squared = self.random, self.n**2
         count = draw.randrange(1, 6)
         a, b = ([mpz(self._number(n_squared)) for _ in range(count)] for _ in range(2))
@@ -39,7 +39,7 @@ class Fuzzer:
         assert numbers.leave(product, m) == expected, self.n
 
     def call_anything(self) -> None:
-        """A function with sizes that may or may not go together."""
+        """Call a function with sizes that may or may not fit each other."""
         c, draw = self.numbers.constants, self.random
         if draw.random() < 0.1:
             c = bytes(draw.randbytes(8) if draw.random() < 0.5 else c[: draw.randrange(len(c))])
@@ -61,7 +61,7 @@ class Fuzzer:
             draw.choice(calls)()
 
     def _buckets(self) -> None:
-        """Sizes that mostly go together; values of any size."""
+        """Call a function with sizes that mostly fit each other, and values of any size."""
         draw, c = self.random, self.numbers.constants
         columns, slots, bits, width = (draw.randrange(1, most) for most in (5, 4, 9, 6))
         width += 1
@@ -89,7 +89,7 @@ class Fuzzer:
 
 
 def main(seconds: float, seed: int) -> None:
-    """Go on for so long."""
+    """Run for some seconds."""
     source, end, rounds = random.Random(seed), time.monotonic() + seconds, 0
     while time.monotonic() < end:
         fuzzer = Fuzzer(source)

@@ -1,4 +1,4 @@
-"""Hypothesis' requests of the wire contract: any of their fields, of any value."""
+"""Hypothesis strategies for requests of the wire contract, with any fields and any values."""
 
 from typing import Any
 

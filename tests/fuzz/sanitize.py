@@ -1,4 +1,4 @@
-"""Build the kernel with sanitizers in a copy of the package, and run its tests and a while of random calls there.
+"""Build the kernel with sanitizers in a copy of the package, and run its tests and random calls there.
 
 python tests/fuzz/sanitize.py [seconds]     (make sanitize)
 """
@@ -30,7 +30,7 @@ def build() -> None:
 
 
 def run(*command: str) -> None:
-    """Run Python in the copy with the sanitizers loaded first; what Python itself leaves allocated is no finding."""
+    """Run Python in the copy with the sanitizers loaded first, ignoring memory that Python itself leaves allocated."""
     libraries = [
         subprocess.run(["gcc", f"-print-file-name={name}"], check=True, capture_output=True, text=True).stdout.strip()
         for name in ("libasan.so", "libubsan.so")

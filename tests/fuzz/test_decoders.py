@@ -1,4 +1,4 @@
-"""Every decoder takes anything: what comes of it is a value, or an error whose text is public."""
+"""Every decoder turns any input into a value, or raises an error with a public text."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ from trilateral.common.rpc.codec import parse_job
 from trilateral.common.rpc.routes import MESSAGE_ROUTES, MessageRoute, decode
 
 MAX_BYTES_FOR_A_BYTE = 200
-"""What a decoder may allocate for each byte it is given, beside `SLACK`."""
+"""Bytes that a decoder may allocate for each byte of its input, in addition to `SLACK`."""
 SLACK = 1 << 20
 
 
@@ -51,8 +51,8 @@ def test_a_request_with_bytes_changed_is_a_message_or_is_refused(route: MessageR
 
 
 @pytest.mark.parametrize("route", MESSAGE_ROUTES, ids=lambda route: route.path)
-def test_a_decoder_allocates_in_proportion_to_what_it_is_given(route: MessageRoute) -> None:
-    """The largest numbers where sizes are announced, with next to nothing behind them."""
+def test_a_decoder_allocates_in_proportion_to_its_input(route: MessageRoute) -> None:
+    """Requests announce the largest sizes, and contain next to nothing."""
     request = route.request()
     for field in request.DESCRIPTOR.fields:
         if field.type in (FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_UINT64):
@@ -110,13 +110,13 @@ SETTINGS = st.dictionaries(KEYS | st.text(max_size=10), JSON | st.dictionaries(K
 
 
 def expect_refusal(parse: Callable[[], object], source: str) -> None:
-    """Unless it can be parsed; a refusal names what it is of."""
+    """Accept a parsed value, or a refusal that names the file or message."""
     with contextlib.suppress(ConfigError):
         try:
             parse()
         except ConfigError as error:
             if source not in str(error):
-                raise AssertionError("the refusal does not say what it is of") from error
+                raise AssertionError("the refusal does not name the file or message") from error
             raise
 
 

@@ -1,4 +1,4 @@
-"""Every method of three real servers takes anything from those who may call it, in any order, and lives on."""
+"""Every method of three real servers survives any requests, in any order, from callers that may call it."""
 
 import asyncio
 import logging
@@ -51,7 +51,7 @@ SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Method:
-    """One method of the contract, as its descriptor has it."""
+    """A method of the wire contract, from its descriptor."""
 
     path: str
     server: Role
@@ -90,12 +90,12 @@ def test_no_method_is_left_out() -> None:
 
 @dataclass
 class Servers:
-    """Three servers in a thread of their own, which Hypothesis' plain functions call into."""
+    """Three servers in a thread, called from the synchronous functions that Hypothesis runs."""
 
     configs: dict[Role, ProcessConfig]
     key: PrivateKey
     prediction: bytes = b""
-    """A request that opens one, named by sixteen zeros."""
+    """A request that opens a prediction with an identifier of sixteen zeros."""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
     channels: dict[Role, grpc.aio.Channel] = field(default_factory=dict)
     bugs: list[logging.LogRecord] = field(default_factory=list)
@@ -114,7 +114,7 @@ class Servers:
                 await channel.close()
 
     async def call(self, method: Method, sender: Role, bodies: list[bytes]) -> grpc.aio.AioRpcError | None:
-        """Call a method with ready-made bodies, and take at most one answer."""
+        """Call a method with serialised requests, and read at most one answer."""
         name = {False: "unary", True: "stream"}
         make = getattr(self.channels[method.server], f"{name[method.streams_in]}_{name[method.streams_out]}")
         callable_ = make(method.path, response_deserializer=method.response.FromString)
@@ -137,7 +137,7 @@ async def each(bodies: list[bytes]) -> AsyncIterator[bytes]:
 
 
 class _Bugs(logging.Handler):
-    """Keeps what was logged as unexpected: what is no error of the project's own."""
+    """Keeps log records about unexpected errors, which are not subclasses of the project's own error."""
 
     def __init__(self, records: list[logging.LogRecord]) -> None:
         super().__init__(logging.ERROR)
@@ -176,7 +176,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 
 async def prediction_of_a_model(configs: dict[Role, ProcessConfig]) -> bytes:
-    """Train a model, and make the request that opens a prediction with it."""
+    """Train a model, and return a request that opens a prediction with it."""
     job = JOB.model_copy(update={"name": "predicted"})
     async with JobClient(configs[Role.GUEST]) as client:
         assert (await train_over_localhost(client, job)).state == JOB_STATE_FINISHED
@@ -202,10 +202,10 @@ OPEN_JOB = {method.server: method for method in ALL_METHODS if method.path.endsw
 @settings(max_examples=40)
 @pytest.mark.parametrize("method", ALL_METHODS, ids=lambda method: f"{method.server}{method.path}")
 @given(data=st.data())
-def test_any_request_is_answered_or_refused_in_the_projects_own_words(
+def test_any_request_gets_an_answer_or_a_refusal_by_the_project(
     method: Method, servers: Servers, data: st.DataObject
 ) -> None:
-    """At a party, a job is open meanwhile, which half of the requests are of; and a prediction, for its methods."""
+    """A job is open at a party, and half of the requests belong to it; prediction methods have an open prediction."""
     if "/PredictionService/" in method.path:
         assert servers.wait(servers.call(OPEN_PREDICTION, Role.GUEST, [servers.prediction])) is None
     if method.server in PARTIES:
@@ -227,8 +227,8 @@ def test_any_request_is_answered_or_refused_in_the_projects_own_words(
 @settings(max_examples=10)
 @pytest.mark.parametrize("method", ALL_METHODS, ids=lambda method: f"{method.server}{method.path}")
 @given(bodies=st.lists(st.binary(max_size=200), min_size=1, max_size=3))
-def test_bytes_that_are_no_request_get_an_answer(method: Method, servers: Servers, bodies: list[bytes]) -> None:
-    """What cannot be parsed is gRPC's to refuse; that it answers before the deadline is what counts."""
+def test_bytes_that_cannot_be_parsed_get_an_answer(method: Method, servers: Servers, bodies: list[bytes]) -> None:
+    """gRPC itself refuses them; the test only requires an answer before the deadline."""
     error = servers.wait(servers.call(method, Role.COORDINATOR, bodies))
     assert error is None or error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
 
@@ -238,12 +238,12 @@ async def is_serving(channel: grpc.aio.Channel) -> bool:
     return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 
-def test_after_all_that_the_servers_train(servers: Servers) -> None:
+def test_the_servers_still_train_after_all_other_tests(servers: Servers) -> None:
     async def train() -> int:
         assert all([await is_serving(channel) for channel in servers.channels.values()])
         async with JobClient(servers.configs[Role.GUEST]) as client:
             for status in await client.statuses():
-                with suppress(Exception):  # most have ended
+                with suppress(Exception):  # most have ended already
                     await client.stop(status.job)
             return (await train_over_localhost(client, JOB.model_copy(update={"name": "after"}))).state
 

@@ -1,4 +1,4 @@
-"""A job finds the rows that both parties have, and trains on them as if there were no others."""
+"""A job finds the rows that both parties have, and trains on these rows only."""
 
 import asyncio
 import re
@@ -20,6 +20,7 @@ from tests.support.three_servers import (
     trained_coef,
     write_tables,
 )
+from tests.support.waiting import SECONDS
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.dataset import IdForm
 from trilateral.common.config.job import JobConfig
@@ -40,7 +41,7 @@ def common_part(table: pd.DataFrame, ids: set[str]) -> pd.DataFrame:
 
 
 def write_overlapping(folder: Path, spell: Callable[[Role, str], str] = lambda role, one: one) -> set[str]:
-    """The host lacks the last 40 of 160 rows, the guest the first 30; return what both have."""
+    """Write tables: the host lacks the last 40 of 160 rows, the guest the first 30. Return the common rows."""
     tables = write_tables(folder, n_rows=160)
     kept = {
         Role.HOST: tables[Role.HOST][tables[Role.HOST]["id"] < "000120"],
@@ -56,13 +57,13 @@ def write_overlapping(folder: Path, spell: Callable[[Role, str], str] = lambda r
 
 
 def check_against_plain(folder: Path, configs: Configs, job: JobConfig) -> None:
-    """The model is that of plain numpy on a table of the common rows alone."""
+    """Check that the model matches plain numpy on a table with the common rows only."""
     tables = load_tables(make_configs(folder / "common"), job)
     plain = train_plain(job, tables.joined.columns, tables.joined.labels, tables.joined.penalty)
     np.testing.assert_allclose(trained_coef(configs, job), plain.coef, rtol=0, atol=1e-6)
 
 
-async def test_tables_that_overlap_in_part_give_the_model_of_their_common_rows(
+async def test_overlapping_tables_give_the_model_of_their_common_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dealing, "SHARD_IDS", 50)
@@ -78,7 +79,7 @@ async def test_tables_that_overlap_in_part_give_the_model_of_their_common_rows(
         assert load_model(JobFolder(configs[role].state, JOB.name).model).data.n_rows == 90
 
 
-async def test_ids_that_are_written_differently_are_the_same(tmp_path: Path) -> None:
+async def test_different_spellings_of_an_id_match(tmp_path: Path) -> None:
     write_overlapping(tmp_path, lambda role, one: f" {one}" if role is Role.GUEST else f"{one}.0")
     configs = make_configs(tmp_path)
     async with serving(configs) as client:
@@ -87,7 +88,7 @@ async def test_ids_that_are_written_differently_are_the_same(tmp_path: Path) -> 
     check_against_plain(tmp_path, configs, JOB)
 
 
-async def test_tables_that_are_aligned_already_are_not_aligned_again(tmp_path: Path) -> None:
+async def test_tables_with_the_same_ids_are_not_aligned_again(tmp_path: Path) -> None:
     write_tables(tmp_path)
     configs = make_configs(tmp_path)
     job = JOB.model_copy(update={"aligned": True})
@@ -110,7 +111,7 @@ async def test_tables_without_a_common_row_are_refused(tmp_path: Path) -> None:
     assert "the host and the guest have no ID in common" in await failed(make_configs(tmp_path))
 
 
-async def test_two_forms_of_ids_are_refused_by_their_names(tmp_path: Path) -> None:
+async def test_two_forms_of_ids_are_refused_and_both_are_named(tmp_path: Path) -> None:
     write_overlapping(tmp_path)
     configs = make_configs(tmp_path)
     dataset = configs[Role.GUEST].datasets[DATASET].model_copy(update={"id_form": IdForm(zeros=True)})
@@ -119,13 +120,13 @@ async def test_two_forms_of_ids_are_refused_by_their_names(tmp_path: Path) -> No
     assert "(spaces, unicode, decimals, zeros) and the host's in (spaces, unicode, decimals)" in detail
 
 
-async def test_what_the_host_finds_wrong_with_its_table_is_why_the_job_fails(tmp_path: Path) -> None:
+async def test_an_error_in_the_hosts_table_is_the_reason_for_which_the_job_fails(tmp_path: Path) -> None:
     write_overlapping(tmp_path)
     (tmp_path / "host.csv").write_text("id,x\n1,2\n1,3\n")
     assert (await failed(make_configs(tmp_path))).startswith("the host: column 'id' repeats an earlier ID in 1 of 2")
 
 
-async def test_a_party_that_allows_no_alignment_says_so(tmp_path: Path) -> None:
+async def test_a_policy_without_alignments_is_named_in_the_refusal(tmp_path: Path) -> None:
     write_overlapping(tmp_path)
     configs = make_configs(tmp_path)
     policy = configs[Role.HOST].policy.model_copy(update={"max_ids_a_day": 0})
@@ -140,7 +141,7 @@ async def test_a_party_that_allows_no_alignment_says_so(tmp_path: Path) -> None:
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An alignment that takes long enough for something to happen meanwhile."""
+    """Make alignments so slow that something can happen meanwhile."""
     answer = HostSession.answer
 
     def late(session: HostSession, shard: int, points: bytes) -> tuple[bytes, bytes]:
@@ -152,7 +153,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def until_aligning(statuses: "asyncio.Queue[JobStatus]") -> JobStatus:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SECONDS):
         while True:
             status = await statuses.get()
             if "look for their common rows" in status.detail:
@@ -161,7 +162,7 @@ async def until_aligning(statuses: "asyncio.Queue[JobStatus]") -> JobStatus:
 
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize("ends", ["operator", Role.HOST, Role.GUEST])
-async def test_whatever_ends_an_alignment_ends_the_job_for_all(tmp_path: Path, ends: str) -> None:
+async def test_the_end_of_an_alignment_ends_the_job_for_all(tmp_path: Path, ends: str) -> None:
     write_overlapping(tmp_path)
     configs = make_configs(tmp_path, peer_timeout=2)
     rest = {role: config for role, config in configs.items() if role != ends}
@@ -186,7 +187,7 @@ async def test_whatever_ends_an_alignment_ends_the_job_for_all(tmp_path: Path, e
     if ends == "operator":
         assert last.state == JOB_STATE_STOPPED
     else:
-        # A party that is stopped could come back, so it is waited for.
+        # A stopped party could come back, so the others wait for it.
         assert last.state == JOB_STATE_FAILED
         assert re.fullmatch(rf"the {ends} at \S+ has not answered for 2 s: .*", last.detail)
     audit = (configs[Role.HOST].state / "audit.jsonl").read_text()

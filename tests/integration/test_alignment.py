@@ -1,4 +1,4 @@
-"""Alignments over gRPC: exact, and bounded by what was announced and by the host's policy."""
+"""Alignments over gRPC are exact, and bounded by the announced sizes and the host's policy."""
 
 import asyncio
 import json
@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.rpc import connected, plaintext_server
 from tests.support.three_servers import DATASET, make_configs
+from tests.support.waiting import eventually
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import IdForm
@@ -42,7 +43,7 @@ COMMON = [f"{number:04d}" for number in range(60, 90)]
 
 @dataclass
 class Host:
-    """A served host that aligns, and the guest's way to it."""
+    """A running host that aligns, and the guest's connection to it."""
 
     config: ProcessConfig
     alignments: Alignments
@@ -54,7 +55,9 @@ class Host:
 
 
 @asynccontextmanager
-async def served(folder: Path, ids: list[str] | None = None, **settings: Any) -> AsyncIterator[Host]:
+async def served(
+    folder: Path, ids: list[str] | None = None, guest_limit: int = 10**9, **settings: Any
+) -> AsyncIterator[Host]:
     (folder / "host.csv").write_text("\n".join(["id,x", *(f"{one},1" for one in ids or HOST_IDS)]))
     made = make_configs(folder)[Role.HOST].model_dump(exclude_unset=True)
     config = ProcessConfig.model_validate(made | {key: made[key] | value for key, value in settings.items()})
@@ -67,9 +70,8 @@ async def served(folder: Path, ids: list[str] | None = None, **settings: Any) ->
     await server.start()
     (folder / "guest").mkdir(exist_ok=True)
     async with connected(Role.HOST, address) as peer:
-        yield Host(
-            config, alignments, GuestAlignments(peer, Limits(peer_timeout=2), IdQuota(folder / "guest", 10**9)), peer
-        )
+        guest = GuestAlignments(peer, Limits(peer_timeout=2), IdQuota(folder / "guest", guest_limit))
+        yield Host(config, alignments, guest, peer)
         await server.stop(None)
 
 
@@ -85,7 +87,7 @@ async def open_with(host: Host, ids: list[str], purpose: JobKey | str = DATASET)
     return await host.guest.open(purpose, MemoryIds(ids), IdForm())
 
 
-async def test_a_dataset_is_aligned_without_the_host_learning_what_is_common(
+async def test_the_host_does_not_learn_which_ids_of_a_dataset_are_common(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dealing, "SHARD_IDS", 20)
@@ -109,7 +111,7 @@ async def test_a_dataset_is_aligned_without_the_host_learning_what_is_common(
             await alignment.run(nothing)
 
 
-async def test_both_sides_of_a_job_end_with_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_both_parties_of_a_job_get_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dealing, "SHARD_IDS", 20)
     run = JobKey.draw("credit")
     async with served(tmp_path) as host:
@@ -127,7 +129,7 @@ async def test_both_sides_of_a_job_end_with_the_same_rows(tmp_path: Path, monkey
         }
 
 
-async def test_a_job_goes_on_when_every_shard_has_come_and_not_when_its_last_thread_has_ended(
+async def test_a_job_continues_only_once_every_shard_is_settled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dealing, "SHARD_IDS", 70)
@@ -138,7 +140,7 @@ async def test_a_job_goes_on_when_every_shard_has_come_and_not_when_its_last_thr
             alignment = await open_with(host, GUEST_IDS, run)
             opened = host.alignments.find(alignment.id)
             common = [await alignment._intersect(shard) for shard in range(2)]
-            # As if the thread that settles a shard had ended, and its coroutine had not come to its turn.
+            # As if the thread that settles a shard had ended, and its coroutine had not run yet.
             opened.session.settle(0, common[0].tags)
             await host.alignments.settle(alignment.id, 1, common[1].tags)
             assert opened.session.complete
@@ -147,14 +149,14 @@ async def test_a_job_goes_on_when_every_shard_has_come_and_not_when_its_last_thr
             assert [HOST_IDS[row] for row in (await waiting).rows] == COMMON
 
 
-async def test_only_for_a_job_the_host_takes_what_is_common(tmp_path: Path) -> None:
+async def test_the_host_accepts_common_rows_only_for_a_job(tmp_path: Path) -> None:
     async with served(tmp_path) as host:
         alignment = await open_with(host, GUEST_IDS)
         with pytest.raises(ProtocolError, match="none of a job"):
             await alignment.run(alignment.confirm)
 
 
-async def test_the_guest_waits_until_the_host_has_its_table_and_hears_why_there_is_none(tmp_path: Path) -> None:
+async def test_the_guest_waits_for_the_hosts_table_and_learns_why_there_is_none(tmp_path: Path) -> None:
     run = JobKey.draw("credit")
     async with served(tmp_path) as host:
         opening = asyncio.create_task(open_with(host, GUEST_IDS, run))
@@ -177,7 +179,7 @@ async def test_a_run_has_one_alignment(tmp_path: Path) -> None:
             waiting.cancel()
 
 
-async def test_a_run_that_the_host_does_not_know_is_not_aligned(
+async def test_a_run_that_the_host_does_not_know_gets_no_alignment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trilateral.common.rpc.calls.UNKNOWN_JOB_PATIENCE", 0.0)
@@ -198,7 +200,7 @@ async def test_a_run_that_the_host_does_not_know_is_not_aligned(
         ),
     ],
 )
-async def test_the_host_says_why_it_does_not_align(
+async def test_the_host_states_the_reason_for_a_refusal(
     tmp_path: Path, settings: dict[str, Any], error: type[TrilateralError], words: str
 ) -> None:
     async with served(tmp_path, **settings) as host:
@@ -206,13 +208,13 @@ async def test_the_host_says_why_it_does_not_align(
             await open_with(host, GUEST_IDS)
 
 
-async def test_another_normal_form_is_refused_by_the_names_of_both(tmp_path: Path) -> None:
+async def test_another_normal_form_is_refused_and_both_are_named(tmp_path: Path) -> None:
     async with served(tmp_path) as host:
         with pytest.raises(ConfigError, match=r"form \(spaces, unicode, case, decimals\) and the host's in \(spaces, "):
             await host.guest.open(DATASET, MemoryIds(GUEST_IDS), IdForm(case=True))
 
 
-async def test_ids_of_a_day_are_counted_over_all_sessions(tmp_path: Path) -> None:
+async def test_the_daily_limit_of_ids_counts_all_sessions(tmp_path: Path) -> None:
     async with served(tmp_path, policy={"max_ids_a_day": 100}) as host:
         await (await open_with(host, GUEST_IDS)).close()
         with pytest.raises(PolicyError, match="10 are left until"):
@@ -233,14 +235,14 @@ async def test_every_point_counts_since_padding_may_be_an_id(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("n_host", [0, 2**31 + 1])
-async def test_the_guest_takes_no_number_of_ids_that_cannot_be(tmp_path: Path, n_host: int) -> None:
+async def test_the_guest_refuses_an_impossible_number_of_ids(tmp_path: Path, n_host: int) -> None:
     async with served(tmp_path) as host:
         with pytest.raises(ProtocolError, match=f"the host aligns {n_host} IDs"):
             await host.guest.begin(bytes(16), bytes(32), bytes(32), MemoryIds(GUEST_IDS), n_host)
     assert not (tmp_path / "guest" / IDS_COUNTER).exists()
 
 
-async def test_there_are_few_sessions_at_a_time_and_they_expire(
+async def test_the_number_of_sessions_is_limited_and_they_expire(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with served(tmp_path) as host:
@@ -250,10 +252,8 @@ async def test_there_are_few_sessions_at_a_time_and_they_expire(
         await first.close()
         monkeypatch.setattr(host.alignments, "_seconds", 0.01)
         await open_with(host, GUEST_IDS)
-        host.alignments.find(second.id)  # Its time begins anew with each word of the guest.
-        async with asyncio.timeout(10):
-            while [line["result"] for line in host.audited() if "result" in line].count("expired") < 2:
-                await asyncio.sleep(0.01)
+        host.alignments.find(second.id)  # Each message of the guest restarts the time limit.
+        await eventually(lambda: [line.get("result") for line in host.audited()].count("expired") == 2)
         with pytest.raises(PeerError, match="has ended, or the host was restarted"):
             await second.run(nothing)
 
@@ -263,7 +263,7 @@ async def intersect(host: Host, alignment: GuestAlignment, shard: int, points: b
     await host.guest.call("AlignmentService/IntersectShard", request, alignment_pb2.IntersectShardResponse)
 
 
-async def test_the_guest_gets_no_more_than_it_has_announced(tmp_path: Path) -> None:
+async def test_the_guest_gets_no_more_than_it_announced(tmp_path: Path) -> None:
     async with served(tmp_path) as host:
         alignment = await open_with(host, GUEST_IDS)
         points = alignment.session.request(0)
@@ -277,7 +277,7 @@ async def test_the_guest_gets_no_more_than_it_has_announced(tmp_path: Path) -> N
             await intersect(host, alignment, 0, other)
 
 
-async def test_who_asks_for_a_shard_again_and_again_ends_the_alignment(tmp_path: Path) -> None:
+async def test_a_guest_that_requests_a_shard_too_often_ends_the_alignment(tmp_path: Path) -> None:
     async with served(tmp_path) as host:
         alignment = await open_with(host, GUEST_IDS)
         points = alignment.session.request(0)
@@ -290,7 +290,7 @@ async def test_who_asks_for_a_shard_again_and_again_ends_the_alignment(tmp_path:
         assert host.audited()[-1]["result"] == "failed"
 
 
-async def test_an_opening_whose_answer_was_lost_gets_the_same_session_and_counts_once(tmp_path: Path) -> None:
+async def test_a_repeated_opening_gets_the_same_session_and_counts_once(tmp_path: Path) -> None:
     async with served(tmp_path) as host:
 
         async def ask(**changed: Any) -> alignment_pb2.OpenAlignmentResponse:
@@ -311,21 +311,20 @@ async def test_an_opening_whose_answer_was_lost_gets_the_same_session_and_counts
         assert (await ask()).session not in (first.session, other.session)
 
 
-async def test_no_table_is_read_for_ids_that_are_too_many(tmp_path: Path) -> None:
+async def test_too_many_ids_are_refused_before_a_table_is_read(tmp_path: Path) -> None:
     gone = {DATASET: {"path": "gone.csv"}}
     async with served(tmp_path, policy={"max_ids_a_day": 89}, datasets=gone) as host:
         with pytest.raises(PolicyError, match="89 of the other party is the most"):
             await open_with(host, GUEST_IDS)
 
 
-async def test_the_guest_counts_what_the_host_brings(tmp_path: Path) -> None:
-    async with served(tmp_path) as host:
-        host.guest._quota.limit = 100
+async def test_the_guest_counts_the_ids_of_the_host(tmp_path: Path) -> None:
+    async with served(tmp_path, guest_limit=100) as host:
         with pytest.raises(PolicyError, match="the guest refuses the alignment by policy.max_ids_a_day"):
             await open_with(host, GUEST_IDS)
 
 
-async def test_the_command_says_how_many_match_and_what_was_changed(tmp_path: Path) -> None:
+async def test_the_command_prints_the_number_of_matches_and_the_changed_spellings(tmp_path: Path) -> None:
     async with served(tmp_path) as host:
         address = host.peer.address
         config = tmp_path / "guest.yaml"
@@ -345,16 +344,14 @@ async def test_the_command_says_how_many_match_and_what_was_changed(tmp_path: Pa
     ]
 
 
-async def test_a_dataset_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_an_unknown_dataset_is_named(tmp_path: Path) -> None:
     config = make_configs(tmp_path)[Role.GUEST]
     async with served(tmp_path) as host:
         with pytest.raises(ConfigError, match=f"datasets: has no other: there are {DATASET}"):
             await align_dataset(config, host.peer, "other")
 
 
-async def test_an_alignment_that_is_broken_off_leaves_no_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_aborted_alignment_leaves_no_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with served(tmp_path) as host:
 
         async def break_off(common: CommonShard) -> None:

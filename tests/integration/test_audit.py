@@ -1,4 +1,4 @@
-"""The audit logs of a whole training and of what was refused, over real servers."""
+"""The audit logs of a whole training, and of refusals, over real servers."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ def decisions(configs: Configs, role: Role) -> list[tuple[str, str | None]]:
     return [(line["decision"], line.get("method")) for line in audit_lines(configs, role)]
 
 
-async def test_a_whole_training(configs: Configs) -> None:
+async def test_a_whole_training_is_recorded(configs: Configs) -> None:
     async with serving(configs) as client:
         status = await train_over_localhost(client, JOB)
     assert status.state == JOB_STATE_FINISHED
@@ -76,7 +76,7 @@ async def test_a_whole_training(configs: Configs) -> None:
     assert coordinator["sent"] == {}
 
 
-async def test_what_a_party_refuses_is_in_its_log_and_in_the_coordinators_status(configs: Configs) -> None:
+async def test_a_refusal_is_in_the_partys_log_and_in_the_coordinators_status(configs: Configs) -> None:
     policy = Policy(min_key_bits=512, **LENIENT | {"min_batch": 97})
     configs[Role.GUEST] = configs[Role.GUEST].model_copy(update={"policy": policy})
     refusals: dict[str, tuple[dict[str, Any], str]] = {
@@ -94,7 +94,7 @@ async def test_what_a_party_refuses_is_in_its_log_and_in_the_coordinators_status
     assert [line["reason"] for line in lines if line["decision"] == "refused"] == [
         reason for _, reason in refusals.values()
     ]
-    # The key is refused before the job is opened, the rows only once they are counted.
+    # The key is refused before the job opens, the rows only after they have been counted.
     assert decisions(configs, Role.GUEST) == [
         ("refused", "OpenJob"),
         ("allowed", "OpenJob"),
@@ -107,7 +107,7 @@ async def test_what_a_party_refuses_is_in_its_log_and_in_the_coordinators_status
         assert [end["reason"] for end in ends] == [reason for _, reason in refusals.values()]
 
 
-async def test_scores_of_hold_out_rows_are_counted_before_they_leave(configs: Configs) -> None:
+async def test_scores_of_holdout_rows_are_counted_before_they_leave(configs: Configs) -> None:
     policy = Policy(min_key_bits=256, max_scores_a_day=30, **LENIENT)
     configs[Role.HOST] = configs[Role.HOST].model_copy(update={"policy": policy})
     async with serving(configs) as client:
@@ -121,7 +121,7 @@ async def test_scores_of_hold_out_rows_are_counted_before_they_leave(configs: Co
     assert json.loads((configs[Role.HOST].state / COUNTER).read_text())["given"] == 24
 
 
-async def test_operators_are_named_when_they_are_refused_and_when_not(configs: Configs) -> None:
+async def test_operators_are_named_whether_they_are_refused_or_not(configs: Configs) -> None:
     coordinator = configs[Role.COORDINATOR]
     operators = coordinator.operators.model_copy(update={"stop": ["guest"]})
     configs[Role.COORDINATOR] = coordinator.model_copy(update={"operators": operators})
@@ -133,7 +133,7 @@ async def test_operators_are_named_when_they_are_refused_and_when_not(configs: C
     assert (refused["role"], refused["method"], refused["job"]) == ("host", "StopJob", "audited")
 
 
-async def test_without_an_audit_log_no_job_is_opened(configs: Configs) -> None:
+async def test_no_job_opens_without_an_audit_log(configs: Configs) -> None:
     blocked = configs[Role.GUEST].state / "audit.jsonl"
     blocked.mkdir(parents=True)
     async with serving(configs) as client:

@@ -1,4 +1,4 @@
-"""Every method of every service, tried by everyone: under TLS only a certificate opens it."""
+"""Every caller tries every method of every service: under TLS, only a certificate gives access."""
 
 import asyncio
 import importlib
@@ -90,7 +90,7 @@ SERVED_BY = {
 
 
 def contract() -> dict[str, MethodDescriptor]:
-    """Every method that a server could have, from the generated code."""
+    """Return every method that a server could have, from the generated code."""
     modules = [
         importlib.import_module(f"trilateral.common.pb.v1.{found.name}")
         for found in pkgutil.iter_modules(trilateral.common.pb.v1.__path__)
@@ -107,13 +107,13 @@ def contract() -> dict[str, MethodDescriptor]:
 CONTRACT = contract()
 
 
-def test_every_method_has_a_row() -> None:
+def test_every_method_has_an_access_rule() -> None:
     assert MAY_CALL.keys() == CONTRACT.keys()
 
 
 @dataclass
 class Net:
-    """Three servers, an authority that they trust, and one that they do not."""
+    """Three servers, an authority that they trust, and a foreign one."""
 
     configs: dict[Role, ProcessConfig]
     authority: Authority
@@ -124,7 +124,7 @@ class Net:
     identities: dict[str, Identity] = field(default_factory=dict)
 
     def known_callers(self) -> dict[str, Identity]:
-        """Whoever has a valid certificate of the right authority."""
+        """Return the callers with a valid certificate of the right authority."""
         if not self.identities:
             self.identities = {str(role): identity for role, identity in self.own.items()}
             for name in (ANALYST, WATCHER, STRANGER):
@@ -133,7 +133,7 @@ class Net:
         return self.identities
 
     def channel(self, role: Role, caller: str, identity: Identity | None) -> grpc.aio.Channel:
-        """The channel by which `caller` calls the server of `role`; None for plaintext."""
+        """Return the channel from `caller` to the server of `role`; plaintext if `identity` is None."""
         if (role, caller) not in self.channels:
             channel = new_channel(self.configs[role].listen, identity, NAMES[role])
             self.channels[role, caller] = channel
@@ -141,7 +141,7 @@ class Net:
         return self.channels[role, caller]
 
     def unauthenticated(self, role: Role) -> grpc.aio.Channel:
-        """A channel that knows the right authority, and shows nothing itself."""
+        """Return a channel that trusts the right authority, and shows no certificate."""
         if (role, "nobody") not in self.channels:
             channel = grpc.aio.secure_channel(
                 self.configs[role].listen,
@@ -176,7 +176,7 @@ async def net(tmp_path: Path) -> AsyncIterator[Net]:
 
 
 async def outcome(channel: grpc.aio.Channel, path: str, claims: str) -> str:
-    """Call a method with an empty request, claiming to be a role: taken, refused by the guard, or cut off before it."""
+    """Call a method with an empty request, claiming a role; return whether it was accepted, refused, or cut off."""
     method = CONTRACT[path]
     metadata = call_metadata(Role(claims)) if claims in ROLES else version_metadata()
     call: Any
@@ -185,7 +185,7 @@ async def outcome(channel: grpc.aio.Channel, path: str, claims: str) -> str:
             call = channel.stream_unary(f"/{path}")(metadata=metadata, timeout=10)
             with suppress(
                 asyncio.InvalidStateError, grpc.aio.InternalError
-            ):  # It is over already, and says why when it is awaited.
+            ):  # The call is over already; awaiting it raises the reason.
                 await call.done_writing()
             await call
         elif method.server_streaming:
@@ -210,17 +210,17 @@ def servers(path: str) -> list[Role]:
     return SERVED_BY[path.partition("/")[0].rpartition(".")[2]]
 
 
-async def test_a_certificate_of_the_right_authority_opens_what_is_its_roles_and_nothing_else(net: Net) -> None:
+async def test_a_certificate_gives_access_to_the_methods_of_its_role_only(net: Net) -> None:
     for path, may_call in MAY_CALL.items():
         for server in servers(path):
             for caller, identity in net.known_callers().items():
-                # Whatever it says of itself.
+                # Whatever role it claims.
                 claims = min(may_call & ROLES, default="guest")
                 got = await outcome(net.channel(server, caller, identity), path, claims)
                 assert got == ("taken" if caller in may_call else "refused"), (path, server, caller)
 
 
-async def test_a_name_that_only_resembles_a_peers_opens_nothing(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_that_resembles_a_peers_gives_no_access(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     guest = NAMES[Role.GUEST]
     names: dict[str, x509.GeneralName] = {
         "cut by a NUL": x509.DNSName(f"{guest}\0.evil.test"),
@@ -230,14 +230,14 @@ async def test_a_name_that_only_resembles_a_peers_opens_nothing(net: Net, monkey
     for caller, name in names.items():
         with monkeypatch.context() as patch:
             patch.setattr(trilateral.common.trial.authority, "subject_name", lambda _, name=name: name)
-            identity = make_identity(net.authority, guest)  # the common name is the guest's too
+            identity = make_identity(net.authority, guest)  # the guest's name is the common name, too
         for path in ("trilateral.v1.HostService/SendVector", "trilateral.v1.JobService/StartJob"):
             for server in servers(path):
                 got = await outcome(net.channel(server, caller, identity), path, "guest")
                 assert got == "refused", (path, caller)
 
 
-async def test_who_has_no_valid_certificate_of_the_right_authority_reaches_no_method(net: Net) -> None:
+async def test_a_caller_without_a_valid_certificate_of_the_right_authority_reaches_no_method(net: Net) -> None:
     yesterday = datetime.now(UTC) - timedelta(days=1)
     for path, may_call in MAY_CALL.items():
         for role in may_call & ROLES or ROLES:
@@ -255,7 +255,7 @@ async def test_who_has_no_valid_certificate_of_the_right_authority_reaches_no_me
                     assert await outcome(channel, path, role) == "cut off", (path, server, caller, role)
 
 
-async def test_a_server_is_called_only_if_its_certificate_has_the_expected_name(net: Net) -> None:
+async def test_a_client_calls_a_server_only_if_its_certificate_has_the_expected_name(net: Net) -> None:
     guest = net.own[Role.GUEST]
     for expected, got in (
         (NAMES[Role.HOST], "taken"),
@@ -266,7 +266,7 @@ async def test_a_server_is_called_only_if_its_certificate_has_the_expected_name(
             assert await outcome(channel, "grpc.health.v1.Health/Check", "guest") == got
 
 
-async def test_a_server_of_a_foreign_authority_is_not_called(net: Net) -> None:
+async def test_a_client_does_not_call_a_server_of_a_foreign_authority(net: Net) -> None:
     guest = make_identity(net.authority, NAMES[Role.GUEST], trusts=net.foreign)
     async with new_channel(net.configs[Role.HOST].listen, guest, NAMES[Role.HOST]) as channel:
         assert await outcome(channel, "grpc.health.v1.Health/Check", "guest") == "cut off"

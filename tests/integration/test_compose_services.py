@@ -1,7 +1,4 @@
-"""docker-compose.yml in earnest, without an engine: the very commands of its services, each with the image's files.
-
-Three namespaces with addresses of their own, a read-only root, a user that is not root: see `tests.support.containers`.
-"""
+"""Run the services of docker-compose.yml without a container engine; `tests.support.containers` describes how."""
 
 import json
 from pathlib import Path
@@ -25,7 +22,7 @@ pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no containers wi
 
 
 def plain_coef(folder: Path) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """What plain numpy makes of the demo's job on the joined columns."""
+    """Return the coefficients of the demo's job in plain numpy on the joined columns."""
     job = load_job(ROOT / "configs/compose/job.yaml")
     blocks = []
     for role, table in demo_tables().items():
@@ -38,7 +35,8 @@ def plain_coef(folder: Path) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return train_plain(job, joined.columns, joined.labels, joined.penalty).coef
 
 
-def test_compose_trains_the_demo_in_containers_that_see_their_own_files_alone(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_compose_trains_the_demo_in_containers_that_see_only_their_own_files(tmp_path: Path) -> None:
     result = tmp_path / "compose-result"
     result.mkdir()
     with Containers(tmp_path) as containers:
@@ -50,11 +48,11 @@ def test_compose_trains_the_demo_in_containers_that_see_their_own_files_alone(tm
         np.testing.assert_allclose(coef, plain_coef(tmp_path), rtol=0, atol=1e-6)
         histories = [(result / role / "history.jsonl").read_text().splitlines() for role in Role]
         assert len({len(lines) for lines in histories}) == 1
-        # The result is the folder's owner's, who may read it.
+        # The result belongs to the owner of the folder.
         owner = result.stat().st_uid
         assert {path.stat().st_uid for path in result.rglob("*")} == {owner}
         assert all(path.stat().st_mode & 0o444 == 0o444 for path in result.rglob("*"))
-        # What the servers keep is theirs.
+        # The state belongs to the servers.
         for path in containers.volume("guest-certs").iterdir():
             assert (path.stat().st_uid, path.stat().st_mode & 0o777) == (10001, 0o600)
 
@@ -66,7 +64,7 @@ def test_compose_trains_the_demo_in_containers_that_see_their_own_files_alone(tm
         for forbidden in ("/opt/trilateral/new", "/etc/trilateral/certs/new", "/srv/trilateral/new", "/new"):
             assert "Read-only file system" in containers.run("host", "touch", forbidden).stdout
 
-        # Who ran the demo is the guest on one network alone, where the host has no name and cannot be reached.
+        # The demo acts as the guest on one network only, where it can neither resolve nor reach the host.
         assert "host" not in containers.run("demo", "cat", "/etc/hosts").stdout.replace("localhost", "").split()
         status = containers.run("guest", "trilateral", "status", "demo", "--config", "/etc/trilateral/process.yaml")
         assert status.returncode == 0, status.stdout

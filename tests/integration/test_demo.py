@@ -1,4 +1,4 @@
-"""``trilateral demo`` as a new user runs it: four real processes."""
+"""`trilateral demo` as a new user runs it, with four real processes."""
 
 import os
 import re
@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.waiting import eventually_in_thread, interruptible
 from trilateral.cli.demo.files import write_files
 from trilateral.cli.main import app
 from trilateral.common.base.roles import Role
 from trilateral.common.config.load import load_process_config
 from trilateral.common.data.model.model_file import load_model
+from trilateral.common.trial.ports import lock_address
 
 
 def demo_command(folder: Path, *options: str) -> list[str]:
@@ -36,9 +37,10 @@ def anyone_listens(folder: Path) -> bool:
     return any(listens(folder, role) for role in Role)
 
 
+@pytest.mark.slow
 def test_the_demo_trains_the_same_model_as_plain_numpy_and_leaves_nothing_running(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    # Settings of the caller's own processes are none of the demo's.
+    # The demo ignores settings in the environment, which are for other processes.
     environment = os.environ | {"TRILATERAL_LISTEN": "127.0.0.1:1"}
 
     done = subprocess.run(
@@ -63,16 +65,16 @@ def test_the_demo_trains_the_same_model_as_plain_numpy_and_leaves_nothing_runnin
 
 
 def by_hand(demo_output: str, folder: Path, cwd: Path) -> None:
-    """Type the commands that the demo has printed, in another folder."""
+    """Run the commands that the demo printed, in another folder."""
+    # The demo has ended and released its ports. Reserve them, so that no other test takes them.
+    assert all(lock_address(load_process_config(folder / f"{role}.yaml", {}).listen) for role in Role)
     *serves, train = (shlex.split(line) for line in demo_output.splitlines() if line.startswith("  /"))
     assert len(serves) == len(Role)
     with ExitStack() as servers:
         for command in serves:
             server = servers.enter_context(subprocess.Popen(command, cwd=cwd, stderr=subprocess.DEVNULL))
             servers.callback(server.terminate)
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and not all(listens(folder, role) for role in Role):
-            time.sleep(0.1)
+        eventually_in_thread(lambda: all(listens(folder, role) for role in Role))
         trained = subprocess.run(train, cwd=cwd, capture_output=True, text=True, timeout=100, check=False)
     assert trained.returncode == 0, trained.stderr
     assert (folder / "state/guest/by-hand/model.json").exists()
@@ -81,7 +83,8 @@ def by_hand(demo_output: str, folder: Path, cwd: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path, number: signal.Signals) -> None:
     folder = tmp_path / "demo"
-    demo = subprocess.Popen(demo_command(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with interruptible():
+        demo = subprocess.Popen(demo_command(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert demo.stderr is not None
     for line in demo.stderr:
         if line.startswith("training"):
@@ -96,6 +99,7 @@ def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path, number: sign
     assert not anyone_listens(folder)
 
 
+@pytest.mark.slow
 def test_a_killed_demo_leaves_nothing_running(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     demo = subprocess.Popen(demo_command(folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -108,10 +112,7 @@ def test_a_killed_demo_leaves_nothing_running(tmp_path: Path) -> None:
     demo.kill()
     demo.communicate()
 
-    deadline = time.monotonic() + 60
-    while anyone_listens(folder) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not anyone_listens(folder)
+    eventually_in_thread(lambda: not anyone_listens(folder))
 
 
 def test_a_demo_whose_training_fails_shows_the_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A thousand connections, streams that stall and streams of zeros, while a training goes on."""
+"""A training under a flood of a thousand connections, stalled streams, and endless streams."""
 
 import asyncio
 import re
@@ -39,10 +39,10 @@ JOB = JobConfig(
     holdout=0.0,
 )
 MAX_MEBIBYTES = 768
-"""A server's peak, from its start to the end of the training: some 150 without a flood, and below 200 in this one.
+"""Bound on the peak memory of a server. The peak is about 150 without a flood, and below 200 in this one.
 
-The bound is four times that, because a loaded machine is slower to drop what it refuses: senders that sent five
-times as often, and four times as much, have been seen to bring a peak of 612 there.
+The bound is four times that, because a busy machine discards refused data more slowly. Senders that sent five times as
+often, and four times as much, brought the peak to 612.
 """
 ROOT = Path(__file__).parents[2]
 
@@ -70,7 +70,7 @@ async def train(configs: Mapping[Role, ProcessConfig]) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="peaks of memory are read from /proc")
-def test_a_training_ends_with_the_right_model_in_the_midst_of_a_flood(tmp_path: Path) -> None:
+def test_a_training_during_a_flood_ends_with_the_right_model(tmp_path: Path) -> None:
     write_tables(tmp_path)
     configs = make_configs(tmp_path, peer_timeout=30)
     with KnownProcesses(configs, tmp_path, generate_private_key(512)) as processes, flooding(configs) as flood:

@@ -1,4 +1,4 @@
-"""``trilateral healthcheck``: 0 if the process of a configuration serves, else 1 and why, soon."""
+"""`trilateral healthcheck` ends soon: with 0 if the configured process serves, else with 1 and the reason."""
 
 import asyncio
 import subprocess
@@ -36,9 +36,7 @@ async def healthcheck(config: ProcessConfig, folder: Path) -> Result:
 
 @pytest.mark.parametrize("role", Role)
 @pytest.mark.parametrize("secured", [False, True], ids=["plaintext", "tls"])
-async def test_a_process_that_serves_is_healthy_and_one_that_has_stopped_is_not(
-    role: Role, secured: bool, tmp_path: Path
-) -> None:
+async def test_a_serving_process_is_healthy_and_a_stopped_one_is_not(role: Role, secured: bool, tmp_path: Path) -> None:
     certificates = tmp_path / "certs" if secured else None
     if certificates:
         write_development_files(certificates)
@@ -51,7 +49,7 @@ async def test_a_process_that_serves_is_healthy_and_one_that_has_stopped_is_not(
     assert result.stderr == (f"error: the {role} at {config.listen} does not answer: nothing listens there\n")
 
 
-async def test_a_process_that_listens_on_all_addresses_is_asked_on_this_machines_own(tmp_path: Path) -> None:
+async def test_a_process_that_listens_on_all_addresses_is_checked_at_localhost(tmp_path: Path) -> None:
     write_development_files(tmp_path / "certs")
     config = make_configs(tmp_path, certificates=tmp_path / "certs")[Role.HOST]
     port = config.listen.rpartition(":")[2]
@@ -60,7 +58,7 @@ async def test_a_process_that_listens_on_all_addresses_is_asked_on_this_machines
         assert (await healthcheck(config, tmp_path)).exit_code == 0
 
 
-async def test_a_process_whose_certificate_is_of_another_authority_is_not_the_configured_one(tmp_path: Path) -> None:
+async def test_a_certificate_of_another_authority_is_unhealthy(tmp_path: Path) -> None:
     for folder in ("certs", "others"):
         write_development_files(tmp_path / folder)
     config = make_configs(tmp_path, certificates=tmp_path / "certs")[Role.HOST]
@@ -78,7 +76,7 @@ async def test_a_process_whose_certificate_is_of_another_authority_is_not_the_co
         ("listen: 127.0.0.1:0", "listen: 127.0.0.1:0 leaves the port open"),
     ],
 )
-def test_a_configuration_that_cannot_be_used_is_unhealthy_and_no_other_kind_of_failure(
+def test_an_unusable_configuration_is_unhealthy_and_not_another_kind_of_failure(
     change: str, text: str, tmp_path: Path
 ) -> None:
     key = change.partition(":")[0]
@@ -128,7 +126,7 @@ async def test_a_server_that_does_not_serve_is_unhealthy(serve: Serve, text: str
 
 @asynccontextmanager
 async def listening(address: str, answer: bytes | None) -> AsyncIterator[None]:
-    """Something that takes connections and answers with some bytes, or not at all."""
+    """A program that accepts connections, and answers with some bytes or not at all."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if answer is not None:
@@ -151,7 +149,7 @@ async def listening(address: str, answer: bytes | None) -> AsyncIterator[None]:
     [(None, "no answer within 0.2 s"), (b"HTTP/1.1 400 Bad Request\r\n\r\n", "another program listens there")],
     ids=["silent", "http"],
 )
-async def test_a_port_that_is_another_programs_is_given_up_soon(
+async def test_the_check_gives_up_soon_on_the_port_of_another_program(
     answer: bytes | None, text: str, tmp_path: Path
 ) -> None:
     config = make_configs(tmp_path)[Role.HOST]
@@ -163,7 +161,7 @@ async def test_a_port_that_is_another_programs_is_given_up_soon(
 # --- how fast it is
 
 
-def test_it_loads_nothing_of_what_takes_long_to_load() -> None:
+def test_the_check_loads_no_slow_libraries() -> None:
     modules = "trilateral.cli.main, trilateral.common.config.load, trilateral.common.process.health"
     code = f"import {modules}, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

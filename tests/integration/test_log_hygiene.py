@@ -1,4 +1,4 @@
-"""No log, no record and no metrics of a training, at debug level, has what is another's or nobody's to read."""
+"""Logs at debug level, records, and metrics of a training contain no private data."""
 
 import asyncio
 import base64
@@ -27,7 +27,7 @@ from trilateral.common.trial.localhost import free_addresses
 JOB = JobConfig(name="watched", dataset=DATASET, algorithm=Sqn(interval=2), batch=60, epochs=4, key_bits=512)
 POSITIVE, NEGATIVE = "labelled-zqpositive", "labelled-zqnegative"
 MIN_DIGITS = 6
-"""Of a number that is looked for: shorter ones turn up by chance."""
+"""Fewest digits of a number to search for; shorter ones occur by chance."""
 
 
 def write_recognisable_tables(folder: Path) -> dict[Role, pd.DataFrame]:
@@ -41,7 +41,7 @@ def write_recognisable_tables(folder: Path) -> dict[Role, pd.DataFrame]:
 
 
 def spellings_of(values: Iterable[float]) -> Iterator[str]:
-    """Each number with all its digits, and with six of them."""
+    """Yield each number with all its digits, and with six."""
     for value in values:
         for text in (repr(float(value)), f"{value:.6g}", f"{value:.6e}", f"{value:.6f}"):
             if len(text.split("e")[0].lstrip("-0.").replace(".", "")) >= MIN_DIGITS:
@@ -49,7 +49,7 @@ def spellings_of(values: Iterable[float]) -> Iterator[str]:
 
 
 def spellings_of_key(key: PrivateKey) -> Iterator[str]:
-    """Each number's first twenty digits, decimal and hexadecimal, and its bytes in base64 and as Python shows them."""
+    """Yield the first twenty digits of each number, decimal and hexadecimal, and its bytes in base64 and as a repr."""
     for number in (key.p, key.q, key.public_key.n):
         data = number.to_bytes((number.bit_length() + 7) // 8, "big")
         yield from (str(number)[:20], f"{number:x}"[:20], f"{number:X}"[:20])
@@ -85,7 +85,7 @@ def save_metrics(configs: Mapping[Role, ProcessConfig], folder: Path) -> list[Pa
 
 
 def check_places(log: Path) -> None:
-    """Each line that is of a job says so, and those of its rounds say which."""
+    """Check that lines of a job name the job, and lines of a round the round."""
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert {line["level"] for line in lines} >= {"DEBUG", "INFO"}
     for line in lines:
@@ -118,7 +118,7 @@ def test_nothing_private_is_in_any_log_or_record_of_a_training(tmp_path: Path, k
 
     with KnownProcesses(configs, tmp_path, key, "--log-level", "debug", "--log-format", "json") as processes:
         assert asyncio.run(train(configs, JOB)) == JOB_STATE_FINISHED
-        # A job that fails at a party's table, whose rows an error might quote.
+        # This job fails because of a party's table, and an error might quote rows.
         tables[Role.HOST].iloc[:-1].to_csv(tmp_path / "host.csv", index=False)
         assert (
             asyncio.run(train(configs, JOB.model_copy(update={"name": "failing", "aligned": True}))) == JOB_STATE_FAILED
@@ -137,7 +137,7 @@ def test_nothing_private_is_in_any_log_or_record_of_a_training(tmp_path: Path, k
     assert not found(ids, [*logs, *records])
     assert not found(spellings_of_key(key), [*logs, *records])
     for role in PARTIES:
-        # A party's own model file has its weights and its features' medians; nothing else has either.
+        # Weights and medians of features are in the party's own model file, and nowhere else.
         elsewhere = [path for path in [*logs, *records] if path != written[role]]
         features = tables[role].select_dtypes(np.number).to_numpy()
         assert not found(spellings_of(features[np.isfinite(features)]), elsewhere)

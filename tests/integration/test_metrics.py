@@ -1,4 +1,4 @@
-"""What the three processes of a training tell whoever scrapes them."""
+"""The metrics that the three processes of a training publish."""
 
 import asyncio
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
+from tests.support.waiting import eventually
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import MetricsConfig
@@ -34,13 +35,15 @@ def get(samples: Samples, name: str, **labels: str) -> float:
     return samples[name, frozenset(labels.items())]
 
 
-async def until_ended(address: str) -> Samples:
-    while get(samples := await scrape(address), "sessions_ended_total", result="finished") < 1:
-        await asyncio.sleep(0.01)
-    return samples
+async def scrape_when_ended(address: str) -> Samples:
+    async def has_ended() -> bool:
+        return get(await scrape(address), "sessions_ended_total", result="finished") == 1
+
+    await eventually(has_ended)
+    return await scrape(address)
 
 
-async def test_the_three_agree_on_rounds_and_on_what_they_sent_each_other(tmp_path: Path) -> None:
+async def test_the_three_processes_agree_on_rounds_and_on_the_traffic_between_them(tmp_path: Path) -> None:
     write_tables(tmp_path)
     pages = free_addresses()
     configs = {
@@ -50,8 +53,7 @@ async def test_the_three_agree_on_rounds_and_on_what_they_sent_each_other(tmp_pa
     async with serving(configs) as client:
         status = await train_over_localhost(client, JOB)
         assert status.state == JOB_STATE_FINISHED
-        async with asyncio.timeout(20):
-            seen = {role: await until_ended(pages[role]) for role in Role}
+        seen = {role: await scrape_when_ended(pages[role]) for role in Role}
     losses = {get(samples, "loss", job_name=JOB.name) for samples in seen.values()}
     assert len(losses) == 1
     for samples in seen.values():

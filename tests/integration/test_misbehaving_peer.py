@@ -1,4 +1,4 @@
-"""A party that breaks the protocol ends its own job, in one sentence at both sides, and hinders no other job."""
+"""A party that breaks the protocol ends its job with one sentence on both sides, and affects no other job."""
 
 import asyncio
 import json
@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
+from tests.support.waiting import SECONDS
 from trilateral.cli.client import JobClient
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd
@@ -34,7 +35,7 @@ def configs(tmp_path: Path) -> Configs:
 
 
 def run_id_of(configs: Configs, job: str) -> bytes:
-    """A party knows it; here the audit log tells it."""
+    """Return the run ID, from the audit log."""
     for line in (configs[Role.COORDINATOR].state / "audit.jsonl").read_text().splitlines():
         entry = json.loads(line)
         if entry["decision"] == "allowed" and entry["job"] == job:
@@ -82,7 +83,7 @@ MISDEEDS: dict[str, tuple[Chunks, str]] = {
 
 
 async def send(configs: Configs, chunks: list[rounds_pb2.SendVectorRequest]) -> str:
-    """As the host to the guest; what the guest answers."""
+    """Send a request to the guest as the host does; return the answer."""
     async with open_channel(configs[Role.GUEST].listen, None) as channel:
         method: Any = channel.stream_unary(
             "/trilateral.v1.GuestService/SendVector", request_serializer=rounds_pb2.SendVectorRequest.SerializeToString
@@ -96,21 +97,21 @@ async def send(configs: Configs, chunks: list[rounds_pb2.SendVectorRequest]) -> 
 
 async def end_of(client: JobClient, job: str) -> JobStatus:
     status = JobStatus()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SECONDS):
         async for changed in client.watch(job):
             status = changed
     return status
 
 
 async def until_training(client: JobClient, job: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SECONDS):
         async for status in client.watch(job):
             if status.state == JOB_STATE_TRAINING and status.round >= 2:
                 return
 
 
 @pytest.mark.parametrize("misdeed", MISDEEDS)
-async def test_a_vector_against_the_protocol_ends_its_job_alone(misdeed: str, configs: Configs) -> None:
+async def test_a_vector_that_breaks_the_protocol_ends_only_its_own_job(misdeed: str, configs: Configs) -> None:
     make_chunks, said = MISDEEDS[misdeed]
     async with serving(configs) as client:
         await client.start(ENDLESS)
@@ -120,7 +121,7 @@ async def test_a_vector_against_the_protocol_ends_its_job_alone(misdeed: str, co
         status = await end_of(client, "endless")
         assert status.state == JOB_STATE_FAILED
         assert any(part in status.detail for part in said.split("|")), status.detail
-        # What its state machine finds is found once the call is over: then the sender hears of it from its own job.
+        # The state machine detects some errors after the call has ended; then the sender's own job reports them.
         assert answer == "" or any(part in answer for part in said.split("|"))
         assert (await quick).state == JOB_STATE_FINISHED
     ends = {
@@ -132,7 +133,7 @@ async def test_a_vector_against_the_protocol_ends_its_job_alone(misdeed: str, co
         assert any(part in end["reason"] for part in said.split("|"))
 
 
-async def test_a_count_that_cannot_be_ends_the_job_at_the_coordinator(configs: Configs) -> None:
+async def test_an_impossible_count_ends_the_job_at_the_coordinator(configs: Configs) -> None:
     async with serving(configs) as client:
         await client.start(ENDLESS)
         await until_training(client, "endless")

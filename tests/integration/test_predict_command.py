@@ -1,4 +1,4 @@
-"""``trilateral predict`` as a guest's operator runs it, on servers that were restarted since the training."""
+"""`trilateral predict` as the guest's operator runs it, on servers that restarted after the training."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ def with_policy(config: ProcessConfig, **settings: bool | int) -> ProcessConfig:
 
 
 def plain_scores(configs: Mapping[Role, ProcessConfig], rows: Mapping[Role, pd.DataFrame]) -> pd.Series:
-    """Plain numpy trains on the joined table, and scores the joined new rows; in the guest's order."""
+    """Train on the joined table in plain numpy; return the scores of the joined new rows, in the guest's order."""
     tables = load_tables(dict(configs), JOB)
     coef = train_plain(JOB, tables.joined.columns, tables.joined.labels, tables.joined.penalty).coef
     joined = rows[Role.GUEST].merge(rows[Role.HOST], on="id")
@@ -44,7 +44,7 @@ def plain_scores(configs: Mapping[Role, ProcessConfig], rows: Mapping[Role, pd.D
     return pd.Series(scores, index=joined["id"])
 
 
-def test_new_rows_are_scored_by_servers_that_were_restarted_and_every_refusal_says_why(tmp_path: Path) -> None:
+def test_restarted_servers_score_new_rows_and_every_refusal_has_a_reason(tmp_path: Path) -> None:
     tables = write_tables(tmp_path)
     rows = write_new_rows(tmp_path, tables, n_common=N_COMMON, n_only=N_ONLY)
     write_development_files(tmp_path / "certs")
@@ -52,7 +52,7 @@ def test_new_rows_are_scored_by_servers_that_were_restarted_and_every_refusal_sa
     trained = dict(configs)
     for role in rows:
         configs[role] = with_new_rows(configs[role], tmp_path)
-    # After a training with a hold-out of 24 rows, there is room for one prediction.
+    # After a training with a hold-out of 24 rows, the limit allows one prediction.
     configs[Role.HOST] = with_policy(configs[Role.HOST], allow_prediction=True, max_scores_a_day=24 + N_COMMON)
     paths = write_configs(configs, tmp_path)
     logs = {role: tmp_path / f"{role}.log" for role in Role}

@@ -1,4 +1,4 @@
-"""Rows scored over real servers: right, and given to no one who may not have them."""
+"""Predictions over real servers: the scores are right, and only a permitted caller gets them."""
 
 import asyncio
 import json
@@ -19,6 +19,7 @@ from scipy.special import expit
 
 from tests.support.new_rows import NEW, plain_scores, with_new_rows, write_new_rows
 from tests.support.three_servers import DATASET, LENIENT, make_configs, serving, train_over_localhost, write_tables
+from tests.support.waiting import SECONDS, eventually
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.base.scratch import SCRATCH
@@ -44,7 +45,7 @@ N_COMMON, N_ONLY = 60, 15
 
 @dataclass
 class World:
-    """Three processes after a training, and tables of new rows."""
+    """Three processes after a training, with tables of new rows."""
 
     folder: Path
     configs: dict[Role, ProcessConfig]
@@ -74,7 +75,7 @@ class World:
         return int(json.loads(path.read_text())["given"]) if path.exists() else 0
 
     def nothing_is_left(self) -> bool:
-        """Whether no scratch folder is there, nor anything of a result."""
+        """Return whether no scratch folder and no part of a result exists."""
         scratch = [self.configs[role].state / SCRATCH for role in (Role.HOST, Role.GUEST)]
         return not any(path.is_dir() for folder in scratch if folder.exists() for path in folder.iterdir()) and not any(
             self.folder.glob(".scores*")
@@ -97,7 +98,7 @@ class World:
         return await predict(self.configs[Role.GUEST], peer, Wanted(**wanted))
 
     async def refused(self, kind: type[TrilateralError], said: str, **settings: Any) -> None:
-        """Predict, and see that it is refused with nothing given, nothing written, and nothing left behind."""
+        """Check that a prediction is refused, that no score leaves, and that no file remains."""
         before = self.given
         async with self.host() as peer:
             with pytest.raises(kind, match=said):
@@ -116,7 +117,7 @@ def configs_in(folder: Path) -> dict[Role, ProcessConfig]:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """State folders after two trainings."""
+    """Train twice, and return the state folders."""
     folder = tmp_path_factory.mktemp("trained")
     host = write_tables(folder)[Role.HOST]
     branches = np.random.default_rng(3).choice(["north", "south", "east"], p=[0.5, 0.3, 0.2], size=len(host))
@@ -149,7 +150,7 @@ def world(trained: Path, tmp_path: Path) -> World:
 # --- what is right
 
 
-async def test_scores_are_those_of_plain_numpy_on_the_joined_rows_in_the_guests_order(world: World) -> None:
+async def test_scores_match_plain_numpy_on_the_joined_rows_in_the_guests_order(world: World) -> None:
     async with world.host() as peer:
         counts = await world.predict(peer)
     assert counts == Counts(N_COMMON, N_COMMON + N_ONLY, N_COMMON + N_ONLY)
@@ -166,7 +167,7 @@ async def test_scores_are_those_of_plain_numpy_on_the_joined_rows_in_the_guests_
     assert world.nothing_is_left()
 
 
-async def test_tables_of_the_same_ids_need_no_intersection(world: World) -> None:
+async def test_tables_with_the_same_ids_need_no_intersection(world: World) -> None:
     for role in world.rows:
         world.rewrite(role, lambda table: table[table["id"].str.startswith("new")])
     async with world.host() as peer:
@@ -177,7 +178,7 @@ async def test_tables_of_the_same_ids_need_no_intersection(world: World) -> None
     assert not world.audit("OpenAlignment")
 
 
-async def test_many_shards_give_what_one_gives(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_shards_give_the_same_scores_as_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trilateral.common.data.alignment.dealing.SHARD_IDS", 10)
     async with world.host() as peer:
         assert (await world.predict(peer)).n_scored == N_COMMON
@@ -191,14 +192,14 @@ async def test_many_shards_give_what_one_gives(world: World, monkeypatch: pytest
     assert (world.folder / "scores.csv").read_text() == many
 
 
-async def test_ids_are_compared_in_their_normal_form_and_written_as_the_guest_writes_them(world: World) -> None:
+async def test_ids_are_compared_in_normal_form_and_written_in_the_guests_spelling(world: World) -> None:
     world.rewrite(Role.GUEST, lambda table: table.assign(id=table["id"] + " "))
     async with world.host() as peer:
         assert (await world.predict(peer)).n_scored == N_COMMON
     assert pd.read_csv(world.folder / "scores.csv")["id"].str.endswith(" ").all()
 
 
-async def test_no_row_in_common_is_no_error(world: World) -> None:
+async def test_tables_without_common_rows_are_not_an_error(world: World) -> None:
     world.rewrite(Role.GUEST, lambda table: table[table["id"].str.startswith("only")])
     async with world.host() as peer:
         assert await world.predict(peer) == Counts(0, N_ONLY, N_COMMON + N_ONLY)
@@ -206,7 +207,7 @@ async def test_no_row_in_common_is_no_error(world: World) -> None:
     assert world.given == 0
 
 
-async def test_the_audit_log_has_who_asked_and_how_many_scores_left(world: World) -> None:
+async def test_the_audit_log_has_the_caller_and_the_number_of_scores(world: World) -> None:
     async with world.host() as peer:
         await world.predict(peer)
     opened, ended = world.audit("OpenPrediction")
@@ -226,7 +227,7 @@ async def test_the_audit_log_has_who_asked_and_how_many_scores_left(world: World
 # --- what is refused
 
 
-async def test_without_the_permission_nothing_is_read_and_nothing_given(world: World) -> None:
+async def test_without_permission_nothing_is_read_and_no_score_leaves(world: World) -> None:
     world.set_policy(allow_prediction=False)
     (world.folder / "new-host.csv").unlink()
     await world.refused(PolicyError, r"the host refuses the prediction by policy\.allow_prediction: ")
@@ -234,21 +235,21 @@ async def test_without_the_permission_nothing_is_read_and_nothing_given(world: W
     assert (line["decision"], line["job"]) == ("refused", JOB.name)
 
 
-async def test_a_table_that_other_jobs_may_use_gives_nothing(world: World) -> None:
+async def test_a_table_that_other_jobs_may_use_gives_no_scores(world: World) -> None:
     host = world.configs[Role.HOST]
     closed = host.datasets[NEW].model_copy(update={"jobs": ["churn-*"]})
     world.change(Role.HOST, datasets=host.datasets | {NEW: closed})
     await world.refused(PolicyError, rf"by datasets\.{NEW}\.jobs: does not name a job {JOB.name}")
 
 
-async def test_a_dataset_that_one_of_them_has_not_is_named(world: World) -> None:
+async def test_a_dataset_that_a_party_lacks_is_named(world: World) -> None:
     world.change(Role.HOST, datasets={DATASET: world.configs[Role.HOST].datasets[DATASET]})
     await world.refused(PolicyError, f"the host has no dataset named {NEW}")
     await world.refused(PolicyError, "the guest has no dataset named none", dataset="none")
 
 
 @pytest.mark.parametrize("aligned", [False, True])
-async def test_beyond_the_limit_none_is_given_and_within_it_all(world: World, aligned: bool) -> None:
+async def test_the_limit_allows_all_scores_or_none(world: World, aligned: bool) -> None:
     if aligned:
         for role in world.rows:
             world.rewrite(role, lambda table: table[table["id"].str.startswith("new")])
@@ -267,14 +268,14 @@ async def test_beyond_the_limit_none_is_given_and_within_it_all(world: World, al
     await world.refused(PolicyError, "0 are left until .* UTC, and 1 would leave", aligned=aligned)
 
 
-async def test_a_half_of_another_job_is_refused_and_both_are_named(world: World) -> None:
+async def test_a_model_part_of_another_job_is_refused_and_both_are_named(world: World) -> None:
     shutil.copy(world.model_path(Role.HOST, OTHER.name), world.model_path(Role.HOST))
     runs = [load_model(world.model_path(Role.GUEST, job)).run_id for job in (JOB.name, OTHER.name)]
     said = f"job {JOB.name}, run {runs[0]}, holds the host's part of job {OTHER.name}, run {runs[1]}"
     await world.refused(DataError, said)
 
 
-async def test_a_guests_half_of_another_job_or_the_hosts_is_refused_before_anyone_is_asked(world: World) -> None:
+async def test_a_wrong_model_part_at_the_guest_is_refused_before_the_host_is_called(world: World) -> None:
     path = world.model_path(Role.GUEST)
     shutil.copy(world.model_path(Role.GUEST, OTHER.name), path)
     await world.refused(DataError, f"of the guest's part .* job {JOB.name}, .* job {OTHER.name}")
@@ -293,7 +294,7 @@ async def test_a_guests_half_of_another_job_or_the_hosts_is_refused_before_anyon
         ({"format": 0}, "the host's model of the job scores cannot be read: see its log"),
     ],
 )
-async def test_a_half_of_another_run_or_one_that_was_changed_is_refused(
+async def test_a_model_part_of_another_run_or_a_modified_one_is_refused(
     world: World, changed: dict[str, Any], said: str
 ) -> None:
     path = world.model_path(Role.HOST)
@@ -306,7 +307,7 @@ async def test_a_host_without_the_model_says_so(world: World) -> None:
     await world.refused(DataError, f"the host has no model of a job {JOB.name}$")
 
 
-async def test_a_column_that_is_gone_or_of_another_type_is_named_on_either_side(world: World) -> None:
+async def test_a_column_that_is_missing_or_has_another_type_is_named_on_either_side(world: World) -> None:
     whole = dict(world.rows)
     world.rewrite(Role.HOST, lambda table: table.drop(columns="x1"))
     await world.refused(DataError, "^the host: preprocessing mismatch: .*'x1'")
@@ -321,12 +322,12 @@ async def test_a_column_that_is_gone_or_of_another_type_is_named_on_either_side(
     await world.refused(DataError, r"^column 'x3' had numbers .* \(preprocessing mismatch\)")
 
 
-async def test_ids_that_repeat_are_counted_and_not_named_on_either_side(world: World) -> None:
+async def test_repeated_ids_are_counted_and_not_named_on_either_side(world: World) -> None:
     whole = dict(world.rows)
     for role, said in ((Role.HOST, "^the host: column 'id' repeats"), (Role.GUEST, "^column 'id' repeats")):
         for aligned in (False, True):
             for each in world.rows:
-                # Of the same number at both, or it is that which is refused.
+                # Both tables have the same number of rows, or that would be the reason.
                 world.rewrite(each, lambda table: table[table["id"].str.startswith("new")])
             world.rewrite(role, lambda table: pd.concat([table.iloc[1:], table.iloc[-1:]]))
             await world.refused(DataError, said + " an earlier ID in 1 of 60 rows", aligned=aligned)
@@ -334,7 +335,7 @@ async def test_ids_that_repeat_are_counted_and_not_named_on_either_side(world: W
                 world.rewrite(each, lambda _, each=each: whole[each])  # type: ignore[misc]
 
 
-async def test_tables_that_do_not_hold_the_same_ids_are_not_aligned(world: World) -> None:
+async def test_tables_with_different_ids_are_not_accepted_as_aligned(world: World) -> None:
     await world.refused(DataError, "do not hold the same IDs", aligned=True)
     world.rewrite(Role.HOST, lambda table: table.iloc[1:])
     await world.refused(DataError, "the host has 74 rows and the guest 75", aligned=True)
@@ -348,7 +349,7 @@ async def test_ids_in_another_form_are_refused(world: World) -> None:
         await world.refused(ConfigError, "give both datasets the same `id_form`", aligned=aligned)
 
 
-async def test_without_an_audit_log_or_a_counter_none_is_given(world: World) -> None:
+async def test_without_an_audit_log_or_a_counter_no_score_leaves(world: World) -> None:
     state = world.configs[Role.HOST].state
     (state / "audit.jsonl").unlink()
     (state / "audit.jsonl").mkdir()
@@ -364,7 +365,7 @@ async def test_without_an_audit_log_or_a_counter_none_is_given(world: World) -> 
 
 
 @pytest.mark.parametrize("name", ["new-guest.csv", "missing.csv"])
-async def test_a_result_does_not_take_the_place_of_what_it_is_made_of(world: World, name: str) -> None:
+async def test_a_result_does_not_replace_a_file_that_it_is_made_from(world: World, name: str) -> None:
     await world.refused(ConfigError, "need a file each", out=world.folder / name, missing=world.folder / "missing.csv")
 
 
@@ -372,7 +373,7 @@ async def test_a_result_does_not_take_the_place_of_what_it_is_made_of(world: Wor
 
 
 class Calls:
-    """The contract's methods, as a guest of one's own making calls them."""
+    """Calls the methods of the contract directly, as a guest of someone's own making could."""
 
     def __init__(self, world: World, peer: Peer) -> None:
         self._world = world
@@ -411,7 +412,7 @@ class Calls:
         await self._calls.call("PredictionService/ClosePrediction", request, prediction_pb2.ClosePredictionResponse)
 
 
-async def test_nothing_is_given_out_of_order(world: World) -> None:
+async def test_no_score_leaves_out_of_order(world: World) -> None:
     async with world.host() as peer:
         calls = Calls(world, peer)
         for early in (calls.align(), calls.settle(0, b""), calls.scores(0)):
@@ -437,7 +438,7 @@ async def test_nothing_is_given_out_of_order(world: World) -> None:
     assert world.nothing_is_left()
 
 
-async def test_who_guesses_has_one_try(world: World) -> None:
+async def test_a_caller_that_guesses_has_one_try(world: World) -> None:
     async with world.host() as peer:
         calls = Calls(world, peer)
         await calls.open()
@@ -448,7 +449,7 @@ async def test_who_guesses_has_one_try(world: World) -> None:
             await calls.settle(0, bytes(32))
 
 
-async def test_the_same_is_answered_again_and_something_else_is_not(world: World) -> None:
+async def test_a_repeated_request_is_answered_again_and_a_different_one_is_refused(world: World) -> None:
     async with world.host() as peer:
         calls = Calls(world, peer)
         assert await calls.open() == await calls.open()
@@ -469,7 +470,7 @@ async def test_the_same_is_answered_again_and_something_else_is_not(world: World
         {"dataset": "x" * 65},
     ],
 )
-async def test_what_cannot_be_asked_for_is_refused(world: World, changed: dict[str, Any]) -> None:
+async def test_an_invalid_request_is_refused(world: World, changed: dict[str, Any]) -> None:
     async with world.host() as peer:
         with pytest.raises(ProtocolError):
             await Calls(world, peer).open(**changed)
@@ -477,7 +478,7 @@ async def test_what_cannot_be_asked_for_is_refused(world: World, changed: dict[s
 
 
 class Held:
-    """A function that waits, in its thread, until it is let go."""
+    """A function that waits in its thread until the test releases it."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -488,14 +489,8 @@ class Held:
 
     def __call__(self, *args: Any) -> Any:
         self.entered.set()
-        assert self.released.wait(30)
+        assert self.released.wait(SECONDS)
         return self._function(*args)
-
-
-async def until(reached: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not reached():
-            await asyncio.sleep(0.01)
 
 
 async def hang_up(call: "asyncio.Task[Any]") -> None:
@@ -504,7 +499,7 @@ async def hang_up(call: "asyncio.Task[Any]") -> None:
         await call
 
 
-async def test_the_hosts_folder_is_there_as_long_as_a_thread_writes_to_it(
+async def test_the_hosts_folder_exists_while_a_thread_writes_to_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = Held(HostPrediction.settle)
@@ -514,15 +509,17 @@ async def test_the_hosts_folder_is_there_as_long_as_a_thread_writes_to_it(
         await calls.open()
         await calls.align(aligned=True)
         settling = asyncio.create_task(calls.settle(0, bytes(32)))
-        await until(held.entered.is_set)
+        await eventually(held.entered.is_set)
         await hang_up(settling)
         await calls.close()
         assert not world.nothing_is_left()
         held.released.set()
-        await until(world.nothing_is_left)
+        await eventually(world.nothing_is_left)
 
 
-async def test_who_hangs_up_after_a_wrong_guess_has_no_other_try(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_caller_that_hangs_up_after_a_wrong_guess_has_no_other_try(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held = Held(HostPrediction.settle)
     monkeypatch.setattr(HostPrediction, "settle", held)
     async with world.host() as peer:
@@ -530,16 +527,16 @@ async def test_who_hangs_up_after_a_wrong_guess_has_no_other_try(world: World, m
         await calls.open()
         await calls.align(aligned=True)
         guessing = asyncio.create_task(calls.settle(0, bytes(32)))
-        await until(held.entered.is_set)
+        await eventually(held.entered.is_set)
         await hang_up(guessing)
-        await asyncio.sleep(0.2)  # The host hears of it.
+        await asyncio.sleep(0.2)  # The host learns of the cancelled call.
         held.released.set()
-        await until(world.nothing_is_left)
+        await eventually(world.nothing_is_left)
         with pytest.raises(PeerError, match="does not know this prediction"):
             await calls.settle(0, bytes(32))
 
 
-async def test_an_alignment_that_opens_after_its_prediction_has_ended_is_closed(
+async def test_an_alignment_that_opens_after_its_prediction_ended_is_closed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = Held(ScoredRows.deal)
@@ -548,24 +545,24 @@ async def test_an_alignment_that_opens_after_its_prediction_has_ended_is_closed(
         calls = Calls(world, peer)
         await calls.open()
         aligning = asyncio.create_task(calls.align())
-        await until(held.entered.is_set)
+        await eventually(held.entered.is_set)
         await calls.close()
         assert not world.nothing_is_left()
         held.released.set()
         with pytest.raises(PeerError, match="the prediction has ended"):
             await aligning
-        await until(world.nothing_is_left)
+        await eventually(world.nothing_is_left)
         assert [line["decision"] for line in world.audit("OpenAlignment")] == ["allowed", "closed"]
 
 
-async def test_the_guests_folder_is_there_as_long_as_a_thread_writes_to_it(
+async def test_the_guests_folder_exists_while_a_thread_writes_to_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = Held(write_scores)
     monkeypatch.setattr("trilateral.guest_party.prediction.write_scores", held)
     async with world.host() as peer:
         predicting = asyncio.create_task(world.predict(peer))
-        await until(held.entered.is_set)
+        await eventually(held.entered.is_set)
         predicting.cancel()
         await asyncio.wait({predicting}, timeout=0.5)
         assert not predicting.done()
@@ -576,7 +573,7 @@ async def test_the_guests_folder_is_there_as_long_as_a_thread_writes_to_it(
     assert world.nothing_is_left()
 
 
-async def test_a_comparison_without_an_intersection_counts_as_one_with(world: World) -> None:
+async def test_a_comparison_counts_with_and_without_an_intersection(world: World) -> None:
     for role in world.rows:
         world.rewrite(role, lambda table: table[table["id"].str.startswith("new")])
     world.set_policy(max_ids_a_day=2 * N_COMMON - 1)
@@ -588,7 +585,7 @@ async def test_a_comparison_without_an_intersection_counts_as_one_with(world: Wo
     await world.refused(PolicyError, said, aligned=True)
 
 
-async def test_no_more_than_two_go_on_at_a_time_and_one_that_is_closed_makes_room(world: World) -> None:
+async def test_at_most_two_predictions_run_at_a_time_and_a_closed_one_makes_room(world: World) -> None:
     async with world.host() as peer:
         first, second, third = (Calls(world, peer) for _ in range(3))
         await first.open()
@@ -604,18 +601,17 @@ async def test_no_more_than_two_go_on_at_a_time_and_one_that_is_closed_makes_roo
     assert ends == ["failed"] * 3
 
 
-async def test_a_prediction_that_is_asked_nothing_ends(world: World) -> None:
+async def test_an_idle_prediction_ends(world: World) -> None:
     world.change(Role.HOST, limits=Limits(round_timeout=0.05))
     async with world.host() as peer:
         calls = Calls(world, peer)
         await calls.open()
-        while not world.nothing_is_left():
-            await asyncio.sleep(0.02)
+        await eventually(world.nothing_is_left)
         with pytest.raises(PeerError, match="does not know this prediction"):
             await calls.align()
 
 
-async def test_scores_that_were_counted_come_again_without_being_counted_twice(world: World) -> None:
+async def test_repeated_scores_are_counted_once(world: World) -> None:
     for role in world.rows:
         world.rewrite(role, lambda table: table[table["id"].str.startswith("new")])
     async with world.host() as peer:

@@ -1,4 +1,4 @@
-"""A job that was stopped, or whose processes were started again, is taken up where it was, on the same data alone."""
+"""A job that was stopped, or whose processes were restarted, resumes where it was, and only on the same data."""
 
 import asyncio
 import json
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.three_servers import DATASET, SERVE, check_model, load_tables, make_configs, serving, write_tables
+from tests.support.waiting import SECONDS, eventually
 from trilateral.cli.client import JobClient
 from trilateral.common.base.errors import ConfigError, ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
@@ -46,7 +47,7 @@ def configs(tmp_path: Path) -> Configs:
 
 
 async def until(client: JobClient, condition: Callable[[JobStatus], bool]) -> JobStatus:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS):
         async for status in client.watch(JOB.name):
             if condition(status):
                 return status
@@ -68,10 +69,10 @@ async def stop_in_round(client: JobClient, at_round: int) -> int:
     return (await client.status(JOB.name)).round
 
 
-async def test_a_stopped_job_is_resumed_where_it_was_and_ends_in_the_same_model(configs: Configs) -> None:
+async def test_a_stopped_job_resumes_where_it_was_and_ends_with_the_same_model(configs: Configs) -> None:
     async with serving(configs) as client:
         stopped_in = await stop_in_mid_training(client)
-    async with serving(configs) as client:  # all three started anew
+    async with serving(configs) as client:  # all three restarted
         assert (await client.status(JOB.name)).round == stopped_in
         await client.resume(JOB.name)
         with pytest.raises(ProtocolError, match="the job resumed goes on: watch it"):
@@ -85,8 +86,8 @@ async def test_a_stopped_job_is_resumed_where_it_was_and_ends_in_the_same_model(
         folder = JobFolder(configs[role].state, JOB.name)
         rounds = [json.loads(line)["round"] for line in folder.history.read_text().splitlines()]
         assert rounds == sorted(set(rounds))
-        assert len(rounds) >= status.round - 1  # that in which it was stopped may lack its line
-    # They were counted once, not once a session.
+        assert len(rounds) >= status.round - 1  # the round in which it stopped may lack its line
+    # Scores are counted once, not once in each session.
     given = json.loads((configs[Role.HOST].state / COUNTER).read_text())["given"]
     n_holdout = len(load_tables(configs, JOB).joined.holdout_labels)
     assert given == n_holdout * 3
@@ -95,7 +96,7 @@ async def test_a_stopped_job_is_resumed_where_it_was_and_ends_in_the_same_model(
 
 
 @pytest.mark.parametrize("role", Role)
-async def test_whose_state_folder_was_put_back_is_brought_to_the_common_round(
+async def test_a_process_with_a_restored_state_folder_is_brought_to_the_common_round(
     role: Role, configs: Configs, tmp_path: Path
 ) -> None:
     state, copy = configs[role].state, tmp_path / "copy"
@@ -118,7 +119,7 @@ async def test_whose_state_folder_was_put_back_is_brought_to_the_common_round(
 
 
 @pytest.mark.parametrize("role", PARTIES)
-async def test_a_job_is_not_resumed_on_another_table(role: Role, configs: Configs, tmp_path: Path) -> None:
+async def test_a_job_does_not_resume_on_another_table(role: Role, configs: Configs, tmp_path: Path) -> None:
     path = tmp_path / f"{role}.csv"
     async with serving(configs) as client:
         await stop_in_mid_training(client)
@@ -135,7 +136,7 @@ async def test_a_job_is_not_resumed_on_another_table(role: Role, configs: Config
         assert (await until(client, has_ended)).state == JOB_STATE_FINISHED
 
 
-async def test_a_job_is_not_resumed_with_other_settings_of_its_dataset(configs: Configs) -> None:
+async def test_a_job_does_not_resume_with_other_settings_of_its_dataset(configs: Configs) -> None:
     async with serving(configs) as client:
         await stop_in_mid_training(client)
     dataset = configs[Role.HOST].datasets[DATASET]
@@ -147,7 +148,7 @@ async def test_a_job_is_not_resumed_with_other_settings_of_its_dataset(configs: 
     assert status.detail.startswith("the host: the settings of the dataset have changed since the job began")
 
 
-async def test_a_party_without_its_journal_refuses_what_it_cannot_check(configs: Configs) -> None:
+async def test_a_party_without_its_journal_refuses_to_resume(configs: Configs) -> None:
     async with serving(configs) as client:
         await stop_in_mid_training(client)
     for path in configs[Role.GUEST].state.glob(f"{JOURNAL}*"):
@@ -169,7 +170,7 @@ async def test_no_process_starts_on_a_journal_of_another_program(role: Role, con
         await SERVE[role](config, stop=asyncio.Event())
 
 
-async def test_a_party_that_was_away_when_a_job_was_stopped_hears_of_it_when_it_is_started(configs: Configs) -> None:
+async def test_a_party_that_was_away_when_a_job_stopped_learns_of_it_when_it_starts(configs: Configs) -> None:
     others = {role: configs[role] for role in (Role.COORDINATOR, Role.GUEST)}
     async with serving(others) as client:
         async with serving({Role.HOST: configs[Role.HOST]}):
@@ -178,9 +179,7 @@ async def test_a_party_that_was_away_when_a_job_was_stopped_hears_of_it_when_it_
         await client.stop(JOB.name)
         assert states(configs[Role.HOST]) == [("running", "")]
         async with serving({Role.HOST: configs[Role.HOST]}):
-            async with asyncio.timeout(10):
-                while states(configs[Role.HOST]) == [("running", "")]:
-                    await asyncio.sleep(0.05)
+            await eventually(lambda: states(configs[Role.HOST]) != [("running", "")])
             assert states(configs[Role.HOST]) == [
                 ("stopped", "the coordinator has ended the job: stopped by the operator")
             ]
@@ -195,11 +194,19 @@ def states(config: ProcessConfig) -> list[tuple[str, str]]:
         return database.execute("SELECT state, reason FROM job").fetchall()
 
 
-async def test_scores_are_counted_whatever_the_coordinator_says_of_earlier_sessions(
+async def test_scores_are_counted_whatever_the_coordinator_claims_about_earlier_sessions(
     configs: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = configs[Role.HOST]
     configs[Role.HOST] = host.model_copy(update={"policy": host.policy.model_copy(update={"max_scores_a_day": 1})})
+    start = CoordinatorMachine.start
+
+    def say_that_both_were_ready(machine: CoordinatorMachine) -> Iterator[Envelope]:
+        for envelope in start(machine):
+            offer = envelope.message
+            assert isinstance(offer, OpenJob)
+            yield replace(envelope, message=replace(offer, was_ready=True) if offer.job_id else offer)
+
     monkeypatch.setattr(CoordinatorMachine, "start", say_that_both_were_ready)
     async with serving(configs) as client:
         await client.start(JOB)
@@ -211,15 +218,8 @@ async def test_scores_are_counted_whatever_the_coordinator_says_of_earlier_sessi
         await until(client, has_ended)
 
 
-def say_that_both_were_ready(machine: CoordinatorMachine) -> Iterator[Envelope]:
-    past = machine._past
-    for party in PARTIES:
-        offer = OpenJob(JOB, machine._decryptor.public_key.n, party)
-        yield Envelope(party, offer if past is None else replace(offer, job_id=past.job_id, was_ready=True))
-
-
 @pytest.mark.parametrize("role", PARTIES)
-async def test_a_session_that_is_offered_to_a_process_that_stops_is_offered_to_the_next(
+async def test_a_session_offered_to_a_stopping_process_is_offered_to_the_next_one(
     role: Role, configs: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     close = ProcessJobs.close

@@ -1,4 +1,4 @@
-"""Three servers over localhost give the model of plain numpy, packed or not, by either cipher."""
+"""Three servers over localhost train the model of plain numpy, with every cipher."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ CIPHERS: dict[str, dict[str, Any]] = {
 }
 
 
-async def test_every_cipher_gives_the_model_of_plain_numpy(tmp_path: Path) -> None:
+async def test_every_cipher_trains_the_model_of_plain_numpy(tmp_path: Path) -> None:
     write_tables(tmp_path, n_rows=90)
     configs = make_configs(tmp_path)
     async with serving(configs) as client:
@@ -61,7 +61,7 @@ async def test_every_cipher_gives_the_model_of_plain_numpy(tmp_path: Path) -> No
                 assert status.loss == pytest.approx(plain.loss, abs=1e-6)
 
 
-async def test_a_full_size_key_trains_and_every_process_leaves_its_files(tmp_path: Path) -> None:
+async def test_a_training_with_a_full_size_key_leaves_the_files_of_every_process(tmp_path: Path) -> None:
     write_tables(tmp_path)
     configs = make_configs(tmp_path, min_key_bits=2048)
     job = JobConfig(name="full", dataset=DATASET, algorithm=Sqn(interval=2), batch=30, epochs=2)
@@ -93,8 +93,8 @@ async def test_a_full_size_key_trains_and_every_process_leaves_its_files(tmp_pat
     assert sent[Kind.GRADIENT]["bytes"] >= 3 * 512
 
 
-async def test_evaluations_and_early_stopping_over_three_servers(tmp_path: Path) -> None:
-    """The operator sees them in the job's notes, the guest in its files, the host nowhere."""
+async def test_evaluations_and_early_stopping_work_over_three_servers(tmp_path: Path) -> None:
+    """Evaluations are in the notes of the job and in the guest's files, and nowhere at the host."""
     write_tables(tmp_path, n_rows=90, n_host=12, n_guest=12)
     configs = make_configs(tmp_path)
     settings = {"epochs": 6, "evaluate_every": 1, "patience": 1, "key_bits": 1024, "algorithm": Sgd(learning_rate=1.0)}

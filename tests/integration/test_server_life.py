@@ -1,4 +1,4 @@
-"""What becomes of jobs when organisations refuse, fail, stop, come late or vanish."""
+"""Jobs when organisations refuse, fail, stop, start late, or disappear."""
 
 import asyncio
 import gc
@@ -28,6 +28,7 @@ from tests.support.three_servers import (
     trained_coef,
     write_tables,
 )
+from tests.support.waiting import SECONDS, eventually, interruptible
 from trilateral.cli.client import JobClient
 from trilateral.common.base.errors import ConfigError, ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
@@ -62,7 +63,7 @@ def configs(tmp_path: Path) -> Configs:
 
 
 async def until(client: JobClient, job: str, condition: Callable[[JobStatus], bool]) -> JobStatus:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SECONDS):
         async for status in client.watch(job):
             if condition(status):
                 return status
@@ -73,7 +74,7 @@ def is_training(status: JobStatus) -> bool:
     return status.state == JOB_STATE_TRAINING and status.round >= 3
 
 
-async def test_two_jobs_at_once_come_to_what_each_comes_to_alone(configs: Configs) -> None:
+async def test_two_simultaneous_jobs_train_the_same_models_as_alone(configs: Configs) -> None:
     jobs = [QUICK.model_copy(update={"name": name}) for name in ("one", "two", "alone")]
     async with serving(configs) as client:
         statuses = await asyncio.gather(*(train_over_localhost(client, job) for job in jobs[:2]))
@@ -85,7 +86,7 @@ async def test_two_jobs_at_once_come_to_what_each_comes_to_alone(configs: Config
     np.testing.assert_allclose(two, alone, atol=1e-6)
 
 
-async def test_a_stopped_job_leaves_no_model_and_its_name_is_free(
+async def test_a_stopped_job_leaves_no_model_and_frees_its_name(
     configs: Configs, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -106,13 +107,13 @@ async def test_a_stopped_job_leaves_no_model_and_its_name_is_free(
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-async def test_a_stop_that_comes_too_late_is_refused_and_every_party_has_its_model(
+async def test_a_late_stop_is_refused_and_every_party_has_its_model(
     configs: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep = threading.Event()
 
     def save_late(path: Path, model: PartyModel) -> None:
-        keep.wait(20)
+        keep.wait(SECONDS)
         save_model(path, model)
 
     monkeypatch.setattr(party_jobs, "save_model", save_late)
@@ -128,7 +129,7 @@ async def test_a_stop_that_comes_too_late_is_refused_and_every_party_has_its_mod
 
 
 @pytest.mark.parametrize("role", list(Role))
-async def test_a_job_whose_folder_vanishes_fails_with_the_name_of_its_owner(role: Role, configs: Configs) -> None:
+async def test_a_job_whose_folder_disappears_fails_with_the_name_of_its_owner(role: Role, configs: Configs) -> None:
     async with serving(configs) as client:
         await client.start(ENDLESS)
         await until(client, "endless", is_training)
@@ -137,7 +138,7 @@ async def test_a_job_whose_folder_vanishes_fails_with_the_name_of_its_owner(role
     assert status.detail == f"the state folder of the {role} cannot be written: No such file or directory"
 
 
-async def test_a_job_that_is_refused_says_why_and_hinders_no_other(configs: Configs) -> None:
+async def test_a_refused_job_has_a_reason_and_affects_no_other_job(configs: Configs) -> None:
     configs[Role.GUEST] = configs[Role.GUEST].model_copy(update={"policy": Policy(min_key_bits=512, **LENIENT)})
     configs[Role.HOST] = configs[Role.HOST].model_copy(
         update={"policy": Policy(min_key_bits=256, share_holdout_scores=False, **LENIENT)}
@@ -160,8 +161,9 @@ async def test_a_job_that_is_refused_says_why_and_hinders_no_other(configs: Conf
             await client.status("none")
 
 
-async def test_a_coordinator_that_takes_one_party_for_the_other_is_refused(tmp_path: Path) -> None:
-    write_tables(tmp_path, n_host=3, n_guest=2)  # with the intercept as many columns, so no vector's length betrays it
+async def test_a_coordinator_that_swaps_the_parties_is_refused(tmp_path: Path) -> None:
+    # With the intercept, both have the same number of columns, so the lengths of vectors do not reveal the swap.
+    write_tables(tmp_path, n_host=3, n_guest=2)
     configs = make_configs(tmp_path)
     peers = configs[Role.COORDINATOR].peers
     swapped = {Role.HOST: peers[Role.GUEST], Role.GUEST: peers[Role.HOST]}
@@ -174,7 +176,7 @@ async def test_a_coordinator_that_takes_one_party_for_the_other_is_refused(tmp_p
     )
 
 
-async def test_the_oldest_of_many_ended_jobs_is_forgotten_and_none_that_runs(
+async def test_the_oldest_ended_job_is_forgotten_and_running_jobs_are_not(
     configs: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trilateral.coordinator.jobs, "MAX_ENDED", 2)
@@ -188,7 +190,7 @@ async def test_the_oldest_of_many_ended_jobs_is_forgotten_and_none_that_runs(
         assert [status.job for status in await client.statuses()] == ["endless", "c", "d", "quick"]
 
 
-async def test_a_party_that_kept_a_model_refuses_its_name_after_the_coordinator_forgot(configs: Configs) -> None:
+async def test_a_party_with_a_model_refuses_its_name_after_the_coordinator_forgot_the_job(configs: Configs) -> None:
     async with serving(configs) as client:
         await train_over_localhost(client, QUICK)
         (configs[Role.COORDINATOR].state / "quick" / "history.jsonl").unlink()
@@ -197,9 +199,7 @@ async def test_a_party_that_kept_a_model_refuses_its_name_after_the_coordinator_
         assert "the host already has a job named quick" in status.detail
 
 
-async def test_a_table_that_cannot_be_used_fails_the_job_in_the_words_of_its_owner(
-    configs: Configs, tmp_path: Path
-) -> None:
+async def test_an_unusable_table_fails_the_job_with_the_owners_message(configs: Configs, tmp_path: Path) -> None:
     (tmp_path / "guest.csv").write_text("id,x,label\n1,0.5,maybe\n")
     async with serving(configs) as client:
         status = await train_over_localhost(client, QUICK)
@@ -207,9 +207,7 @@ async def test_a_table_that_cannot_be_used_fails_the_job_in_the_words_of_its_own
         assert status.detail.startswith("the guest: column 'label'")
 
 
-async def test_parties_without_the_same_ids_are_told_and_nobody_else_learns_one(
-    configs: Configs, tmp_path: Path
-) -> None:
+async def test_different_ids_fail_the_job_and_the_error_contains_no_id(configs: Configs, tmp_path: Path) -> None:
     table = (tmp_path / "guest.csv").read_text().splitlines()
     table[1] = table[1].replace(table[1].split(",")[0], "999999")
     (tmp_path / "guest.csv").write_text("\n".join(table) + "\n")
@@ -220,20 +218,23 @@ async def test_parties_without_the_same_ids_are_told_and_nobody_else_learns_one(
     assert "999999" not in status.detail
 
 
-async def test_the_coordinator_waits_for_a_party_that_is_late_and_says_so(configs: Configs) -> None:
+async def test_the_coordinator_waits_for_a_late_party_and_says_so(configs: Configs) -> None:
     first = {role: configs[role] for role in (Role.COORDINATOR, Role.GUEST)}
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(serving(first))
         training = asyncio.create_task(train_over_localhost(client, QUICK))
-        while "quick" not in [status.job for status in await client.statuses()]:
-            await asyncio.sleep(0.01)
+
+        async def is_there() -> bool:
+            return "quick" in [status.job for status in await client.statuses()]
+
+        await eventually(is_there)
         waiting = await until(client, "quick", lambda status: "waiting" in status.detail)
         assert f"for the host at {configs[Role.HOST].listen}, silent since" in waiting.detail
         await stack.enter_async_context(serving({Role.HOST: configs[Role.HOST]}))
         assert (await training).state == JOB_STATE_FINISHED
 
 
-async def test_a_job_without_a_place_for_its_files_is_refused_and_leaves_no_trace(configs: Configs) -> None:
+async def test_a_job_without_room_for_its_files_is_refused_and_leaves_no_trace(configs: Configs) -> None:
     async with serving(configs) as client:
         (configs[Role.COORDINATOR].state / "quick").touch()
         with pytest.raises(ConfigError, match="cannot be written"):
@@ -252,11 +253,11 @@ async def test_no_private_key_outlives_its_job(configs: Configs) -> None:
         assert keys == []
 
 
-async def test_whoever_watches_gets_every_note_once_and_the_end(configs: Configs) -> None:
+async def test_a_watcher_gets_every_note_once_and_the_end(configs: Configs) -> None:
     async def watch(client: JobClient) -> list[JobStatus]:
         return [status async for status in client.watch("diverging")]
 
-    # So long a step leads away until it has been halved a few times, and each time there is a note.
+    # The first step is too long and is halved a few times; each time adds a note.
     diverging = {"name": "diverging", "algorithm": Sgd(learning_rate=20.0), "batch": 30, "epochs": 10}
     async with serving(configs) as client:
         await client.start(QUICK.model_copy(update=diverging))
@@ -290,12 +291,14 @@ asyncio.run(serve(load_process_config(Path(sys.argv[1])), on_ready=lambda addres
 
 @contextmanager
 def process(config: ProcessConfig, folder: Path, before: str = "") -> "Iterator[subprocess.Popen[str]]":
-    """A server as a process of its own, which runs the line `before` first; killed at the end, if it still lives."""
+    """Run a server as a process that first runs the line `before`; kill it at the end."""
     path = folder / f"{config.role}.yaml"
     path.write_text(config.model_dump_json(exclude_unset=True))  # JSON is YAML
     suffix = "" if config.role is Role.COORDINATOR else "_party"
     code = SERVE.format(role=config.role, suffix=suffix, before=before)
-    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True) as started:
+    with interruptible():
+        started = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True)
+    with started:
         try:
             assert started.stdout is not None
             assert started.stdout.readline().strip() == config.listen
@@ -305,17 +308,17 @@ def process(config: ProcessConfig, folder: Path, before: str = "") -> "Iterator[
 
 
 LONG_LIMITS: dict[str, Any] = {"peer_timeout": 600, "round_timeout": 6000}
-"""Longer than any test may take: nothing here may wait for their end."""
+"""Longer than a test may take: no test here may wait until they end."""
 
 
 async def goes_on(client: JobClient, after: int) -> None:
-    """Wait until the training is two rounds further, and stop it."""
+    """Wait until the training is two rounds further, then stop it."""
     await until(client, "endless", lambda status: status.state == JOB_STATE_TRAINING and status.round > after + 2)
     await client.stop("endless")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-async def test_a_party_that_is_ended_by_a_signal_takes_its_jobs_up_when_it_is_started_again(
+async def test_a_party_that_was_ended_by_a_signal_resumes_its_jobs_when_it_restarts(
     number: signal.Signals, tmp_path: Path
 ) -> None:
     write_tables(tmp_path)
@@ -333,7 +336,7 @@ async def test_a_party_that_is_ended_by_a_signal_takes_its_jobs_up_when_it_is_st
     assert any("goes on in another session: the guest at" in note for note in notes)
 
 
-async def test_a_coordinator_that_was_stopped_goes_on_with_its_jobs(tmp_path: Path) -> None:
+async def test_a_restarted_coordinator_resumes_its_jobs(tmp_path: Path) -> None:
     write_tables(tmp_path)
     configs = make_configs(tmp_path, **LONG_LIMITS)
     leader = {Role.COORDINATOR: configs[Role.COORDINATOR]}
@@ -351,7 +354,7 @@ async def test_a_coordinator_that_was_stopped_goes_on_with_its_jobs(tmp_path: Pa
             assert (status.state, status.detail) == (JOB_STATE_STOPPED, "stopped by the operator")
 
 
-async def test_the_parties_let_a_session_go_that_the_coordinator_does_not_know_any_more(
+async def test_the_parties_end_a_session_that_the_coordinator_no_longer_knows(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -365,9 +368,8 @@ async def test_the_parties_let_a_session_go_that_the_coordinator_does_not_know_a
             killed.kill()
             killed.wait()
         shutil.rmtree(configs[Role.COORDINATOR].state)
-        async with serving({Role.COORDINATOR: configs[Role.COORDINATOR]}), asyncio.timeout(60):
-            while caplog.text.count("job endless: session ended") < len(PARTIES):
-                await asyncio.sleep(0.01)
+        async with serving({Role.COORDINATOR: configs[Role.COORDINATOR]}):
+            await eventually(lambda: caplog.text.count("job endless: session ended") == len(PARTIES))
     assert "has lost the job (was it restarted?)" in caplog.text
 
 
@@ -406,13 +408,14 @@ async def test_a_host_that_dies_when_its_holdout_scores_are_due_ends_the_job_aft
         assert status.state == JOB_STATE_FAILED
         assert status.detail.startswith(f"the host at {configs[Role.HOST].listen} has not answered for 2 s")
         async with serving({Role.HOST: configs[Role.HOST]}):
-            # The guest does not wait for the scores any more.
+            # The guest no longer waits for the scores.
             assert (await train_over_localhost(client, QUICK)).state == JOB_STATE_FINISHED
 
 
-async def test_what_a_party_answers_late_does_no_harm(tmp_path: Path) -> None:
+@pytest.mark.slow
+async def test_late_answers_of_a_party_do_no_harm(tmp_path: Path) -> None:
     write_tables(tmp_path)
-    configs = make_configs(tmp_path, round_timeout=8)  # a busy machine needs a second or two to get ready
+    configs = make_configs(tmp_path, round_timeout=8)  # a busy machine needs a second or two to start
     job = ENDLESS.model_copy(update={"name": "late", "epochs": 20})
     others = {role: configs[role] for role in (Role.COORDINATOR, Role.HOST)}
     async with serving(others) as client:
@@ -430,7 +433,7 @@ async def test_what_a_party_answers_late_does_no_harm(tmp_path: Path) -> None:
     np.testing.assert_allclose(trained_coef(configs, job), plain.coef, rtol=0, atol=1e-6)
 
 
-async def test_a_larger_message_than_any_is_refused_unread(configs: Configs) -> None:
+async def test_an_oversized_message_is_refused_unread(configs: Configs) -> None:
     async with serving(configs), open_channel(configs[Role.HOST].listen, None) as channel:
         method: Any = channel.unary_unary("/trilateral.v1.PartyService/OpenJob")
         with pytest.raises(grpc.aio.AioRpcError) as refused:

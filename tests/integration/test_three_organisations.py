@@ -1,4 +1,4 @@
-"""configs/three-hosts in earnest: certificates by name, each server at a host of its own, and a slow network."""
+"""configs/three-hosts on three hosts: real names in certificates, separate hosts, and a slow network."""
 
 from pathlib import Path
 
@@ -19,11 +19,11 @@ from trilateral.coordinator.numpy_training import train_plain
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no three hosts without namespaces: {why_not()}")
 
 LINE = Line(delay=0.01, bandwidth=20e6)
-"""A round trip takes 40 ms: two such lines there, and two back."""
+"""A round trip takes 40 ms, since it crosses two lines in each direction."""
 
 
 def make_tables() -> dict[Role, pd.DataFrame]:
-    """Of 260 people each party lacks 20 others, and has the rest in an order of its own."""
+    """Write tables of 260 people. Each party lacks 20 different ones, and has the rest in its own order."""
     rng = np.random.default_rng(5)
     X = rng.normal(size=(260, 5)) @ (rng.normal(size=(5, 5)) + 2 * np.eye(5))
     score = X @ rng.normal(size=5)
@@ -36,7 +36,7 @@ def make_tables() -> dict[Role, pd.DataFrame]:
     }
 
 
-def test_the_first_job_of_three_hosts_trains_the_model_of_plain_numpy_over_a_wide_area_network(tmp_path: Path) -> None:
+def test_the_first_job_of_three_hosts_trains_the_right_model_over_a_wide_area_network(tmp_path: Path) -> None:
     tables = make_tables()
     shared = {*tables[Role.HOST]["id"]} & {*tables[Role.GUEST]["id"]}
     settings = yaml.safe_load((THREE_HOSTS / "guest/job.yaml").read_text()) | {"key_bits": 512}

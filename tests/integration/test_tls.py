@@ -1,4 +1,4 @@
-"""Whole trainings under mutual TLS, and who may start, watch and stop them."""
+"""Trainings under mutual TLS, and who may start, watch, and stop them."""
 
 import asyncio
 from dataclasses import replace
@@ -48,7 +48,7 @@ def assert_model_of_plain_numpy(configs: Configs, job: JobConfig) -> None:
     np.testing.assert_allclose(trained_coef(configs, job), plain.coef, rtol=0, atol=1e-6)
 
 
-async def test_a_training_gives_the_model_of_plain_numpy(configs: Configs) -> None:
+async def test_a_training_under_tls_gives_the_model_of_plain_numpy(configs: Configs) -> None:
     assert all(config.tls and not config.plaintext for config in configs.values())
     async with serving(configs) as client:
         status = await train_over_localhost(client, QUICK)
@@ -56,7 +56,7 @@ async def test_a_training_gives_the_model_of_plain_numpy(configs: Configs) -> No
     assert_model_of_plain_numpy(configs, QUICK)
 
 
-async def test_a_job_survives_that_all_certificates_and_even_the_authority_are_renewed(
+async def test_a_job_survives_the_renewal_of_all_certificates_and_of_the_authority(
     configs: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel, "RENEWAL_SECONDS", 0.05)
@@ -72,9 +72,7 @@ async def test_a_job_survives_that_all_certificates_and_even_the_authority_are_r
     assert_model_of_plain_numpy(configs, LONG)
 
 
-async def test_a_job_survives_that_connections_are_made_anew_all_the_time(
-    configs: Configs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_job_survives_constant_reconnection(configs: Configs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "SERVER_OPTIONS", with_connection_age(100))
     async with serving(configs) as client:
         status = await train_over_localhost(client, LONG)
@@ -92,7 +90,7 @@ def with_connection_age(milliseconds: int) -> tuple[tuple[str, int], ...]:
 
 
 async def may(client: JobClient) -> dict[str, bool]:
-    """What the coordinator lets a client do with a job that does not exist, or not again."""
+    """Return what the coordinator lets a client do, tried on a job that does not exist."""
 
     async def is_let(call: object) -> bool:
         try:
@@ -159,7 +157,7 @@ def trusted_by(configs: Configs) -> bytes:
     return tls.authorities.read_bytes()
 
 
-async def test_who_is_not_trusted_is_told_where_to_look(configs: Configs, tmp_path: Path) -> None:
+async def test_an_untrusted_caller_learns_where_to_look(configs: Configs, tmp_path: Path) -> None:
     unknown = make_identity(new_authority(), "guest.trilateral.test")
     unknown_but_trusting = write_identity(tmp_path / "unknown", replace(unknown, authorities=trusted_by(configs)))
     wrong_name = configs[Role.GUEST].peers | {

@@ -1,4 +1,4 @@
-"""The spans of one round, which three processes send to a collector, are one trace."""
+"""The spans that three processes send for one round form one trace."""
 
 import re
 import threading
@@ -19,13 +19,13 @@ from trilateral.common.config.process import TracesConfig
 ROOT = Path(__file__).parents[2]
 JOB = JobConfig(name="traced", dataset=DATASET, epochs=4, key_bits=256)
 ATTRIBUTES = {"trilateral.job", "trilateral.role", "trilateral.round", "trilateral.attempt"}
-"""All that a span says besides its name and its times, as docs/monitoring.md promises."""
+"""Attributes that a span may have, as docs/monitoring.md promises."""
 CLOCK_NANOSECONDS = 1_000_000
-"""By which two clocks of one machine may differ in the length of a span."""
+"""Accepted difference between two clocks of one machine."""
 
 
 class Collector:
-    """Takes what is exported, as a program that collects traces does."""
+    """Receives exported traces, as a trace collector does."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[str, Span]] = []
@@ -64,7 +64,7 @@ def collector() -> Iterator[Collector]:
     collector.close()
 
 
-async def test_each_round_is_one_trace_of_all_three(tmp_path: Path, collector: Collector) -> None:
+async def test_each_round_is_one_trace_over_all_three_processes(tmp_path: Path, collector: Collector) -> None:
     write_tables(tmp_path)
     configs = {
         role: config.model_copy(update={"traces": TracesConfig(endpoint=collector.endpoint)})

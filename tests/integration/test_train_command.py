@@ -1,4 +1,4 @@
-"""``trilateral train`` as an operator runs it: a process of its own beside three servers."""
+"""`trilateral train` as an operator runs it: a separate process beside three servers."""
 
 import asyncio
 import signal
@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.support.three_servers import DATASET, make_configs, serving, write_tables
+from tests.support.waiting import interruptible
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_TRAINING
@@ -15,7 +16,7 @@ ENDLESS = JobConfig(
 )
 
 
-async def test_an_interrupt_tells_how_to_watch_again_and_leaves_the_job_running(tmp_path: Path) -> None:
+async def test_an_interrupted_command_says_how_to_watch_again_and_leaves_the_job_running(tmp_path: Path) -> None:
     write_tables(tmp_path)
     configs = make_configs(tmp_path)
     job, config = tmp_path / "job.yaml", tmp_path / "guest.yaml"
@@ -24,7 +25,8 @@ async def test_an_interrupt_tells_how_to_watch_again_and_leaves_the_job_running(
     command = [sys.executable, "-m", "trilateral.cli.main", "train", str(job), "--config", str(config)]
 
     async with serving(configs) as client:
-        train = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+        with interruptible():
+            train = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
         assert train.stderr is not None
         async for line in train.stderr:
             if line.startswith(b"training"):

@@ -1,4 +1,4 @@
-"""Processes of different versions: refused at the start of everything, with both versions named."""
+"""Processes of different versions refuse each other at the start, and name both versions."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING, JobStatus
 from trilateral.common.process.description import ask_description
-from trilateral.common.rpc.access import call_metadata
 from trilateral.common.rpc.channel import Peer, open_channel
 from trilateral.common.rpc.versions import WAY_OUT, Version
 from trilateral.guest_party.dataset_alignment import align_dataset
@@ -33,7 +32,7 @@ def configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configs:
 
 
 @pytest.mark.parametrize("party", PARTIES)
-async def test_a_party_of_a_newer_version_takes_no_job(party: Role, configs: Configs) -> None:
+async def test_a_party_of_a_newer_version_refuses_jobs(party: Role, configs: Configs) -> None:
     async with serving_versions(configs, {party: NEWER}) as client:
         status = await train_over_localhost(client, JOB)
     assert status.state == JOB_STATE_FAILED
@@ -42,7 +41,7 @@ async def test_a_party_of_a_newer_version_takes_no_job(party: Role, configs: Con
 
 
 @pytest.mark.parametrize("party", PARTIES)
-async def test_a_party_from_before_there_were_versions_gets_no_job(party: Role, configs: Configs) -> None:
+async def test_a_party_of_a_release_without_versions_gets_no_job(party: Role, configs: Configs) -> None:
     async with serving_versions(configs, {party: OLDER}) as client:
         status = await train_over_localhost(client, JOB)
     assert status.state == JOB_STATE_FAILED
@@ -103,23 +102,26 @@ async def test_a_host_of_another_version_aligns_and_scores_nothing(
 
 
 async def test_an_operator_of_another_version_is_refused(configs: Configs) -> None:
-    async with serving_versions(configs, {}), JobClient(configs[Role.GUEST]) as client:
+    async with serving_versions(configs, {}):
         for version, text in (
             (NEWER, f"the guest speaks {NEWER}, and the coordinator {OWN}: {WAY_OUT}"),
             (OLDER, f"the guest {SILENT}, and the coordinator speaks {OWN}"),
         ):
             with speaking(version):
-                calls: Any = [client.start(JOB), client.status("quick"), client.statuses(), client.stop("quick")]
-                calls += [client.resume("quick"), anext(client.watch("quick"))]
-                # A client keeps what it says of itself from when it was made.
-                client._metadata = call_metadata(Role.GUEST)
-                for call in calls:
-                    with pytest.raises(ProtocolError, match="speak") as refused:
-                        await call
-                    assert text in str(refused.value)
+                async with JobClient(configs[Role.GUEST]) as client:
+                    await refuses_all_calls(client, text)
 
 
-async def test_a_coordinator_from_before_there_were_versions_is_no_operators(configs: Configs) -> None:
+async def refuses_all_calls(client: JobClient, text: str) -> None:
+    calls: Any = [client.start(JOB), client.status("quick"), client.statuses(), client.stop("quick")]
+    calls += [client.resume("quick"), anext(client.watch("quick"))]
+    for call in calls:
+        with pytest.raises(ProtocolError, match="speak") as refused:
+            await call
+        assert text in str(refused.value)
+
+
+async def test_a_client_refuses_a_coordinator_of_a_release_without_versions(configs: Configs) -> None:
     async with serving_versions(configs, {Role.COORDINATOR: OLDER}), JobClient(configs[Role.GUEST]) as client:
         with pytest.raises(ProtocolError, match=f"the coordinator at {configs[Role.COORDINATOR].listen} {SILENT}"):
             await client.statuses()
@@ -129,7 +131,7 @@ async def test_a_coordinator_from_before_there_were_versions_is_no_operators(con
             await anext(client.watch(JOB.name))
 
 
-async def test_a_job_in_whose_midst_one_is_upgraded_fails_by_it_and_goes_on_when_all_are_the_same(
+async def test_a_job_fails_when_one_process_is_upgraded_and_resumes_when_all_are(
     configs: Configs,
 ) -> None:
     endless = JOB.model_copy(
@@ -158,7 +160,7 @@ async def test_a_job_in_whose_midst_one_is_upgraded_fails_by_it_and_goes_on_when
 
 
 @pytest.mark.parametrize("version", [NEWER, OWN])
-async def test_whoever_asks_what_a_process_is_hears_it_across_versions(version: Version, configs: Configs) -> None:
+async def test_a_process_describes_itself_across_versions(version: Version, configs: Configs) -> None:
     async with (
         serving_versions(configs, {Role.HOST: version}),
         open_channel(configs[Role.HOST].listen, None) as channel,

@@ -1,4 +1,4 @@
-"""Draws the dashboard as its file lays it out, with matplotlib in the place of Grafana."""
+"""Draw the dashboard with matplotlib, in the layout of its file, as Grafana would."""
 
 import re
 from io import BytesIO
@@ -12,13 +12,13 @@ from PIL import Image
 
 COLUMNS = 24
 CELL = (0.62, 0.30)
-"""Inches of a column and a row of the dashboard's grid."""
+"""Size of a cell of the dashboard's grid, in inches."""
 BACKGROUND, PANEL, INK, FAINT = "#f4f5f5", "#ffffff", "#24292e", "#8e8e8e"
 COLOURS = [plt.get_cmap(name)(index) for name, count in (("tab10", 10), ("Set2", 8)) for index in range(count)]
 
 
 def draw(panels: list[tuple[dict[str, Any], list[tuple[str, str, list[dict[str, Any]]]]]], path: Path) -> None:
-    """Draw each panel in its place, and write the picture."""
+    """Draw every panel in its place, and write the picture."""
     n_rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel, _ in panels)
     width, height = COLUMNS * CELL[0], n_rows * CELL[1]
     figure = plt.figure(figsize=(width, height), facecolor=BACKGROUND)
@@ -55,7 +55,7 @@ def draw(panels: list[tuple[dict[str, Any], list[tuple[str, str, list[dict[str, 
 
 
 def plot(axes: Axes, panel: dict[str, Any], series: list[tuple[str, str, list[dict[str, Any]]]], begun: float) -> None:
-    """Draw a time series, stacked if the panel says so."""
+    """Draw a time series, stacked if the panel asks for it."""
     lines = [(legend(pattern, each["metric"]), points(each, begun)) for _, pattern, found in series for each in found]
     lines = [(name, line) for name, line in lines if any(line.values())] or lines[:3]
     if panel["fieldConfig"]["defaults"]["custom"]["stacking"]["mode"] == "normal":
@@ -83,7 +83,7 @@ def plot(axes: Axes, panel: dict[str, Any], series: list[tuple[str, str, list[di
 
 
 def stat_text(panel: dict[str, Any], series: list[tuple[str, str, list[dict[str, Any]]]]) -> str:
-    """The last value of each series."""
+    """Return the last value of each series."""
     unit = panel["fieldConfig"]["defaults"]["unit"]
     shown = []
     for _, pattern, found in series:
@@ -94,7 +94,7 @@ def stat_text(panel: dict[str, Any], series: list[tuple[str, str, list[dict[str,
 
 
 def points(series: dict[str, Any], begun: float) -> dict[float, float]:
-    """Values by seconds since the beginning."""
+    """Return the values by seconds since the beginning."""
     return {float(time) - begun: float(value) for time, value in series["values"]}
 
 
@@ -104,7 +104,7 @@ def legend(pattern: str, labels: dict[str, str]) -> str:
 
 
 def in_unit(value: float, unit: str) -> str:
-    """A value with its unit, as Grafana would write it."""
+    """Return a value with its unit, as Grafana formats it."""
     match unit:
         case "percentunit":
             return f"{100 * value:.0f} %"

@@ -1,13 +1,13 @@
-"""Tries configs/monitoring out with Prometheus itself, fed by trainings of three real processes.
+"""Test configs/monitoring with Prometheus itself, on trainings of three real processes.
 
-Needs `prometheus` and `promtool`, of Debian's package prometheus 2.42 or newer. Checks the configuration and the
-alerts, lets Prometheus scrape three processes that train, refuse a call and wait for one that stands still, and asks it
-everything that the dashboard asks. Ends with 1 if anything has no answer.
+Needs `prometheus` and `promtool`, version 2.42 or newer, for example from Debian's package prometheus. Checks the
+configuration and the alerts. Then Prometheus scrapes three processes while they train, refuse a call, and wait for a
+frozen process. Finally the script runs every query of the dashboard. The exit code is 1 if a query has no answer.
 
     python -m tests.monitoring.real_prometheus
     python -m tests.monitoring.real_prometheus --picture docs/pictures/dashboard.png     needs matplotlib too
 
-The picture is the dashboard as configs/monitoring/grafana/dashboards lays it out, drawn from Prometheus's answers.
+The picture shows the dashboard of configs/monitoring/grafana/dashboards with the answers from Prometheus.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ from urllib.request import urlopen
 
 import yaml
 
+from tests.support.waiting import eventually_in_thread
 from trilateral.cli.client import JobClient
 from trilateral.cli.demo.files import write_files
 from trilateral.cli.demo.tables import DATASET
@@ -46,7 +47,7 @@ DASHBOARD = MONITORING / "grafana/dashboards/trilateral.json"
 KEY_BITS = 2048
 SCRAPE_SECONDS = 1
 RATE = "8s"
-"""In the place of Grafana's $__rate_interval, of a few scrapes."""
+"""A few scrapes, in place of Grafana's $__rate_interval."""
 STANDSTILL_SECONDS = 8.0
 JOBS = (
     JobConfig(name="with-sqn", dataset=DATASET, algorithm=Sqn(), batch=150, epochs=30, tolerance=0, l2=0.01),
@@ -55,7 +56,7 @@ JOBS = (
 
 
 def main() -> None:
-    """See above."""
+    """Run the test."""
     parser = ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--picture", type=Path)
     picture = parser.parse_args().picture
@@ -73,14 +74,14 @@ def main() -> None:
 
 
 def try_out(folder: Path, picture: Path | None) -> bool:
-    """Train under Prometheus's eyes; tell whether it has an answer to everything that the dashboard asks."""
+    """Train while Prometheus scrapes; return whether it can answer every query of the dashboard."""
     files = write_files(folder / "demo", free_addresses(), KEY_BITS, "lbfgs")
     pages, (listen, *_) = free_addresses(), free_addresses().values()
     for role, path in files.configs.items():
         settings = yaml.safe_load(path.read_text())
         settings["metrics"] = {"listen": pages[role]}
         if "policy" in settings:
-            settings["policy"]["min_rows_per_feature"] = 5  # for several rounds an epoch
+            settings["policy"]["min_rows_per_feature"] = 5  # for several rounds in each epoch
         path.write_text(yaml.safe_dump(settings))
     configs = {role: load_process_config(path, {}) for role, path in files.configs.items()}
     with LocalProcesses(files.configs, files.log_files) as processes, prometheus(folder, pages, listen):
@@ -98,10 +99,11 @@ def try_out(folder: Path, picture: Path | None) -> bool:
     ]
     sick = [rule["name"] for rule in rules if rule["health"] != "ok"]
     n_expressions = sum(len(series) for _, series in panels)
-    print(f"{n_expressions} expressions of the dashboard, {n_expressions - len(empty)} answered; {len(rules)} alerts")
+    n_answered = n_expressions - len(empty)
+    print(f"{n_expressions} expressions in the dashboard, {n_answered} with an answer; {len(rules)} alerts")
     fired = [rule["name"] for rule in rules if rule["state"] != "inactive"]
-    print(f"alerts that are pending or firing: {', '.join(fired) or 'none'}")
-    for text in [*(f"no answer: {expression}" for expression in empty), *(f"in error: {name}" for name in sick)]:
+    print(f"pending or firing alerts: {', '.join(fired) or 'none'}")
+    for text in [*(f"no answer: {expression}" for expression in empty), *(f"failing rule: {name}" for name in sick)]:
         print(text)
     if picture is not None:
         from tests.monitoring.picture import draw
@@ -111,10 +113,10 @@ def try_out(folder: Path, picture: Path | None) -> bool:
 
 
 async def happen(configs: dict[Role, ProcessConfig], pids: dict[Role, int]) -> None:
-    """Train, be refused, and have a process stand still in the midst of a job."""
+    """Train, have a call refused, and freeze a process during a job."""
     async with JobClient(configs[Role.GUEST]) as guest, JobClient(configs[Role.HOST]) as host:
         for number, job in enumerate(JOBS):
-            with contextlib.suppress(ProtocolError):  # The guest starts jobs, and nobody else.
+            with contextlib.suppress(ProtocolError):  # Only the guest may start jobs.
                 await host.start(job)
             await guest.start(job)
             stopped = number > 0
@@ -125,12 +127,12 @@ async def happen(configs: dict[Role, ProcessConfig], pids: dict[Role, int]) -> N
                     await asyncio.sleep(STANDSTILL_SECONDS)
                     os.kill(pids[Role.HOST], signal.SIGCONT)
             if status.state != JOB_STATE_FINISHED:
-                sys.exit(f"the job {job.name} has not finished: {status.detail}")
+                sys.exit(f"the job {job.name} did not finish: {status.detail}")
 
 
 @contextlib.contextmanager
 def prometheus(folder: Path, pages: dict[Role, str], listen: str) -> Iterator[None]:
-    """Run Prometheus with the project's configuration, but for where the processes are and how often it looks."""
+    """Run Prometheus with the project's configuration, apart from addresses and the scrape interval."""
     config = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
     config["global"] |= {"scrape_interval": f"{SCRAPE_SECONDS}s", "evaluation_interval": "1s"}
     for entry in config["scrape_configs"][0]["static_configs"]:
@@ -155,18 +157,20 @@ def prometheus(folder: Path, pages: dict[Role, str], listen: str) -> Iterator[No
 
 def until_scraped(listen: str) -> None:
     """Wait until all three processes have been scraped."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
+
+    def has_scraped_all() -> bool:
         with contextlib.suppress(OSError):
-            up = ask(listen, "query", query='up{job="trilateral"} == 1')["result"]
-            if len(up) == len(Role):
-                return
-        time.sleep(0.2)
-    sys.exit("Prometheus has not scraped all three processes within 30 s")
+            return len(ask(listen, "query", query='up{job="trilateral"} == 1')["result"]) == len(Role)
+        return False
+
+    try:
+        eventually_in_thread(has_scraped_all)
+    except TimeoutError:
+        sys.exit("Prometheus has not scraped all three processes")
 
 
 def ask(listen: str, path: str, **parameters: Any) -> dict[str, Any]:
-    """Ask Prometheus's API."""
+    """Call the API of Prometheus."""
     with urlopen(f"http://{listen}/api/v1/{path}?{urlencode(parameters)}") as response:
         data: dict[str, Any] = json.load(response)["data"]
         return data
@@ -174,11 +178,11 @@ def ask(listen: str, path: str, **parameters: Any) -> dict[str, Any]:
 
 Series = list[dict[str, Any]]
 Panels = list[tuple[dict[str, Any], list[tuple[str, str, Series]]]]
-"""Each panel of the dashboard, with expression, legend and answer for each of its targets."""
+"""The panels of the dashboard, each with the expression, legend, and answer of its targets."""
 
 
 def answers(listen: str, begun: float, ended: float) -> Panels:
-    """Ask everything that the dashboard asks, over the time between."""
+    """Run every query of the dashboard over a period."""
     panels: Panels = []
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         series = []

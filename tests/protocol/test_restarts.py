@@ -212,6 +212,7 @@ def check(journals: Journals) -> None:
 SCHEDULES = {"seed": st.integers(0, 2**32), "cuts": st.lists(st.integers(1, 140), max_size=6)}
 
 
+@pytest.mark.slow
 @given(**SCHEDULES)
 @settings(max_examples=1000)
 def test_sessions_that_break_off_anywhere_lead_to_the_same_model(seed: int, cuts: list[int]) -> None:

@@ -85,6 +85,7 @@ def run_shuffled(machines: dict[Role, Machine], chance: random.Random) -> tuple[
     raise AssertionError("the machines stopped talking")
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=700)
 def test_any_order_of_arrival_gives_the_same_model(seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Certificates for tests, good and bad."""
+"""Valid and invalid certificates for tests."""
 
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,7 +18,7 @@ def new_authority() -> Authority:
 def make_identity(
     authority: Authority, *names: str, trusts: Authority | None = None, expires: datetime | None = None
 ) -> Identity:
-    """A certificate of `authority`, whose holder trusts another one if that is given."""
+    """Issue a certificate of `authority`; its holder trusts `trusted` if given, else `authority`."""
     key = new_key()
     pem = authority.issue(names, key, expires=expires)
     certificate = load_pem_x509_certificate(pem)
@@ -33,7 +33,7 @@ def make_identity(
 
 
 def write_identity(folder: Path, identity: Identity) -> TlsConfig:
-    """The three files; each replaces one that is there."""
+    """Write the three files, replacing existing ones, and return the `tls` settings."""
     files = TlsConfig(certificate=folder / "own.pem", key=folder / "key.pem", authorities=folder / "authorities.pem")
     write_whole(files.key, identity.key.decode())
     write_whole(files.certificate, identity.certificate.decode())

@@ -1,4 +1,4 @@
-"""What the Dockerfile and docker-compose.yml say, as far as tests of the deployment want to know."""
+"""Parsed parts of the Dockerfile and docker-compose.yml, for tests of the deployment."""
 
 import json
 import re
@@ -14,59 +14,59 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Image:
-    """What the last stage of the Dockerfile makes."""
+    """The last stage of the Dockerfile."""
 
     environment: dict[str, str]
     user: str
     folder: str
-    """In which commands begin."""
+    """Working directory of commands."""
     entrypoint: list[str]
     health_check: list[str]
     owned: dict[str, tuple[int, int]]
-    """Folders that are somebody's, with the user and the mode."""
+    """Folders with an owner: the user ID and the mode by path."""
 
 
 @dataclass(frozen=True)
 class Mount:
-    """A folder or file of a container that is not the image's."""
+    """A folder or file that is mounted into a container."""
 
     source: str
-    """Name of a volume, or a path relative to the compose file's folder."""
+    """Name of a volume, or a path relative to the folder of the Compose file."""
     target: str
     read_only: bool
 
     @property
     def is_volume(self) -> bool:
-        """Whether it is a named volume."""
+        """Whether the source is a named volume."""
         return "/" not in self.source
 
 
 @dataclass(frozen=True)
 class Service:
-    """One service, with what its image adds."""
+    """A service, with the defaults of its image."""
 
     name: str
     settings: dict[str, Any]
     command: list[str]
-    """All words, the entrypoint's first."""
+    """All words, starting with those of the entry point."""
     user: str
     mounts: list[Mount]
     networks: frozenset[str]
     health_check: list[str]
     depends_on: dict[str, str]
-    """Condition by service."""
+    """The condition for each service that this one depends on."""
     capabilities: list[str]
 
 
 def instructions(path: Path) -> list[tuple[str, str]]:
-    """Return the instructions of a Dockerfile, those over several lines in one."""
+    """Return the instructions of a Dockerfile, with continued lines joined."""
     lines = [line for line in path.read_text().splitlines() if not line.lstrip().startswith("#")]
     joined = re.sub(r"\\\n\s*", " ", "\n".join(lines))
     return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in joined.splitlines() if line)]
 
 
 def read_image(path: Path = ROOT / "Dockerfile") -> Image:
-    """Read the last stage."""
+    """Read the last stage of a Dockerfile."""
     steps = instructions(path)
     stage = steps[max(number for number, (word, _) in enumerate(steps) if word == "FROM") + 1 :]
     found = dict(stage)
@@ -87,14 +87,14 @@ def read_image(path: Path = ROOT / "Dockerfile") -> Image:
 
 
 def read_compose(path: Path) -> dict[str, Any]:
-    """Read a compose file with nothing set in the environment: `${NAME:-default}` is the default."""
+    """Read a Compose file as if the environment were empty: `${NAME:-default}` becomes the default."""
     text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", path.read_text())
     content: dict[str, Any] = yaml.safe_load(text.replace("$$", "$"))
     return content
 
 
 def read_services(path: Path = ROOT / "docker-compose.yml") -> dict[str, Service]:
-    """Return the services that are built from the project's image, by name."""
+    """Return the services that run the project's image, by name."""
     image, content = read_image(), read_compose(path)
     return {
         name: _service(name, settings, content, image)

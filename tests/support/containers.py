@@ -1,9 +1,11 @@
-"""The services of docker-compose.yml without a container engine: what each is given, on namespaces of Linux.
+"""The services of docker-compose.yml without a container engine, on namespaces of Linux.
 
-A root file system as the Dockerfile makes it, with the program at the same path, bound together of folders of this
-machine and read-only; volumes and configurations mounted where the service has them; the user, the capabilities and
-the environment that it has; in a network namespace of its own, where the names of those services can be resolved that
-it shares a network with, and no others can be reached.
+Each service gets what an engine would give it:
+
+- a read-only root file system as the Dockerfile makes it, bound from folders of this machine;
+- its volumes and configurations;
+- its user, capabilities, and environment;
+- a network namespace, in which it can resolve and reach only the services with which it shares a network.
 """
 
 import os
@@ -22,21 +24,21 @@ from tests.support.wan import Line, Wan
 
 PREFIX = "/opt/trilateral"
 LIBRARIES = "/opt/libraries"
-"""Where the installed libraries of this machine are bound: the image has them in `PREFIX` as well."""
+"""Where the libraries of this machine are bound. In the image they are in `PREFIX`."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
 WRITABLE = ("tmp", "dev/shm")
 SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 HEALTHY_SECONDS = 90.0
 PAUSE = 1.0
-"""Between two checks of health: they start an interpreter, beside one that is starting."""
+"""Seconds between two health checks. Each starts an interpreter, while the server is starting its own."""
 
 
 class Containers:
-    """Runs services, from entry to exit.
+    """Runs services until the block ends.
 
     Args:
-        folder: for the root file system, the volumes and what is bound.
+        folder: Where the root file system, the volumes, and the bound files go.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -63,10 +65,10 @@ class Containers:
         self._wan.__exit__(*error)
 
     def up(self, name: str) -> str:
-        """Bring a service up after those that it depends on, as `docker compose up` does.
+        """Start a service after those that it depends on, as `docker compose up` does.
 
         Returns:
-            What a service that has ended has written.
+            The output of a service that has ended.
         """
         service = self.services[name]
         for other in service.depends_on:
@@ -79,7 +81,7 @@ class Containers:
         return "" if service.health_check else self._end(name)
 
     def run(self, name: str, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in a service's container, as `docker compose exec` does."""
+        """Run a command in the container of a service, as `docker compose exec` does."""
         process = self._start(self.services[name], command)
         output, _ = process.communicate(timeout=HEALTHY_SECONDS)
         return subprocess.CompletedProcess(command, process.returncode, output)
@@ -92,7 +94,7 @@ class Containers:
         return server.returncode
 
     def volume(self, name: str) -> Path:
-        """Where a named volume lies."""
+        """Return the folder of a named volume."""
         return self._folder / "volumes" / name
 
     # --- what an engine does
@@ -127,7 +129,7 @@ class Containers:
         return subprocess.Popen(["unshare", "--net", *words], **options)
 
     def _mounts(self, service: Service) -> list[str]:
-        """What is mounted over the root file system, which is then read-only."""
+        """Return the commands that mount files over the root file system and make it read-only."""
         root = self._root
         lines = []
         for name in SYSTEM:
@@ -144,7 +146,7 @@ class Containers:
         lines.append(_bind(self._hosts(service), root / "etc/hosts", read_only=True))
         for mount in sorted(service.mounts, key=lambda each: each.target):
             lines.append(_bind(self._source(mount), root / mount.target[1:], read_only=mount.read_only))
-        # Last of all, the root itself: what is mounted in it stays as it is.
+        # The root itself comes last; the mounts in it keep their own modes.
         lines.append(f"mount -o remount,ro,bind {shlex.quote(str(root))}")
         return [f"mount --bind {shlex.quote(str(root))} {shlex.quote(str(root))}", *lines]
 
@@ -161,7 +163,7 @@ class Containers:
         return [" ".join(words)]
 
     def _hosts(self, service: Service) -> Path:
-        """Names are those of services on the same networks, as the engine's own name server has them."""
+        """Write the names of services on the same networks, as the name server of an engine would resolve them."""
         path = self._folder / f"{service.name}.hosts"
         reachable = [
             f"{self._wan.address(name)} {name}"
@@ -172,7 +174,7 @@ class Containers:
         return path
 
     def _source(self, mount: Mount) -> Path:
-        """A volume that is mounted for the first time takes owner and mode of the image's folder, if it has one."""
+        """Give a new volume the owner and mode of the folder in the image, if there is one."""
         if not mount.is_volume:
             return self._folder / mount.source if mount.source.startswith("./") else ROOT / mount.source
         path = self.volume(mount.source)
@@ -185,7 +187,7 @@ class Containers:
 
 
 def _bind(source: Path, target: Path, *, read_only: bool) -> str:
-    """A file or folder at another place; the place is made, since the root can still be written."""
+    """Bind a file or folder to another path, which is made first; the root is still writable."""
     source_word, target_word = shlex.quote(str(source)), shlex.quote(str(target))
     if source.is_dir():
         target.mkdir(parents=True, exist_ok=True)
@@ -201,7 +203,7 @@ def _expanded(environment: dict[str, str]) -> dict[str, str]:
 
 
 def _program(root: Path) -> dict[Path, Path]:
-    """What of this machine is bound besides the system: the interpreter, where it is another, and the libraries."""
+    """Return what to bind in addition to the system: the libraries, and the interpreter if it lies elsewhere."""
     found = {Path(sysconfig.get_path("purelib")): root / LIBRARIES[1:]}
     base = Path(sys.base_prefix)
     if not base.is_relative_to("/usr") or base.is_relative_to("/usr/local"):
@@ -210,7 +212,7 @@ def _program(root: Path) -> dict[Path, Path]:
 
 
 def _make_root(root: Path, image: Image) -> None:
-    """The folders of the image, with the project installed as the Dockerfile does: its packages, and no checkout."""
+    """Make the folders of the image, with the project installed as in the Dockerfile, not as a checkout."""
     for name in ("etc", "proc", *WRITABLE):
         (root / name).mkdir(parents=True)
     for name in SYSTEM:
@@ -232,7 +234,7 @@ def _install(prefix: Path) -> None:
     packages = prefix / "lib" / version / "site-packages"
     packages.mkdir(parents=True)
     shutil.copytree(ROOT / "src/trilateral", packages / "trilateral", ignore=shutil.ignore_patterns("*.c", "*.h"))
-    # Libraries come by a line of their own; what it installs for development leads to a checkout that is not there.
+    # A path file adds the libraries; their own path files lead to a checkout that does not exist here.
     (packages / "libraries.pth").write_text(f"{LIBRARIES}\n")
     for information in Path(sysconfig.get_path("purelib")).glob("trilateral-*.dist-info"):
         shutil.copytree(information, packages / information.name)

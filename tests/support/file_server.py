@@ -1,4 +1,4 @@
-"""A publisher's server on this machine."""
+"""A file server on this machine, in place of a publisher's."""
 
 import ssl
 import threading
@@ -12,7 +12,7 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 def answer(content: bytes, status: int = 200, **headers: str) -> Answer:
-    """With the length of the content, unless `Content_Length` says another; an empty one leaves a header out."""
+    """Return a response with the length of its content, unless `Content_Length` is given; omit empty headers."""
     lines = {"Content_Length": str(len(content))} | headers
 
     def send(handler: BaseHTTPRequestHandler) -> None:
@@ -28,7 +28,7 @@ def answer(content: bytes, status: int = 200, **headers: str) -> Answer:
 
 @contextmanager
 def file_server(give: Answer, tls: TlsConfig | None = None) -> Iterator[tuple[str, list[str]]]:
-    """Serve, and yield the server's address and the requests that come: method, path, protocol."""
+    """Serve; yield the address of the server and a list of requests: method, path, protocol."""
     requests: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -41,7 +41,7 @@ def file_server(give: Answer, tls: TlsConfig | None = None) -> Iterator[tuple[st
 
     class Server(ThreadingHTTPServer):
         def handle_error(self, request: object, client_address: object) -> None:
-            """Callers that go away early are what some tests are about."""
+            """Ignore callers that disconnect early, which some tests do on purpose."""
 
     with Server(("127.0.0.1", 0), Handler) as server:
         if tls is not None:

@@ -1,8 +1,9 @@
-"""A program that floods three servers of this machine until its input closes; see tests/integration/test_flood.py.
+"""Flood three servers on this machine until the input closes; see tests/integration/test_flood.py.
 
     python -m tests.support.flood JOB ADDRESS ADDRESS ADDRESS
 
-The addresses are the host's, the guest's and the coordinator's. It writes a line once everything is under way.
+The addresses are those of the host, the guest, and the coordinator. The program prints a line when all connections
+are open.
 """
 
 import asyncio
@@ -23,11 +24,11 @@ from trilateral.common.rpc.access import call_metadata
 
 CONNECTIONS = 1000
 SILENT, LATE, ZEROS = 10, 10, 2
-"""Streams to each server that say nothing, that say nothing for long and then garbage, and of zeros without an end."""
+"""Numbers of streams to each server: silent ones, ones with late garbage, and endless ones of zeros."""
 LATE_SECONDS = 1.0
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 PAUSE = 0.25
-"""Seconds between what one sender sends: half a mebibyte in a stream, and a few KiB in a connection."""
+"""Seconds between two writes of a sender: half a mebibyte in a stream, or a few KiB in a connection."""
 VECTORS = {
     Role.HOST: ("HostService", Role.GUEST, VECTOR_KIND_RESIDUAL),
     Role.GUEST: ("GuestService", Role.HOST, VECTOR_KIND_SCORES),
@@ -40,7 +41,7 @@ async def idle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 async def garbage(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """HTTP/2 as far as its first words, and then noise."""
+    """Send the preface of HTTP/2, and then noise."""
     writer.write(PREFACE)
     for _ in range(50):
         writer.write(os.urandom(1024))
@@ -49,7 +50,7 @@ async def garbage(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 async def zeros(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Frames without an end: an HTTP/2 frame of nine zeros is empty, and of type DATA."""
+    """Send endless frames: in HTTP/2, nine zeros are an empty DATA frame."""
     writer.write(PREFACE)
     while True:
         writer.write(bytes(4 * 1024))
@@ -61,7 +62,7 @@ Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], "asyncio.Futu
 
 
 async def connection(address: str, behave: Behaviour, opened: list[None]) -> None:
-    """One connection after the other: whoever is thrown out comes back."""
+    """Open a connection again and again, whenever the server closes it."""
     host, _, port = address.rpartition(":")
     is_first = True
     while True:
@@ -92,7 +93,7 @@ async def late_garbage(header: Chunk) -> AsyncIterator[Chunk]:
 
 
 async def zero_chunks(header: Chunk) -> AsyncIterator[Chunk]:
-    """Ciphertexts that are none, of a run that the servers do not have."""
+    """Yield invalid ciphertexts of an unknown run."""
     for offset in itertools.count(step=4096):
         chunk = Chunk(offset=offset, ciphertexts=bytes(header.width * 4096))
         chunk.MergeFrom(header)
@@ -101,7 +102,7 @@ async def zero_chunks(header: Chunk) -> AsyncIterator[Chunk]:
 
 
 async def stream(address: str, role: Role, job: str, chunks: Chunks) -> None:
-    """One call of SendVector after the other: whichever is ended is made again."""
+    """Call SendVector again and again, whenever a call ends."""
     service, sender, kind = VECTORS[role]
     key = RoundKey(round=1, attempt=1)
     header = Chunk(job=job, run_id=bytes(16), key=key, kind=kind, total=2**31, width=128)

@@ -1,7 +1,7 @@
-"""Server processes that cost no start: each is forked from one that has imported everything.
+"""Server processes that start at once, because they are forked from a process that has imported everything.
 
-They are processes of their own, with their own signals, files and ports, and run the very command line that
-`LocalProcesses` would start. Importing it anew takes seconds of processor time for each of them.
+They are separate processes with their own signals, files, and ports, and run the same command line that
+`LocalProcesses` would start. Without the fork, the imports take seconds of processor time in each process.
 """
 
 import multiprocessing
@@ -35,7 +35,7 @@ def _context() -> ForkServerContext:
 
 
 def _run(words: Sequence[str], output: str, environment: Mapping[str, str], namespace: str | None) -> None:
-    os.setsid()  # Ctrl-C reaches the program that started it alone.
+    os.setsid()  # Ctrl-C must reach only the program that started this one.
     if namespace is not None:
         enter(os.open(namespace, os.O_RDONLY | os.O_CLOEXEC))
     os.environ.clear()
@@ -50,12 +50,12 @@ def _run(words: Sequence[str], output: str, environment: Mapping[str, str], name
 
 
 class ForkedProcess:
-    """What `LocalProcesses` needs of a `subprocess.Popen` of this program's command line.
+    """The parts of `subprocess.Popen` that `LocalProcesses` uses.
 
     Args:
-        command: as `LocalProcesses` makes it.
-        namespace: file of the network namespace to be in, if it is another.
-        options: of `subprocess.Popen`.
+        command: Command line that `LocalProcesses` makes.
+        namespace: File of the network namespace to run in; None for the current one.
+        options: Options of `subprocess.Popen`.
     """
 
     def __init__(self, command: Sequence[str], *, namespace: str | None = None, **options: Any) -> None:
@@ -90,7 +90,7 @@ class ForkedProcess:
 
 
 class ForkedProcesses(LocalProcesses):
-    """`LocalProcesses` that cost no start."""
+    """`LocalProcesses` that start at once."""
 
     def _open_process(self, role: Role, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         return cast("subprocess.Popen[bytes]", ForkedProcess(command, **options))

@@ -1,4 +1,4 @@
-"""Network namespaces of Linux: entered by one thread, which then never does anything else."""
+"""Network namespaces of Linux. A thread that enters one never returns to other work."""
 
 import contextlib
 import ctypes
@@ -20,21 +20,23 @@ T = TypeVar("T")
 
 
 def enter(namespace: int | None) -> None:
-    """Have this thread enter a network namespace, and stay; see `in_namespace`."""
+    """Move this thread into a network namespace for good; see `in_namespace`."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET) if namespace is None else libc.setns(namespace, CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def in_namespace(namespace: int | None, function: Callable[[], T]) -> T:
-    """Call `function` in a thread of its own that is in a network namespace; sockets that it makes stay there.
+    """Call `function` in a new thread inside a network namespace.
+
+    Sockets and processes that it makes stay in the namespace.
 
     Args:
-        namespace: a descriptor of one; None makes a new one, which lasts as long as something holds it.
-        function: what to do there. Processes that it starts are in the namespace as well.
+        namespace: Descriptor of a namespace. None makes a new one, which lasts while something uses it.
+        function: Function to call.
 
     Raises:
-        OSError: the machine does not permit it.
+        OSError: The machine does not permit it.
     """
     results: list[T] = []
     errors: list[BaseException] = []
@@ -55,7 +57,7 @@ def in_namespace(namespace: int | None, function: Callable[[], T]) -> T:
 
 
 def open_tun(name: str) -> int:
-    """Make a device in the thread's namespace whose packets are read from, and written to, the descriptor."""
+    """Make a network device in the namespace of this thread; packets go through the returned descriptor."""
     descriptor = os.open(TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         fcntl.ioctl(descriptor, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TUN | IFF_NO_PI))
@@ -66,12 +68,12 @@ def open_tun(name: str) -> int:
 
 
 def this_namespace() -> int:
-    """Return a descriptor of the thread's network namespace."""
+    """Return a descriptor of the network namespace of this thread."""
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def kill_all_in(namespaces: Collection[int]) -> None:
-    """End every process that lives in these namespaces (descriptors), and what those start meanwhile."""
+    """Kill every process in these namespaces (descriptors), including processes that those start meanwhile."""
     inodes = {os.fstat(namespace).st_ino for namespace in namespaces}
     while pids := [
         int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _is_in(entry, inodes)
@@ -82,7 +84,7 @@ def kill_all_in(namespaces: Collection[int]) -> None:
 
 
 def _is_in(process: Path, inodes: Collection[int]) -> bool:
-    """A process that has ended, and waits for its parent to take note, is in none."""
+    """Return whether a process is in one of the namespaces; zombies are in none."""
     try:
         return (process / "ns/net").stat().st_ino in inodes
     except OSError:

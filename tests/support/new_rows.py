@@ -1,4 +1,4 @@
-"""Rows to predict on, of both parties, and what plain numpy makes of them."""
+"""New rows of both parties for a prediction, and their scores in plain numpy."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,15 +13,15 @@ from trilateral.common.data.model.model_file import load_model
 from trilateral.common.jobs.folder import JobFolder
 
 NEW = "new"
-"""Name of the dataset, at both parties."""
+"""Name of the dataset at both parties."""
 
 
 def write_new_rows(
     folder: Path, tables: Mapping[Role, pd.DataFrame], *, n_common: int = 60, n_only: int = 15, seed: int = 5
 ) -> dict[Role, pd.DataFrame]:
-    """New people much like those of the training, each party's in an order of its own, some of them at one alone.
+    """Write new rows like those of the training, in a different order at each party, some at one party only.
 
-    They have no label, some values are missing, some numbers lie far outside, and some texts were never seen.
+    The rows have no label. Some values are missing, some numbers are outliers, and some categories are new.
     """
     rng = np.random.default_rng(seed)
     common = [f"new-{number:05d}" for number in range(n_common)]
@@ -42,14 +42,14 @@ def write_new_rows(
 
 
 def with_new_rows(config: ProcessConfig, folder: Path, name: str = NEW) -> ProcessConfig:
-    """A party's configuration with the dataset of the new rows."""
+    """Return the configuration of a party with the dataset of the new rows."""
     (training,) = config.datasets.values()
     new = training.model_copy(update={"path": folder / f"new-{config.role}.csv"})
     return config.model_copy(update={"datasets": config.datasets | {name: new}})
 
 
 def plain_scores(configs: Mapping[Role, ProcessConfig], job: str, rows: Mapping[Role, pd.DataFrame]) -> pd.Series:
-    """u by each party's weights in units of its features, on the joined table; by ID, in the guest's order."""
+    """Return the scores by ID from both parties' weights on the joined table, in the guest's order."""
     joined = rows[Role.GUEST].merge(rows[Role.HOST], on="id")
     total: FloatVector = np.zeros(len(joined))
     for role in (Role.HOST, Role.GUEST):

@@ -1,7 +1,7 @@
-"""Three organisations as configs/three-hosts has them, each at a host of its own of a wide-area network.
+"""Three organisations with the configurations of configs/three-hosts, each on its own host of a wide-area network.
 
-With `serving` the servers and commands are those of an installation, in processes of their own that begin with nothing
-imported: names are looked up, certificates shown, tables read and models written as on three machines.
+`serving` runs the servers and commands as in an installation: each process starts afresh, resolves names, shows its
+certificate, reads its table, and writes its model as on three machines.
 """
 
 import shlex
@@ -31,17 +31,17 @@ from trilateral.coordinator.numpy_training import JoinedTable, join
 
 THREE_HOSTS = ROOT / "configs/three-hosts"
 DATASET = "customers"
-"""The table of configs/three-hosts."""
+"""Name of the table in configs/three-hosts."""
 START_SECONDS = 120.0
 
 
 class Organisations:
-    """Three folders as on three machines: configuration, certificate, key and table.
+    """Three folders as on three machines: configuration, certificate, key, and table.
 
     Args:
-        folder: for the three.
-        tables: the parties', with a column `id`, and at the guest `label`: 1 or 0.
-        policy: what both parties permit in place of what is in configs/three-hosts.
+        folder: Where the three folders go.
+        tables: Tables of the parties, with a column `id`, and at the guest a column `label` with 1 or 0.
+        policy: Settings of both parties' policies that replace those of configs/three-hosts.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Organisations:
             self.configs[role].write_text(yaml.safe_dump(own))
 
     def at(self, addresses: Mapping[Role, str]) -> dict[Role, ProcessConfig]:
-        """The configurations with addresses in the place of hosts' names, for processes that look none up."""
+        """Return the configurations with addresses in place of host names, for processes that cannot resolve names."""
         configs = {}
         for role, path in self.configs.items():
             settings = yaml.safe_load(path.read_text()) | {"listen": addresses[role]}
@@ -83,22 +83,22 @@ class Organisations:
         return configs
 
     def joined(self, job: JobConfig) -> JoinedTable:
-        """Both parties' training columns side by side, which nobody has in a real job."""
+        """Return the training columns of both parties side by side. In a real job, no process has them."""
         datasets = [load_process_config(self.configs[role], {}).datasets[DATASET] for role in PARTIES]
         return join(*(make_block(read_table(each), each.preprocessing, job) for each in datasets))
 
     def job_folder(self, role: Role, job: str) -> JobFolder:
-        """Where a process has put its part of the result."""
+        """Return the folder with a process's part of the result."""
         return JobFolder(load_process_config(self.configs[role], {}).state, job)
 
 
 @contextmanager
 def serving(wan: Wan, organisations: Organisations, folder: Path) -> Iterator[tuple[Any, dict[Role, int]]]:
-    """The three servers in their namespaces; yields a function that starts a command at one of them, and their IDs."""
+    """Run the three servers in their namespaces; yield a function that starts a command on a host, and process IDs."""
     hosts = folder / "hosts"
     lines = [f"{wan.address(role)} {name}" for role, name in organisations.names.items()]
     hosts.write_text("127.0.0.1 localhost\n" + "\n".join(lines) + "\n")
-    # What a name means is a file of the machine; each program here gets one of its own in its place.
+    # /etc/hosts resolves the names; each program sees its own file in its place.
     with_names = f'mount --bind {shlex.quote(str(hosts))} /etc/hosts && exec "$@"'
 
     def start(role: Role, *words: object, **options: Any) -> subprocess.Popen[Any]:

@@ -1,4 +1,4 @@
-"""A published data set small enough to be looked at, in the place of the paper's."""
+"""A small data set in place of the published ones."""
 
 import numpy as np
 import pandas as pd

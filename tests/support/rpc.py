@@ -1,4 +1,4 @@
-"""A peer made of plain gRPC that takes every message of the protocol and does as a test says."""
+"""A peer of plain gRPC that accepts every message of the protocol and reacts as a test asks."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from tests.support.waiting import SECONDS
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import Limits, OperatorsConfig
 from trilateral.common.process.server import bind, new_server
@@ -23,7 +24,7 @@ Reaction = Callable[[Message, Any], Awaitable[None]]
 
 @dataclass
 class Recorder:
-    """What came in, and what shall happen then: `react` may abort the call or hold it up."""
+    """Records incoming calls and messages. `react` may abort a call or delay it."""
 
     messages: list[Message] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
@@ -40,7 +41,7 @@ class Recorder:
             await self.react(message, context)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SECONDS):
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()
@@ -70,18 +71,18 @@ class Recorder:
 
 
 def plaintext_guard(role: Role) -> Guard:
-    """Takes everyone for what they say they are; the guest may start and stop jobs."""
+    """A guard that believes the role that callers claim; the guest may start and stop jobs."""
     return Guard(role, by_metadata, OperatorsConfig())
 
 
 def plaintext_server(role: Role, limits: Limits | None = None) -> grpc.aio.Server:
-    """A server of that role, with everything that stands before its methods."""
+    """Return a server of a role, with the interceptors in front of its methods."""
     return new_server(CallLimiter(role, by_metadata, limits or Limits()), plaintext_guard(role))
 
 
 @asynccontextmanager
 async def served(role: Role, recorder: Recorder, address: str = "127.0.0.1:0") -> AsyncIterator[str]:
-    """A server of that role, behind the real guard; gives its address."""
+    """Run a server of a role behind the real guard; yield its address."""
     server = plaintext_server(role)
     server.add_generic_rpc_handlers(recorder.handlers())
     bound = bind(server, address, None)

@@ -1,4 +1,4 @@
-"""A way through this program to a TCP server, on which connections are cut in the middle of a stream."""
+"""A proxy to a TCP server that cuts connections in the middle of a stream."""
 
 import asyncio
 import contextlib
@@ -18,22 +18,22 @@ RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class Cut(StrEnum):
-    """What becomes of a connection."""
+    """How the proxy cuts a connection."""
 
     RESET = "reset"
-    """Both ends are told that it is broken."""
+    """Reset the connection at both ends."""
     CLOSE = "close"
-    """Both ends are told that the other has said its last."""
+    """Close the connection at both ends."""
     SWALLOW = "swallow"
-    """Neither is told anything: what they send is acknowledged, and gets nowhere."""
+    """Keep the connection open, and discard everything that both ends send."""
 
 
 DrawCut = Callable[[], tuple[Cut, int] | None]
-"""What becomes of a new connection and after how many bytes, counted in both directions; None to leave it whole."""
+"""Returns how to cut a new connection, and after how many bytes in both directions; None to leave it whole."""
 
 
 class _Connection:
-    """Carries bytes both ways between a client and the server."""
+    """Forwards bytes in both directions between a client and the server."""
 
     def __init__(self, ends: tuple[asyncio.StreamWriter, asyncio.StreamWriter], due: tuple[Cut, int] | None) -> None:
         self._ends = ends
@@ -70,11 +70,11 @@ class _Connection:
 
 
 class TcpProxy:
-    """Listens on this machine and hands each connection on, in a thread of its own, from entry to exit.
+    """Listens on this machine and forwards each connection, in its own thread, until the block ends.
 
     Args:
-        connect: makes a connection to the server; may block.
-        draw_cut: see `DrawCut`; by default all are left whole.
+        connect: Makes a connection to the server; may block.
+        draw_cut: See `DrawCut`. By default, all connections stay whole.
     """
 
     def __init__(self, connect: Callable[[], socket.socket], draw_cut: DrawCut = lambda: None) -> None:
@@ -84,7 +84,7 @@ class TcpProxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self.cuts: Counter[Cut] = Counter()
-        """How many connections were to be cut so far, by how."""
+        """The number of connections to be cut so far, by kind."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -101,7 +101,7 @@ class TcpProxy:
         self._loop.close()
 
     def cut_all(self, how: Cut) -> int:
-        """Cut whatever is open now, and return how many connections that were."""
+        """Cut all open connections, and return how many there were."""
         return self._run(self._cut_all(how))
 
     async def _cut_all(self, how: Cut) -> int:
@@ -141,6 +141,6 @@ class TcpProxy:
 
 
 def connect_to(address: str) -> Callable[[], socket.socket]:
-    """Return what connects to an address such as 127.0.0.1:50051."""
+    """Return a function that connects to an address such as 127.0.0.1:50051."""
     host, _, port = address.rpartition(":")
     return lambda: socket.create_connection((host, int(port)))

@@ -1,4 +1,4 @@
-"""The three servers as processes at three hosts of a wide-area network, each at an address of its own."""
+"""The three servers as processes on three hosts of a wide-area network."""
 
 import socket
 import subprocess
@@ -20,17 +20,17 @@ PORT = 50050
 
 
 def addresses_on(wan: Wan) -> dict[Role, str]:
-    """Where the three listen."""
+    """Return the addresses at which the three servers listen."""
     return {role: f"{wan.address(role)}:{PORT}" for role in Role}
 
 
 class ProcessesOnWan(LocalProcesses):
-    """The three servers at the hosts that are named like their roles.
+    """The three servers on the hosts that have the names of their roles.
 
     Args:
-        wan: the network.
-        configs: of the three, made for `addresses_on(wan)`.
-        folder: for their configuration files and logs.
+        wan: The network.
+        configs: Configurations of the three, made for `addresses_on(wan)`.
+        folder: Where configuration files and logs go.
     """
 
     def __init__(self, wan: Wan, configs: Mapping[Role, ProcessConfig], folder: Path) -> None:
@@ -54,7 +54,7 @@ class ProcessesOnWan(LocalProcesses):
             super().__exit__(kind, error, traceback)
 
     def operator(self) -> ProcessConfig:
-        """The guest's configuration, as a client in this process needs it: this process is at none of the hosts."""
+        """Return the guest's configuration for a client in this process, which runs on none of the hosts."""
         guest = self._given[Role.GUEST]
         address = self._ways_in[Role.COORDINATOR].address
         coordinator = guest.peers[Role.COORDINATOR].model_copy(update={"address": address})
@@ -68,7 +68,7 @@ class ProcessesOnWan(LocalProcesses):
         return self._given[role].model_copy(update={"listen": self._ways_in[role].address})
 
     def _connect(self, role: Role) -> socket.socket:
-        """From the host itself, whatever has been cut between hosts."""
+        """Connect from the host itself, which partitions between hosts do not affect."""
         sock = self._wan.socket_at(role)
         try:
             sock.connect((self._wan.address(role), PORT))

@@ -1,4 +1,4 @@
-"""The three servers as processes of their own, with a key and a log level that a test chooses."""
+"""The three servers as separate processes, with a key and a log level that the test chooses."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.trial.localhost import LocalProcesses
 
-# As `trilateral serve`, but that the coordinator is handed its key and does not draw one.
+# Like `trilateral serve`, except that the coordinator gets its key instead of generating one.
 PROGRAM = """
 import sys
 import trilateral.coordinator.jobs
@@ -25,7 +25,7 @@ main()
 
 
 def write_configs(configs: Mapping[Role, ProcessConfig], folder: Path) -> dict[Role, Path]:
-    """Each process's configuration as a file."""
+    """Write the configurations, and return the files."""
     paths = {role: folder / f"{role}.yaml" for role in configs}
     for role, config in configs.items():
         paths[role].write_text(yaml.safe_dump(config.model_dump(mode="json", exclude_unset=True)))
@@ -33,7 +33,7 @@ def write_configs(configs: Mapping[Role, ProcessConfig], folder: Path) -> dict[R
 
 
 class KnownProcesses(LocalProcesses):
-    """Three servers whose job's key the test knows, with `options` of `trilateral serve`; `logs` has their output."""
+    """Three servers whose key the test knows, with `options` of `trilateral serve`; `logs` has their output."""
 
     def __init__(self, configs: Mapping[Role, ProcessConfig], folder: Path, key: PrivateKey, *options: str) -> None:
         self.logs = {role: folder / f"{role}.log" for role in configs}

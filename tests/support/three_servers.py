@@ -1,4 +1,4 @@
-"""Three servers over localhost in this process, on tables written to a folder."""
+"""Three servers over localhost in this process, with tables in a folder."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -33,13 +33,13 @@ LENIENT: dict[str, Any] = {
     "max_epochs": 100_000,
     "max_rounds": 1_000_000,
 }
-"""A policy that no test's job breaks."""
+"""A policy that allows the job of every test."""
 
 
 def write_tables(
     folder: Path, n_rows: int = 120, n_host: int = 3, n_guest: int = 2, seed: int = 0
 ) -> dict[Role, pd.DataFrame]:
-    """Two CSV files with the same IDs in different orders, a few values missing, labels 'yes' and 'no'."""
+    """Write two CSV files with the same IDs in different orders, some missing values, and labels 'yes' and 'no'."""
     rng = np.random.default_rng(seed)
     n_columns = n_host + n_guest
     X = rng.normal(size=(n_rows, n_columns)) @ (rng.normal(size=(n_columns, n_columns)) + 2 * np.eye(n_columns))
@@ -87,7 +87,7 @@ def make_configs(
 
 @asynccontextmanager
 async def serving(configs: dict[Role, ProcessConfig]) -> AsyncIterator[JobClient]:
-    """All of `configs` served until the block ends; yields an operator's client."""
+    """Serve all of `configs` until the block ends; yield an operator's client."""
     stop = asyncio.Event()
     ready = {role: asyncio.Event() for role in configs}
     tasks = [
@@ -113,7 +113,7 @@ async def train_over_localhost(client: JobClient, job: JobConfig) -> JobStatus:
 
 
 def load_tables(configs: dict[Role, ProcessConfig], job: JobConfig) -> Tables:
-    """What the two parties train on, for plain numpy."""
+    """Return the training data of both parties, for plain numpy."""
     parts = {
         role: load_party_data(configs[role].datasets[job.dataset], job, labelled=role is Role.GUEST)
         for role in (Role.HOST, Role.GUEST)
@@ -127,7 +127,7 @@ def trained_coef(configs: dict[Role, ProcessConfig], job: JobConfig) -> FloatVec
 
 
 def check_model(configs: dict[Role, ProcessConfig], job: JobConfig) -> None:
-    """See that the coefficients are those of an undisturbed training on the joined columns, to 1e-6."""
+    """Check that the coefficients match those of plain numpy on the joined columns, to 1e-6."""
     joined = load_tables(configs, job).joined
     holdout = joined.holdout_columns, joined.holdout_labels
     plain = train_plain(job, joined.columns, joined.labels, joined.penalty, holdout)

@@ -1,4 +1,4 @@
-"""Processes of other versions, in this one: what a task speaks goes on to the tasks that it starts."""
+"""Servers of other versions in this process. A task passes its version on to the tasks that it starts."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -18,14 +18,14 @@ from trilateral.common.rpc.versions import PROTOCOL, Version
 
 NEWER = Version(PROTOCOL + 1, "99.0")
 OLDER = Version(None)
-"""Of before there were versions: it says nothing of them, and looks at nothing."""
+"""A release without versions, which neither sends nor checks them."""
 
 OWN = versions.own_version()
 _speaks: ContextVar[Version] = ContextVar("speaks", default=OWN)
 
 
 def let_versions_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on a process speaks what `speaking` says."""
+    """Patch the project so that each server speaks the version of `speaking`."""
 
     def only_new(function: Any) -> Any:
         return lambda *arguments: () if _speaks.get() == OLDER else function(*arguments)
@@ -50,7 +50,7 @@ def speaking(version: Version) -> Iterator[None]:
 
 @asynccontextmanager
 async def serving_versions(configs: dict[Role, ProcessConfig], others: dict[Role, Version]) -> AsyncIterator[JobClient]:
-    """All of `configs` served, each role of `others` with its version; yields a client of this version."""
+    """Serve all of `configs`, each role of `others` with its own version; yield a client of this version."""
     async with AsyncExitStack() as stack:
         clients = {}
         for role, config in configs.items():

@@ -1,8 +1,8 @@
-"""A wide-area network of some hosts on this machine: with delay, loss, narrow lines and partitions, in user space.
+"""A wide-area network of hosts on this machine, in user space, with delay, loss, limited bandwidth, and partitions.
 
-Each host is a network namespace of Linux with an address of its own; `tests.support.wan_switch` carries its packets.
-Whatever becomes of the program that made it, nothing stays behind: the namespaces belong to the switch, which ends,
-and ends all that runs in them, when the program at the other end of its pipe is gone.
+Each host is a network namespace of Linux with its own address. `tests.support.wan_switch` carries the packets. The
+namespaces belong to the switch. When the program that made the network ends, for whatever reason, the switch kills
+everything in the namespaces and ends too.
 
     with Wan({"host": Line(delay=0.01), "guest": Line(delay=0.01, bandwidth=20e6)}) as wan:
         process = wan.run_in("host", ["trilateral", "serve", ...])
@@ -37,7 +37,7 @@ STOP_SECONDS = 10.0
 
 @functools.cache
 def why_not() -> str | None:
-    """Return why this machine can have no such network; None if it can."""
+    """Return why this machine cannot run such a network; None if it can."""
     if sys.platform != "linux":
         return "network namespaces are Linux's"
     for program in ("ip", "nsenter"):
@@ -51,11 +51,11 @@ def why_not() -> str | None:
 
 
 class Wan:
-    """The network of the hosts in `lines`, from entry to exit.
+    """A network of the hosts in `lines`, until the block ends.
 
     Args:
-        lines: each host's line.
-        seed: of what is drawn; losses are the same for the same packets.
+        lines: The line of each host.
+        seed: Seed of random events; the same packets suffer the same losses.
     """
 
     def __init__(self, lines: Mapping[str, Line], seed: int = 0) -> None:
@@ -71,7 +71,7 @@ class Wan:
             "addresses": self._addresses,
             "seed": self._seed,
         }
-        # A session of its own, so that Ctrl-C does not end the network before what uses it.
+        # In a new session, so that Ctrl-C does not end the network before the programs that use it.
         self._switch = subprocess.Popen(
             [sys.executable, "-m", "tests.support.wan_switch", json.dumps(settings)],
             stdin=subprocess.PIPE,
@@ -99,29 +99,29 @@ class Wan:
     # --- hosts
 
     def address(self, host: str) -> str:
-        """Return a host's IPv4 address."""
+        """Return the IPv4 address of a host."""
         return self._addresses[host]
 
     def run_in(self, host: str, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        """Start a program at a host, as `subprocess.Popen` does. It is killed when the network ends, if not before."""
+        """Start a program on a host, as `subprocess.Popen` does. The end of the network kills it."""
         return subprocess.Popen(["nsenter", f"--net={self.namespace(host)}", "--", *command], **options)
 
     def namespace(self, host: str) -> str:
-        """Return a file by which a host's network namespace can be entered while this process lives."""
+        """Return a file with which to enter the network namespace of a host, while this process lives."""
         return f"/proc/{os.getpid()}/fd/{self._namespaces[host]}"
 
     def socket_at(self, host: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
-        """Return an IPv4 socket that is at a host, whichever thread uses it."""
+        """Return an IPv4 socket on a host; any thread may use it."""
         return in_namespace(self._namespaces[host], lambda: socket.socket(socket.AF_INET, kind))
 
     # --- what the network is like
 
     def shape(self, host: str, line: Line) -> None:
-        """Change a host's line, for packets that enter it from now on."""
+        """Change the line of a host for packets that enter it from now on."""
         self._order({"shape": host, "line": asdict(line)})
 
     def cut(self, *hosts: str) -> None:
-        """Let no packet pass between these hosts, of which nobody is told; between any, if none is named."""
+        """Silently drop all packets between these hosts, or between all hosts if no host is named."""
         self._order({"cut": self._pairs(hosts)})
 
     def heal(self, *hosts: str) -> None:
@@ -129,7 +129,7 @@ class Wan:
         self._order({"heal": self._pairs(hosts)})
 
     def bytes_between(self, sender: str, receiver: str) -> int:
-        """Return how many bytes have arrived in this direction: of whole packets, each as often as it arrived."""
+        """Return how many bytes of whole packets have arrived in this direction, including repetitions."""
         return int(self._order({"carried": [sender, receiver]}))
 
     def _pairs(self, hosts: Sequence[str]) -> list[tuple[str, str]]:

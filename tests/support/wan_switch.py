@@ -1,8 +1,8 @@
-"""The middle of a wide-area network in user space: makes the hosts' namespaces and carries packets between them.
+"""The switch of a wide-area network in user space: makes the namespaces of the hosts and carries their packets.
 
-A program of its own, for `tests.support.wan`: a command comes as a line of JSON on its standard input, and the answer
-leaves as one on its standard output. When its input ends, as it does when the program at the other end is killed, it
-kills whatever runs in the namespaces and ends; with it end the namespaces.
+`tests.support.wan` runs this program. A command is a line of JSON on the standard input, and its answer is a line of
+JSON on the standard output. When the input ends, which also happens when the other program is killed, the switch kills
+everything in the namespaces and ends. The namespaces end with it.
 """
 
 import contextlib
@@ -32,15 +32,15 @@ UP, DOWN = 0, 1
 
 @dataclass(frozen=True)
 class Line:
-    """What connects a host with the middle of the network. Each packet crosses two: its sender's and its receiver's.
+    """The connection of a host to the switch. Each packet crosses two lines: its sender's and its receiver's.
 
     Attributes:
-        delay: seconds that a packet takes, in either direction.
-        jitter: up to so many seconds more, drawn for each packet; it overtakes none.
-        loss: share of the packets that are lost, in either direction.
-        reordering: share of the packets that arrive later than some of those sent after them.
-        bandwidth: bit/s in either direction; None for no bound.
-        queue: bytes that wait for their turn on a line with a bound; what comes when it is full is lost.
+        delay: Seconds that a packet takes, in each direction.
+        jitter: Largest additional delay in seconds, random for each packet; packets keep their order.
+        loss: Share of lost packets, in each direction.
+        reordering: Share of packets that arrive later than some packets sent after them.
+        bandwidth: Bit/s in each direction; None for no limit.
+        queue: Bytes that may wait on a line with a limit; further packets are lost.
     """
 
     delay: float = 0.0
@@ -52,7 +52,7 @@ class Line:
 
 
 class Direction:
-    """One direction of one line, and when the packets that enter it leave it."""
+    """One direction of a line, which computes when packets leave it."""
 
     def __init__(self, line: Line, chance: random.Random) -> None:
         self.line = line
@@ -60,7 +60,7 @@ class Direction:
         self._free_at = self._newest = 0.0
 
     def leaves_at(self, now: float, n_bytes: int) -> float | None:
-        """Return when a packet that enters now is through; None if it is lost."""
+        """Return when a packet that enters now leaves the line; None if it is lost."""
         line = self.line
         if self._chance.random() < line.loss:
             return None
@@ -78,7 +78,7 @@ class Direction:
 
 @dataclass
 class Host:
-    """One host: its namespace and its device, both descriptors, and its line."""
+    """A host: descriptors of its namespace and its device, and its line."""
 
     name: str
     namespace: int
@@ -90,9 +90,9 @@ class Switch:
     """Carries packets between hosts.
 
     Args:
-        addresses: each host's IPv4 address.
-        lines: each host's line.
-        seed: of what is drawn.
+        addresses: The IPv4 address of each host.
+        lines: The line of each host.
+        seed: Seed of random events.
     """
 
     def __init__(self, addresses: dict[str, str], lines: dict[str, Line], seed: int) -> None:
@@ -110,19 +110,19 @@ class Switch:
             self._by_address[bytes(map(int, address.split(".")))] = host
 
     def take(self, sender: Host) -> None:
-        """Take up all packets that a host has sent."""
+        """Read all packets that a host has sent."""
         while True:
             try:
                 packet = os.read(sender.device, MAX_PACKET)
             except BlockingIOError:
                 return
-            # The system has words of its own for neighbours, in IPv6, which leave no host.
+            # The system also sends IPv6 packets to find neighbours; they must not leave the host.
             receiver = self._by_address.get(packet[16:20]) if packet[0] >> 4 == IP_VERSION_4 else None
             if receiver is not None:
                 self._enter(time.monotonic(), UP, sender, receiver, packet)
 
     def carry(self) -> float | None:
-        """Bring on what is due; return seconds until there is more to do."""
+        """Deliver packets that are due; return the seconds until the next one is."""
         while self._due:
             now = time.monotonic()
             if self._due[0][0] > now:
@@ -141,11 +141,11 @@ class Switch:
 
     def _hand_over(self, sender: Host, receiver: Host, packet: bytes) -> None:
         self.carried[sender.name, receiver.name] += len(packet)
-        with contextlib.suppress(BlockingIOError):  # Lost at the door, as happens.
+        with contextlib.suppress(BlockingIOError):  # The queue of the host is full: the packet is lost.
             os.write(receiver.device, packet)
 
     def obey(self, command: dict[str, Any]) -> Any:
-        """Do what a line of JSON asks for, and return the answer."""
+        """Run a command, and return its answer."""
         match command:
             case {"shape": name, "line": line}:
                 for direction in self.hosts[name].directions:
@@ -162,18 +162,18 @@ class Switch:
 
 
 def _make_host(name: str, address: str, directions: tuple[Direction, Direction]) -> Host:
-    """Furnish the namespace that this thread has just entered."""
+    """Set up the namespace that this thread has just entered."""
     device = open_tun(DEVICE)
     orders = ["link set lo up", f"addr add {address}/24 dev {DEVICE}", f"link set {DEVICE} up"]
     subprocess.run(["ip", "-batch", "-"], input="\n".join(orders), text=True, check=True)
-    # Whoever calls a server that is not there yet must not be given its port, by which it would reach itself.
-    with contextlib.suppress(OSError):  # where the system's settings are read-only
+    # A client must not get the port of the server that it calls: before the server starts, it would connect to itself.
+    with contextlib.suppress(OSError):  # where the settings of the system are read-only
         PORT_RANGE.write_text("32768 49151")
     return Host(name, this_namespace(), device, directions)
 
 
 def main() -> None:
-    """Make the network that the first argument describes, in JSON, and serve until the input ends."""
+    """Make the network that the first argument describes in JSON, and serve until the input ends."""
     settings = json.loads(sys.argv[1])
     lines = {name: Line(**line) for name, line in settings["lines"].items()}
     switch = Switch(settings["addresses"], lines, settings["seed"])

@@ -1,6 +1,6 @@
-"""The image and docker-compose.yml fit each other, the configurations, and the separation of three organisations.
+"""The image and docker-compose.yml fit each other and the configurations, and keep three organisations apart.
 
-That the compose file is one by its schema, and the style of the Dockerfile, are `make lint`'s.
+`make lint` checks the schema of the Compose file and the style of the Dockerfile.
 """
 
 import fnmatch
@@ -26,7 +26,7 @@ COMPOSE = read_compose(ROOT / "docker-compose.yml")
 
 
 def config_of(service: Service) -> ProcessConfig:
-    """The configuration that the service's command names."""
+    """Return the configuration that the command of a service names."""
     named = service.command[service.command.index("--config") + 1]
     (source,) = (mount.source for mount in service.mounts if mount.target == named)
     return load_process_config(ROOT / source, {})
@@ -44,23 +44,24 @@ def paths_in(config: ProcessConfig) -> dict[str, list[Path]]:
 # --- the image
 
 
-def test_the_image_runs_as_a_number_that_is_not_root() -> None:
+def test_the_image_runs_as_a_numeric_user_other_than_root() -> None:
     assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", IMAGE.user)
     assert {user for user, _ in IMAGE.owned.values()} == {int(IMAGE.user.partition(":")[0])}
     assert {mode for _, mode in IMAGE.owned.values()} == {0o700}
 
 
-def test_the_images_base_is_pinned_and_takes_every_pinned_wheel() -> None:
+def test_the_base_of_the_image_is_pinned_and_all_packages_are_locked_wheels() -> None:
     steps = instructions(ROOT / "Dockerfile")
     (base,) = {rest.split()[0] for word, rest in steps if word == "FROM"} - {"python"}
-    # Debian 12 has glibc 2.36, and one wheel asks for 2.35.
+    # Debian 12 has glibc 2.36, and one wheel needs 2.35.
     assert re.fullmatch(r"python:3\.\d+\.\d+-slim-bookworm", base)
     installs = [rest for word, rest in steps if word == "RUN" and "pip" in rest]
-    assert any("-c constraints.txt" in rest and "--only-binary :all:" in rest for rest in installs)
+    locked = [rest for rest in installs if "--only-binary :all: --require-hashes -r requirements.txt" in rest]
+    assert len(locked) == 1
 
 
 def test_the_image_fails_to_build_without_the_kernel() -> None:
-    compiled = [rest for word, rest in instructions(ROOT / "Dockerfile") if word == "RUN" and "--no-deps ." in rest]
+    compiled = [rest for word, rest in instructions(ROOT / "Dockerfile") if word == "RUN" and "pip wheel" in rest]
     assert len(compiled) == 1
     assert compiled[0].endswith(
         '&& /opt/trilateral/bin/python -I -c "import trilateral.common.paillier.native._kernel"'
@@ -73,7 +74,7 @@ def test_the_kernel_is_compiled_for_any_machine() -> None:
     assert not [flag for flag in module["extra-compile-args"] if flag.startswith("-m")]
 
 
-def test_what_is_copied_into_the_image_is_all_that_is_installed() -> None:
+def test_the_image_copies_exactly_the_files_that_it_needs() -> None:
     copied = {
         word
         for step, rest in instructions(ROOT / "Dockerfile")
@@ -101,7 +102,7 @@ def test_each_server_serves_its_role_with_a_configuration_that_loads(role: Role)
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_what_a_configuration_names_is_mounted_and_only_the_state_can_be_written(role: Role) -> None:
+def test_the_files_of_a_configuration_are_mounted_and_only_the_state_is_writable(role: Role) -> None:
     volumes = {mount.target: mount for mount in SERVERS[role].mounts if mount.is_volume}
     for kind, paths in paths_in(config_of(SERVERS[role])).items():
         for path in paths:
@@ -110,13 +111,13 @@ def test_what_a_configuration_names_is_mounted_and_only_the_state_can_be_written
             assert volumes[target].read_only == (kind != "state")
 
 
-def test_each_has_the_files_of_its_own_organisation_alone() -> None:
+def test_each_server_has_only_the_files_of_its_own_organisation() -> None:
     for one, other in combinations(Role, 2):
         shared = {mount.source for mount in SERVERS[one].mounts} & {mount.source for mount in SERVERS[other].mounts}
         assert not shared
 
 
-def test_the_one_shot_services_write_what_the_servers_read() -> None:
+def test_the_one_shot_services_write_the_files_that_the_servers_read() -> None:
     assert SERVICES["certificates"].command == [
         "trilateral",
         "certs",
@@ -138,7 +139,7 @@ def test_the_one_shot_services_write_what_the_servers_read() -> None:
         }
 
 
-def test_every_two_servers_have_a_network_of_their_own_and_reach_each_other_by_name() -> None:
+def test_each_pair_of_servers_has_its_own_network_and_names() -> None:
     for one, other in combinations(Role, 2):
         (network,) = SERVERS[one].networks & SERVERS[other].networks
         assert {role for role in Role if network in SERVERS[role].networks} == {one, other}
@@ -153,7 +154,7 @@ def test_every_two_servers_have_a_network_of_their_own_and_reach_each_other_by_n
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_health_is_asked_by_the_images_command_over_the_servers_configuration(role: Role) -> None:
+def test_the_health_check_runs_the_images_command_with_the_servers_configuration(role: Role) -> None:
     service = SERVERS[role]
     assert service.health_check == IMAGE.health_check
     assert service.health_check[-1] == service.command[-1]
@@ -168,7 +169,7 @@ def test_containers_have_no_more_rights_than_they_need(service: Service) -> None
     assert settings["init"] is True
     assert settings["mem_limit"]
     assert settings["pids_limit"]
-    if service.name == "result":  # it writes into the user's own folder, as that folder's owner
+    if service.name == "result":  # it writes into a folder of the user, as the owner of that folder
         assert (service.user, service.capabilities) == ("0:0", ["CHOWN", "DAC_OVERRIDE"])
         assert settings["network_mode"] == "none"
     else:
@@ -176,12 +177,12 @@ def test_containers_have_no_more_rights_than_they_need(service: Service) -> None
 
 
 @pytest.mark.parametrize("service", SERVICES.values(), ids=lambda service: service.name)
-def test_a_volume_is_the_users_wherever_it_is_mounted_first(service: Service) -> None:
+def test_a_new_volume_belongs_to_the_user_wherever_it_is_mounted_first(service: Service) -> None:
     assert {mount.target for mount in service.mounts if mount.is_volume} <= set(IMAGE.owned)
     assert {mount.source for mount in service.mounts if mount.is_volume} <= set(COMPOSE["volumes"])
 
 
-def test_the_demo_trains_once_all_are_healthy_and_its_result_is_copied_once_it_has() -> None:
+def test_the_demo_waits_for_healthy_servers_and_the_result_for_the_demo() -> None:
     demo, result = SERVICES["demo"], SERVICES["result"]
     assert demo.depends_on == dict.fromkeys(Role, "service_healthy")
     assert demo.networks == {"guest-coordinator"}
@@ -193,7 +194,7 @@ def test_the_demo_trains_once_all_are_healthy_and_its_result_is_copied_once_it_h
     assert {mount.source for mount in result.mounts} == {*(f"{role}-state" for role in Role), "./compose-result"}
 
 
-def test_the_folder_of_the_result_is_in_the_repository_and_what_comes_into_it_is_not() -> None:
+def test_the_result_folder_is_in_the_repository_and_its_content_is_not() -> None:
     *_, everything, but = (ROOT / "compose-result/.gitignore").read_text().splitlines()
     assert fnmatch.fnmatch("model.json", everything)
     assert but == "!.gitignore"
@@ -232,7 +233,7 @@ def test_prometheus_reaches_the_metrics_of_all_three() -> None:
         assert mounted(prometheus, f"/etc/prometheus/{rules}").exists()
 
 
-def test_grafana_has_the_dashboard_and_a_way_to_prometheus_and_shows_it_on_this_machine_alone() -> None:
+def test_grafana_has_the_dashboard_and_reaches_prometheus_and_serves_only_this_machine() -> None:
     grafana = monitored("grafana")
     provisioning = mounted(grafana, "/etc/grafana/provisioning")
     (source,) = yaml.safe_load((provisioning / "datasources/prometheus.yml").read_text())["datasources"]

@@ -1,4 +1,4 @@
-"""configs/three-hosts: three configurations that fit each other, and ways to run them that fit the configurations."""
+"""configs/three-hosts: the three configurations fit each other, and the service and Compose files fit them."""
 
 import configparser
 import re
@@ -17,12 +17,12 @@ from trilateral.common.config.process import ProcessConfig
 FOLDER = ROOT / "configs/three-hosts"
 CONFIGS = {role: load_process_config(FOLDER / role / "process.yaml", {}) for role in Role}
 PATHS = {"/etc/trilateral", "/srv/trilateral", "/var/lib/trilateral"}
-"""Of a machine that runs one of the three, and of the image."""
+"""Folders of a machine that runs one of the three, and of the image."""
 
 
 def unit(role: Role) -> configparser.ConfigParser:
     class Unit(configparser.ConfigParser):
-        """Settings that may come twice are told apart by nobody here."""
+        """Keep the last value of a repeated setting."""
 
         def optionxform(self, optionstr: str) -> str:
             return optionstr
@@ -44,7 +44,7 @@ def paths_in(config: ProcessConfig) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_each_is_reached_where_the_others_expect_it(role: Role) -> None:
+def test_each_process_listens_where_the_others_expect_it(role: Role) -> None:
     config = CONFIGS[role]
     assert config.role is role
     for other, peer in config.peers.items():
@@ -63,7 +63,7 @@ def test_the_first_job_finds_its_table_at_both_parties() -> None:
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_files_lie_in_the_folders_that_service_and_container_have(role: Role) -> None:
+def test_files_are_in_the_folders_of_the_service_and_of_the_container(role: Role) -> None:
     assert {folder for path in paths_in(CONFIGS[role]) for folder in PATHS if path.is_relative_to(folder)} == (
         PATHS if role in PARTIES else PATHS - {"/srv/trilateral"}
     )
@@ -89,34 +89,34 @@ def test_service_and_container_run_the_same_command(role: Role) -> None:
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_services_start_again_whatever_they_failed_with_and_not_for_ever(role: Role) -> None:
+def test_services_restart_after_any_failure_but_not_forever(role: Role) -> None:
     settings = unit(role)
     assert settings["Service"]["Restart"] == "on-failure"
     assert "RestartPreventExitStatus" not in settings["Service"]
     times, interval = int(settings["Unit"]["StartLimitBurst"]), int(settings["Unit"]["StartLimitIntervalSec"])
-    # Long enough for what passes, such as an address that is not there yet; and the limit is reached at all.
+    # Long enough for temporary failures, such as a missing address, and short enough to reach the limit.
     assert 300 <= times * int(settings["Service"]["RestartSec"]) < interval
     assert settings["Service"]["User"] == "trilateral"
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_containers_start_again_after_a_failure_and_with_the_machine(role: Role) -> None:
+def test_containers_restart_after_a_failure_and_with_the_machine(role: Role) -> None:
     assert container(role)["restart"] == "unless-stopped"
 
 
-def test_no_two_compose_files_are_one_project() -> None:
-    """Compose takes containers of another file under the same project's name for its own, to replace or remove."""
+def test_each_compose_file_is_its_own_project() -> None:
+    """Compose would replace or remove containers of another file with the same project name."""
     files = [ROOT / "docker-compose.yml", *(FOLDER / role / "compose.yaml" for role in Role)]
     assert len({read_compose(file)["name"] for file in files}) == len(files)
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*/*")), ids=lambda path: str(path.relative_to(FOLDER)))
-def test_lines_are_no_wider_than_those_of_code(path: Path) -> None:
+def test_lines_are_no_longer_than_those_of_code(path: Path) -> None:
     assert max(map(len, path.read_text().splitlines())) <= 120
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_a_container_can_hand_out_its_metrics_by_a_line_that_needs_no_more_than_its_hash_removed(role: Role) -> None:
+def test_a_commented_line_publishes_the_metrics_of_a_container(role: Role) -> None:
     text = (FOLDER / role / "compose.yaml").read_text()
     changed = yaml.safe_load(text.replace('# - "127.0.0.1:9464', '- "127.0.0.1:9464'))
     assert changed["services"][role]["ports"][1:] == ["127.0.0.1:9464:9464"]
@@ -132,8 +132,8 @@ def test_containers_have_no_more_rights_than_they_need(role: Role) -> None:
 
 
 @pytest.mark.parametrize("file", ["trilateral.service", "compose.yaml"])
-def test_the_three_differ_in_what_is_theirs_alone(file: str) -> None:
-    """So that whoever corrects one corrects all."""
+def test_the_three_files_differ_only_in_their_own_values(file: str) -> None:
+    """So a correction of one file applies to all."""
 
     def without_what_is_its_own(role: Role) -> set[str]:
         port = CONFIGS[role].listen.rpartition(":")[2]
@@ -145,7 +145,7 @@ def test_the_three_differ_in_what_is_theirs_alone(file: str) -> None:
     assert without_what_is_its_own(Role.HOST) == without_what_is_its_own(Role.COORDINATOR)
 
 
-def test_the_document_has_the_names_and_ports_of_the_configurations() -> None:
+def test_the_deployment_guide_has_the_names_and_ports_of_the_configurations() -> None:
     text = (ROOT / "docs/deployment.md").read_text()
     for role in Role:
         (address,) = {config.peers[role].address for config in CONFIGS.values() if role in config.peers}

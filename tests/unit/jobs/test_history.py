@@ -180,3 +180,33 @@ def test_a_whole_job_is_counted_by_peer_and_kind() -> None:
         "guest": {"gradient": {"bytes": 200, "ciphertexts": 4}, "holdout_scores": {"values": 7}},
         "host": {"gradient": {"bytes": 100, "ciphertexts": 2}},
     }
+
+
+@pytest.mark.parametrize("written", [1, 2])
+def test_a_resumed_history_has_each_round_once(folder: JobFolder, written: int) -> None:
+    before = History(folder, Role.HOST)
+    for number in range(1, written + 2):
+        before.begin_round(begin(number, loss=0.7))  # writes the line of the round before
+
+    # The journal has the second round as the last one begun, whether or not that round's line was written.
+    resumed = History(folder, Role.HOST, resumed=True)
+    resumed.restore(begin(2, loss=0.7))
+    resumed.begin_round(begin(2, loss=0.7))
+    resumed.begin_round(begin(3, loss=0.6))
+    resumed.finish(FinishJob(4, STEP, 0.4, 1, "converged", round_loss=0.5))
+    resumed.complete()
+
+    assert [line["round"] for line in lines(folder.history)] == [1, 2, 3]
+
+
+def test_a_resumed_history_has_the_attempt_that_was_under_way(folder: JobFolder) -> None:
+    before = History(folder, Role.HOST)
+    before.begin_round(begin(1))
+    before.begin_round(begin(1, attempt=2))
+
+    resumed = History(folder, Role.HOST, resumed=True)
+    resumed.restore(begin(1, attempt=2))
+    resumed.begin_round(begin(1, attempt=1))
+    resumed.begin_round(begin(2, loss=0.6))
+
+    assert [(line["attempt"], line["loss"]) for line in lines(folder.unfinished_history)] == [(1, None), (2, 0.6)]

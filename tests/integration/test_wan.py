@@ -1,4 +1,4 @@
-"""The network of the tests is as it says it is."""
+"""The network for tests behaves as configured."""
 
 import os
 import signal
@@ -12,19 +12,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import eventually_in_thread
 from tests.support.wan import ROOT, Line, Wan, why_not
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
 PORT = 5000
 SILENCE = 0.3
-"""Seconds after which nothing more is expected on a line without delay."""
+"""Seconds after which no more packets arrive on a line without delay."""
 LAST = b"the last"
 
 
 @contextmanager
 def endpoints(wan: Wan, *hosts: str) -> Iterator[list[socket.socket]]:
-    """A datagram socket at each host."""
+    """Yield a datagram socket on each host."""
     with ExitStack() as stack:
         sockets = []
         for host in hosts:
@@ -37,7 +38,7 @@ def endpoints(wan: Wan, *hosts: str) -> Iterator[list[socket.socket]]:
 
 
 def through(wan: Wan, line: Line, contents: list[bytes], a: socket.socket, b: socket.socket) -> list[bytes]:
-    """What of it arrives at b, in that order, if a sends it at once by that line."""
+    """Send packets at once from a over a line; return those that arrive at b, in order of arrival."""
     wan.shape("a", line)
     for content in contents:
         a.sendto(content, (wan.address("b"), PORT))
@@ -69,7 +70,7 @@ def test_a_round_trip_takes_the_delays_of_both_lines_twice() -> None:
         assert time.monotonic() - begun >= 0.08
 
 
-def test_a_narrow_line_takes_its_time_and_loses_what_its_queue_has_no_room_for() -> None:
+def test_a_slow_line_takes_time_and_loses_packets_when_its_queue_is_full() -> None:
     narrow, packet = Line(bandwidth=1e6, queue=20_000), bytes(1222)  # 1250 with the headers: 10 ms at 1 Mbit/s
     with Wan({"a": narrow, "b": Line()}) as wan, endpoints(wan, "a", "b") as (a, b):
         begun = time.monotonic()
@@ -81,11 +82,11 @@ def test_a_narrow_line_takes_its_time_and_loses_what_its_queue_has_no_room_for()
         assert wan.bytes_between("a", "b") == 12_500
         assert wan.bytes_between("b", "a") == 0
 
-        # Those arrive that fit into the queue, and those that have left it by the time that the last is sent.
+        # Packets arrive if the queue has room for them, or others have left it in time.
         assert 16 <= len(through(wan, narrow, [packet] * 200, a, b)) < 200
 
 
-def test_loss_and_reordering_are_as_set_and_can_be_changed() -> None:
+def test_loss_and_reordering_are_as_configured_and_can_change() -> None:
     numbers = [b"%03d" % number for number in range(400)]
     with Wan({"a": Line(), "b": Line()}) as wan, endpoints(wan, "a", "b") as (a, b):
         assert through(wan, Line(jitter=0.01), numbers, a, b) == numbers
@@ -121,13 +122,15 @@ def test_a_partition_cuts_a_pair_or_all_until_it_is_healed() -> None:
         assert (b.recv(100), c.recv(100)) == (b"to b", b"to c")
 
 
-def test_programs_run_at_a_host_and_end_with_the_network() -> None:
+def test_programs_run_on_a_host_and_end_with_the_network() -> None:
     with Wan({"a": Line(), "b": Line()}) as wan:
         shown = wan.run_in("b", ["ip", "-brief", "address"], stdout=subprocess.PIPE, text=True)
         out, _ = shown.communicate()
         assert wan.address("b") in out
         assert wan.address("a") not in out
         forgotten = wan.run_in("a", ["sleep", "1000"])
+        # Until then, the program that enters the namespace runs in its place.
+        eventually_in_thread(lambda: Path(f"/proc/{forgotten.pid}/comm").read_text().strip() == "sleep")
 
     assert forgotten.wait() == -signal.SIGKILL
 
@@ -141,18 +144,15 @@ with Wan({"a": Line()}) as wan:
 """
 
 
-def test_nothing_is_left_when_its_maker_is_killed() -> None:
+def test_nothing_remains_when_the_program_that_made_the_network_is_killed() -> None:
     result = subprocess.run([sys.executable, "-c", KILLED], cwd=ROOT, check=False, capture_output=True, text=True)
     assert result.returncode == -signal.SIGKILL, result.stderr
 
-    deadline = time.monotonic() + 30
-    while left := [pid for pid in result.stdout.split() if _is_alive(int(pid))]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.01)
+    eventually_in_thread(lambda: not any(_is_alive(int(pid)) for pid in result.stdout.split()))
 
 
 def _is_alive(pid: int) -> bool:
-    """Also true of no process that has ended and whose new parent has not taken note."""
+    """Return whether a process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

@@ -1,4 +1,4 @@
-"""The proxy of the tests cuts connections as it says."""
+"""The proxy for tests cuts connections as documented."""
 
 import socket
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ SENT = bytes(range(250)) * 4
 
 @contextmanager
 def connected(draw_cut: DrawCut = lambda: None) -> Iterator[tuple[TcpProxy, socket.socket, socket.socket]]:
-    """A proxy, and both ends of a connection through it: the client's, the server's."""
+    """Run a proxy; yield it with the client's and the server's end of a connection through it."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
         with TcpProxy(connect_to(address), draw_cut) as proxy, connect_to(proxy.address)() as client:
@@ -31,7 +31,7 @@ def read(end: socket.socket, n_bytes: int) -> bytes:
     return content
 
 
-def test_what_is_whole_passes_both_ways_until_one_end_closes() -> None:
+def test_a_whole_connection_passes_data_both_ways_until_one_end_closes() -> None:
     with connected() as (_, client, server):
         client.sendall(SENT)
         assert read(server, len(SENT)) == SENT
@@ -41,7 +41,7 @@ def test_what_is_whole_passes_both_ways_until_one_end_closes() -> None:
         assert client.recv(1) == b""
 
 
-def test_a_connection_is_closed_after_as_many_bytes_as_were_drawn_for_it() -> None:
+def test_a_connection_is_closed_after_the_drawn_number_of_bytes() -> None:
     with connected(lambda: (Cut.CLOSE, 700)) as (proxy, client, server):
         client.sendall(SENT)
         assert read(server, 700) == SENT[:700]
@@ -50,7 +50,7 @@ def test_a_connection_is_closed_after_as_many_bytes_as_were_drawn_for_it() -> No
         assert proxy.cuts == {Cut.CLOSE: 1}
 
 
-def test_a_connection_that_is_reset_is_broken_at_both_ends() -> None:
+def test_a_reset_connection_is_broken_at_both_ends() -> None:
     with connected(lambda: (Cut.RESET, 700)) as (_, client, server):
         client.sendall(SENT[:400])
         assert read(server, 400) == SENT[:400]
@@ -60,7 +60,7 @@ def test_a_connection_that_is_reset_is_broken_at_both_ends() -> None:
                 read(end, 700)
 
 
-def test_a_connection_that_swallows_stays_open_and_others_are_whole() -> None:
+def test_a_swallowing_connection_stays_open_and_others_stay_whole() -> None:
     with connected() as (proxy, client, server):
         client.sendall(b"heard")
         assert read(server, 5) == b"heard"
