@@ -109,7 +109,7 @@ class Route:
         """The name of its method."""
         return self.name.partition("/")[2]
 
-    @property
+    @cached_property
     def path(self) -> str:
         """The name by which gRPC calls it."""
         return f"/{PACKAGE}.{self.name}"
