@@ -17,12 +17,13 @@ class _Threads:
 
     def set(self, count: int) -> None:
         self.count = count
-        self._workers: list[threading.Thread] = []
+        workers: list[threading.Thread] = []
+        self._workers = workers
         # The caller's thread does a share itself.
         self._pool = ThreadPoolExecutor(
             max(1, count - 1),
             thread_name_prefix="kernel",
-            initializer=lambda: self._workers.append(threading.current_thread()),
+            initializer=lambda: workers.append(threading.current_thread()),
         )
 
     def run(self, work: Callable[[int, int], None], count: int, unit: int) -> None:
