@@ -20,7 +20,7 @@ import grpc
 from trilateral.common.base.errors import PeerError, SuspendedError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import Limits
-from trilateral.common.observe.events import Delivered, Tell, subject_of, tell_nobody
+from trilateral.common.observe.events import Delivered, OnEvent, ignore_event, subject_of
 from trilateral.common.pb.v1.rounds_pb2 import SendVectorRequest
 from trilateral.common.protocol.messages import Kind, Message, RoundKey, VectorPiece
 from trilateral.common.rpc.access import call_metadata
@@ -81,7 +81,7 @@ class Link:
         count_sent: is told of the vectors.
         on_failure: takes what ends the link, and so the job; nothing is sent after it.
         on_wait: is told of a peer that does not answer a call, but not during the last words after `clear`.
-        tell: is told of what has been delivered.
+        on_event: called when a message has been delivered.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Link:
         count_sent: CountSent,
         on_failure: Callable[[Exception], None],
         on_wait: OnWait | None = None,
-        tell: Tell = tell_nobody,
+        on_event: OnEvent = ignore_event,
     ) -> None:
         self._job = job
         self._sender = sender
@@ -105,7 +105,7 @@ class Link:
         self._count_sent = count_sent
         self._on_failure = on_failure
         self._on_wait = on_wait
-        self._tell = tell
+        self._on_event = on_event
         self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
         self._held: list[Message | None] = []
         self._oldest = RoundKey(0, 0)
@@ -173,7 +173,7 @@ class Link:
                 else:
                     await self.call(message)
                 if subject is not None:
-                    self._tell(Delivered(self._peer.role, *subject, time.monotonic() - begun))
+                    self._on_event(Delivered(self._peer.role, *subject, time.monotonic() - begun))
         except Exception as error:
             self._on_failure(error)
 

@@ -17,12 +17,13 @@ from pydantic_core import from_json
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ConfigError, ProtocolError
+from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.check import check_settings
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.settings import JOB_NAME
 from trilateral.common.paillier.keys import ciphertext_width
-from trilateral.common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, party_pb2, rounds_pb2
+from trilateral.common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, rounds_pb2
 from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.batches import Batch
 from trilateral.common.protocol.messages import (
@@ -174,6 +175,8 @@ def parse_job(job_json: str) -> JobConfig:
 _KIND_NUMBERS = {kind: rounds_pb2.VectorKind.Value(f"VECTOR_KIND_{kind.name}") for kind in Kind}
 _KINDS: dict[int, Kind] = {number: kind for kind, number in _KIND_NUMBERS.items()}
 _PARTY_NUMBERS = {party: party_pb2.Party.Value(f"PARTY_{party.name}") for party in PARTIES}
+_OUTCOME_NUMBERS = {end: jobs_pb2.Outcome.Value(f"OUTCOME_{end.name}") for end in (Outcome.STOPPED, Outcome.FAILED)}
+_OUTCOMES: dict[int, Outcome] = {number: end for end, number in _OUTCOME_NUMBERS.items()}
 _PARTIES: dict[int, Role] = {number: party for party, number in _PARTY_NUMBERS.items()}
 
 
@@ -328,12 +331,13 @@ def _unpack_alignment(request: coordinator_pb2.ReportAlignmentRequest) -> Alignm
     return AlignmentProgress(request.done, n_shards, n_host, n_guest, request.n_common)
 
 
-def _pack_failed(message: Failed) -> dict[str, Any]:
-    return {"reason": message.reason}
+def _pack_end(message: Failed) -> dict[str, Any]:
+    return {"reason": message.reason, "outcome": _OUTCOME_NUMBERS[message.outcome]}
 
 
-def _unpack_failed(request: party_pb2.FailJobRequest | coordinator_pb2.ReportFailureRequest) -> Failed:
-    return Failed(_text(request.reason))
+def _unpack_end(request: party_pb2.FailJobRequest) -> Failed:
+    outcome = _OUTCOMES.get(request.outcome) or _refuse(f"the end of a job with the outcome {request.outcome}")
+    return Failed(_text(request.reason), outcome)
 
 
 def _pack_piece(piece: VectorPiece) -> dict[str, Any]:
@@ -373,7 +377,7 @@ ROUTES = (
     _route("PartyService", "BeginRound", BeginRound, _pack_begin, _unpack_begin),
     _route("PartyService", "FinishJob", FinishJob, _pack_finish, _unpack_finish),
     _route("PartyService", "CheckJob", Waiting, lambda message: {}, lambda request: Waiting()),
-    _route("PartyService", "FailJob", Failed, _pack_failed, _unpack_failed),
+    _route("PartyService", "FailJob", Failed, _pack_end, _unpack_end),
     _route(
         "HostService",
         "ChallengeIds",
@@ -427,7 +431,13 @@ ROUTES = (
     ),
     _route("CoordinatorService", "ReportFinished", Finished, lambda message: {}, lambda request: Finished()),
     _route("CoordinatorService", "ReportWaiting", Waiting, lambda message: {}, lambda request: Waiting()),
-    _route("CoordinatorService", "ReportFailure", Failed, _pack_failed, _unpack_failed),
+    _route(
+        "CoordinatorService",
+        "ReportFailure",
+        Failed,
+        lambda message: {"reason": message.reason},
+        lambda request: Failed(_text(request.reason)),
+    ),
 )
 _BY_MESSAGE = {(route.service, route.message): route for route in ROUTES}
 _BY_REQUEST = {route.request: route for route in ROUTES}

@@ -14,7 +14,7 @@ from typing import Any
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
 
-PROTOCOL = 1
+PROTOCOL = 2
 """What this process speaks."""
 PROTOCOL_KEY = "trilateral-protocol"
 PACKAGE_KEY = "trilateral-version"

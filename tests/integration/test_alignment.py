@@ -189,7 +189,11 @@ async def test_a_run_that_the_host_does_not_know_is_not_aligned(
 @pytest.mark.parametrize(
     ("settings", "error", "words"),
     [
-        ({"policy": {"max_ids_a_day": 89}}, PolicyError, "policy.max_ids_a_day: 89 of the other party is the most"),
+        (
+            {"policy": {"max_ids_a_day": 89}},
+            PolicyError,
+            "policy.max_ids_a_day: the maximum is 89 IDs of the other party a day",
+        ),
         ({"datasets": {DATASET: {"path": "gone.csv"}}}, DataError, "the host: there is no file gone.csv"),
         (
             {"datasets": {"other": {"path": "gone.csv"}, DATASET: {"path": "x.csv", "id_form": {"case": True}}}},
@@ -215,7 +219,7 @@ async def test_another_normal_form_is_refused_by_the_names_of_both(tmp_path: Pat
 async def test_ids_of_a_day_are_counted_over_all_sessions(tmp_path: Path) -> None:
     async with served(tmp_path, policy={"max_ids_a_day": 100}) as host:
         await (await open_with(host, GUEST_IDS)).close()
-        with pytest.raises(PolicyError, match="10 are left until"):
+        with pytest.raises(PolicyError, match="10 left until"):
             await open_with(host, GUEST_IDS)
         await (await open_with(host, GUEST_IDS[:10])).close()
 
@@ -228,7 +232,7 @@ async def test_every_point_counts_since_padding_may_be_an_id(tmp_path: Path, mon
         assert host.audited()[-1]["n_points"] == {"host": dealt.host_room, "guest": 35}
         for state, count in ((host.config.state, 35), (tmp_path / "guest", dealt.host_room)):
             assert json.loads((state / IDS_COUNTER).read_text())["given"] == count
-        with pytest.raises(PolicyError, match="0 are left until .* and 30 are to come"):
+        with pytest.raises(PolicyError, match="0 left until .* 30 needed"):
             await open_with(host, GUEST_IDS[:5])
 
 
@@ -314,7 +318,7 @@ async def test_an_opening_whose_answer_was_lost_gets_the_same_session_and_counts
 async def test_no_table_is_read_for_ids_that_are_too_many(tmp_path: Path) -> None:
     gone = {DATASET: {"path": "gone.csv"}}
     async with served(tmp_path, policy={"max_ids_a_day": 89}, datasets=gone) as host:
-        with pytest.raises(PolicyError, match="89 of the other party is the most"):
+        with pytest.raises(PolicyError, match="the maximum is 89 IDs of the other party a day"):
             await open_with(host, GUEST_IDS)
 
 

@@ -96,7 +96,10 @@ def test_new_rows_are_scored_by_servers_that_were_restarted_and_every_refusal_sa
 
     assert (beyond.returncode, other_half.returncode) == (1, 1)
     assert "Traceback" not in beyond.stderr + other_half.stderr
-    assert "error: the host refuses the prediction by policy.max_scores_a_day: 84 is the most, 0 are" in beyond.stderr
+    assert (
+        "error: the host refuses the prediction by policy.max_scores_a_day: the maximum is 84 scores a day; 0 left"
+        in beyond.stderr
+    )
     assert f"holds the host's part of job {OTHER.name}, run " in other_half.stderr
 
     audit = [json.loads(line) for line in (state / "audit.jsonl").read_text().splitlines()]

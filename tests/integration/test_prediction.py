@@ -238,7 +238,7 @@ async def test_a_table_that_other_jobs_may_use_gives_nothing(world: World) -> No
     host = world.configs[Role.HOST]
     closed = host.datasets[NEW].model_copy(update={"jobs": ["churn-*"]})
     world.change(Role.HOST, datasets=host.datasets | {NEW: closed})
-    await world.refused(PolicyError, rf"by datasets\.{NEW}\.jobs: does not name a job {JOB.name}")
+    await world.refused(PolicyError, rf"by datasets\.{NEW}\.jobs: does not include a job named {JOB.name}")
 
 
 async def test_a_dataset_that_one_of_them_has_not_is_named(world: World) -> None:
@@ -256,7 +256,7 @@ async def test_beyond_the_limit_none_is_given_and_within_it_all(world: World, al
     async with world.host() as peer:
         await world.predict(peer, aligned=aligned)
     (world.folder / "scores.csv").unlink()
-    said = rf"policy\.max_scores_a_day: 119 is the most, 59 are left until .* 00:00 UTC, and {N_COMMON} would leave"
+    said = rf"policy\.max_scores_a_day: the maximum is 119 scores a day; 59 left until .* 00:00 UTC, {N_COMMON} needed"
     await world.refused(PolicyError, said, aligned=aligned)
     assert world.given == N_COMMON
     world.set_policy(max_scores_a_day=2 * N_COMMON)
@@ -264,7 +264,7 @@ async def test_beyond_the_limit_none_is_given_and_within_it_all(world: World, al
         await world.predict(peer, aligned=aligned)
     assert world.given == 2 * N_COMMON
     (world.folder / "scores.csv").unlink()
-    await world.refused(PolicyError, "0 are left until .* UTC, and 1 would leave", aligned=aligned)
+    await world.refused(PolicyError, "0 left until .* UTC, 1 needed", aligned=aligned)
 
 
 async def test_a_half_of_another_job_is_refused_and_both_are_named(world: World) -> None:
@@ -352,11 +352,11 @@ async def test_without_an_audit_log_or_a_counter_none_is_given(world: World) -> 
     state = world.configs[Role.HOST].state
     (state / "audit.jsonl").unlink()
     (state / "audit.jsonl").mkdir()
-    await world.refused(ConfigError, "the audit log there cannot be written")
+    await world.refused(ConfigError, "the audit log in the folder cannot be written")
     (state / "audit.jsonl").rmdir()
     (state / COUNTER).write_text("damaged")
     async with world.host() as peer:
-        with pytest.raises(ConfigError, match="its counter of them is damaged"):
+        with pytest.raises(ConfigError, match="the daily counter is damaged"):
             await world.predict(peer)
     (state / COUNTER).unlink()
     async with world.host() as peer:
@@ -584,7 +584,7 @@ async def test_a_comparison_without_an_intersection_counts_as_one_with(world: Wo
         await world.predict(peer, aligned=True)
     (world.folder / "scores.csv").unlink()
     assert json.loads((world.configs[Role.HOST].state / IDS_COUNTER).read_text())["given"] == N_COMMON
-    said = rf"the host refuses .* by policy\.max_ids_a_day: 119 .* 59 are left until .* {N_COMMON} are to come"
+    said = rf"the host refuses .* by policy\.max_ids_a_day: 119 .* 59 left until .* {N_COMMON} needed"
     await world.refused(PolicyError, said, aligned=True)
 
 

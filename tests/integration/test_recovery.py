@@ -74,7 +74,7 @@ async def test_a_stopped_job_is_resumed_where_it_was_and_ends_in_the_same_model(
     async with serving(configs) as client:  # all three started anew
         assert (await client.status(JOB.name)).round == stopped_in
         await client.resume(JOB.name)
-        with pytest.raises(ProtocolError, match="the job resumed goes on: watch it"):
+        with pytest.raises(ProtocolError, match="the job resumed is running: watch it"):
             await client.resume(JOB.name)
         status = await until(client, has_ended)
         assert status.state == JOB_STATE_FINISHED, status.detail
@@ -113,7 +113,7 @@ async def test_whose_state_folder_was_put_back_is_brought_to_the_common_round(
         await until(client, has_ended)
         status = await client.status(JOB.name)
     assert status.state == JOB_STATE_FINISHED, status.detail
-    assert any("a journal was behind" in note for note in status.notes) == (role is not Role.COORDINATOR)
+    assert any("a party's journal was behind" in note for note in status.notes) == (role is not Role.COORDINATOR)
     check_model(configs, JOB)
 
 
@@ -155,7 +155,7 @@ async def test_a_party_without_its_journal_refuses_what_it_cannot_check(configs:
     async with serving(configs) as client:
         await client.resume(JOB.name)
         status = await until(client, has_ended)
-    assert status.detail == "the guest has nothing of the job resumed in its journal: start it anew"
+    assert status.detail == "the guest has no record of the job resumed in its journal: start the job again"
 
 
 @pytest.mark.parametrize("role", Role)
@@ -165,7 +165,7 @@ async def test_no_process_starts_on_a_journal_of_another_program(role: Role, con
     with sqlite3.connect(config.state / JOURNAL) as foreign:
         foreign.execute("CREATE TABLE tunes (name TEXT)")
     foreign.close()
-    with pytest.raises(ConfigError, match="is another program's file"):
+    with pytest.raises(ConfigError, match="belongs to another program"):
         await SERVE[role](config, stop=asyncio.Event())
 
 

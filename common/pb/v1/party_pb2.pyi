@@ -10,6 +10,7 @@ import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import sys
+import trilateral.common.pb.v1.jobs_pb2
 import trilateral.common.pb.v1.rounds_pb2
 import typing
 
@@ -247,17 +248,22 @@ class FailJobRequest(google.protobuf.message.Message):
     JOB_FIELD_NUMBER: builtins.int
     RUN_ID_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    OUTCOME_FIELD_NUMBER: builtins.int
     job: builtins.str
     run_id: builtins.bytes
     reason: builtins.str
+    """for people"""
+    outcome: trilateral.common.pb.v1.jobs_pb2.Outcome.ValueType
+    """stopped or failed"""
     def __init__(
         self,
         *,
         job: builtins.str = ...,
         run_id: builtins.bytes = ...,
         reason: builtins.str = ...,
+        outcome: trilateral.common.pb.v1.jobs_pb2.Outcome.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "reason", b"reason", "run_id", b"run_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "outcome", b"outcome", "reason", b"reason", "run_id", b"run_id"]) -> None: ...
 
 Global___FailJobRequest: typing_extensions.TypeAlias = FailJobRequest
 

@@ -152,9 +152,9 @@ def test_old_rounds_are_forgotten_and_later_ones_kept() -> None:
     traffic = Traffic("sent")
     for number in (1, 2, 3):
         traffic.count(Role.GUEST, RoundKey(number, 1), Kind.LOSS, 100, 1)
-    assert traffic.take(RoundKey(2, 1)) == {"loss": {"bytes": 100, "ciphertexts": 1}}
-    assert traffic.take(RoundKey(1, 1)) == {}
-    assert traffic.take(RoundKey(3, 1)) != {}
+    assert traffic.pop_round(RoundKey(2, 1)) == {"loss": {"bytes": 100, "ciphertexts": 1}}
+    assert traffic.pop_round(RoundKey(1, 1)) == {}
+    assert traffic.pop_round(RoundKey(3, 1)) != {}
 
 
 def test_a_stopwatch_adds_up_by_name_and_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,8 +165,8 @@ def test_a_stopwatch_adds_up_by_name_and_starts_anew(monkeypatch: pytest.MonkeyP
         pass
     with pytest.raises(ZeroDivisionError), stopwatch.phase("encrypt"):
         raise ZeroDivisionError
-    assert stopwatch.take() == {"all": 10.0, "encrypt": 7.0}
-    assert stopwatch.take() == {"all": 1.0}
+    assert stopwatch.lap() == {"all": 10.0, "encrypt": 7.0}
+    assert stopwatch.lap() == {"all": 1.0}
 
 
 def test_a_whole_job_is_counted_by_peer_and_kind() -> None:
@@ -174,7 +174,7 @@ def test_a_whole_job_is_counted_by_peer_and_kind() -> None:
     for number in (1, 2):
         traffic.count(Role.GUEST, RoundKey(number, 1), Kind.GRADIENT, 100, 2)
         traffic.count(Role.HOST, RoundKey(number, 1), Kind.GRADIENT, 50, 1)
-        traffic.take(RoundKey(number, 1))
+        traffic.pop_round(RoundKey(number, 1))
     traffic.count_scores(Role.GUEST, 7)
     assert traffic.totals == {
         "guest": {"gradient": {"bytes": 200, "ciphertexts": 4}, "holdout_scores": {"values": 7}},

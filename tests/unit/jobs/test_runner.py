@@ -105,7 +105,7 @@ class Setup:
             address = await self._stack.enter_async_context(served(other, recorder))
             peers[other] = await self._stack.enter_async_context(connected(other, address))
 
-        async def observe(message: Message) -> None:
+        async def on_message(message: Message) -> None:
             self.observed.append(message)
 
         machines = [machine]
@@ -115,9 +115,9 @@ class Setup:
 
         self.history = History(JobFolder(self._folder, JOB.name), self.role)
         self.runner = MachineRunner(
-            self.role, JOB, KEY, peers, limits=Limits(**limits), history=self.history, observe=observe
+            self.role, JOB, KEY, peers, limits=Limits(**limits), history=self.history, on_message=on_message
         )
-        with self.runner.place.current():
+        with self.runner.log_context.current():
             task = asyncio.create_task(self.runner.run(begin))
         self._stack.push_async_callback(asyncio.wait, {task})
         self._stack.callback(self.runner.fail, PeerError("the test is over"))
@@ -581,5 +581,5 @@ async def test_parties_that_are_never_ready_end_the_job(leader: Setup) -> None:
 
 async def test_a_party_that_hears_nothing_gives_the_job_up(party: Setup) -> None:
     running = await party.start(FakeMachine(), round_timeout=0.05)
-    with pytest.raises(PeerError, match=r"the host has heard nothing of the job for 0\.1 s"):
+    with pytest.raises(PeerError, match=r"the host has received no message of the job for 0\.1 s"):
         await asyncio.wait_for(running, 10)
