@@ -133,6 +133,7 @@ class History:
                 self._path.replace(self._partial)
             self._partial.touch(mode=0o600)
             _cut_torn_line(self._partial)
+            self._over = _last_round_over(self._partial)
 
     def restore(self, begin: BeginRound) -> None:
         """At a party: continue in the round that the earlier sessions reached, which has no line yet."""
@@ -200,6 +201,8 @@ class History:
         }
         if evaluation is not None:
             line["evaluation"] = evaluation
+        if key.round == self._over:  # An earlier session wrote it, and ended before the next round was in the journal.
+            return
         with writing(self._role, self._partial), self._partial.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -210,3 +213,13 @@ def _cut_torn_line(path: Path) -> None:
     if content and not content.endswith(b"\n"):
         with path.open("r+b") as file:
             file.truncate(content.rfind(b"\n") + 1)
+
+
+def _last_round_over(path: Path) -> int:
+    """Return the round of the last line if that round was over, which its loss shows; otherwise 0."""
+    lines = path.read_bytes().splitlines()
+    try:
+        last = json.loads(lines[-1])
+        return 0 if last["loss"] is None else int(last["round"])
+    except (IndexError, ValueError, TypeError, KeyError):  # no line, or not one of ours
+        return 0

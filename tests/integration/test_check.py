@@ -708,7 +708,9 @@ PEERS = [
     ),
     Case(a_peer_that_takes_us_for_another, PROBLEM, "takes this process for the coordinator: at the host, `peers` has"),
     Case(
-        a_newer_peer, PROBLEM, "peers.host: the host speaks version 2 of the protocol (trilateral 99.0), and this proc"
+        a_newer_peer,
+        PROBLEM,
+        f"peers.host: the host speaks version {NEWER.protocol} of the protocol (trilateral 99.0), and this",
     ),
     Case(a_clock_that_is_fast, WARNING, "peers.host: its clock is 90 s ahead of this one"),
     Case(a_clock_that_is_slow, WARNING, "peers.host: its clock is 4,000 s behind this one"),

@@ -584,7 +584,7 @@ async def test_a_comparison_without_an_intersection_counts_as_one_with(world: Wo
         await world.predict(peer, aligned=True)
     (world.folder / "scores.csv").unlink()
     assert json.loads((world.configs[Role.HOST].state / IDS_COUNTER).read_text())["given"] == N_COMMON
-    said = rf"the host refuses .* by policy\.max_ids_a_day: 119 .* 59 left until .* {N_COMMON} needed"
+    said = rf"the host refuses .* by policy\.max_ids_a_day: the maximum is 119 .* 59 left until .* {N_COMMON} needed"
     await world.refused(PolicyError, said, aligned=True)
 
 

@@ -69,6 +69,38 @@ def test_a_party_learns_the_loss_of_a_round_with_the_next(folder: JobFolder) -> 
     assert set(second["seconds"]) == {"all"}
 
 
+def test_a_round_whose_line_an_earlier_session_wrote_has_one_line(folder: JobFolder) -> None:
+    """That session ended when the next round had begun, and before it was in the journal."""
+    earlier = History(folder, Role.HOST)
+    earlier.begin_round(begin(1))
+    earlier.begin_round(begin(2, loss=0.7))
+    history = History(folder, Role.HOST, resumed=True)
+    history.restore(begin(1))
+    history.begin_round(begin(2, loss=0.7))
+    history.begin_round(begin(3, loss=0.6))
+    assert [(line["round"], line["loss"]) for line in lines(folder.unfinished_history)] == [(1, 0.7), (2, 0.6)]
+
+
+def test_a_round_that_an_earlier_session_left_in_an_attempt_gets_its_line(folder: JobFolder) -> None:
+    earlier = History(folder, Role.HOST)
+    earlier.begin_round(begin(1))
+    earlier.begin_round(begin(1, attempt=2))
+    history = History(folder, Role.HOST, resumed=True)
+    history.restore(begin(1))
+    history.begin_round(begin(2, loss=0.7))
+    assert [(line["round"], line["loss"]) for line in lines(folder.unfinished_history)] == [(1, None), (1, 0.7)]
+
+
+@pytest.mark.parametrize("content", ["null\n", "no JSON\n", "{}\n"])
+def test_a_damaged_line_does_not_stop_a_new_session(content: str, folder: JobFolder) -> None:
+    History(folder, Role.HOST)
+    folder.unfinished_history.write_text(content)
+    history = History(folder, Role.HOST, resumed=True)
+    history.begin_round(begin(1))
+    history.begin_round(begin(2, loss=0.7))
+    assert len(folder.unfinished_history.read_text().splitlines()) == 2
+
+
 def test_an_overtaken_attempt_has_a_line_without_a_loss(folder: JobFolder) -> None:
     history = History(folder, Role.HOST)
     history.begin_round(begin(1))
