@@ -59,7 +59,7 @@ class _OutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     """a session ended, and the job goes on in another"""
 
 class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper):
-    """How a job ended, or one of its sessions."""
+    """How a job or one of its sessions ended."""
 
 OUTCOME_UNSPECIFIED: Outcome.ValueType  # 0
 OUTCOME_FINISHED: Outcome.ValueType  # 1
@@ -94,9 +94,9 @@ class JobStatus(google.protobuf.message.Message):
     attempt: builtins.int
     epoch: builtins.int
     n_epochs: builtins.int
-    """the most there may be"""
+    """the maximum"""
     batch: builtins.int
-    """within the epoch, from 1 up"""
+    """within the epoch, from 1"""
     n_batches: builtins.int
     loss: builtins.float
     """of the newest round; of the result when finished"""
@@ -104,7 +104,7 @@ class JobStatus(google.protobuf.message.Message):
     """since the job started"""
     @property
     def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """what a person should know: in a watch those since its last message"""
+        """for people; in a watch, those since its last message"""
 
     def __init__(
         self,

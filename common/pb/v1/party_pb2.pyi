@@ -57,7 +57,7 @@ class OpenJobRequest(google.protobuf.message.Message):
     modulus: builtins.bytes
     """n of the job's Paillier key, big-endian"""
     party: Global___Party.ValueType
-    """whom the coordinator takes the receiver for; it refuses if it is the other"""
+    """the role that the coordinator expects at this address; the other party refuses"""
     job_id: builtins.bytes
     """run ID of the job's first session, 16 bytes; empty in that session itself"""
     was_ready: builtins.bool
@@ -110,18 +110,18 @@ class BeginRoundRequest(google.protobuf.message.Message):
     batch: builtins.int
     """index within the epoch"""
     gradient: builtins.bool
-    """false: the loss alone"""
+    """false: the loss only"""
     curvature_draw: builtins.int
     """which draw of S_H; 0: S_H = S"""
     loss: builtins.float
-    """mean loss of the round before"""
+    """mean loss of the previous round"""
     over: builtins.bool
-    """the round is over, and the party has lost its place: it takes the step and answers nothing"""
+    """the round is over and missing in the party's journal: it takes the step without an answer"""
     @property
     def key(self) -> trilateral.common.pb.v1.rounds_pb2.RoundKey: ...
     @property
     def step(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
-        """this party's part of g~ of the round before"""
+        """this party's part of g~ of the previous round"""
 
     @property
     def direction(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:

@@ -18,7 +18,8 @@ from gmpy2 import mpz
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from tests.support.rpc import Recorder, connected, plaintext_server, served
-from trilateral.common.base.errors import DataError, PeerError, TrilateralError
+from trilateral.common.base.errors import DataError, PeerError, StoppedError, TrilateralError
+from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Limits
@@ -423,6 +424,23 @@ async def test_a_failure_is_told_to_all_but_who_told_it(leader: Setup, teller: R
     other = Role.GUEST if teller is Role.HOST else Role.HOST
     assert leader.peers[other].messages == leader.observed == [Failed("no disk")]
     assert leader.peers[teller].messages == []
+
+
+async def test_a_job_that_is_stopped_is_told_to_both_parties_as_stopped(leader: Setup) -> None:
+    running = await leader.start(FakeMachine())
+    leader.runner.fail(StoppedError("no more of it"))
+    with pytest.raises(StoppedError, match="^no more of it$"):
+        await asyncio.wait_for(running, 10)
+    told = Failed("no more of it", Outcome.STOPPED)
+    assert [recorder.messages for recorder in leader.peers.values()] == [[told]] * 2
+    assert leader.observed == [told]
+
+
+async def test_a_party_that_is_told_of_a_stop_has_a_job_that_was_stopped(party: Setup) -> None:
+    running = await party.start(FakeMachine())
+    await party.runner.deliver(Role.COORDINATOR, Failed("no more of it", Outcome.STOPPED))
+    with pytest.raises(StoppedError, match="^no more of it$"):
+        await asyncio.wait_for(running, 10)
 
 
 async def test_what_the_machine_gives_up_is_told_to_both_parties(leader: Setup) -> None:
