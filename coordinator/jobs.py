@@ -87,7 +87,7 @@ class CoordinatorJobs(ProcessJobs):
         """Return the job of that name.
 
         Raises:
-            UnknownJobError: there is none.
+            UnknownJobError: there is no such job.
         """
         if name not in self._jobs:
             raise UnknownJobError(f"the coordinator has no job named {name}: see `trilateral status --config FILE`")

@@ -170,7 +170,7 @@ class Journal:
             _insert_facts(database, job_id, facts)
 
     def set_facts(self, job_id: bytes, facts: Mapping[str, bytes]) -> None:
-        """Keep facts of a job, by name, in place of older ones of the same names. All are kept or none is.
+        """Keep facts of a job, by name, in place of older ones of the same names, in one transaction.
 
         Raises:
             ConfigError: the journal cannot be written, or no longer has the job.

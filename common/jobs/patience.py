@@ -22,12 +22,12 @@ MAX_TIMES_LONGER = 10
 class Patience:
     """The clock of one job.
 
-    The coordinator waits for answers. Its time begins anew with each new question, and is at most
+    The coordinator waits for answers. Its time restarts with each new question, and is at most
     `Limits.round_timeout`. Once some rounds have shown how long they take, the time for a round is shorter, and doubles
     with each attempt. It is never shorter than two peer timeouts: a peer that is away for one has come back by then, or
     the job has ended.
 
-    A party waits for any message. Its time, `Limits.party_timeout`, begins anew with each wait.
+    A party waits for any message. Its time, `Limits.party_timeout`, restarts with each wait.
 
     Args:
         role: of this process.
@@ -86,7 +86,7 @@ class Patience:
         """Stop waiting for the round under way.
 
         Returns:
-            The message that tells the coordinator's state machine.
+            The message for the coordinator's state machine.
 
         Raises:
             PeerError: the process does not wait for a round, so the job fails.

@@ -68,7 +68,7 @@ class ProcessJobs:
         self._ended: dict[JobKey, TrilateralError | None] = {}
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
         self._beginning = asyncio.Lock()
-        """Held while a job is taken in: one at a time, and none once the process stops."""
+        """Held while a job is accepted: one at a time, and no more once the process stops."""
         self._closing = False
 
     def open(self) -> None:

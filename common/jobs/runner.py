@@ -60,7 +60,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 OnMessage = Callable[[Message], Awaitable[None]]
 """Called with each message from the machine to its own process, and at the coordinator with each question that it
-sends (with an OpenJob once the party has taken it). Called with a Failed before the peers hear of the failure."""
+sends (with an OpenJob once the party has accepted it). Called with a Failed before the peers are told."""
 
 
 class MachineRunner:

@@ -32,7 +32,7 @@ class Asking(Protocol):
 
     @property
     def role(self) -> Role | None:
-        """The caller's role; None if it has none of the three."""
+        """The caller's role; None if its certificate matches no role."""
         ...
 
     @property
