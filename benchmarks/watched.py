@@ -48,7 +48,7 @@ from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.jobs.folder import JobFolder
-from trilateral.common.observe.events import Delivered, Event, Moved, PhaseOver, Prepared, Taken, WorkedOff
+from trilateral.common.observe.events import Delivered, Event, Handled, Handling, Moved, PhaseOver, Prepared
 from trilateral.common.observe.metrics import Metrics
 from trilateral.common.observe.traces import Traces
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
@@ -186,10 +186,10 @@ def microseconds_per_event() -> dict[str, float]:
     """Return the processor time for each of the usual events of a round."""
     key = RoundKey(1, 1)
     events: list[Event] = [
-        Taken(Role.GUEST, "residual", key),
+        Handling(Role.GUEST, "residual", key),
         PhaseOver("check", 0.001),
         PhaseOver("product", 0.001),
-        WorkedOff(),
+        Handled(),
         Moved("sent", Role.COORDINATOR, "gradient", 520, 1),
         Delivered(Role.COORDINATOR, "gradient", key, 0.001),
         Prepared(100),

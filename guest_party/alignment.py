@@ -20,7 +20,7 @@ from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.alignment.guest_session import CommonShard, GuestSession
 from trilateral.common.data.alignment.sources import IdSource, MemoryIds
 from trilateral.common.data.tables.id_form import rules_of
-from trilateral.common.jobs.policy import take_ids
+from trilateral.common.jobs.policy import spend_ids
 from trilateral.common.jobs.quota import IdQuota
 from trilateral.common.pb.v1 import alignment_pb2
 from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
@@ -96,7 +96,7 @@ class GuestAlignments:
         if not 1 <= n_host <= MAX_TOTAL:
             raise ProtocolError(f"the host aligns {n_host} IDs: 1 to {MAX_TOTAL} are possible")
         dealing = Dealing.of(nonce, host_nonce, source.n_ids, n_host)
-        await asyncio.to_thread(take_ids, dealing.host_room, self._quota, Role.GUEST)
+        await asyncio.to_thread(spend_ids, dealing.host_room, self._quota, Role.GUEST)
         session = await self.compute(GuestSession, source, dealing)
         return GuestAlignment(self, session_id, session)
 

@@ -21,7 +21,7 @@ from trilateral.common.data.alignment.host_session import HostSession
 from trilateral.common.data.alignment.sources import IdSource, MemoryIds
 from trilateral.common.data.tables.id_form import rules_of
 from trilateral.common.data.tables.table import read_table_ids
-from trilateral.common.jobs.policy import take_ids
+from trilateral.common.jobs.policy import spend_ids
 from trilateral.common.jobs.quota import IdQuota
 from trilateral.common.observe.audit import Audit
 from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
@@ -319,12 +319,12 @@ class Alignments:
     async def _begin(self, load: Callable[[], Offer], asked: Asked) -> Opened:
         n_ids = asked.n_ids
         # What the guest has announced counts before a table is read for it, and its padding once there is its number.
-        await asyncio.to_thread(take_ids, n_ids, self._quota, Role.HOST)
+        await asyncio.to_thread(spend_ids, n_ids, self._quota, Role.HOST)
         offer = await self.compute(load)
         check_form(asked.form, offer.form)
         nonce, n_host = token_bytes(NONCE_BYTES), offer.source.n_ids
         dealing = Dealing.of(asked.nonce, nonce, n_ids, n_host)
-        await asyncio.to_thread(take_ids, dealing.guest_room - n_ids, self._quota, Role.HOST)
+        await asyncio.to_thread(spend_ids, dealing.guest_room - n_ids, self._quota, Role.HOST)
         self._audit.allowed(
             calling(),
             "OpenAlignment",

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError, PeerError, PolicyError, ProtocolError, TrilateralError
+from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
 from trilateral.common.base.scratch import SCRATCH, scratch_folder, sweep_scratch
 from trilateral.common.base.tasks import start
@@ -22,10 +23,10 @@ from trilateral.common.data.model.model_file import PartyModel, check_half, load
 from trilateral.common.data.model.scoring import score_table
 from trilateral.common.data.model.spool import ScoredRows
 from trilateral.common.jobs.folder import JobFolder, writing
-from trilateral.common.jobs.policy import PREDICTION, check_prediction, check_scores, take_ids, take_scores
+from trilateral.common.jobs.policy import PREDICTION, check_prediction, check_scores, spend_ids, spend_scores
 from trilateral.common.jobs.quota import IdQuota, ScoreQuota
 from trilateral.common.observe.audit import Audit
-from trilateral.common.observe.logs import Place
+from trilateral.common.observe.logs import LogContext
 from trilateral.common.protocol.ids import NONCE_BYTES
 from trilateral.common.rpc.access import calling
 from trilateral.common.rpc.codec import JobKey
@@ -216,7 +217,7 @@ class Predictions:
         async with opened.counting:
             if opened.n_counted is None:
                 n_scores = prediction.n_common
-                left = await asyncio.to_thread(take_scores, n_scores, self._quota, PREDICTION)
+                left = await asyncio.to_thread(spend_scores, n_scores, self._quota, PREDICTION)
                 self._audit.allowed(calling(), "GetScores", **opened.record, n_scores=n_scores, n_left=left)
                 opened.n_counted = n_scores
         opened.fetched.add(shard)
@@ -254,7 +255,7 @@ class Predictions:
         self._holding.add(opened)
         opened.resources.callback(self._holding.discard, opened)
         self._open[name] = opened
-        with Place(run.name).current():
+        with LogContext(run.name).current():
             opened.reading = self._start(opened, self._read(opened))
             log.info("job %s: prediction on dataset %s", run.name, wanted.dataset)
         return opened
@@ -321,7 +322,7 @@ class Predictions:
                 " --aligned out"
             )
         check_scores(rows.n_ids, self._quota, PREDICTION)
-        await asyncio.to_thread(take_ids, n_guest, self._ids_quota, Role.HOST)
+        await asyncio.to_thread(spend_ids, n_guest, self._ids_quota, Role.HOST)
         nonce = token_bytes(NONCE_BYTES)
         dealing = Dealing.of(beginning.nonce, nonce, n_guest, rows.n_ids)
         with self._using_table():
@@ -341,7 +342,7 @@ class Predictions:
         opened.n_calls += 1
         if opened.timer is not None:
             opened.timer.cancel()
-        with Place(opened.wanted.run.name).current():
+        with LogContext(opened.wanted.run.name).current():
             try:
                 yield opened
             finally:
@@ -360,9 +361,9 @@ class Predictions:
         self._alignments.close(opened.session)
         prediction = opened.prediction
         self._audit.ended(
+            Outcome.FINISHED if opened.is_complete else Outcome.FAILED,
             method="OpenPrediction",
             **opened.record,
-            result="finished" if opened.is_complete else "failed",
             n_rows={"host": opened.rows.n_ids, "guest": opened.beginning.n_rows if opened.beginning else None},
             n_common=prediction.n_common if prediction else None,
             n_scores=opened.n_counted or 0,

@@ -9,6 +9,7 @@
     ├── OutOfRangeError      a value does not fit the job's fixed-point range
     ├── ProtocolError        a message that the protocol does not allow here
     └── PeerError            another process is gone, late, or has refused
+        ├── StoppedError     an operator stopped the job
         └── SuspendedError   a session of a job has ended and the job has not: it goes on in another
 
 The text of each of these is *public*: it may be shown to the other organisations. So it
@@ -60,6 +61,10 @@ class ProtocolError(TrilateralError):
 
 class PeerError(TrilateralError):
     """Another process does not answer, has lost the job, or has refused it."""
+
+
+class StoppedError(PeerError):
+    """An operator stopped the job."""
 
 
 class SuspendedError(PeerError):

@@ -1,68 +1,56 @@
-"""Folders for what a long piece of work cannot hold in memory, for this user alone, gone when it ends.
+"""Folders for data that does not fit in memory, readable by this user only, and removed when the work is done.
 
-A process that is killed leaves its folder behind. Each is locked while it is in use, and the lock ends with the
-process, so whoever makes the next one removes those that nobody holds.
+A process that is killed leaves its folder behind. Each folder is locked while it is in use, and the lock ends with the
+process. Whoever creates the next folder removes those without a lock.
 """
 
-import fcntl
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from trilateral.common.base.locks import is_locked, lock_file
+
 SCRATCH = ".scratch"
-"""In the state folder. No job has this name, since none begins with a dot."""
+"""Name in the state folder. No job has this name, since a job's name does not begin with a dot."""
 _SWEEP = ".sweep"
 _LOCK = ".in-use"
 
 
 @contextmanager
 def scratch_folder(state: Path) -> Iterator[Path]:
-    """Make a folder below `state`, mode 0700, and remove it with all that is in it at the end.
+    """Create a folder with mode 0700 below `state`, and remove it with its content at the end of the block.
+
+    Args:
+        state: the state folder.
+
+    Yields:
+        The new folder.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
     root = state / SCRATCH
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     with ExitStack() as resources:
-        with _held(root / _SWEEP):  # so that nobody sweeps a folder that is made, and not yet locked
+        with lock_file(root / _SWEEP):  # so that no other process sweeps the new folder before it is locked
             _sweep(root)
             folder = Path(tempfile.mkdtemp(dir=root))
-            resources.enter_context(_held(folder / _LOCK))
+            resources.enter_context(lock_file(folder / _LOCK))
         resources.callback(shutil.rmtree, folder, ignore_errors=True)
         yield folder
 
 
 def sweep_scratch(state: Path) -> None:
-    """Remove what processes that were killed have left; does nothing where nothing was."""
+    """Remove the folders that killed processes have left below `state`, if there are any."""
     root = state / SCRATCH
     if root.is_dir():
-        with _held(root / _SWEEP):
+        with lock_file(root / _SWEEP):
             _sweep(root)
 
 
 def _sweep(root: Path) -> None:
     for folder in root.iterdir():
-        if folder.is_dir() and not _is_in_use(folder):
+        if folder.is_dir() and not is_locked(folder / _LOCK):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_in_use(folder: Path) -> bool:
-    try:
-        with _held(folder / _LOCK, fcntl.LOCK_NB):
-            return False
-    except BlockingIOError:
-        return True
-
-
-@contextmanager
-def _held(path: Path, flag: int = 0) -> Iterator[None]:
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | flag)
-        yield
-    finally:
-        os.close(handle)

@@ -1,4 +1,4 @@
-"""Where one process keeps what it has of a job."""
+"""Where one process keeps the files of a job."""
 
 import logging
 from collections.abc import Iterator
@@ -14,7 +14,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class JobFolder:
-    """The files of one job in a process's state folder."""
+    """The files of one job in a process's state folder.
+
+    Attributes:
+        state: the state folder.
+        job: name of the job.
+    """
 
     state: Path
     job: str
@@ -26,29 +31,33 @@ class JobFolder:
 
     @property
     def model(self) -> Path:
-        """A party's part of the model, once the job has finished."""
+        """A party's part of the model; exists once the job has finished."""
         return self.path / "model.json"
 
     @property
     def history(self) -> Path:
-        """A line for each round, once the job has finished."""
+        """A line of JSON for each round; exists once the job has finished."""
         return self.path / "history.jsonl"
 
     @property
     def unfinished_history(self) -> Path:
-        """The history until then."""
+        """The history until the job has finished."""
         return self.path / "history.jsonl.partial"
 
 
 @contextmanager
 def writing(role: Role, path: Path) -> Iterator[None]:
-    """Say in public words what goes wrong with a file of the state folder; the path is for this process's log alone.
+    """Within the block, turn an OSError into a public error; the path goes to this process's log only.
+
+    Args:
+        role: of this process.
+        path: of the file that is written.
 
     Raises:
-        ConfigError: in the place of an OSError.
+        ConfigError: in place of an OSError.
     """
     try:
         yield
     except OSError as error:
-        log.error("%s cannot be written: %s", path, error.strerror)
+        log.error("cannot write %s: %s", path, error.strerror)
         raise ConfigError(f"the state folder of the {role} cannot be written: {error.strerror}") from error

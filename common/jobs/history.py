@@ -1,4 +1,4 @@
-"""What one process writes down of a job: a line of JSON for each round."""
+"""The history that one process keeps of a job: a line of JSON for each round, with times, traffic and the loss."""
 
 import json
 import time
@@ -11,93 +11,116 @@ from typing import Any
 
 from trilateral.common.base.roles import Role
 from trilateral.common.jobs.folder import JobFolder, writing
-from trilateral.common.observe.events import Direction, Moved, PhaseOver, RoundOver, Tell, tell_nobody
+from trilateral.common.observe.events import Direction, Moved, OnEvent, PhaseOver, RoundOver, ignore_event
 from trilateral.common.protocol.messages import BeginRound, EvaluationRecord, FinishJob, Kind, RoundKey, RoundReport
 
 
 class Stopwatch:
-    """Seconds by kind of work: the clock behind a state machine's `Phase`."""
+    """Seconds by kind of work: the clock behind a state machine's `Phase`.
 
-    def __init__(self, tell: Tell = tell_nobody) -> None:
-        self._tell = tell
+    Args:
+        on_event: called when a piece of work is done.
+    """
+
+    def __init__(self, on_event: OnEvent = ignore_event) -> None:
+        self._on_event = on_event
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._since = time.perf_counter()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Add the time inside to `name`. One thread at a time."""
+        """Add the time spent in the block to `name`. Only one thread at a time may use the stopwatch."""
         start = time.perf_counter()
         try:
             yield
         finally:
             seconds = time.perf_counter() - start
             self._seconds[name] += seconds
-            self._tell(PhaseOver(name, seconds))
+            self._on_event(PhaseOver(name, seconds))
 
-    def take(self) -> dict[str, float]:
-        """The seconds since the last call, in all and by kind."""
+    def lap(self) -> dict[str, float]:
+        """Return the seconds since the last call: in total as `all`, and by kind of work."""
         now = time.perf_counter()
-        taken = {"all": now - self._since, **self._seconds}
+        lap = {"all": now - self._since, **self._seconds}
         self._seconds, self._since = defaultdict(float), now
-        return {name: round(seconds, 6) for name, seconds in taken.items()}
+        return {name: round(seconds, 6) for name, seconds in lap.items()}
 
 
 class Traffic:
-    """Bytes and ciphertexts in one direction, by round and kind, and of the whole job by peer and kind.
+    """Counts bytes and ciphertexts in one direction: by round and kind, and for the whole job by peer and kind.
 
-    By round, since a peer may already send for the next one.
+    Rounds are counted apart, since a peer may already send for the next round.
+
+    Args:
+        direction: what is counted.
+        on_event: called with each chunk of a vector.
     """
 
-    def __init__(self, direction: Direction, tell: Tell = tell_nobody) -> None:
+    def __init__(self, direction: Direction, on_event: OnEvent = ignore_event) -> None:
         self._direction: Direction = direction
-        self._tell = tell
+        self._on_event = on_event
         self._rounds: dict[RoundKey, dict[Kind, Counter[str]]] = {}
         self._totals: dict[Role, dict[str, Counter[str]]] = {}
 
     @property
     def totals(self) -> dict[str, dict[str, dict[str, int]]]:
-        """Of the whole job so far, by peer and kind; scores in clear are a kind of their own."""
+        """The counts of the whole job so far, by peer and kind; scores in clear are a kind of their own."""
         return {
             peer.value: {kind: dict(counter) for kind, counter in kinds.items()} for peer, kinds in self._totals.items()
         }
 
     def count(self, peer: Role, key: RoundKey, kind: Kind, n_bytes: int, n_ciphertexts: int) -> None:
-        """Add one chunk of a vector to or from a peer; bytes as it travels."""
+        """Add one chunk of a vector.
+
+        Args:
+            peer: the other process.
+            key: round that the vector belongs to.
+            kind: of the vector.
+            n_bytes: size of the chunk as it travels.
+            n_ciphertexts: number of ciphertexts in it.
+        """
         amounts = {"bytes": n_bytes, "ciphertexts": n_ciphertexts}
         self._rounds.setdefault(key, {}).setdefault(kind, Counter()).update(amounts)
         self._total(peer, kind.value).update(amounts)
-        self._tell(Moved(self._direction, peer, kind.value, n_bytes, n_ciphertexts))
+        self._on_event(Moved(self._direction, peer, kind.value, n_bytes, n_ciphertexts))
 
     def count_scores(self, peer: Role, n_scores: int) -> None:
-        """Add scores of hold-out rows, which travel in clear."""
+        """Add scores of hold-out rows, which travel in clear, to or from a peer."""
         self._total(peer, "holdout_scores").update(values=n_scores)
 
     def _total(self, peer: Role, kind: str) -> Counter[str]:
         return self._totals.setdefault(peer, {}).setdefault(kind, Counter())
 
-    def take(self, key: RoundKey) -> dict[str, dict[str, int]]:
-        """What was counted for a round; forgets it and whatever is older."""
-        taken = self._rounds.get(key, {})
+    def pop_round(self, key: RoundKey) -> dict[str, dict[str, int]]:
+        """Return what was counted for a round, by kind; forget it and everything of earlier rounds."""
+        counted = self._rounds.get(key, {})
         self._rounds = {other: kinds for other, kinds in self._rounds.items() if other > key}
-        return {kind.value: dict(counter) for kind, counter in taken.items()}
+        return {kind.value: dict(counter) for kind, counter in counted.items()}
 
 
 class History:
     """The history file in a job's folder, which has another name until the job has finished.
 
-    A party learns the loss of a round with the next one, so that is when it writes the round's line.
+    A party learns the loss of a round when the next one begins, and only then writes the round's line.
     Each method raises ConfigError if the file cannot be written.
+
+    Args:
+        folder: of the job.
+        role: of this process.
+        resumed: whether to continue the file of the job's earlier sessions.
+        on_event: called with what happens in the session.
     """
 
-    def __init__(self, folder: JobFolder, role: Role, *, resumed: bool = False, tell: Tell = tell_nobody) -> None:
-        """Begin the file, or go on with it in a session that is not the job's first; `tell` hears what is timed."""
+    def __init__(
+        self, folder: JobFolder, role: Role, *, resumed: bool = False, on_event: OnEvent = ignore_event
+    ) -> None:
         self._role = role
-        self.tell = tell
-        self.stopwatch = Stopwatch(tell)
-        self.sent = Traffic("sent", tell)
-        self.received = Traffic("received", tell)
+        self.on_event = on_event
+        self.stopwatch = Stopwatch(on_event)
+        self.sent = Traffic("sent", on_event)
+        self.received = Traffic("received", on_event)
         self.rounds = 0
-        """How many have been written down."""
+        """How many rounds have been written."""
         self._path = folder.history
         self._partial = folder.unfinished_history
         self._round: BeginRound | None = None
@@ -111,18 +134,14 @@ class History:
                 self._path.replace(self._partial)
             self._partial.touch(mode=0o600)
             _cut_torn_line(self._partial)
+            self._over = _last_round_over(self._partial)
 
     def restore(self, begin: BeginRound) -> None:
-        """At a party: continue in the round that an earlier session came to.
-
-        The round usually has no line yet. It has one if that session ended after it wrote the line and before the
-        journal took up the next step, which then comes again.
-        """
-        self._written = _last_key(self._partial)
-        self._round, self.rounds = begin, max(begin.key.round - 1, self._written.round)
+        """At a party: continue in the round that the earlier sessions reached, which has no line yet."""
+        self._round, self.rounds = begin, begin.key.round - 1
 
     def begin_round(self, begin: BeginRound) -> None:
-        """At a party: a round begins, so the one before is over, void or overtaken."""
+        """At a party: begin a round or an attempt; the one before is over, void or overtaken."""
         before = self._round
         if before is None or begin.key > before.key:
             if before is not None and begin.key.round > before.key.round:
@@ -132,33 +151,33 @@ class History:
             self._round = begin
 
     def finish(self, finish: FinishJob) -> None:
-        """At a party: the last round is over."""
+        """At a party: end the last round."""
         if self._round is not None:
             self._write_over(self._round, finish.round_loss)
             self._round = None
 
     def evaluate(self, evaluated: EvaluationRecord) -> None:
-        """At the guest: the round under way has shown how good its point is on the hold-out rows."""
+        """At the guest: add the evaluation on the hold-out rows to the round under way."""
         self._evaluated = evaluated
 
     def report(self, report: RoundReport) -> None:
-        """At the coordinator: a round is over."""
+        """At the coordinator: write the line of a round that is over."""
         evaluation = None
         if report.evaluation is not None:
             evaluation = {"log_loss": report.evaluation.log_loss, "auc": report.evaluation.auc}
-        self.tell(RoundOver(report.key, report.loss))
+        self.on_event(RoundOver(report.key, report.loss))
         self._write(report.key, report.epoch, report.batch, report.loss, evaluation)
 
     def complete(self) -> None:
-        """The job has finished: give the file its name."""
+        """Give the file its final name, since the job has finished."""
         with writing(self._role, self._path):
             self._partial.replace(self._path)
 
     def _write_over(self, begun: BeginRound, loss: float | None) -> None:
-        """A round without a loss was void, and has evaluated nothing."""
+        """Write the line of a round that is over. A round without a loss was void, and so was its evaluation."""
         if loss is None:
             self._evaluated = None
-        self.tell(RoundOver(begun.key, loss))
+        self.on_event(RoundOver(begun.key, loss))
         self._write_begun(begun, loss)
 
     def _write_begun(self, begun: BeginRound, loss: float | None) -> None:
@@ -179,12 +198,14 @@ class History:
             "epoch": epoch,
             "batch": batch,
             "loss": loss,
-            "seconds": self.stopwatch.take(),
-            "sent": self.sent.take(key),
-            "received": self.received.take(key),
+            "seconds": self.stopwatch.lap(),
+            "sent": self.sent.pop_round(key),
+            "received": self.received.pop_round(key),
         }
         if evaluation is not None:
             line["evaluation"] = evaluation
+        if key.round == self._over:  # An earlier session wrote it, and ended before the next round was in the journal.
+            return
         with writing(self._role, self._partial), self._partial.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -199,8 +220,18 @@ def _last_key(path: Path) -> RoundKey:
 
 
 def _cut_torn_line(path: Path) -> None:
-    """Take away what a process that was killed has written of its last line."""
+    """Remove an incomplete last line, which a killed process has left."""
     content = path.read_bytes()
     if content and not content.endswith(b"\n"):
         with path.open("r+b") as file:
             file.truncate(content.rfind(b"\n") + 1)
+
+
+def _last_round_over(path: Path) -> int:
+    """Return the round of the last line if that round was over, which its loss shows; otherwise 0."""
+    lines = path.read_bytes().splitlines()
+    try:
+        last = json.loads(lines[-1])
+        return 0 if last["loss"] is None else int(last["round"])
+    except (IndexError, ValueError, TypeError, KeyError):  # no line, or not one of ours
+        return 0

@@ -1,6 +1,6 @@
-"""What one process must not forget of its jobs, in SQLite: their settings, their state, each of their rounds.
+"""What one process must not forget of its jobs, in SQLite: their settings, their outcome and each of their rounds.
 
-Every change is on disk when its method returns. A journal that cannot be used is left as it is.
+Every change is on disk when its method returns. A journal that cannot be used stays as it is.
 """
 
 import logging
@@ -8,15 +8,16 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.files import sync_folder
+from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.rpc.codec import parse_job
@@ -24,12 +25,15 @@ from trilateral.common.rpc.codec import parse_job
 log = logging.getLogger(__name__)
 
 JOURNAL = "journal.sqlite"
-"""In the state folder."""
+"""Name of the file in the state folder."""
 APPLICATION = 0x7472696C  # "tril"
 VERSION = 1
 BUSY_SECONDS = 10.0
 MIN_BYTES = 512
-"""Of any database of SQLite's."""
+"""The size of the smallest database that SQLite writes."""
+RUNNING = "running"
+"""The content of the column `state` while a job has no outcome; afterwards the column holds the outcome."""
+NO_FACTS: Mapping[str, bytes] = MappingProxyType({})
 
 _SCHEMA = """
 CREATE TABLE job (
@@ -47,46 +51,37 @@ CREATE TABLE round (
 """
 
 
-class State(StrEnum):
-    """What has become of a job."""
-
-    RUNNING = "running"
-    FINISHED = "finished"
-    FAILED = "failed"
-    STOPPED = "stopped"
-
-
 @dataclass(frozen=True)
 class Record:
     """A job as the journal has it.
 
     Attributes:
-        id: run ID of its first session.
+        id: run ID of the job's first session.
         job: its settings.
-        state: what has become of it.
-        reason: of its end, in public words.
-        facts: what else is known of it, by name.
-        rounds: what is kept of each round, by its number, ascending.
+        outcome: how it ended; None while it runs.
+        reason: why it ended, in public words; empty if it runs or has finished.
+        facts: what else is known of the job, by name.
+        rounds: what is kept of each round, by its number, in ascending order.
     """
 
     id: bytes
     job: JobConfig
-    state: State
+    outcome: Outcome | None
     reason: str
     facts: dict[str, bytes] = field(default_factory=dict)
     rounds: dict[int, bytes] = field(default_factory=dict)
 
 
 class Journal:
-    """The journal of one process. Any of its threads may use it.
+    """The journal of one process. All threads of the process may use it.
 
     Args:
-        folder: the state folder, which is there and held by this process.
+        folder: the state folder, which exists and is locked by this process.
         role: of the process.
-        kept_days: how long a job that does not change is kept.
+        kept_days: how long to keep a job that does not change.
 
     Raises:
-        ConfigError: there is a journal that cannot be used, or none can be made.
+        ConfigError: the existing journal cannot be used, or a new one cannot be created.
     """
 
     def __init__(self, folder: Path, role: Role, kept_days: float) -> None:
@@ -94,19 +89,19 @@ class Journal:
         self._kept_seconds = kept_days * 86_400
         self._path = folder / JOURNAL
         self._lock = threading.Lock()
-        with self._saying():
+        with self._public_errors():
             self._database = self._open()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._lock:
             self._database.close()
 
     def _open(self) -> sqlite3.Connection:
         if not self._path.exists() and not self._path.with_name(f"{JOURNAL}-wal").exists():
-            self._make()
+            self._create()
         _check_there(self._path)
-        # This says why a file cannot be opened, which SQLite does not.
+        # Unlike SQLite, the operating system says why a file cannot be opened.
         os.close(os.open(self._path, os.O_RDWR | os.O_CLOEXEC))
         database = sqlite3.connect(self._path, BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
@@ -123,8 +118,8 @@ class Journal:
     def _prune(self, database: sqlite3.Connection) -> None:
         database.execute("DELETE FROM job WHERE changed < ?", (time.time() - self._kept_seconds,))
 
-    def _make(self) -> None:
-        """Make a journal that appears whole, so that an empty one is known to be damaged."""
+    def _create(self) -> None:
+        """Create a journal under another name and rename it, so that an empty journal is always a damaged one."""
         new = self._path.with_name(f"{JOURNAL}.new")
         new.unlink(missing_ok=True)
         # SQLite gives its other files the mode of this one.
@@ -139,35 +134,71 @@ class Journal:
     # --- jobs
 
     def add(self, job_id: bytes, job: JobConfig) -> None:
-        """Take a job in; another of that name is forgotten, and so are those that have not changed for long."""
+        """Add a job that runs, in place of another of the same name. Drop jobs that have not changed for long."""
         with self._changing() as database:
             self._prune(database)
             database.execute("DELETE FROM job WHERE name = ?", (job.name,))
             database.execute(
                 "INSERT INTO job VALUES (?, ?, ?, ?, '', ?)",
-                (job_id, job.name, job.model_dump_json(), State.RUNNING, time.time()),
+                (job_id, job.name, job.model_dump_json(), RUNNING, time.time()),
             )
 
-    def mark(self, job_id: bytes, state: State, reason: str = "") -> None:
-        """Write down what has become of a job. One that has finished stays so."""
+    def set_running(self, job_id: bytes) -> None:
+        """Record that a job runs again. A job that has finished stays finished."""
         with self._changing() as database:
-            database.execute(
-                "UPDATE job SET state = ?, reason = ?, changed = ? WHERE id = ? AND state != ?",
-                (state, reason, time.time(), job_id, State.FINISHED),
-            )
+            _set_state(database, job_id, RUNNING, "")
 
-    def set_fact(self, job_id: bytes, name: str, content: bytes) -> None:
-        """Keep a fact in the place of an older one of that name."""
+    def set_outcome(
+        self, job_id: bytes, outcome: Outcome, reason: str = "", facts: Mapping[str, bytes] = NO_FACTS
+    ) -> None:
+        """Record how a job ended, with facts as of `set_facts`. A job that has finished stays finished.
+
+        Args:
+            job_id: run ID of the job's first session.
+            outcome: finished, stopped or failed. A job whose session is suspended runs.
+            reason: why it ended, in public words.
+            facts: what else is known of the job from now on.
+
+        Raises:
+            ValueError: the outcome is that of a session.
+            ConfigError: the journal cannot be written.
+        """
+        if outcome is Outcome.SUSPENDED:
+            raise ValueError("a session may be suspended, a job is not")
         with self._changing() as database:
-            database.execute("INSERT OR REPLACE INTO fact VALUES (?, ?, ?)", (job_id, name, content))
+            _set_state(database, job_id, outcome, reason)
+            _insert_facts(database, job_id, facts)
 
-    def write_round(self, job_id: bytes, number: int, content: bytes) -> int:
-        """Keep what is to be kept of a round, once; return how often it was called for that round."""
+    def set_facts(self, job_id: bytes, facts: Mapping[str, bytes]) -> None:
+        """Keep facts of a job, by name, in place of older ones of the same names, in one transaction.
+
+        Raises:
+            ConfigError: the journal cannot be written, or no longer has the job.
+        """
+        with self._changing() as database:
+            _insert_facts(database, job_id, facts)
+
+    def write_round(self, job_id: bytes, number: int, content: bytes, facts: Mapping[str, bytes] = NO_FACTS) -> int:
+        """Keep the content of a round, with facts as of `set_facts`, in one transaction.
+
+        Args:
+            job_id: run ID of the job's first session.
+            number: of the round.
+            content: what to keep; the content that is written first stays.
+            facts: what else is known of the job from this round on.
+
+        Returns:
+            How often this method was called for the round, this call included.
+
+        Raises:
+            ConfigError: the journal cannot be written, or no longer has the job.
+        """
         with self._changing() as database:
             database.execute(
                 "INSERT INTO round VALUES (?, ?, ?, 1) ON CONFLICT DO UPDATE SET begun = begun + 1",
                 (job_id, number, content),
             )
+            _insert_facts(database, job_id, facts)
             database.execute("UPDATE job SET changed = ? WHERE id = ?", (time.time(), job_id))
             (begun,) = database.execute(
                 "SELECT begun FROM round WHERE job = ? AND number = ?", (job_id, number)
@@ -175,7 +206,7 @@ class Journal:
             return int(begun)
 
     def find(self, job_id: bytes) -> Record | None:
-        """The job of that ID, with all that is kept of it."""
+        """Return the job of that ID with everything that is kept of it, or None."""
         with self._reading() as database:
             row = database.execute("SELECT id, settings, state, reason FROM job WHERE id = ?", (job_id,)).fetchone()
             if row is None:
@@ -189,7 +220,7 @@ class Journal:
             return _record(row, facts, rounds)
 
     def all(self) -> list[Record]:
-        """Every job, without its rounds, in the order in which they were started."""
+        """Return every job, without its rounds, in the order in which they were started."""
         with self._reading() as database:
             rows = database.execute("SELECT id, settings, state, reason FROM job ORDER BY rowid").fetchall()
             return [
@@ -201,11 +232,11 @@ class Journal:
                 for row in rows
             ]
 
-    # --- how it is reached
+    # --- access to the database
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._saying():
+        with self._lock, self._public_errors():
             yield self._database
 
     @contextmanager
@@ -221,30 +252,31 @@ class Journal:
                 raise
 
     @contextmanager
-    def _saying(self) -> Iterator[None]:
-        """Say in public words what is wrong with the file; where it is, is for this process's log alone."""
+    def _public_errors(self) -> Iterator[None]:
+        """Raise public errors about the file; its path goes to this process's log only."""
         try:
             yield
         except OSError as error:
-            log.error("%s cannot be opened: %s", self._path, error.strerror)
+            log.error("cannot open %s: %s", self._path, error.strerror)
             raise ConfigError(f"the journal of the {self._role} cannot be written: {error.strerror}") from error
         except (sqlite3.OperationalError, sqlite3.ProgrammingError) as error:
-            log.error("%s cannot be read or written: %s", self._path, error)
+            log.error("cannot read or write %s: %s", self._path, error)
             raise ConfigError(f"the journal of the {self._role} cannot be read or written: {error}") from error
         except sqlite3.IntegrityError as error:
-            raise ConfigError(f"the journal of the {self._role} does not have the job any more") from error
+            raise ConfigError(f"the journal of the {self._role} no longer has the job") from error
         except (sqlite3.DatabaseError, ValueError) as error:
-            log.error(
-                "%s is damaged: %s; put a copy back, or move it away with its -wal to begin anew", self._path, error
-            )
+            log.error("%s is damaged: %s; %s", self._path, error, _WAY_OUT)
             raise ConfigError(f"the journal of the {self._role} is damaged: see its log") from error
 
 
+_WAY_OUT = "restore it from a copy, or move it and its -wal file away to start with an empty journal"
+
+
 def examine_journal(folder: Path) -> None:
-    """See that the journal in a state folder can be used, without a change to it, whether a process has it or not.
+    """Check that the journal in a state folder can be used, without changing it, even while a process uses it.
 
     Raises:
-        ConfigError: it is there, and cannot be used.
+        ConfigError: there is a journal, and it cannot be used.
     """
     path = folder / JOURNAL
     has_log = path.with_name(f"{JOURNAL}-wal").exists()
@@ -252,8 +284,8 @@ def examine_journal(folder: Path) -> None:
         return
     try:
         _check_there(path)
-        # What a process works on, or one that was killed has left, is partly in the log. Without one the file is all
-        # there is, and is taken to stay as it is: or SQLite would make a log, which would be whoever looks's.
+        # The journal of a process that runs or was killed is partly in the -wal file. Without that file, the journal
+        # is read as immutable: otherwise SQLite would create a -wal file, owned by the user who runs this check.
         options = "mode=ro" if has_log else "mode=ro&immutable=1"
         database = sqlite3.connect(f"{path.absolute().as_uri()}?{options}", BUSY_SECONDS, uri=True)
         try:
@@ -263,25 +295,23 @@ def examine_journal(folder: Path) -> None:
     except (OSError, sqlite3.OperationalError) as error:
         raise ConfigError(f"state: {path} cannot be read: {error}") from error
     except sqlite3.DatabaseError as error:
-        raise ConfigError(
-            f"state: {path} is damaged: {error}; put a copy back, or move it away with its -wal to begin anew"
-        ) from error
+        raise ConfigError(f"state: {path} is damaged: {error}; {_WAY_OUT}") from error
 
 
 def _check_there(path: Path) -> None:
-    """Raise if the file has been emptied or taken away from its log, which SQLite would then throw away."""
+    """Raise if the file is missing or empty beside its -wal file, which SQLite would then discard."""
     if not path.exists():
-        raise sqlite3.DatabaseError("its -wal is there without it")
+        raise sqlite3.DatabaseError("only its -wal file is left")
     if path.is_file() and path.stat().st_size < MIN_BYTES:
         raise sqlite3.DatabaseError("it is cut off")
 
 
 def _check_whole(database: sqlite3.Connection, path: Path) -> None:
-    """Raise if a journal is another program's, of a newer version, or damaged."""
+    """Raise if a journal belongs to another program or to a newer version, or is damaged."""
     (application,) = database.execute("PRAGMA application_id").fetchone()
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION:
-        raise ConfigError(f"state: {path} is another program's file: move it away, or choose another folder")
+        raise ConfigError(f"state: {path} belongs to another program: move the file away, or choose another folder")
     if version > VERSION:
         raise ConfigError(f"state: {path} was written by a newer version of trilateral: install that version again")
     (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
@@ -289,6 +319,19 @@ def _check_whole(database: sqlite3.Connection, path: Path) -> None:
         raise sqlite3.DatabaseError(verdict)
 
 
+def _set_state(database: sqlite3.Connection, job_id: bytes, state: str, reason: str) -> None:
+    database.execute(
+        "UPDATE job SET state = ?, reason = ?, changed = ? WHERE id = ? AND state != ?",
+        (state, reason, time.time(), job_id, Outcome.FINISHED),
+    )
+
+
+def _insert_facts(database: sqlite3.Connection, job_id: bytes, facts: Mapping[str, bytes]) -> None:
+    for name, content in facts.items():
+        database.execute("INSERT OR REPLACE INTO fact VALUES (?, ?, ?)", (job_id, name, content))
+
+
 def _record(row: tuple[Any, ...], facts: dict[str, bytes], rounds: dict[int, bytes]) -> Record:
     job_id, settings, state, reason = row
-    return Record(job_id, parse_job(settings), State(state), reason, facts, rounds)
+    outcome = None if state == RUNNING else Outcome(state)
+    return Record(job_id, parse_job(settings), outcome, reason, facts, rounds)

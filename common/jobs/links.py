@@ -14,7 +14,7 @@ import grpc
 
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import Limits
-from trilateral.common.observe.events import Delivered, Tell, subject_of, tell_nobody
+from trilateral.common.observe.events import Delivered, OnEvent, ignore_event, subject_of
 from trilateral.common.pb.v1.rounds_pb2 import SendVectorRequest
 from trilateral.common.protocol.messages import Kind, Message, RoundKey, VectorPiece
 from trilateral.common.rpc.access import call_metadata
@@ -62,7 +62,7 @@ class Link:
         on_sent: OnSent,
         on_failure: Callable[[Exception], None],
         on_wait: OnWait | None = None,
-        on_delivered: Tell = tell_nobody,
+        on_delivered: OnEvent = ignore_event,
     ) -> None:
         self._job = job
         self._sender = sender

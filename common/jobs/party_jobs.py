@@ -1,4 +1,4 @@
-"""What the servers of the two parties have in common: taking a job in, and keeping its result."""
+"""The jobs of a party, which are the same at the host and at the guest: accepting a job, and keeping its result."""
 
 import asyncio
 import logging
@@ -13,10 +13,12 @@ from trilateral.common.base.errors import (
     PeerError,
     PolicyError,
     ProtocolError,
+    StoppedError,
     SuspendedError,
     TrilateralError,
     notes,
 )
+from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig, IdForm
 from trilateral.common.config.job import JobConfig
@@ -26,12 +28,13 @@ from trilateral.common.data.party_data import PreparedData, make_party_data, rea
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.history import History
-from trilateral.common.jobs.journal import Record, State
-from trilateral.common.jobs.party_place import PartyPlace, RestoredMachine
-from trilateral.common.jobs.policy import JOB, check_holdout, check_offer, check_sizes, holdout_scores, take_scores
-from trilateral.common.jobs.process_jobs import STOPPED, ProcessJobs
+from trilateral.common.jobs.job_thread import without_lock
+from trilateral.common.jobs.journal import Record
+from trilateral.common.jobs.party_record import PartyRecord, RestoredMachine
+from trilateral.common.jobs.policy import JOB, check_holdout, check_offer, check_sizes, holdout_scores, spend_scores
+from trilateral.common.jobs.process_jobs import ProcessJobs
 from trilateral.common.jobs.quota import ScoreQuota
-from trilateral.common.jobs.runner import MachineRunner, without_lock
+from trilateral.common.jobs.runner import MachineRunner
 from trilateral.common.observe.audit import Audit
 from trilateral.common.paillier.cipher import PartyCipher
 from trilateral.common.paillier.factory import make_cipher
@@ -53,28 +56,41 @@ log = logging.getLogger(__name__)
 
 
 class MakeMachine(Protocol):
-    """A role's state machine class, seen from here."""
+    """A role's state machine class."""
 
     def __call__(self, job: JobConfig, data: PartyData, cipher: PartyCipher, *, phase: Phase) -> RestoredMachine:
-        """Make the machine of one job."""
+        """Make the machine of one job.
+
+        Args:
+            job: the job's settings.
+            data: this party's prepared table.
+            cipher: under the job's public key.
+            phase: times the kinds of work.
+        """
         ...
 
 
-class JobAlignment(Protocol):
-    """The alignment of one run of a job, seen from here."""
+class CommonRowFinder(Protocol):
+    """A role's side of the alignment for one run of a job."""
 
     async def common_rows(
-        self, ids: Sequence[str], form: IdForm, report: Callable[[AlignmentProgress], None]
+        self, ids: Sequence[str], form: IdForm, on_progress: Callable[[AlignmentProgress], None]
     ) -> Aligned:
-        """Find the rows that both parties have; one of them reports how far it is."""
+        """Find the rows that both parties have.
+
+        Args:
+            ids: this party's IDs.
+            form: the rules by which they were brought into a common form.
+            on_progress: called at the guest with the progress.
+        """
         ...
 
 
 class Aligner(Protocol):
-    """A role's side of all alignments, seen from here."""
+    """A role's side of all alignments."""
 
-    def expect(self, run: JobKey) -> AbstractContextManager[JobAlignment]:
-        """Within the block, the parties may align for this run."""
+    def expect(self, run: JobKey) -> AbstractContextManager[CommonRowFinder]:
+        """Allow the other party to align for this run within the block."""
         ...
 
 
@@ -83,10 +99,10 @@ class PartyJobs(ProcessJobs):
 
     Args:
         config: of this process.
-        audit: takes down each decision.
+        audit: records each decision.
         peers: the two other processes.
-        make_machine: this role's state machine.
-        aligner: this role's side of alignments.
+        make_machine: this role's state machine class.
+        aligner: this role's side of all alignments.
     """
 
     def __init__(
@@ -104,10 +120,10 @@ class PartyJobs(ProcessJobs):
         self._asking: set[asyncio.Task[None]] = set()
         self._quota = ScoreQuota(config.state, config.policy.max_scores_a_day)
 
-    async def take(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:
-        """See `ProcessJobs.take`; the first OpenJob of a run makes its job."""
+    async def dispatch(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:
+        """Give a message to its job; see `ProcessJobs.dispatch`. The first OpenJob of a run makes the job."""
         if not isinstance(message, OpenJob):
-            await super().take(sender, key, message, n_bytes)
+            await super().dispatch(sender, key, message, n_bytes)
             return
         if message.party is not self.role:
             raise ProtocolError(
@@ -115,9 +131,9 @@ class PartyJobs(ProcessJobs):
                 "coordinator's configuration"
             )
         async with self._beginning:
-            self._check_goes_on()
+            self._check_not_closing()
             if key in self._ended:
-                await super().take(sender, key, message, n_bytes)
+                await super().dispatch(sender, key, message, n_bytes)
             elif self._find_running(key) is None:
                 try:
                     await self._open(key, message)
@@ -126,18 +142,18 @@ class PartyJobs(ProcessJobs):
                     raise
 
     async def go_on(self) -> None:
-        """Ask the coordinator about the jobs that had not ended when the process before this one did.
+        """Ask the coordinator about the jobs that had not ended when the previous process did.
 
-        Those that go on it offers again by itself. Of those that have ended meanwhile this party hears by this alone.
+        The coordinator offers the jobs that go on again, by itself. Only this call reports jobs that ended meanwhile.
         """
         for record in self.journal.all():
-            if record.state is State.RUNNING:
+            if record.outcome is None:
                 task = asyncio.create_task(self._ask_after(record), name=f"end of {record.job.name}")
                 self._asking.add(task)
                 task.add_done_callback(self._asking.discard)
 
     async def close(self) -> None:
-        """See `ProcessJobs.close`."""
+        """Suspend every job; see `ProcessJobs.close`."""
         for task in self._asking:
             task.cancel()
         await super().close()
@@ -148,18 +164,18 @@ class PartyJobs(ProcessJobs):
         coordinator, limits = self._peers[Role.COORDINATOR], self.config.limits
         try:
             await call_peer(coordinator, self.role, route.path, request, ReportWaitingResponse, limits=limits)
-        except EndedError as error:
+        except (EndedError, StoppedError) as error:
             log.info("job %s: %s", record.job.name, error)
-            await self._mark(record.id, State.STOPPED if str(error).endswith(STOPPED) else State.FAILED, str(error))
+            await self._set_outcome(record.id, error)
         except TrilateralError as error:
-            log.debug("job %s: the coordinator does not say that it has ended: %s", record.job.name, error)
+            log.debug("job %s: the coordinator does not know whether the job has ended: %s", record.job.name, error)
 
     # --- the start
 
     async def _open(self, key: JobKey, offer: OpenJob) -> None:
         job = offer.job
-        job_id, record = await asyncio.to_thread(self._known, key, offer)
-        dataset = self._check_policy(job, known=record is not None)
+        job_id, known = await asyncio.to_thread(self._find_known, key, offer)
+        dataset = self._check_policy(job, known=known is not None)
         public_key = await asyncio.to_thread(without_lock, self._check_key, offer)
         caller, what = calling(), {"job": job.name, "run": key.run_id.hex()}
         self.audit.allowed(
@@ -176,70 +192,69 @@ class PartyJobs(ProcessJobs):
         )
         await self._replace(job.name)
         folder = self._folder(job)
-        history = History(folder, self.role, resumed=record is not None, tell=self._tell_of(key))
-        if record is None:
+        history = History(folder, self.role, resumed=known is not None, on_event=self._observer_of(key))
+        if known is None:
             await asyncio.to_thread(self.journal.add, job_id, job)
         else:
-            await asyncio.to_thread(self.journal.mark, job_id, State.RUNNING)
-        place = PartyPlace(self.journal, self.role, key, job_id, record)
+            await asyncio.to_thread(self.journal.set_running, job_id)
+        record = PartyRecord(self.journal, self.role, key, job_id, known)
         data: PreparedData | None = None
 
         async def begin() -> Machine:
             nonlocal data
             try:
-                table = await self._read(runner, dataset, job, place)
+                table = await self._read(runner, dataset, job, record)
                 data = await runner.in_thread(self._prepare, table, dataset, job)
-                await runner.in_thread(place.check_columns, data.block.columns)
+                await runner.in_thread(record.check_columns, data.block.columns)
                 check_holdout(job, self.config.policy, len(data.block.holdout_columns), self.role)
-                if not place.has_counted_scores:
-                    await runner.in_thread(self._take_scores, job, data)
-                    await runner.in_thread(place.keep_counted_scores)
+                if not record.has_spent_scores:
+                    await runner.in_thread(self._spend_scores, job, data)
+                    await runner.in_thread(record.keep_spent_scores)
             except PolicyError as error:
                 self.audit.refused(caller, "OpenJob", str(error), **what)
                 raise
             cipher = await runner.in_thread(make_cipher, job.cipher, public_key)
             machine = await runner.in_thread(self._make_machine, job, data, cipher, phase=history.stopwatch.phase)
-            await runner.in_thread(place.restore, machine, history)
+            await runner.in_thread(record.restore, machine, history)
             return machine
 
-        async def observe(message: Message) -> None:
+        async def on_message(message: Message) -> None:
             if isinstance(message, StepTaken | EvaluationRecord):
-                await runner.in_thread(place.keep, message)
+                await runner.in_thread(record.write, message)
             elif isinstance(message, Result) and data is not None:
                 run_id = key.run_id.hex()
                 model = await runner.in_thread(PartyModel.of, self.role, job, data, dataset, message, run_id=run_id)
                 with writing(self.role, folder.model):
                     await runner.in_thread(save_model, folder.model, model)
-                await runner.in_thread(self.journal.mark, job_id, State.FINISHED)
+                await runner.in_thread(self.journal.set_outcome, job_id, Outcome.FINISHED)
                 log.info("job %s: model written after %d rounds, loss %.6f", job.name, message.rounds, message.loss)
 
         runner = MachineRunner(
-            self.role, job, key, self._peers, limits=self.config.limits, history=history, observe=observe
+            self.role, job, key, self._peers, limits=self.config.limits, history=history, on_message=on_message
         )
-        log.info("job %s: opened on dataset %s, %d-bit key", job.name, job.dataset, public_key.bits)
+        log.info("job %s: accepted, dataset %s, %d-bit key", job.name, job.dataset, public_key.bits)
 
-        async def ended(error: TrilateralError | None) -> None:
+        async def on_end(error: TrilateralError | None) -> None:
+            # A job that has finished is in the journal already, and one whose session is suspended runs.
             if error is not None and not isinstance(error, SuspendedError):
-                await self._mark(job_id, State.STOPPED if str(error) == STOPPED else State.FAILED, str(error))
+                await self._set_outcome(job_id, error)
 
-        self._launch(runner, begin, ended)
+        self._launch(runner, begin, on_end)
 
-    def _known(self, key: JobKey, offer: OpenJob) -> tuple[bytes, Record | None]:
-        """The job's ID, and what this party has of its earlier sessions if both parties were ready in one."""
+    def _find_known(self, key: JobKey, offer: OpenJob) -> tuple[bytes, Record | None]:
+        """Return the job's ID, and this party's record if both parties were ready in an earlier session."""
         job_id = offer.job_id or key.run_id
         record = self.journal.find(job_id)
         if record is not None and record.job != offer.job:
-            raise ProtocolError(
-                f"the coordinator has offered the job {record.job.name} with other settings than before"
-            )
+            raise ProtocolError(f"the coordinator offers the job {record.job.name} with other settings than before")
         if not offer.was_ready:
             return job_id, None
         if record is None:
-            raise PeerError(f"the {self.role} has nothing of the job {key.name} in its journal: start it anew")
+            raise PeerError(f"the {self.role} has no record of the job {key.name} in its journal: start the job again")
         return job_id, record
 
     async def _replace(self, name: str) -> None:
-        """End the run of that name which goes on here: the coordinator has one at a time, so it has lost that one."""
+        """End the run of that name that still goes on here. The coordinator has one at a time, so it has lost it."""
         runner = self._running.get(name)
         if runner is not None:
             runner.fail(SuspendedError("the coordinator has begun another session"), told_by=Role.COORDINATOR)
@@ -257,29 +272,29 @@ class PartyJobs(ProcessJobs):
         except BadKeyError as error:
             raise BadKeyError(f"the {self.role}: {error}") from error
         if public_key.bits != offer.job.key_bits:
-            raise BadKeyError(f"the public key has {public_key.bits} bits where the job says {offer.job.key_bits}")
+            raise BadKeyError(f"the public key has {public_key.bits} bits, and the job says {offer.job.key_bits}")
         return public_key
 
     async def _read(
-        self, runner: MachineRunner, dataset: DatasetConfig, job: JobConfig, place: PartyPlace
+        self, runner: MachineRunner, dataset: DatasetConfig, job: JobConfig, record: PartyRecord
     ) -> PartyTable:
-        """The party's table, with the rows alone that the other party has too."""
+        """Read the party's table, and select the rows that both parties have."""
         if job.aligned:
-            return await self._read_all(runner, dataset, job, place)
-        if place.resumed:
-            table = await self._read_all(runner, dataset, job, place)
+            return await self._read_all(runner, dataset, job, record)
+        if record.resumed:
+            table = await self._read_all(runner, dataset, job, record)
             with self._naming(dataset):
-                return await runner.in_thread(table.select, place.common_rows(len(table.ids)))
+                return await runner.in_thread(table.select, record.common_rows(len(table.ids)))
         with self._aligner.expect(runner.key) as alignment:
-            table = await self._read_all(runner, dataset, job, place)
+            table = await self._read_all(runner, dataset, job, record)
             try:
-                aligned = await alignment.common_rows(table.ids, dataset.id_form, runner.tell_coordinator)
+                aligned = await alignment.common_rows(table.ids, dataset.id_form, runner.report_alignment)
             except PeerError as error:
-                # The other may have been restarted. The coordinator finds out, and begins another session.
+                # The other party may have been restarted. The coordinator notices, and begins another session.
                 raise SuspendedError(str(error)) from error
-        await runner.in_thread(place.keep_common_rows, aligned.rows, len(table.ids))
+        await runner.in_thread(record.keep_common_rows, aligned.rows, len(table.ids))
         log.info(
-            "job %s: %d rows of the host and %d of the guest have %d IDs in common",
+            "job %s: %d rows of the host and %d rows of the guest have %d IDs in common",
             job.name,
             aligned.n_host,
             aligned.n_guest,
@@ -287,17 +302,17 @@ class PartyJobs(ProcessJobs):
         )
         if not len(aligned.rows):
             raise DataError(
-                "the host and the guest have no ID in common: compare how both write their IDs, and see `id_form`"
+                "the host and the guest have no IDs in common: compare how both write their IDs, and see `id_form`"
             )
         with self._naming(dataset):
             return await runner.in_thread(table.select, aligned.rows)
 
     async def _read_all(
-        self, runner: MachineRunner, dataset: DatasetConfig, job: JobConfig, place: PartyPlace
+        self, runner: MachineRunner, dataset: DatasetConfig, job: JobConfig, record: PartyRecord
     ) -> PartyTable:
         with self._naming(dataset):
             table = await runner.in_thread(read_party_table, dataset, job, labelled=self.role is Role.GUEST)
-            await runner.in_thread(place.check_table, table, dataset)
+            await runner.in_thread(record.check_table, table, dataset)
         log.info("job %s: %d rows loaded", job.name, len(table.ids))
         return table
 
@@ -310,7 +325,7 @@ class PartyJobs(ProcessJobs):
 
     @contextmanager
     def _naming(self, dataset: DatasetConfig) -> Iterator[None]:
-        """Say in an error whose table it is about; what only this organisation may read goes to its log."""
+        """Name the party in an error about its table; log what only this organisation may read."""
         try:
             yield
         except (ConfigError, DataError) as error:
@@ -318,12 +333,12 @@ class PartyJobs(ProcessJobs):
                 log.warning("%s: %s: %s", dataset.path.name, error, note)
             raise type(error)(f"the {self.role}: {error}") from error
 
-    def _take_scores(self, job: JobConfig, data: PreparedData) -> None:
-        """Count what the host will give of the hold-out rows, when they are known, and long before they leave."""
+    def _spend_scores(self, job: JobConfig, data: PreparedData) -> None:
+        """Count the scores of hold-out rows that the host will give, as soon as the rows are known."""
         n_scores = holdout_scores(job, len(data.block.holdout_columns), self.role)
         if n_scores:
-            left = take_scores(n_scores, self._quota, JOB)
-            log.info("%d scores of hold-out rows are counted as given, %d are left today", n_scores, left)
+            left = spend_scores(n_scores, self._quota, JOB)
+            log.info("job %s: counted %d scores of hold-out rows as given, %d are left today", job.name, n_scores, left)
 
     def _folder(self, job: JobConfig) -> JobFolder:
         return JobFolder(self.config.state, job.name)

@@ -1,4 +1,4 @@
-"""How long one process waits for the next message of a job, and what follows when none comes."""
+"""How long a process waits for the next message of a job, and what it does if none comes."""
 
 from collections import deque
 from collections.abc import Callable
@@ -9,29 +9,30 @@ from trilateral.common.config.process import Limits
 from trilateral.common.protocol.messages import BeginRound, FinishJob, OpenJob, RoundKey, RoundTimedOut
 
 Question = OpenJob | BeginRound | FinishJob
-"""What the coordinator says to a party in order to get an answer."""
+"""What the coordinator sends to a party to get an answer."""
 ASK_SECONDS = 2.0
-"""How often a process that waits asks whether the others are there: a peer that was restarted is noticed so."""
+"""How often a waiting process asks its peers for a sign of life, which shows it that a peer was restarted."""
 MIN_ASK_SECONDS = 1.0
-"""However short the peer timeout is, a tenth of which is enough."""
+"""The shortest interval; otherwise a tenth of the peer timeout is often enough."""
 RECENT_ROUNDS = 20
 MAX_TIMES_LONGER = 10
-"""How many times the longest of the recent rounds the coordinator waits for one."""
+"""The coordinator waits for a round up to this many times as long as the longest recent round took."""
 
 
 class Patience:
     """The clock of one job.
 
-    The coordinator waits for answers: its time begins with each new question. It is `Limits.round_timeout` at the most;
-    for a round, less of it once some have shown how long they take, and twice as much in each new attempt. It is never
-    shorter than two peer timeouts: a peer that is away for one has come back by then, or the job has ended.
+    The coordinator waits for answers. Its time restarts with each new question, and is at most
+    `Limits.round_timeout`. Once some rounds have shown how long they take, the time for a round is shorter, and doubles
+    with each attempt. It is never shorter than two peer timeouts: a peer that is away for one has come back by then, or
+    the job has ended.
 
-    A party waits for whatever comes: its time, `Limits.party_timeout`, begins with each wait.
+    A party waits for any message. Its time, `Limits.party_timeout`, restarts with each wait.
 
     Args:
         role: of this process.
         limits: how long to wait.
-        clock: seconds from some moment.
+        clock: returns seconds since a fixed moment.
     """
 
     def __init__(self, role: Role, limits: Limits, clock: Callable[[], float]) -> None:
@@ -45,7 +46,7 @@ class Patience:
         self._restart()
 
     def ask(self, question: Question) -> None:
-        """As the coordinator, wait for the answer to a question."""
+        """At the coordinator: begin to wait for the answer to a question."""
         before, self._newest = self._newest, question
         if before is None or _subject(question) != _subject(before):
             if isinstance(before, BeginRound) and not before.over and not _is_of_round(question, before.key.round):
@@ -54,45 +55,52 @@ class Patience:
             self._restart()
 
     def wait(self) -> None:
-        """Begin to wait for a message."""
+        """At a party: begin to wait for a message."""
         if self._role is not Role.COORDINATOR:
             self._restart()
 
     def progress(self, done: int) -> None:
-        """As the coordinator, hear how far the parties are before they are ready: waiting is worth while."""
+        """At the coordinator: restart the time if the parties have come further on their way to being ready.
+
+        Args:
+            done: how much of the alignment is done.
+        """
         if isinstance(self._newest, OpenJob) and done > self._done:
             self._done = done
             self._restart()
 
     @property
     def pause(self) -> float:
-        """Seconds between two questions whether the others are there."""
+        """Seconds between two requests for a sign of life."""
         return min(ASK_SECONDS, max(MIN_ASK_SECONDS, self._limits.peer_timeout / 10))
 
     def alarm(self) -> float:
-        """The clock's time at which to see whether the others are there, or `is_over` says that it is enough."""
+        """Return the clock's time at which to ask for a sign of life, or to give up if `is_over`."""
         return min(self._clock() + self.pause, self._deadline)
 
     def is_over(self, alarm: float) -> bool:
-        """Whether there is no use in waiting longer than to this alarm."""
+        """Return whether the time is over at this alarm."""
         return alarm >= self._deadline
 
     def give_up(self) -> RoundTimedOut:
-        """Give up the round that the coordinator waits for.
+        """Stop waiting for the round under way.
+
+        Returns:
+            The message for the coordinator's state machine.
 
         Raises:
-            PeerError: it is no round, so the job is given up.
+            PeerError: the process does not wait for a round, so the job fails.
         """
         if self._role is not Role.COORDINATOR:
             raise PeerError(
-                f"the {self._role} has heard nothing of the job for {self._limits.party_timeout:g} s:"
+                f"the {self._role} has received no message of the job for {self._limits.party_timeout:g} s:"
                 " check that the coordinator runs and can be reached"
             )
         if not isinstance(self._newest, BeginRound):
             awaited = "finished" if isinstance(self._newest, FinishJob) else "ready"
             raise PeerError(
                 f"the parties were not {awaited} within {self._limits.round_timeout:g} s:"
-                " look into their logs, or raise limits.round_timeout at all three processes"
+                " check their logs, or raise limits.round_timeout at all three processes"
             )
         self._restart()
         return RoundTimedOut(self._newest.key)
@@ -112,5 +120,5 @@ def _is_of_round(question: Question, number: int) -> bool:
 
 
 def _subject(question: Question) -> RoundKey | type[Question]:
-    """What both parties are asked alike."""
+    """Return what a question has in common with the one to the other party."""
     return question.key if isinstance(question, BeginRound) else type(question)

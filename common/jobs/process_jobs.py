@@ -1,24 +1,32 @@
-"""The jobs of one process: every message finds its job here."""
+"""The jobs of one process: each message is dispatched to its job here."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 
 from google.protobuf.message import Message as Request
 
-from trilateral.common.base.errors import ConfigError, PolicyError, ProtocolError, SuspendedError, TrilateralError
+from trilateral.common.base.errors import (
+    ConfigError,
+    PolicyError,
+    ProtocolError,
+    StoppedError,
+    SuspendedError,
+    TrilateralError,
+)
+from trilateral.common.base.outcome import Outcome, outcome_of
 from trilateral.common.base.roles import Role
 from trilateral.common.base.tracebacks import where
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.jobs.arithmetic import use_arithmetic
-from trilateral.common.jobs.journal import Journal, State
+from trilateral.common.jobs.journal import NO_FACTS, Journal
 from trilateral.common.jobs.runner import MachineRunner
 from trilateral.common.observe.audit import Audit
-from trilateral.common.observe.events import Event, Tell
-from trilateral.common.observe.logs import Place
-from trilateral.common.observe.metrics import Metrics, Result
+from trilateral.common.observe.events import Event, OnEvent
+from trilateral.common.observe.logs import LogContext
+from trilateral.common.observe.metrics import Metrics
 from trilateral.common.observe.traces import open_traces
 from trilateral.common.pb.v1.rounds_pb2 import SendVectorRequest
 from trilateral.common.protocol.messages import Failed, Machine, Message
@@ -30,13 +38,19 @@ from trilateral.common.rpc.routes import decode
 log = logging.getLogger(__name__)
 
 MAX_ENDED = 500
-"""Jobs whose end is remembered."""
-STOPPED = "stopped by the operator"
-"""Why a job ended that nothing was wrong with; the parties know it by these words."""
+"""How many ended jobs a process remembers."""
 
 
 class ProcessJobs:
-    """What runs, and what became of what has ended since the process started."""
+    """The jobs that run, and how those ended that have run since the process started.
+
+    Args:
+        config: of this process.
+        audit: records each decision.
+
+    Raises:
+        ConfigError: traces are configured, and OpenTelemetry is not installed.
+    """
 
     def __init__(self, config: ProcessConfig, audit: Audit) -> None:
         self.config = config
@@ -45,43 +59,43 @@ class ProcessJobs:
         use_arithmetic(config.limits.threads)
         self.metrics = Metrics(self.role, config.state)
         self._traces = open_traces(config)
-        self._stopped = f"the {self.role} was stopped"
         self._running: dict[str, MachineRunner] = {}
-        """By name: two runs of a name never go on at the same time."""
+        """By name: two runs of a job never go on at the same time."""
         self._lingering: list[Future[None]] = []
+        """The steps of ended jobs that are still being computed."""
         self._ended: dict[JobKey, TrilateralError | None] = {}
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
         self._beginning = asyncio.Lock()
-        """Held while a job is taken in: one at a time, and none any more once the process stops."""
+        """Held while a job is accepted: one at a time, and no more once the process stops."""
         self._closing = False
 
     def open(self) -> None:
-        """Open the journal, in the state folder that this process holds by now.
+        """Open the journal in the state folder, which this process must have locked.
 
         Raises:
-            ConfigError: there is one that cannot be used, or none can be made.
+            ConfigError: the existing journal cannot be used, or a new one cannot be created.
         """
         self.journal = Journal(self.config.state, self.role, self.config.limits.journal_days)
 
     async def deliver(self, request: Request) -> None:
-        """Take the message that a servicer was called with; returns once it may be acknowledged.
+        """Pass on the message that a servicer received; return once it may be acknowledged.
 
         Raises:
-            TrilateralError: it is none that the protocol has. The job that it was for has failed by it.
+            TrilateralError: the message is not valid, and its job fails; or see `dispatch`.
         """
         sender, key = calling_role(), job_key(request)
         runner = self._find_running(key)
-        place = Place(key.name) if runner is None else runner.place
-        with place.current():
+        context = LogContext(key.name) if runner is None else runner.log_context
+        with context.current():
             with self._blaming(sender, key):
                 message = decode(request)
-            await self.take(sender, key, message, request.ByteSize())
+            await self.dispatch(sender, key, message, request.ByteSize())
 
     async def deliver_vector(self, chunks: AsyncIterator[SendVectorRequest]) -> None:
-        """Take the chunks of a vector, each as it comes; as `deliver`.
+        """Pass on the chunks of a vector as they arrive, each as `deliver` does.
 
-        Numbers are made of a chunk only for a run that goes on, and of its width. Of one that has ended, the
-        first chunk answers for the whole vector: nobody reads the others.
+        A chunk is decoded only if its run goes on and has ciphertexts of that width. If the run has ended, the
+        answer to the first chunk is the answer to the whole vector, and the other chunks are not read.
         """
         stream = VectorStream()
         async for chunk in chunks:
@@ -93,15 +107,24 @@ class ProcessJobs:
             with self._blaming(calling_role(), key):
                 stream.check(chunk)
                 if chunk.width != runner.width:
-                    raise ProtocolError(f"ciphertexts of {chunk.width} bytes came where {runner.width} are due")
+                    raise ProtocolError(
+                        f"received ciphertexts of {chunk.width} bytes, expected ciphertexts of {runner.width} bytes"
+                    )
             await self.deliver(chunk)
 
-    async def take(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:
+    async def dispatch(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:
         """Give a message to its job.
 
+        Args:
+            sender: role of the process that sent the message.
+            key: run of the job that the message belongs to.
+            message: what was sent.
+            n_bytes: size of the message as it travelled.
+
         Raises:
-            UnknownJobError: there is no such job, or only another run of it.
-            PeerError: it has failed here, and the sender has not heard of it yet.
+            UnknownJobError: this process does not have the job, or has another run of it.
+            StoppedError: the job was stopped, and the sender does not know that yet.
+            EndedError: the job failed here, and the sender does not know that yet.
         """
         runner = self._find_running(key)
         if runner is not None:
@@ -110,33 +133,33 @@ class ProcessJobs:
             self._check_ended_well(key)
 
     async def close(self) -> None:
-        """End every session, since the process stops: the jobs go on when it is started again."""
+        """Suspend every job, since the process stops. The jobs go on when the process is started again."""
         self._closing = True
-        async with self._beginning:  # What is being taken in runs by then.
+        async with self._beginning:  # A job that is being taken in runs once the lock is free.
             for runner in self._running.values():
-                runner.fail(SuspendedError(self._stopped))
+                runner.fail(SuspendedError(f"the {self.role} was stopped"))
         while self._tasks:
             await asyncio.wait(self._tasks.values())
         self.journal.close()
         if self._traces is not None:
             await asyncio.to_thread(self._traces.close)
 
-    def _tell_of(self, key: JobKey) -> Tell:
-        """What a session of a job tells of itself."""
+    def _observer_of(self, key: JobKey) -> OnEvent:
+        """Return the function that a session calls with its events: it counts them, and traces them if configured."""
         count = self.metrics.session(key.name)
         if self._traces is None:
             return count
         trace = self._traces.session(key)
 
-        def tell(event: Event) -> None:
+        def on_event(event: Event) -> None:
             count(event)
             trace(event)
 
-        return tell
+        return on_event
 
     @contextmanager
     def _blaming(self, sender: Role, key: JobKey) -> Iterator[None]:
-        """Whoever speaks to a job against the protocol ends it, and both sides hear the same of it."""
+        """End the job if its peer breaks the protocol within the block, and tell both sides the same reason."""
         try:
             yield
         except (ProtocolError, ConfigError) as error:
@@ -146,26 +169,28 @@ class ProcessJobs:
                 runner.fail(problem)
             raise problem from None
 
-    def _check_goes_on(self) -> None:
-        """Raise if the process stops: whoever asks for a new session tries again, and finds the next process."""
+    def _check_not_closing(self) -> None:
+        """Raise if the process is being stopped. The caller tries again, and reaches the next process."""
         if self._closing:
             raise StoppingError(f"the {self.role} is being stopped")
 
     def _check_room(self) -> None:
-        most = self.config.limits.max_jobs
+        max_jobs = self.config.limits.max_jobs
         self._lingering = [step for step in self._lingering if not step.done()]
-        if len(self._running) + len(self._lingering) >= most:
-            raise PolicyError(f"the {self.role} runs {most} jobs, limits.max_jobs: wait until one has ended")
+        if len(self._running) + len(self._lingering) >= max_jobs:
+            raise PolicyError(
+                f"the {self.role} already runs {max_jobs} jobs, the limit of limits.max_jobs: wait until one has ended"
+            )
 
     def _check_ended_well(self, key: JobKey) -> None:
-        """Raise what a message to a run that does not go on is answered with, unless it is acknowledged; see `take`."""
+        """Return if a message to a run that does not go on is to be acknowledged; see `dispatch` for the errors."""
         if key not in self._ended:
             raise UnknownJobError(f"the {self.role} does not know this run of the job {key.name}")
         error = self._ended[key]
         if isinstance(error, SuspendedError):
             raise UnknownJobError(f"the {self.role} has ended this session of the job {key.name}: {error}")
         if error is not None:
-            raise EndedError(f"the {self.role} has ended the job: {error}")
+            raise ended_error(error, self.role)
 
     def _find_running(self, key: JobKey) -> MachineRunner | None:
         runner = self._running.get(key.name)
@@ -177,47 +202,36 @@ class ProcessJobs:
         begin: Callable[[], Awaitable[Machine]],
         on_end: Callable[[TrilateralError | None], Awaitable[None]],
     ) -> None:
+        """Run a session in a task of its own; `on_end` is called with its error, or None if the job has finished."""
         key = runner.key
 
         async def live() -> None:
             ended = None
-            became: Result = "finished"
             try:
                 await runner.run(begin)
-                log.info("job %s: finished", key.name)
             except Exception as error:
                 public = public_error(error, self.role)
                 # A copy has no traceback, which would keep the state machine alive, and the key with it.
                 ended = type(public)(str(public))
-                if isinstance(ended, SuspendedError):
-                    became = "suspended"
-                    log.info("job %s: session ended, and the job goes on in another: %s", key.name, ended)
-                elif str(ended) == STOPPED:
-                    became = "stopped"
-                    log.info("job %s: %s", key.name, ended)
-                else:
-                    became = "failed"
-                    log.error("job %s: failed: %s", key.name, " ".join(str(ended).split()))
-                    if not isinstance(error, TrilateralError):
-                        log.error("job %s: by %s", key.name, where(error))
+                if not isinstance(error, TrilateralError):
+                    log.error("job %s: unexpected error: %s", key.name, where(error))
             finally:
+                outcome = outcome_of(ended)
+                _log_end(key.name, outcome, ended)
                 del self._running[key.name]
-                self.metrics.ended(key.name, became)
-                # A long step, such as making a large key, outlives its job: jobs that start and stop must not pile up.
-                # Only the step is kept: what the job knew goes with the runner.
+                self.metrics.ended(key.name, outcome)
+                # A long step, such as making a large key, outlives its job. It counts as a job until it is done, or
+                # jobs that start and stop would pile up. What the job knew is gone with the runner.
                 if runner.last_step is not None:
                     self._lingering.append(runner.last_step)
                 self._remember(key, ended)
-                result = {"result": "finished"}
-                if ended is not None:
-                    how = "suspended" if isinstance(ended, SuspendedError) else "failed"
-                    result = {"result": how, "reason": str(ended)}
-                self.audit.ended(job=key.name, run=key.run_id.hex(), **result, **runner.record())
+                reason = {} if ended is None else {"reason": str(ended)}
+                self.audit.ended(outcome, job=key.name, run=key.run_id.hex(), **reason, **runner.record())
                 await on_end(ended)
 
         self._running[key.name] = runner
         self.metrics.begun(key.name)
-        with runner.place.current():
+        with runner.log_context.current():
             task = asyncio.create_task(live(), name=f"job {key.name}")
         self._tasks[key] = task
         task.add_done_callback(lambda _: self._tasks.pop(key))
@@ -227,9 +241,31 @@ class ProcessJobs:
         if len(self._ended) > MAX_ENDED:
             del self._ended[next(iter(self._ended))]  # the first that was put in
 
-    async def _mark(self, job_id: bytes, state: State, reason: str = "") -> None:
-        """Write down that a job has ended; that it cannot be is no reason to end otherwise."""
+    async def _set_outcome(
+        self, job_id: bytes, error: TrilateralError | None, facts: Mapping[str, bytes] = NO_FACTS
+    ) -> None:
+        """Record in the journal how a job ended. If that fails, the job has ended all the same."""
+        reason = "" if error is None else str(error)
         try:
-            await asyncio.to_thread(self.journal.mark, job_id, state, reason)
-        except ConfigError as error:
-            log.error("the end of a job is not written down: %s", error)
+            await asyncio.to_thread(self.journal.set_outcome, job_id, outcome_of(error), reason, facts)
+        except ConfigError as problem:
+            log.error("the end of the job is not in the journal: %s", problem)
+
+
+def ended_error(error: TrilateralError, role: Role) -> TrilateralError:
+    """Return the error for a caller that speaks of a job which has ended at `role` with `error`."""
+    kind = StoppedError if outcome_of(error) is Outcome.STOPPED else EndedError
+    return kind(f"the {role} has ended the job: {error}")
+
+
+def _log_end(job: str, outcome: Outcome, error: TrilateralError | None) -> None:
+    reason = " ".join(str(error).split())  # on one line
+    match outcome:
+        case Outcome.FINISHED:
+            log.info("job %s: finished", job)
+        case Outcome.STOPPED:
+            log.info("job %s: %s", job, reason)
+        case Outcome.SUSPENDED:
+            log.info("job %s: this session has ended, and the job goes on in another: %s", job, reason)
+        case Outcome.FAILED:
+            log.error("job %s: failed: %s", job, reason)

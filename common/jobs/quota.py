@@ -1,13 +1,12 @@
-"""How much may still be given to the other party today: one counter for all jobs and predictions, on disk.
+"""How much a party may still give to the other party today: a counter on disk, for all jobs and predictions together.
 
-The counter is raised before anything is given, so that a crash counts it as given. Without a counter that can be read
-and written nothing is given. The day is that of UTC, and never goes back: a clock that is set back gives nothing anew.
+The counter is raised before anything is given, so after a crash what was counted may not have been given, never the
+reverse. If the counter cannot be read and written, nothing is given. A day is a day of UTC. The day never goes back, so
+setting the clock back does not restore a quota.
 """
 
-import fcntl
 import json
 import logging
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,13 +15,14 @@ from pathlib import Path
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.files import write_whole
+from trilateral.common.base.locks import lock_file
 
 log = logging.getLogger(__name__)
 
 COUNTER = ".scores-given.json"
-"""In the state folder. No job has this name, since none begins with a dot."""
+"""Name in the state folder. No job has this name, since a job's name does not begin with a dot."""
 IDS_COUNTER = ".ids-brought.json"
-_MOST = 2**63
+_MAX_COUNT = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -39,18 +39,22 @@ class Today:
 
 
 class DayQuota:
-    """A counter of one party; as many processes and threads as like may take from it at the same time.
+    """A counter of one party. Any number of processes and threads may use it at the same time.
 
     Args:
-        state: the state folder, which is there.
-        limit: the most in one day of UTC.
-        clock: the time, with its zone.
+        state: the state folder, which exists.
+        limit: the maximum for one day of UTC.
+        clock: returns the current time, with its time zone.
     """
 
     counter: str
     """Name of the file."""
     refusal: str
-    """What does not happen without the file."""
+    """What does not happen if the file cannot be used."""
+    setting: str
+    """The setting with the limit."""
+    unit: str
+    """What is counted."""
 
     def __init__(self, state: Path, limit: int, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self.limit = limit
@@ -59,7 +63,7 @@ class DayQuota:
         self._clock = clock
 
     def today(self) -> Today:
-        """What was given today.
+        """Return what was given today.
 
         Raises:
             ConfigError: the counter cannot be read.
@@ -67,15 +71,22 @@ class DayQuota:
         with self._public_errors():
             return self._read()
 
-    def take(self, count: int) -> int | None:
-        """Count `count` as given, if so many are left today; return how many are left then, else None.
+    def spend(self, count: int) -> int | None:
+        """Count `count` as given, if as many are left today.
+
+        Args:
+            count: how many are to be given; 0 or more.
+
+        Returns:
+            How many are left afterwards; None if too few are left, and nothing was counted.
 
         Raises:
-            ConfigError: the counter cannot be read or written. Then nothing may leave.
+            ValueError: the count is negative.
+            ConfigError: the counter cannot be read or written. Then nothing may be given.
         """
         if count < 0:
-            raise ValueError(f"{count} cannot be taken")
-        with self._public_errors(), self._locked():
+            raise ValueError(f"cannot spend {count}: it is negative")
+        with self._public_errors(), lock_file(self._lock):
             today = self._read()
             if count > self.limit - today.given:
                 return None
@@ -90,42 +101,38 @@ class DayQuota:
         except FileNotFoundError:
             return Today(now, 0)
         day, given = date.fromisoformat(content["day"]), content["given"]
-        if type(given) is not int or not 0 <= given < _MOST:
+        if type(given) is not int or not 0 <= given <= _MAX_COUNT:
             raise ValueError
         return Today(day, given) if day >= now else Today(now, 0)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        handle = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)  # ends with the handle, however the process ends
-            yield
-        finally:
-            os.close(handle)
-
-    @contextmanager
     def _public_errors(self) -> Iterator[None]:
+        """Raise public errors about the file; its path goes to this process's log only."""
         try:
             yield
         except OSError as error:
-            log.error("%s cannot be read or written: %s", self._path, error.strerror)
+            log.error("cannot read or write %s: %s", self._path, error.strerror)
             raise ConfigError(
-                f"{self.refusal}, since its counter of them cannot be read or written: {error.strerror}"
+                f"{self.refusal}, because the daily counter cannot be read or written: {error.strerror}"
             ) from None
         except (ValueError, TypeError, KeyError):
-            log.error("%s is not a counter: mend it, or take it away to begin anew", self._path)
-            raise ConfigError(f"{self.refusal}, since its counter of them is damaged: see its log") from None
+            log.error("%s is not a valid counter: correct it, or remove it to start at 0", self._path)
+            raise ConfigError(f"{self.refusal}, because the daily counter is damaged: see its log") from None
 
 
 class ScoreQuota(DayQuota):
     """Counts the scores that leave a host: u_A of one row each, in clear."""
 
     counter = COUNTER
-    refusal = "the host gives no score"
+    refusal = "the host gives no scores"
+    setting = "policy.max_scores_a_day"
+    unit = "scores"
 
 
 class IdQuota(DayQuota):
-    """Counts the IDs that the other party brings to alignments: of each it learns whether this party holds it."""
+    """Counts the IDs that the other party brings to alignments; it learns of each whether this party has it."""
 
     counter = IDS_COUNTER
-    refusal = "no IDs are taken for an alignment"
+    refusal = "this party accepts no IDs for an alignment"
+    setting = "policy.max_ids_a_day"
+    unit = "IDs of the other party"

@@ -1,30 +1,29 @@
 """Runs one role's state machine in one job: an inbox, a thread for the arithmetic, a link to each peer.
 
-The machine sees one message after the other, in one thread of its own. What it yields leaves at once,
-so a peer works on the first piece of a vector while the next is made here. Between two yields a newer
-round may overtake the work in hand, and a failure ends it.
+The machine handles one message after the other, in a thread of its own. What it yields is sent at once, so a peer can
+work on the first piece of a vector while this process computes the next. Between two yields, a newer round may overtake
+the work under way, and a failure ends it.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import copy_context
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-import gmpy2
-
-from trilateral.common.base.errors import PeerError, SuspendedError, TrilateralError
+from trilateral.common.base.errors import PeerError, StoppedError, TrilateralError
+from trilateral.common.base.outcome import Outcome, outcome_of
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.base.tracebacks import where
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Limits
 from trilateral.common.jobs.history import History
+from trilateral.common.jobs.job_thread import JobThread
 from trilateral.common.jobs.links import Link, OnWait
 from trilateral.common.jobs.patience import Patience
-from trilateral.common.observe.events import Prepared, RoundBegun, Taken, WorkedOff, subject_of
-from trilateral.common.observe.logs import Place
+from trilateral.common.observe.events import Handled, Handling, Prepared, RoundBegun, subject_of
+from trilateral.common.observe.logs import LogContext
 from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.messages import (
     Began,
@@ -53,25 +52,15 @@ from trilateral.common.rpc.errors import public_error
 log = logging.getLogger(__name__)
 
 INBOX = 64
-"""Messages that wait for the machine: 16 MiB of pieces under a 2048-bit key; then their senders wait."""
+"""How many messages may wait for the machine, 16 MiB of pieces under a 2048-bit key; then their senders wait."""
 FAREWELL = 3.0
-"""Seconds to tell the others of a failure."""
+"""How long to try to tell the peers of a failure."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Observe = Callable[[Message], Awaitable[None]]
-"""Is told of what the machine says to its own process, and at the coordinator of each question that
-it sends: of an OpenJob once the party has taken it; and of the job's failure, before the others are."""
-
-
-def without_lock(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call `function` so that its big products leave the interpreter's lock to other threads."""
-    with gmpy2.context(gmpy2.get_context(), allow_release_gil=True):
-        return function(*args, **kwargs)
-
-
-def _do_nothing() -> None:
-    """The last step of a thread: when it is done, so are all others."""
+OnMessage = Callable[[Message], Awaitable[None]]
+"""Called with each message from the machine to its own process, and at the coordinator with each question that it
+sends (with an OpenJob once the party has accepted it). Called with a Failed before the peers are told."""
 
 
 class MachineRunner:
@@ -80,12 +69,12 @@ class MachineRunner:
     Args:
         role: of this process.
         job: the job's settings.
-        key: which run of it.
+        key: the run of the job.
         peers: the two other processes.
         limits: how long to wait.
-        history: times, counts and losses go there.
-        observe: see `Observe`. If it fails, so does the job.
-        on_wait: is told of a peer that does not answer.
+        history: where times, counts and losses go.
+        on_message: see `OnMessage`. If it raises an error, the job fails.
+        on_wait: called when a peer does not answer, see `OnWait`.
     """
 
     def __init__(
@@ -97,19 +86,19 @@ class MachineRunner:
         *,
         limits: Limits,
         history: History,
-        observe: Observe,
+        on_message: OnMessage,
         on_wait: OnWait | None = None,
     ) -> None:
         self.key = key
-        self.place = Place(job.name)
-        """Where what is logged of the job belongs."""
+        self.log_context = LogContext(job.name)
+        """What log lines about the job carry."""
         self.width = width_of(job)
         """Bytes of a ciphertext."""
         self._role = role
         self._limits = limits
         self._history = history
-        self._observe = observe
-        with self.place.current():  # in which the links' tasks begin
+        self._on_message = on_message
+        with self.log_context.current():  # The links' tasks inherit it.
             self._links = {
                 peer.role: Link(
                     key,
@@ -120,30 +109,34 @@ class MachineRunner:
                     on_sent=partial(history.sent.count, peer.role),
                     on_failure=self.fail,
                     on_wait=on_wait,
-                    on_delivered=history.tell,
+                    on_delivered=history.on_event,
                 )
                 for peer in peers.values()
             }
-        # Who is asked whether they are there, and told of a failure: the parties leave each other to the coordinator.
+        # The peers that this process asks for a sign of life and tells of a failure. The parties leave each other to
+        # the coordinator.
         self._counterparts = frozenset(PARTIES if role is Role.COORDINATOR else [Role.COORDINATOR])
         self._inbox: asyncio.Queue[tuple[Role, Message]] = asyncio.Queue(INBOX)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"{role}-{job.name}")
+        self._thread = JobThread(f"{role}-{job.name}")
         self._over = asyncio.Event()
         self._error: Exception | None = None
         self._told_by: Role | None = None
         self._newest = RoundKey(0, 0)  # of the rounds that were delivered
-        self._current = RoundKey(0, 0)  # of those that the machine was given
+        self._current = RoundKey(0, 0)  # of the rounds that the machine was given
         self._patience = Patience(role, limits, asyncio.get_running_loop().time)
         self._done = False
         self._hurry = asyncio.Event()
         self.last_step: Future[None] | None = None
-        """Once the job has ended: done when the step that was under way then has come to its end."""
+        """Set when the job has ended: done when the step that was then under way is."""
 
     async def run(self, begin: Callable[[], Awaitable[Machine]]) -> None:
-        """Make the machine, run it to its end, tell the others if it fails.
+        """Make the machine, run it to its end, and tell the peers if it fails.
+
+        Args:
+            begin: makes the machine.
 
         Raises:
-            TrilateralError: the public reason for which the job failed.
+            TrilateralError: why the session ended before the job finished, in public words.
         """
         work = asyncio.create_task(self._work(begin))
         over = asyncio.create_task(self._over.wait())
@@ -152,12 +145,11 @@ class MachineRunner:
         finally:
             over.cancel()
             work.cancel()
-        (outcome,) = await asyncio.gather(work, return_exceptions=True)
-        # A step under way goes on to its end in the thread, which nobody waits for; no other follows.
-        self.last_step = self._thread.submit(_do_nothing)
-        self._thread.shutdown(wait=False)
-        if self._error is None and isinstance(outcome, Exception):
-            self._error = outcome
+        (ended,) = await asyncio.gather(work, return_exceptions=True)
+        # The thread completes the step under way, without anything waiting for it, and begins no other.
+        self.last_step = self._thread.close()
+        if self._error is None and isinstance(ended, Exception):
+            self._error = ended
         self._over.set()
         if self._error is not None:
             await self._end_failed(self._error)
@@ -171,9 +163,13 @@ class MachineRunner:
             await self._close_links(0)
 
     def fail(self, error: Exception, told_by: Role | None = None) -> None:
-        """End the job; the others are told, except who told this process.
+        """End the session.
 
-        A job whose result is kept stays finished: only its last messages are then cut short.
+        If the result is kept already, the job stays finished, and only the wait for its last messages is cut short.
+
+        Args:
+            error: why it ends. Its class gives the outcome; see `outcome_of`.
+            told_by: the peer that this process learned it from. The other counterparts are told.
         """
         if not self._over.is_set():
             if not self._done:
@@ -182,16 +178,22 @@ class MachineRunner:
         self._hurry.set()
 
     async def deliver(self, sender: Role, message: Message, n_bytes: int = 0) -> None:
-        """Take a message from a peer; waits while the inbox is full."""
+        """Put a message from a peer into the inbox, or act on it; wait while the inbox is full.
+
+        Args:
+            sender: role of the peer.
+            message: what it sent.
+            n_bytes: size of the message as it travelled.
+        """
         match message:
             case Failed():
-                self.fail(PeerError(message.reason), told_by=sender)
+                self.fail(_error_of(message), told_by=sender)
                 return
             case Waiting():
                 return
             case AlignmentProgress():
                 self._patience.progress(message.done)
-                await self._observe(message)
+                await self._on_message(message)
                 return
             case BeginRound():
                 self._overtake(message.key)
@@ -212,12 +214,12 @@ class MachineRunner:
             put.cancel()
             over.cancel()
 
-    def tell_coordinator(self, message: AlignmentProgress) -> None:
-        """Send a message that no state machine makes."""
+    def report_alignment(self, message: AlignmentProgress) -> None:
+        """Send the progress of an alignment, which is not the machine's work, to the coordinator."""
         self._links[Role.COORDINATOR].send(message)
 
     def record(self) -> dict[str, Any]:
-        """What the audit log says of the job when it has ended."""
+        """Return the counts that the audit log keeps of an ended job."""
         return {
             "rounds": self._history.rounds,
             "sent": self._history.sent.totals,
@@ -225,13 +227,10 @@ class MachineRunner:
         }
 
     async def in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call `function` in the job's own thread."""
-        loop = asyncio.get_running_loop()
-        context = copy_context()  # so that what is logged in the thread belongs to the job
-        work = partial(without_lock, function, *args, **kwargs)
-        return await loop.run_in_executor(self._thread, context.run, work)
+        """Call `function` in the job's own thread, and wait for its result."""
+        return await self._thread.call(function, *args, **kwargs)
 
-    # --- the machine's life
+    # --- work
 
     async def _work(self, begin: Callable[[], Awaitable[Machine]]) -> None:
         asking = asyncio.create_task(self._ask_meanwhile())
@@ -241,7 +240,7 @@ class MachineRunner:
             asking.cancel()
         await self._play(machine.start())
         while not self._done:
-            sender, message = await self._take(machine)
+            sender, message = await self._next_message(machine)
             log.debug("job %s: %s from the %s", self.key.name, _described(message), sender)
             match message:
                 case BeginRound():
@@ -253,16 +252,16 @@ class MachineRunner:
                     self._history.finish(message)
             subject = subject_of(message)
             if subject is not None:
-                self._history.tell(Taken(sender, *subject))
+                self._history.on_event(Handling(sender, *subject))
             await self._play(machine.handle(sender, message))
-            self._history.tell(WorkedOff())
+            self._history.on_event(Handled())
 
     def _begun(self, key: RoundKey) -> None:
-        self.place.round = key.round
-        self._history.tell(RoundBegun(key))
+        self.log_context.round = key.round
+        self._history.on_event(RoundBegun(key))
 
     async def _ask_meanwhile(self) -> None:
-        """As a party that begins, which may take long, ask whether the coordinator still has the job."""
+        """At a party whose start may take long, ask now and then whether the coordinator still has the job."""
         while self._role is not Role.COORDINATOR:
             await asyncio.sleep(self._patience.pause)
             self._ask_whether_there()
@@ -272,11 +271,11 @@ class MachineRunner:
             if role in self._counterparts:
                 link.send(Waiting())
 
-    async def _take(self, machine: Machine) -> tuple[Role, Message]:
-        """The next message; until there is one, work that needs none."""
-        self._history.tell(Prepared(machine.prepared))
+    async def _next_message(self, machine: Machine) -> tuple[Role, Message]:
+        """Wait for the next message; meanwhile, do the work that needs no input."""
+        self._history.on_event(Prepared(machine.prepared))
         while self._inbox.empty() and await self.in_thread(machine.prepare):
-            self._history.tell(Prepared(machine.prepared))
+            self._history.on_event(Prepared(machine.prepared))
         self._patience.wait()
         while True:
             alarm = self._patience.alarm()
@@ -286,60 +285,64 @@ class MachineRunner:
             except TimeoutError:
                 if self._patience.is_over(alarm):
                     timed_out = self._patience.give_up()
-                    log.warning("job %s: round %d timed out", self.key.name, timed_out.key.round)
+                    log.warning(
+                        "job %s: round %d, attempt %d timed out",
+                        self.key.name,
+                        timed_out.key.round,
+                        timed_out.key.attempt,
+                    )
                     return self._role, timed_out
                 self._ask_whether_there()
 
     async def _play(self, envelopes: Iterator[Envelope]) -> None:
         """Send what the machine yields, unless a newer round overtakes it.
 
-        The first step is always taken: a message that only changes the machine's state must not be lost.
+        The first step is always taken, or a message that only changes the machine's state would be lost.
         """
         try:
             while (envelope := await self.in_thread(next, envelopes, None)) is not None:
                 await self._post(envelope)
                 if self._newest > self._current:
-                    log.debug("job %s: overtaken by round %d", self.key.name, self._newest.round)
+                    log.debug("job %s: work overtaken by round %d", self.key.name, self._newest.round)
                     return
         finally:
-            if isinstance(envelopes, Generator):
-                self._thread.submit(envelopes.close)
+            self._thread.close_iterator(envelopes)
 
     async def _post(self, envelope: Envelope) -> None:
         to, message = envelope.to, envelope.message
         match message:
-            case Failed() | JobEnded(loss=None):  # What the machine gives up, the runner ends, and tells everyone.
+            case Failed() | JobEnded(loss=None):  # The machine gives up; the runner ends the job and tells the peers.
                 raise PeerError(message.reason)
             case OpenJob():
-                # The guest calls the host as soon as it has the job, so the host must have it before.
+                # The guest calls the host as soon as it has the job, so the host must have the job first.
                 await self._links[to].call(message)
                 self._patience.ask(message)
-                await self._observe(message)
+                await self._on_message(message)
             case BeginRound() | FinishJob():
                 if isinstance(message, BeginRound):
                     self._begun(message.key)
                 self._links[to].send(message)
                 self._patience.ask(message)
-                await self._observe(message)
+                await self._on_message(message)
             case HoldoutScores():
                 self._links[to].send(message)
                 self._history.sent.count_scores(to, len(message.scores))
             case RoundReport():
                 self._history.report(message)
-                await self._observe(message)
+                await self._on_message(message)
             case Began() | ObservationRecord() | StepTaken():
-                await self._observe(message)
+                await self._on_message(message)
             case EvaluationRecord():
-                await self._observe(message)
+                await self._on_message(message)
                 self._history.evaluate(message)
             case Result() | JobEnded():
-                await self._observe(message)
+                await self._on_message(message)
                 self._history.complete()
                 self._done = True
             case _:
                 self._links[to].send(message)
 
-    # --- what ends work
+    # --- the end
 
     def _overtake(self, key: RoundKey) -> None:
         self._newest = max(self._newest, key)
@@ -348,15 +351,17 @@ class MachineRunner:
 
     async def _end_failed(self, error: Exception) -> None:
         if not isinstance(error, TrilateralError):
-            log.error("job %s: an unexpected error: %s", self.key.name, where(error))
+            log.error("job %s: unexpected error: %s", self.key.name, where(error))
         public = public_error(error, self._role)
-        goes_on = isinstance(public, SuspendedError)  # The others learn of the next session by its beginning.
-        if not goes_on:
-            await self._observe(Failed(str(public)))
+        last_word = None
+        outcome = outcome_of(public)
+        if outcome is not Outcome.SUSPENDED:  # The peers learn of a new session when it begins.
+            last_word = Failed(str(public), outcome)
+            await self._on_message(last_word)
         for role, link in self._links.items():
             link.clear()
-            if role in self._counterparts and role is not self._told_by and not goes_on:
-                link.send(Failed(str(public)))
+            if last_word is not None and role in self._counterparts and role is not self._told_by:
+                link.send(last_word)
         await self._close_links(FAREWELL)
         raise public from (None if public is error else error)
 
@@ -364,8 +369,12 @@ class MachineRunner:
         await asyncio.gather(*(link.close(grace) for link in self._links.values()))
 
 
+def _error_of(message: Failed) -> TrilateralError:
+    return StoppedError(message.reason) if message.outcome is Outcome.STOPPED else PeerError(message.reason)
+
+
 def _described(message: Message) -> str:
-    """What a message is, without what is in it."""
+    """Return the kind of a message and its round, without its content."""
     key = getattr(message, "key", None)
     at = f" of round {key.round}, attempt {key.attempt}" if isinstance(key, RoundKey) else ""
     return f"{type(message).__name__}{at}"

@@ -1,1 +1,1 @@
-"""What a process tells about itself: metrics, logs, traces and the audit log. Never a value of a row."""
+"""What a process reports about itself: metrics, logs, traces and the audit log. Never a value of a row."""

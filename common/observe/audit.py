@@ -1,7 +1,7 @@
-"""The audit log of one process: a line of JSON for each decision, and one for each end of a job.
+"""The audit log of one process: a line of JSON for each decision, and one for each job's end.
 
-What is in it is fit for the eyes of whoever checks an organisation: who asked for what, what was decided
-and why, and how many ciphertexts and bytes went where. No gradient, key, label, ID, step or value of a row.
+It is written for auditors of the organisation: who asked for what, what was decided and why, and how many ciphertexts
+and bytes went where. It contains no gradient, key, label, ID, step or value of a row.
 """
 
 import json
@@ -14,29 +14,30 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
 
 log = logging.getLogger(__name__)
 
 MAX_REASON = 500
 MAX_REFUSALS = 60
-"""Lines of refusals for one caller within `WINDOW`; more are counted, so that a flood of them fills no disk."""
+"""Refusals of one caller that are written within `WINDOW`. More are only counted, so a flood does not fill the disk."""
 WINDOW = timedelta(minutes=1)
 MAX_CALLERS = 100
-"""Callers whose refusals are counted apart."""
+"""How many callers' refusals are counted separately."""
 
 
 class Asking(Protocol):
-    """Who asks for something."""
+    """The caller that asks for something."""
 
     @property
     def role(self) -> Role | None:
-        """Which of the three; None for anyone else."""
+        """The caller's role; None if its certificate matches no role."""
         ...
 
     @property
     def names(self) -> frozenset[str]:
-        """The names in the certificate; none without TLS."""
+        """The names in the caller's certificate; empty without TLS."""
         ...
 
 
@@ -48,11 +49,11 @@ class _Window:
 
 
 class Audit:
-    """Appends to the audit log. The file is opened for each line, so that it may be moved away at any time.
+    """Appends to the audit log. The file is opened for each line, so it may be moved away at any time.
 
     Args:
-        path: of the file; it is made, mode 0600, when the first line is written.
-        clock: the time, with its zone.
+        path: of the file; it is created with mode 0600 when the first line is written.
+        clock: returns the current time, with its time zone.
     """
 
     def __init__(self, path: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
@@ -62,21 +63,34 @@ class Audit:
         self._torn = False
 
     def allowed(self, asking: Asking, method: str, **what: Any) -> None:
-        """Record that something is about to be done.
+        """Record that something was allowed, before it is done.
+
+        Args:
+            asking: the caller.
+            method: that it called.
+            **what: further fields of the line.
 
         Raises:
-            ConfigError: the line cannot be written. Then the thing is not to be done.
+            ConfigError: the line cannot be written. The caller of this method must then refuse.
         """
         try:
             self._write("allowed", **_who(asking), method=method, **what)
         except OSError as error:
-            log.error("the audit log %s cannot be written: %s", self._path, error.strerror)
+            self._log_problem(error)
             raise ConfigError(
-                f"state: the audit log there cannot be written ({error.strerror}), and nothing is permitted without it"
+                f"state: the audit log in the folder cannot be written ({error.strerror}), and nothing is allowed"
+                " without it"
             ) from None
 
     def refused(self, asking: Asking, method: str, reason: str, **what: Any) -> None:
-        """Record that something is not done; only so many for each caller, of the rest the number."""
+        """Record that something was refused. Beyond `MAX_REFUSALS` for a caller, only the number is recorded.
+
+        Args:
+            asking: the caller.
+            method: that it called.
+            reason: why it was refused, in public words.
+            **what: further fields of the line.
+        """
         now = self._clock()
         window = self._window(asking, now)
         if window.written >= MAX_REFUSALS:
@@ -88,12 +102,17 @@ class Audit:
         self._try("refused", **_who(asking), method=method, reason=" ".join(reason.split())[:MAX_REASON], **what)
 
     def closed(self, **what: Any) -> None:
-        """Record what became of an alignment."""
+        """Record how an alignment ended."""
         self._try("closed", **what)
 
-    def ended(self, **what: Any) -> None:
-        """Record what became of a job."""
-        self._try("ended", **what)
+    def ended(self, outcome: Outcome, **what: Any) -> None:
+        """Record how a session of a job, or a prediction, ended.
+
+        Args:
+            outcome: of the session or prediction.
+            **what: further fields of the line.
+        """
+        self._try("ended", **what, result=outcome)
 
     def _window(self, asking: Asking, now: datetime) -> _Window:
         caller = asking.role, asking.names
@@ -102,7 +121,7 @@ class Audit:
             window = _Window(now)
         elif now - window.begin >= WINDOW:
             window = _Window(now, suppressed=window.suppressed)
-        self._refusals[caller] = window  # at the end: the one that was silent for longest is forgotten first
+        self._refusals[caller] = window  # at the end, so that the caller that was silent for longest is dropped first
         if len(self._refusals) > MAX_CALLERS:
             del self._refusals[next(iter(self._refusals))]
         return window
@@ -111,12 +130,15 @@ class Audit:
         try:
             self._write(decision, **fields)
         except OSError as error:
-            log.error("the audit log %s cannot be written: %s", self._path, error.strerror)
+            self._log_problem(error)
+
+    def _log_problem(self, error: OSError) -> None:
+        log.error("cannot write the audit log %s: %s", self._path, error.strerror)
 
     def _write(self, decision: str, **fields: Any) -> None:
         time = self._clock().astimezone(UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"time": time, "decision": decision} | fields) + "\n"
-        # After a full disk a part of a line may be there, which the next one must not continue.
+        # After a full disk, the file may end with a part of a line, which the next line must not continue.
         data = (("\n" if self._torn else "") + line).encode()
         handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:

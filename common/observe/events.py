@@ -1,6 +1,6 @@
-"""What a session of a job tells those that watch it from outside: metrics and traces.
+"""The events of a job's session, from which metrics and traces are made.
 
-Kinds, counts, bytes, seconds and the mean loss; nothing of what is in a message.
+They hold kinds, counts, bytes, seconds and the mean loss, and nothing of the content of a message.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,10 @@ Direction = Literal["sent", "received"]
 
 @dataclass(frozen=True, slots=True)
 class PhaseOver:
-    """A piece of one kind of work has just been done, in so many seconds. In the job's thread; all else in the loop."""
+    """A piece of one kind of work is done, and took so many seconds.
+
+    This event occurs in the job's thread, all others in the event loop.
+    """
 
     name: str
     seconds: float
@@ -23,7 +26,7 @@ class PhaseOver:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A piece of a vector was sent to a peer or received from it; bytes as they travel."""
+    """A piece of a vector was sent to a peer or received from it; `n_bytes` is its size as it travels."""
 
     direction: Direction
     peer: Role
@@ -34,29 +37,29 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """There is randomness for so many ciphertexts now."""
+    """Randomness is ready for so many ciphertexts."""
 
     n_ciphertexts: int
 
 
 @dataclass(frozen=True, slots=True)
 class RoundBegun:
-    """An attempt at a round begins. The same may be told more than once, and an older one after it."""
+    """An attempt at a round begins. The event may occur again for the same attempt, and late for an older one."""
 
     key: RoundKey
 
 
 @dataclass(frozen=True, slots=True)
 class RoundOver:
-    """A round is over; its loss is None if it was void. One that is begun again is not over."""
+    """A round is over; its loss is None if it was void. A round that is begun again is not over."""
 
     key: RoundKey
     loss: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """The state machine is given a message of a round, and works on it until `WorkedOff`."""
+class Handling:
+    """The state machine begins to work on a message of a round, until `Handled`."""
 
     sender: Role
     what: str
@@ -64,13 +67,13 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkedOff:
-    """The state machine has done what follows from the message that it was given last."""
+class Handled:
+    """The state machine has done the work that follows from the message that it was given last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A peer has acknowledged a message of a round, or a whole vector, so many seconds after its sending began."""
+    """A peer has acknowledged a message of a round, or a whole vector, so many seconds after sending began."""
 
     peer: Role
     what: str
@@ -78,18 +81,18 @@ class Delivered:
     seconds: float
 
 
-Event: TypeAlias = PhaseOver | Moved | Prepared | RoundBegun | RoundOver | Taken | WorkedOff | Delivered
-Tell: TypeAlias = Callable[[Event], None]
+Event: TypeAlias = PhaseOver | Moved | Prepared | RoundBegun | RoundOver | Handling | Handled | Delivered
+OnEvent: TypeAlias = Callable[[Event], None]
 
 
 def subject_of(message: Message) -> tuple[str, RoundKey] | None:
-    """What a message of a round is, without what is in it; None for one that is of no round."""
+    """Return the kind of a message and its round, without its content; None if it belongs to no round."""
     key = getattr(message, "key", None)
-    if not isinstance(key, RoundKey) or isinstance(message, HoldoutScores):  # which come after the last round too
+    if not isinstance(key, RoundKey) or isinstance(message, HoldoutScores):  # which also follow the last round
         return None
     return (message.kind.value if isinstance(message, VectorPiece) else type(message).__name__), key
 
 
-def tell_nobody(event: Event) -> None:
-    """Where nobody watches."""
+def ignore_event(event: Event) -> None:
+    """Do nothing, where no metrics or traces are made."""
     del event

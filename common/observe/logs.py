@@ -1,7 +1,7 @@
-"""What a server writes on stderr: a line for each event, in words or as JSON, with the job and round it belongs to.
+"""The log that a server writes to stderr: a line for each event, as text or JSON, with its job and round.
 
-The job is a matter of the context in which something is logged: whatever runs within `Place.current` belongs to it,
-tasks that begin there and the job's own thread included.
+The job follows from the context in which a line is logged: everything that runs within `LogContext.current` belongs to
+the job, including the tasks that begin there and the job's own thread.
 """
 
 import json
@@ -20,19 +20,19 @@ from trilateral.common.base.tracebacks import where
 
 
 class LogFormat(StrEnum):
-    """How a server's log looks."""
+    """The format of a server's log."""
 
     TEXT = "text"
     JSON = "json"
 
 
 @dataclass(eq=False)
-class Place:
-    """Where work belongs.
+class LogContext:
+    """The job and round that a log line belongs to.
 
     Attributes:
         job: name of the job.
-        round: the newest round of this session, 0 before the first. Whoever shares the place sees it change.
+        round: the newest round of this session; 0 before the first. All tasks within the context see it change.
     """
 
     job: str
@@ -40,19 +40,25 @@ class Place:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Within the block, and in tasks that begin there, what is logged belongs here."""
-        token = _place.set(self)
+        """Use this context in the block, and in tasks that begin there."""
+        token = _context.set(self)
         try:
             yield
         finally:
-            _place.reset(token)
+            _context.reset(token)
 
 
-_place: ContextVar[Place | None] = ContextVar("place", default=None)
+_context: ContextVar[LogContext | None] = ContextVar("log_context", default=None)
 
 
 def set_up(role: Role, level: str, log_format: LogFormat) -> None:
-    """Log to stderr from now on."""
+    """Write log lines to stderr from now on.
+
+    Args:
+        role: of this process; each line names it.
+        level: the lowest level to write, such as ``info``.
+        log_format: text or JSON.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(role) if log_format is LogFormat.JSON else TextFormatter(role))
     logging.basicConfig(level=level.upper(), handlers=[handler])
@@ -64,42 +70,42 @@ class _Formatter(logging.Formatter):
         self._role = role
 
     def _text(self, record: logging.LogRecord) -> str:
-        """The message; of an error only where it came from, since its text may quote a row or a key."""
+        """Return the message, with the origin of an error but not its text, which may quote a row or a key."""
         text = record.getMessage()
         error = record.exc_info[1] if record.exc_info else None
         return f"{text}\n{where(error)}" if error is not None else text
 
 
 class TextFormatter(_Formatter):
-    """``TIME LEVEL ROLE [job=NAME] [round=NUMBER] LOGGER: MESSAGE``, further lines of a message indented.
+    """``TIME LEVEL ROLE [job=NAME] [round=NUMBER] LOGGER: MESSAGE``, with further lines of a message indented.
 
-    So a message, which may have a stranger's words in it, is never taken for the next line, nor for a command to the
-    terminal.
+    A message may contain a stranger's words. With indented lines and without control characters, no part of it looks
+    like another log line or steers the terminal.
     """
 
     def format(self, record: logging.LogRecord) -> str:
         """See logging.Formatter."""
-        place = _place.get()
+        context = _context.get()
         words = [_time(record), record.levelname, self._role]
-        if place is not None:
-            words.append(f"job={place.job}")
-            if place.round:
-                words.append(f"round={place.round}")
+        if context is not None:
+            words.append(f"job={context.job}")
+            if context.round:
+                words.append(f"round={context.round}")
         text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]", "?", self._text(record)).replace("\n", "\n    ")
         return f"{' '.join(words)} {record.name}: {text}"
 
 
 class JsonFormatter(_Formatter):
-    """An object a line: `time`, `level`, `role`, `logger`, `message`, and `job` and `round` where there is one."""
+    """One JSON object a line: `time`, `level`, `role`, `logger`, `message`; `job` and `round` if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See logging.Formatter."""
         fields: dict[str, str | int] = {"time": _time(record), "level": record.levelname, "role": self._role.value}
-        place = _place.get()
-        if place is not None:
-            fields["job"] = place.job
-            if place.round:
-                fields["round"] = place.round
+        context = _context.get()
+        if context is not None:
+            fields["job"] = context.job
+            if context.round:
+                fields["round"] = context.round
         return json.dumps(fields | {"logger": record.name, "message": self._text(record)})
 
 

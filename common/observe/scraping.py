@@ -1,7 +1,9 @@
-"""Hands a process's metrics out over HTTP: one page, to whoever can connect.
+"""Serves a process's metrics over HTTP: one page, to anyone who can connect.
 
-prometheus-client has a server, in which each connection is a thread that waits for ever. Whoever connects here is a
-stranger, so this one bounds how many there are, how much they say and how long they take.
+prometheus-client makes the page, but its server is not used: it gives each connection a thread that waits without a
+limit. Any stranger can connect here, so the number of connections, the size of a request and its time are bounded. The
+few lines of HTTP below read no more of a request than its method and path, so a library behind the same bounds would
+only add code that strangers can reach.
 """
 
 import asyncio
@@ -21,16 +23,20 @@ MAX_CONNECTIONS = 16
 MAX_REQUEST_BYTES = 16 * 1024
 REQUEST_SECONDS = 5.0
 LAG_SECONDS = 1.0
-"""How often to see how late the event loop is."""
+"""How often to measure how late the event loop is."""
 DISK_SECONDS = 1.0
-"""Between two looks at the state folder's disk."""
+"""How often to measure the free space on the state folder's disk."""
 KEEP_SECONDS = 1.0
-"""For how long a page is handed out: making one takes a millisecond, in which the process does nothing else."""
+"""How long a page is reused. Making one takes a millisecond, in which the process does nothing else."""
 
 
 @asynccontextmanager
 async def scraped(address: str | None, metrics: Metrics) -> AsyncIterator[None]:
-    """Within the block, hand the metrics out at ``host:port``; nowhere if that is None.
+    """Serve the metrics within the block.
+
+    Args:
+        address: where to listen, as ``host:port``; None serves them nowhere.
+        metrics: what to serve.
 
     Raises:
         ConfigError: the address cannot be used.
@@ -44,12 +50,12 @@ async def scraped(address: str | None, metrics: Metrics) -> AsyncIterator[None]:
         server = await asyncio.start_server(page.answer, host.strip("[]"), int(port), limit=MAX_REQUEST_BYTES)
     except OSError:
         raise ConfigError(
-            f"metrics.listen: {address} cannot be used: it is already in use, or is no address of this machine; "
-            "choose another port, or stop what listens there"
+            f"metrics.listen: {address} cannot be used: it is in use already, or is not an address of this machine; "
+            "choose another port, or stop the program that listens there"
         ) from None
-    log.info("metrics are at http://%s:%d/metrics", host, server.sockets[0].getsockname()[1])
+    log.info("metrics: serving http://%s:%d/metrics", host, server.sockets[0].getsockname()[1])
     if not is_loopback_address(address):
-        log.warning("metrics.listen: whoever can connect to %s reads them: nothing asks who it is", address)
+        log.warning("metrics.listen: anyone who can connect to %s can read the metrics, without a certificate", address)
     tasks = [asyncio.create_task(_measure_lag(metrics)), asyncio.create_task(_watch_disk(metrics))]
     try:
         yield
@@ -75,7 +81,7 @@ async def _watch_disk(metrics: Metrics) -> None:
 
 
 class _Page:
-    """The one page."""
+    """The page at ``/metrics``."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -83,7 +89,7 @@ class _Page:
         self._page, self._page_ends = b"", 0.0
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request and hang up; more callers than `MAX_CONNECTIONS` hear nothing."""
+        """Answer one request and close the connection; close it at once if there are `MAX_CONNECTIONS` others."""
         if len(self._callers) >= MAX_CONNECTIONS:
             writer.transport.abort()
             return
@@ -101,7 +107,7 @@ class _Page:
             writer.transport.abort()
 
     def hang_up(self) -> None:
-        """End what is under way."""
+        """Close all connections."""
         for writer in list(self._callers):
             writer.transport.abort()
 

@@ -1,10 +1,10 @@
-"""OpenTelemetry traces of rounds, one trace for each, in which the three processes' spans come together.
+"""OpenTelemetry traces: one trace for each round, which combines the spans of the three processes.
 
-The processes tell each other nothing for it. The IDs of a trace, of the spans that others refer to and of each
-message follow by a hash from what all three know, the session's run ID and the round. So whoever collects the spans of
-all three sees one trace, and whoever collects those of one has its part.
+The processes exchange nothing for it. The IDs of a trace, of each message and of the spans that other processes refer
+to are hashes of what all three know: the session's run ID and the round. A collector that receives the spans of all
+three processes shows one trace; a collector that receives those of one process shows its part.
 
-OpenTelemetry is imported where `traces.endpoint` asks for it, and nowhere else.
+OpenTelemetry is imported only if `traces.endpoint` is set.
 """
 
 import secrets
@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig
-from trilateral.common.observe.events import Delivered, Event, PhaseOver, RoundBegun, RoundOver, Taken, Tell, WorkedOff
+from trilateral.common.observe.events import (
+    Delivered,
+    Event,
+    Handled,
+    Handling,
+    OnEvent,
+    PhaseOver,
+    RoundBegun,
+    RoundOver,
+)
 from trilateral.common.protocol.messages import RoundKey
 from trilateral.common.rpc.codec import JobKey
 
@@ -27,17 +36,23 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 CLOSE_SECONDS = 3.0
-"""For the last spans to leave when the process stops."""
+"""How long the last spans may take to be sent when the process stops."""
 PREPARE = "prepare"
-"""The kind of work that is done in crumbs, while there is nothing else to do: neighbours are one span."""
-GAP = 50_000_000
-"""Nanoseconds between two of them, at most."""
-LEAST = 1_000_000
-"""Nanoseconds of one that is worth a span."""
+"""The kind of work that is done in small pieces while the process waits; adjacent pieces become one span."""
+MAX_GAP = 50_000_000
+"""Nanoseconds between two adjacent pieces, at most."""
+MIN_SPAN = 1_000_000
+"""Nanoseconds of the shortest span of such work."""
 
 
 def open_traces(config: ProcessConfig) -> "Traces | None":
-    """Return what sends a process's traces to its collector, or None if there is none.
+    """Begin to send a process's traces.
+
+    Args:
+        config: of the process.
+
+    Returns:
+        The traces, or None if the configuration names no collector.
 
     Raises:
         ConfigError: OpenTelemetry is not installed.
@@ -50,7 +65,10 @@ def open_traces(config: ProcessConfig) -> "Traces | None":
 
 
 def import_exporter() -> "tuple[type[OTLPSpanExporter], type[BatchSpanProcessor]]":
-    """Import what sends traces.
+    """Import the classes that send traces.
+
+    Returns:
+        The exporter and the span processor.
 
     Raises:
         ConfigError: OpenTelemetry is not installed.
@@ -61,17 +79,17 @@ def import_exporter() -> "tuple[type[OTLPSpanExporter], type[BatchSpanProcessor]
     except ImportError:
         raise ConfigError(
             "traces.endpoint: OpenTelemetry is not installed: run `pip install '.[traces]'` in this project's folder, "
-            "or take the setting out"
+            "or remove the setting"
         ) from None
     return OTLPSpanExporter, BatchSpanProcessor
 
 
 class Traces:
-    """Makes spans of what the sessions of a process tell.
+    """Makes spans from the events of a process's sessions.
 
     Args:
         role: of the process.
-        processor: takes the spans.
+        processor: receives the spans.
     """
 
     def __init__(self, role: Role, processor: "SpanProcessor") -> None:
@@ -81,13 +99,13 @@ class Traces:
         self._processor = processor
         self._resource = Resource.create({"service.name": f"trilateral-{role}"})
 
-    def session(self, key: JobKey) -> Tell:
-        """Return what takes the events of one session."""
-        return _Session(self, key).take
+    def session(self, key: JobKey) -> OnEvent:
+        """Return the function that makes spans from the events of one session."""
+        return _Session(self, key).on_event
 
     def close(self) -> None:
-        """Send what is left, for a few seconds at most."""
-        # The processor itself would wait for as long as a collector that is away may come back.
+        """Send the remaining spans, for at most `CLOSE_SECONDS`."""
+        # Without a limit, the processor would wait until a collector that is down comes back.
         last = threading.Thread(target=self._processor.shutdown, daemon=True)
         last.start()
         last.join(CLOSE_SECONDS)
@@ -104,7 +122,18 @@ class Traces:
         link: int | None = None,
         attributes: dict[str, str | int],
     ) -> None:
-        """Hand on a span that is over; `times` are its begin and end, nanoseconds since 1970."""
+        """Pass a span that is over to the processor.
+
+        Args:
+            name: of the span.
+            trace: ID of the trace that it belongs to.
+            span: its own ID.
+            parent: ID of the span that contains it; None for a round itself.
+            times: its start and end, in nanoseconds since 1970.
+            kind: name of its `SpanKind`.
+            link: ID of the span, in another process, that it follows from.
+            attributes: its attributes.
+        """
         from opentelemetry.sdk.trace import ReadableSpan
         from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
 
@@ -127,7 +156,7 @@ class Traces:
 
 
 class _Session:
-    """One session of a job: where it is, for the spans' parents."""
+    """One session of a job, with its current round and message, the parents of new spans."""
 
     def __init__(self, traces: Traces, key: JobKey) -> None:
         self._traces = traces
@@ -136,12 +165,12 @@ class _Session:
         self._newest = RoundKey(0, 0)
         self._begun = 0
         self._last = 0
-        self._taken: tuple[Taken, int, int] | None = None
-        """The message that is worked on, its span and since when."""
+        self._handling: tuple[Handling, int, int] | None = None
+        """The message that is being handled, the ID of its span and its start."""
         self._prepared: tuple[int, int] | None = None
 
-    def take(self, event: Event) -> None:
-        """Make spans of what is over."""
+    def on_event(self, event: Event) -> None:
+        """Make a span if the event ends something."""
         now = time.time_ns()
         match event:
             case RoundBegun(key) if key > self._newest:
@@ -152,19 +181,19 @@ class _Session:
             case RoundOver(key) if key.round == self._newest.round:
                 self._flush()
                 self._round_over(now)
-            case Taken():
+            case Handling():
                 self._flush()
-                self._taken = (event, secrets.randbits(64) or 1, now)
-            case WorkedOff() if self._taken is not None:
-                taken, span, begun = self._taken
-                self._taken = None
+                self._handling = (event, secrets.randbits(64) or 1, now)
+            case Handled() if self._handling is not None:
+                handled, span, begun = self._handling
+                self._handling = None
                 self._emit(
-                    f"{taken.what} from the {taken.sender}",
-                    taken.key,
+                    f"{handled.what} from the {handled.sender}",
+                    handled.key,
                     (begun, now),
                     span=span,
                     kind="CONSUMER",
-                    link=self._message(taken.key, taken.sender, self._role, taken.what),
+                    link=self._message(handled.key, handled.sender, self._role, handled.what),
                 )
             case Delivered(peer, what, key, seconds):
                 span = self._message(key, self._role, peer, what)
@@ -172,12 +201,12 @@ class _Session:
             case PhaseOver(name, seconds) if name == PREPARE:
                 self._prepare(*_before(now, seconds))
             case PhaseOver(name, seconds):
-                taken_now = self._taken
-                if taken_now is not None:
-                    self._emit(name, taken_now[0].key, _before(now, seconds), parent=taken_now[1])
+                handling = self._handling
+                if handling is not None:
+                    self._emit(name, handling[0].key, _before(now, seconds), parent=handling[1])
 
     def _round_over(self, now: int) -> None:
-        """The coordinator's span is the round itself; a party's ends with the last that it did in the round."""
+        """Make the span of a round. The coordinator's is the round itself; a party's ends with its last work."""
         number, is_leader = self._newest.round, self._role is Role.COORDINATOR
         self._traces.emit(
             f"round {number}" if is_leader else f"round {number} at the {self._role}",
@@ -190,7 +219,7 @@ class _Session:
 
     def _prepare(self, begun: int, ended: int) -> None:
         before = self._prepared
-        if before is not None and begun - before[1] < GAP:
+        if before is not None and begun - before[1] < MAX_GAP:
             self._prepared = before[0], ended
         else:
             self._flush()
@@ -198,7 +227,7 @@ class _Session:
 
     def _flush(self) -> None:
         times, self._prepared = self._prepared, None
-        if times is not None and times[1] - times[0] >= LEAST:
+        if times is not None and times[1] - times[0] >= MIN_SPAN:
             self._emit(PREPARE, self._newest, times)
 
     def _emit(
@@ -212,7 +241,7 @@ class _Session:
         kind: str = "INTERNAL",
         link: int | None = None,
     ) -> None:
-        if not key.round:  # before the first
+        if not key.round:  # before the first round
             return
         if key.round == self._newest.round:
             self._last = max(self._last, times[1])
@@ -235,7 +264,7 @@ class _Session:
             "trilateral.attempt": key.attempt,
         }
 
-    # --- IDs that all three know
+    # --- IDs that all three processes compute alike
 
     def _trace(self, number: int) -> int:
         return _hash(self._key.run_id, 16, ["trace", number])
@@ -248,7 +277,7 @@ class _Session:
 
 
 def _hash(run_id: bytes, size: int, parts: Sequence[Any]) -> int:
-    """An ID, which is never 0: OpenTelemetry takes that for none."""
+    """Return an ID. It is never 0, which OpenTelemetry does not accept as an ID."""
     content = "\n".join(map(str, parts)).encode()
     return int.from_bytes(blake2b(content, key=run_id, digest_size=size).digest()) or 1
 

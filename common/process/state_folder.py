@@ -1,14 +1,13 @@
 """The state folder, which belongs to one role and to one process at a time."""
 
-import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.locks import is_locked, lock_file
 from trilateral.common.base.roles import Role
 
 LOCK = ".lock"
@@ -29,11 +28,19 @@ def held_state(folder: Path, role: Role) -> Iterator[None]:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as trial:  # Otherwise a full disk would only show during a job.
             trial.write(bytes(TRIAL_BYTES))
-        lock = (folder / LOCK).open("a+", encoding="utf-8")
+        lock = lock_file(folder / LOCK, wait=False)
+    except BlockingIOError:
+        owner, process = _read(folder)
+        whose = f"the {owner}, process {process}" if process else "another process"
+        raise ConfigError(f"state: the folder {folder} is in use by {whose}: give each its own") from None
     except OSError as error:
         raise ConfigError(f"state: the folder {folder} cannot be written: {error.strerror}") from error
     with lock:
-        _lock(lock, folder, role)
+        owner, _ = _read(folder)
+        _check_owner(owner, folder, role)
+        lock.truncate(0)
+        lock.write(f"{role} {os.getpid()}\n")
+        lock.flush()
         yield
 
 
@@ -47,40 +54,19 @@ def holder(folder: Path, role: Role) -> str | None:
         ConfigError: the folder cannot be read, or belongs to another role.
     """
     try:
-        with (folder / LOCK).open(encoding="utf-8") as lock:
-            owner, process = _read(lock)
-            _check_owner(owner, folder, role)
-            try:
-                # A shared lock, for this moment only: two processes that look do not take each other for the holder.
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return process or "unknown"
-            return None
+        owner, process = _read(folder)
+        _check_owner(owner, folder, role)
+        return process or "unknown" if is_locked(folder / LOCK) else None
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ConfigError(f"state: the folder {folder} cannot be read: {error.strerror}") from error
 
 
-def _lock(lock: IO[str], folder: Path, role: Role) -> None:
-    owner, process = _read(lock)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        whose = f"the {owner}, process {process}" if process else "another process"
-        raise ConfigError(f"state: the folder {folder} is in use by {whose}: give each process its own") from None
-    except OSError as error:
-        raise ConfigError(f"state: the folder {folder} cannot be locked: {error.strerror}") from error
-    _check_owner(owner, folder, role)
-    lock.truncate(0)
-    lock.write(f"{role} {os.getpid()}\n")
-    lock.flush()
-
-
-def _read(lock: IO[str]) -> tuple[str, str]:
-    """Return the role that owns the folder, and the process that locked it last."""
-    lock.seek(0)
-    owner, _, process = lock.read(100).strip().partition(" ")
+def _read(folder: Path) -> tuple[str, str]:
+    """Return the role that the folder belongs to, and the process that locked it last; empty if not known."""
+    with (folder / LOCK).open(encoding="utf-8") as lock:
+        owner, _, process = lock.read(100).strip().partition(" ")
     return owner, process
 
 

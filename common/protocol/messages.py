@@ -13,6 +13,7 @@ from typing import Protocol
 from gmpy2 import mpz
 
 from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.alignment import AlignmentProgress
@@ -212,9 +213,15 @@ class Finished:
 
 @dataclass(frozen=True)
 class Failed:
-    """Any role to any other: the job cannot continue. The reason is public text."""
+    """The job ends without a model: from any role to any other.
+
+    Attributes:
+        reason: why, in public words for people.
+        outcome: stopped or failed. A party cannot stop a job, so what it sends is always of a failure.
+    """
 
     reason: str
+    outcome: Outcome = Outcome.FAILED
 
 
 # --- from a state machine to the process around it: envelopes to the machine's own role

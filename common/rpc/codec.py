@@ -16,12 +16,13 @@ from pydantic_core import from_json
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ConfigError, ProtocolError
+from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.check import check_settings
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.settings import JOB_NAME
 from trilateral.common.paillier.keys import ciphertext_width
-from trilateral.common.pb.v1 import party_pb2, rounds_pb2
+from trilateral.common.pb.v1 import jobs_pb2, party_pb2, rounds_pb2
 from trilateral.common.protocol.messages import Kind, RoundKey, VectorPiece
 
 PACKAGE = "trilateral.v1"
@@ -102,6 +103,8 @@ _KIND_NUMBERS = {kind: rounds_pb2.VectorKind.Value(f"VECTOR_KIND_{kind.name}") f
 _KINDS: dict[int, Kind] = {number: kind for kind, number in _KIND_NUMBERS.items()}
 _PARTY_NUMBERS = {party: party_pb2.Party.Value(f"PARTY_{party.name}") for party in PARTIES}
 _PARTIES: dict[int, Role] = {number: party for party, number in _PARTY_NUMBERS.items()}
+_OUTCOME_NUMBERS = {end: jobs_pb2.Outcome.Value(f"OUTCOME_{end.name}") for end in (Outcome.STOPPED, Outcome.FAILED)}
+_OUTCOMES: dict[int, Outcome] = {number: end for end, number in _OUTCOME_NUMBERS.items()}
 
 
 def refuse(what: str) -> NoReturn:
@@ -140,6 +143,19 @@ def decode_party(number: int) -> Role:
     if party is None:
         refuse(f"an offer to an unknown party ({number})")
     return party
+
+
+def encode_outcome(outcome: Outcome) -> int:
+    """Return the number in the contract of an outcome without a model."""
+    return _OUTCOME_NUMBERS[outcome]
+
+
+def decode_outcome(number: int) -> Outcome:
+    """Return the outcome without a model from its number in the contract."""
+    outcome = _OUTCOMES.get(number)
+    if outcome is None:
+        refuse(f"the end of a job with the outcome {number}")
+    return outcome
 
 
 def decode_floats(values: Collection[float], what: str) -> FloatVector:

@@ -21,6 +21,7 @@ from trilateral.common.base.errors import (
     PeerError,
     PolicyError,
     ProtocolError,
+    StoppedError,
     SuspendedError,
     TrilateralError,
 )
@@ -72,6 +73,7 @@ STATUS: Mapping[type[TrilateralError], tuple[grpc.StatusCode, str]] = MappingPro
         ProtocolError: (grpc.StatusCode.INVALID_ARGUMENT, "protocol"),
         AccessError: (grpc.StatusCode.PERMISSION_DENIED, "access"),
         PeerError: (grpc.StatusCode.ABORTED, "peer"),
+        StoppedError: (grpc.StatusCode.ABORTED, "stopped"),
         SuspendedError: (grpc.StatusCode.ABORTED, "suspended"),
         EndedError: (grpc.StatusCode.ABORTED, "ended"),
         StoppingError: (grpc.StatusCode.UNAVAILABLE, "stopping"),

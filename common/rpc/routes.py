@@ -58,10 +58,12 @@ from trilateral.common.rpc.codec import (
     decode_float,
     decode_floats,
     decode_key,
+    decode_outcome,
     decode_party,
     decode_piece,
     decode_text,
     encode_key,
+    encode_outcome,
     encode_party,
     parse_job,
     refuse,
@@ -267,11 +269,19 @@ def _decode_waiting(request: party_pb2.CheckJobRequest | coordinator_pb2.ReportW
     return Waiting()
 
 
-def _encode_failed(message: Failed) -> Fields:
+def _encode_end(message: Failed) -> Fields:
+    return {"reason": message.reason, "outcome": encode_outcome(message.outcome)}
+
+
+def _decode_end(request: party_pb2.FailJobRequest) -> Failed:
+    return Failed(decode_text(request.reason), decode_outcome(request.outcome))
+
+
+def _encode_failure(message: Failed) -> Fields:
     return {"reason": message.reason}
 
 
-def _decode_failed(request: party_pb2.FailJobRequest | coordinator_pb2.ReportFailureRequest) -> Failed:
+def _decode_failure(request: coordinator_pb2.ReportFailureRequest) -> Failed:
     return Failed(decode_text(request.reason))
 
 
@@ -390,7 +400,7 @@ ROUTES: tuple[Route, ...] = (
     _message("PartyService/BeginRound", _COORDINATOR, BeginRound, _encode_begin, _decode_begin),
     _message("PartyService/FinishJob", _COORDINATOR, FinishJob, _encode_finish, _decode_finish),
     _message("PartyService/CheckJob", _COORDINATOR, Waiting, _encode_nothing, _decode_waiting),
-    _message("PartyService/FailJob", _COORDINATOR, Failed, _encode_failed, _decode_failed),
+    _message("PartyService/FailJob", _COORDINATOR, Failed, _encode_end, _decode_end),
     _message("HostService/ChallengeIds", _GUEST, IdChallenge, _encode_challenge, _decode_challenge),
     _message("HostService/ConfirmIds", _GUEST, IdConfirmation, _encode_confirmation, _decode_confirmation),
     _vectors("HostService/SendVector", {Kind.RESIDUAL: _GUEST, Kind.TOTAL_CHANGE: _GUEST}),
@@ -404,7 +414,7 @@ ROUTES: tuple[Route, ...] = (
     _message("CoordinatorService/ReportEvaluation", _GUEST, Evaluation, _encode_evaluation, _decode_evaluation),
     _message("CoordinatorService/ReportFinished", _PARTIES, Finished, _encode_nothing, _decode_finished),
     _message("CoordinatorService/ReportWaiting", _PARTIES, Waiting, _encode_nothing, _decode_waiting),
-    _message("CoordinatorService/ReportFailure", _PARTIES, Failed, _encode_failed, _decode_failed),
+    _message("CoordinatorService/ReportFailure", _PARTIES, Failed, _encode_failure, _decode_failure),
     Route("AlignmentService/OpenAlignment", _GUEST),
     Route("AlignmentService/IntersectShard", _GUEST),
     Route("AlignmentService/ConfirmShard", _GUEST),

@@ -14,8 +14,8 @@ from typing import Any
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
 
-PROTOCOL = 1
-"""The version that this process speaks."""
+PROTOCOL = 2
+"""What this process speaks."""
 PROTOCOL_KEY = "trilateral-protocol"
 PACKAGE_KEY = "trilateral-version"
 WAY_OUT = "install the same release of trilateral at all three"

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.jobs.folder import JobFolder
-from trilateral.common.jobs.journal import Journal
+from trilateral.common.jobs.journal import NO_FACTS, Journal
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
 
 JOB = JobConfig(name="disk", dataset=DATASET, key_bits=512, algorithm=Sgd(), batch=24, epochs=20, tolerance=0.0)
@@ -87,10 +87,12 @@ async def test_a_read_only_disk_ends_the_job_for_all_and_a_new_process_resumes_i
 ) -> None:
     write_round = Journal.write_round
 
-    def fail_at_ten(journal: Journal, job_id: bytes, number: int, content: bytes) -> int:
+    def fail_at_ten(
+        journal: Journal, job_id: bytes, number: int, content: bytes, facts: Mapping[str, bytes] = NO_FACTS
+    ) -> int:
         if journal._role is role and number == 10:
-            journal._database.execute("PRAGMA query_only = ON")  # as on a read-only file system
-        return write_round(journal, job_id, number, content)
+            journal._database.execute("PRAGMA query_only = ON")  # as for a file system that was mounted anew
+        return write_round(journal, job_id, number, content, facts)
 
     monkeypatch.setattr(Journal, "write_round", fail_at_ten)
     async with serving(configs) as client:

@@ -73,7 +73,7 @@ async def test_overlapping_tables_give_the_model_of_their_common_rows(
         status = await train_over_localhost(client, JOB)
         assert status.state == JOB_STATE_FINISHED, status.detail
         notes = (await client.status(JOB.name)).notes
-    assert list(notes) == ["the host has 120 rows, the guest 130, and 90 are common"]
+    assert list(notes) == ["the host has 120 rows, the guest 130; they have 90 in common"]
     check_against_plain(tmp_path, configs, JOB)
     for role in PARTIES:
         assert load_model(JobFolder(configs[role].state, JOB.name).model).data.n_rows == 90
@@ -108,7 +108,7 @@ async def failed(configs: Configs, job: JobConfig = JOB) -> str:
 
 async def test_tables_without_a_common_row_are_refused(tmp_path: Path) -> None:
     write_overlapping(tmp_path, lambda role, one: f"{role}-{one}")
-    assert "the host and the guest have no ID in common" in await failed(make_configs(tmp_path))
+    assert "the host and the guest have no IDs in common" in await failed(make_configs(tmp_path))
 
 
 async def test_two_forms_of_ids_are_refused_and_both_are_named(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ async def until_aligning(statuses: "asyncio.Queue[JobStatus]") -> JobStatus:
     async with asyncio.timeout(SECONDS):
         while True:
             status = await statuses.get()
-            if "look for their common rows" in status.detail:
+            if "looking for their common rows" in status.detail:
                 return status
 
 

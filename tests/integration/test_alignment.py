@@ -191,7 +191,11 @@ async def test_a_run_that_the_host_does_not_know_gets_no_alignment(
 @pytest.mark.parametrize(
     ("settings", "error", "words"),
     [
-        ({"policy": {"max_ids_a_day": 89}}, PolicyError, "policy.max_ids_a_day: 89 of the other party is the most"),
+        (
+            {"policy": {"max_ids_a_day": 89}},
+            PolicyError,
+            "policy.max_ids_a_day: the maximum is 89 IDs of the other party a day",
+        ),
         ({"datasets": {DATASET: {"path": "gone.csv"}}}, DataError, "the host: there is no file gone.csv"),
         (
             {"datasets": {"other": {"path": "gone.csv"}, DATASET: {"path": "x.csv", "id_form": {"case": True}}}},
@@ -217,7 +221,7 @@ async def test_another_normal_form_is_refused_and_both_are_named(tmp_path: Path)
 async def test_the_daily_limit_of_ids_counts_all_sessions(tmp_path: Path) -> None:
     async with served(tmp_path, policy={"max_ids_a_day": 100}) as host:
         await (await open_with(host, GUEST_IDS)).close()
-        with pytest.raises(PolicyError, match="10 are left until"):
+        with pytest.raises(PolicyError, match="10 left until"):
             await open_with(host, GUEST_IDS)
         await (await open_with(host, GUEST_IDS[:10])).close()
 
@@ -230,7 +234,7 @@ async def test_every_point_counts_since_padding_may_be_an_id(tmp_path: Path, mon
         assert host.audited()[-1]["n_points"] == {"host": dealt.host_room, "guest": 35}
         for state, count in ((host.config.state, 35), (tmp_path / "guest", dealt.host_room)):
             assert json.loads((state / IDS_COUNTER).read_text())["given"] == count
-        with pytest.raises(PolicyError, match="0 are left until .* and 30 are to come"):
+        with pytest.raises(PolicyError, match="0 left until .* 30 needed"):
             await open_with(host, GUEST_IDS[:5])
 
 
@@ -314,7 +318,7 @@ async def test_a_repeated_opening_gets_the_same_session_and_counts_once(tmp_path
 async def test_too_many_ids_are_refused_before_a_table_is_read(tmp_path: Path) -> None:
     gone = {DATASET: {"path": "gone.csv"}}
     async with served(tmp_path, policy={"max_ids_a_day": 89}, datasets=gone) as host:
-        with pytest.raises(PolicyError, match="89 of the other party is the most"):
+        with pytest.raises(PolicyError, match="the maximum is 89 IDs of the other party a day"):
             await open_with(host, GUEST_IDS)
 
 

@@ -15,13 +15,15 @@ from tests.support.three_servers import (
     write_tables,
 )
 from trilateral.common.base.errors import ConfigError, ProtocolError
+from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
-from trilateral.common.config.job import JobConfig
+from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.config.process import Policy, ProcessConfig
+from trilateral.common.jobs.journal import Journal
 from trilateral.common.jobs.quota import COUNTER
-from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_STOPPED
 
-KEY_REASON = "the guest refuses the job by policy.min_key_bits: 512 is the least, the job has 256"
+KEY_REASON = "the guest refuses the job by policy.min_key_bits: the minimum is 512; the job has 256"
 Configs = dict[Role, ProcessConfig]
 JOB = JobConfig(name="audited", dataset=DATASET, key_bits=512)
 
@@ -82,9 +84,12 @@ async def test_a_refusal_is_in_the_partys_log_and_in_the_coordinators_status(con
     refusals: dict[str, tuple[dict[str, Any], str]] = {
         "key": (
             {"key_bits": 256},
-            "the guest refuses the job by policy.min_key_bits: 512 is the least, the job has 256",
+            "the guest refuses the job by policy.min_key_bits: the minimum is 512; the job has 256",
         ),
-        "rows": ({"holdout": 0.2}, "the guest refuses the job by policy.min_batch: 97 is the least, a batch has 96"),
+        "rows": (
+            {"holdout": 0.2},
+            "the guest refuses the job by policy.min_batch: the minimum is 97; a batch has 96",
+        ),
     }
     async with serving(configs) as client:
         for name, (settings, reason) in refusals.items():
@@ -107,15 +112,34 @@ async def test_a_refusal_is_in_the_partys_log_and_in_the_coordinators_status(con
         assert [end["reason"] for end in ends] == [reason for _, reason in refusals.values()]
 
 
-async def test_scores_of_holdout_rows_are_counted_before_they_leave(configs: Configs) -> None:
+async def test_a_job_that_an_operator_stops_is_stopped_at_all_three_in_the_audit_log_and_the_journal(
+    configs: Configs,
+) -> None:
+    endless = JOB.model_copy(update={"algorithm": Sgd(), "batch": 24, "epochs": 10_000, "tolerance": 0.0})
+    async with serving(configs) as client:
+        await client.start(endless)
+        async for status in client.watch(endless.name):
+            if status.round >= 3:
+                break
+        await client.stop(endless.name)
+        assert (await client.status(endless.name)).state == JOB_STATE_STOPPED
+    for role, config in configs.items():
+        end = audit_lines(configs, role)[-1]
+        assert (end["decision"], end["result"], end["reason"]) == ("ended", "stopped", "stopped by the operator")
+        journal = Journal(config.state, role, kept_days=1)
+        assert [record.outcome for record in journal.all()] == [Outcome.STOPPED]
+        journal.close()
+
+
+async def test_scores_of_hold_out_rows_are_counted_before_they_leave(configs: Configs) -> None:
     policy = Policy(min_key_bits=256, max_scores_a_day=30, **LENIENT)
     configs[Role.HOST] = configs[Role.HOST].model_copy(update={"policy": policy})
     async with serving(configs) as client:
         assert (await train_over_localhost(client, JOB)).state == JOB_STATE_FINISHED
         status = await train_over_localhost(client, JOB.model_copy(update={"name": "one-more"}))
-    said = "the host refuses the job by policy.max_scores_a_day: 30 is the most, 6 are left until "
+    said = "the host refuses the job by policy.max_scores_a_day: the maximum is 30 scores a day; 6 left until "
     assert status.detail.startswith(said)
-    assert status.detail.endswith(" UTC, and 24 would leave")
+    assert status.detail.endswith(" UTC, 24 needed")
     (refused,) = (line for line in audit_lines(configs, Role.HOST) if line["decision"] == "refused")
     assert (refused["method"], refused["reason"]) == ("OpenJob", status.detail)
     assert json.loads((configs[Role.HOST].state / COUNTER).read_text())["given"] == 24
@@ -139,11 +163,11 @@ async def test_no_job_opens_without_an_audit_log(configs: Configs) -> None:
     async with serving(configs) as client:
         status = await train_over_localhost(client, JOB)
         assert status.state == JOB_STATE_FAILED
-        assert "the audit log there cannot be written" in status.detail
+        assert "the audit log in the folder cannot be written" in status.detail
         assert not (configs[Role.GUEST].state / "audited").exists()
         (configs[Role.COORDINATOR].state / "audit.jsonl").unlink()
         (configs[Role.COORDINATOR].state / "audit.jsonl").mkdir()
-        with pytest.raises(ConfigError, match="the audit log there cannot be written"):
+        with pytest.raises(ConfigError, match="the audit log in the folder cannot be written"):
             await client.start(JOB.model_copy(update={"name": "other"}))
         blocked.rmdir()
         (configs[Role.COORDINATOR].state / "audit.jsonl").rmdir()

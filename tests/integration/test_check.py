@@ -260,7 +260,7 @@ def a_name_in_use_at_the_coordinator(setting: Setting) -> None:
 
 def no_scores_left(setting: Setting) -> None:
     setting.start_job()
-    ScoreQuota(setting.state(Role.HOST), 1_000_000).take(999_990)
+    ScoreQuota(setting.state(Role.HOST), 1_000_000).spend(999_990)
 
 
 def no_table(setting: Setting) -> None:
@@ -457,7 +457,7 @@ LOCAL = [
         few_rows_for_the_policy, WARNING, "datasets.made: a job with the defaults: the host refuses the job", Role.HOST
     ),
     Case(few_rows_for_a_job, PROBLEM, "datasets.made: the job: the host refuses the job by policy.min_rows", Role.HOST),
-    Case(a_small_key, PROBLEM, "policy: the guest refuses the job by policy.min_key_bits: 2048 is the least"),
+    Case(a_small_key, PROBLEM, "policy: the guest refuses the job by policy.min_key_bits: the minimum is 2048"),
     Case(another_dataset, PROBLEM, "policy: the guest has no dataset named other"),
     Case(a_job_misspelt, PROBLEM, "job.yaml: epoch: unknown key; did you mean epochs?"),
     Case(a_name_in_use, PROBLEM, "policy: the host already has a job named job", Role.HOST),
@@ -710,7 +710,9 @@ PEERS = [
     ),
     Case(a_peer_that_takes_us_for_another, PROBLEM, "takes this process for the coordinator: at the host, `peers` has"),
     Case(
-        a_newer_peer, PROBLEM, "peers.host: the host speaks version 2 of the protocol (trilateral 99.0), and this proc"
+        a_newer_peer,
+        PROBLEM,
+        f"peers.host: the host speaks version {NEWER.protocol} of the protocol (trilateral 99.0), and this",
     ),
     Case(a_clock_that_is_fast, WARNING, "peers.host: its clock is 90 s ahead of this one"),
     Case(a_clock_that_is_slow, WARNING, "peers.host: its clock is 4,000 s behind this one"),

@@ -74,7 +74,7 @@ MISDEEDS: dict[str, tuple[Chunks, str]] = {
     "a gap": (lambda run: [chunk(run, total=9), chunk(run, total=9, offset=2)], "expected those from 1"),
     "ciphertexts of another width": (
         lambda run: [chunk(run, width=64, ciphertexts=bytes(64))],
-        "ciphertexts of 64 bytes came where 128 are due",
+        "received ciphertexts of 64 bytes, expected ciphertexts of 128 bytes",
     ),
     "more ciphertexts than there are rows": (lambda run: [chunk(run, total=10**6)], "this job has 96 rows"),
     "a round far off": (lambda run: [chunk(run, **far(2**32 - 1))], "at most 300002 rounds"),

@@ -239,7 +239,7 @@ async def test_a_table_that_other_jobs_may_use_gives_no_scores(world: World) -> 
     host = world.configs[Role.HOST]
     closed = host.datasets[NEW].model_copy(update={"jobs": ["churn-*"]})
     world.change(Role.HOST, datasets=host.datasets | {NEW: closed})
-    await world.refused(PolicyError, rf"by datasets\.{NEW}\.jobs: does not name a job {JOB.name}")
+    await world.refused(PolicyError, rf"by datasets\.{NEW}\.jobs: does not include a job named {JOB.name}")
 
 
 async def test_a_dataset_that_a_party_lacks_is_named(world: World) -> None:
@@ -257,7 +257,7 @@ async def test_the_limit_allows_all_scores_or_none(world: World, aligned: bool) 
     async with world.host() as peer:
         await world.predict(peer, aligned=aligned)
     (world.folder / "scores.csv").unlink()
-    said = rf"policy\.max_scores_a_day: 119 is the most, 59 are left until .* 00:00 UTC, and {N_COMMON} would leave"
+    said = rf"policy\.max_scores_a_day: the maximum is 119 scores a day; 59 left until .* 00:00 UTC, {N_COMMON} needed"
     await world.refused(PolicyError, said, aligned=aligned)
     assert world.given == N_COMMON
     world.set_policy(max_scores_a_day=2 * N_COMMON)
@@ -265,7 +265,7 @@ async def test_the_limit_allows_all_scores_or_none(world: World, aligned: bool) 
         await world.predict(peer, aligned=aligned)
     assert world.given == 2 * N_COMMON
     (world.folder / "scores.csv").unlink()
-    await world.refused(PolicyError, "0 are left until .* UTC, and 1 would leave", aligned=aligned)
+    await world.refused(PolicyError, "0 left until .* UTC, 1 needed", aligned=aligned)
 
 
 async def test_a_model_part_of_another_job_is_refused_and_both_are_named(world: World) -> None:
@@ -353,11 +353,11 @@ async def test_without_an_audit_log_or_a_counter_no_score_leaves(world: World) -
     state = world.configs[Role.HOST].state
     (state / "audit.jsonl").unlink()
     (state / "audit.jsonl").mkdir()
-    await world.refused(ConfigError, "the audit log there cannot be written")
+    await world.refused(ConfigError, "the audit log in the folder cannot be written")
     (state / "audit.jsonl").rmdir()
     (state / COUNTER).write_text("damaged")
     async with world.host() as peer:
-        with pytest.raises(ConfigError, match="its counter of them is damaged"):
+        with pytest.raises(ConfigError, match="the daily counter is damaged"):
             await world.predict(peer)
     (state / COUNTER).unlink()
     async with world.host() as peer:
@@ -581,7 +581,7 @@ async def test_a_comparison_counts_with_and_without_an_intersection(world: World
         await world.predict(peer, aligned=True)
     (world.folder / "scores.csv").unlink()
     assert json.loads((world.configs[Role.HOST].state / IDS_COUNTER).read_text())["given"] == N_COMMON
-    said = rf"the host refuses .* by policy\.max_ids_a_day: 119 .* 59 are left until .* {N_COMMON} are to come"
+    said = rf"the host refuses .* by policy\.max_ids_a_day: the maximum is 119 .* 59 left until .* {N_COMMON} needed"
     await world.refused(PolicyError, said, aligned=True)
 
 

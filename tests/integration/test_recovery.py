@@ -75,7 +75,7 @@ async def test_a_stopped_job_resumes_where_it_was_and_ends_with_the_same_model(c
     async with serving(configs) as client:  # all three restarted
         assert (await client.status(JOB.name)).round == stopped_in
         await client.resume(JOB.name)
-        with pytest.raises(ProtocolError, match="the job resumed goes on: watch it"):
+        with pytest.raises(ProtocolError, match="the job resumed is running: watch it"):
             await client.resume(JOB.name)
         status = await until(client, has_ended)
         assert status.state == JOB_STATE_FINISHED, status.detail
@@ -114,7 +114,7 @@ async def test_a_process_with_a_restored_state_folder_is_brought_to_the_common_r
         await until(client, has_ended)
         status = await client.status(JOB.name)
     assert status.state == JOB_STATE_FINISHED, status.detail
-    assert any("a journal was behind" in note for note in status.notes) == (role is not Role.COORDINATOR)
+    assert any("a party's journal was behind" in note for note in status.notes) == (role is not Role.COORDINATOR)
     check_model(configs, JOB)
 
 
@@ -156,7 +156,7 @@ async def test_a_party_without_its_journal_refuses_to_resume(configs: Configs) -
     async with serving(configs) as client:
         await client.resume(JOB.name)
         status = await until(client, has_ended)
-    assert status.detail == "the guest has nothing of the job resumed in its journal: start it anew"
+    assert status.detail == "the guest has no record of the job resumed in its journal: start the job again"
 
 
 @pytest.mark.parametrize("role", Role)
@@ -166,7 +166,7 @@ async def test_no_process_starts_on_a_journal_of_another_program(role: Role, con
     with sqlite3.connect(config.state / JOURNAL) as foreign:
         foreign.execute("CREATE TABLE tunes (name TEXT)")
     foreign.close()
-    with pytest.raises(ConfigError, match="is another program's file"):
+    with pytest.raises(ConfigError, match="belongs to another program"):
         await SERVE[role](config, stop=asyncio.Event())
 
 

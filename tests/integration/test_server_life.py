@@ -119,7 +119,7 @@ async def test_a_late_stop_is_refused_and_every_party_has_its_model(
     monkeypatch.setattr(party_jobs, "save_model", save_late)
     async with serving(configs) as client:
         await client.start(QUICK)
-        await until(client, "quick", lambda status: status.detail == "the parties keep their parts of the model")
+        await until(client, "quick", lambda status: status.detail == "the parties are writing their parts of the model")
         with pytest.raises(ProtocolError, match="the job quick is finishing: it is too late to stop it"):
             await client.stop("quick")
         keep.set()
@@ -146,7 +146,7 @@ async def test_a_refused_job_has_a_reason_and_affects_no_other_job(configs: Conf
     job = QUICK.model_copy(update={"holdout": 0.0})
     refusals: dict[str, dict[str, Any]] = {
         "the host has no dataset named other": {"dataset": "other"},
-        "the guest refuses the job by policy.min_key_bits: 512 is the least, the job has 256": {"key_bits": 256},
+        "the guest refuses the job by policy.min_key_bits: the minimum is 512; the job has 256": {"key_bits": 256},
         "set `holdout: 0` in the job": {"holdout": 0.2},
     }
     async with serving(configs) as client:
@@ -265,7 +265,7 @@ async def test_a_watcher_gets_every_note_once_and_the_end(configs: Configs) -> N
         notes = list((await client.status("diverging")).notes)
         (listed,) = await client.statuses()
     assert len(notes) >= 3
-    assert notes[0] == "the host has 120 rows, the guest 120, and 120 are common"
+    assert notes[0] == "the host has 120 rows, the guest 120; they have 120 in common"
     assert all("learning rate halved" in note for note in notes[1:])
     assert not listed.notes
     for statuses in watches:
@@ -369,7 +369,7 @@ async def test_the_parties_end_a_session_that_the_coordinator_no_longer_knows(
             killed.wait()
         shutil.rmtree(configs[Role.COORDINATOR].state)
         async with serving({Role.COORDINATOR: configs[Role.COORDINATOR]}):
-            await eventually(lambda: caplog.text.count("job endless: session ended") == len(PARTIES))
+            await eventually(lambda: caplog.text.count("job endless: this session has ended") == len(PARTIES))
     assert "has lost the job (was it restarted?)" in caplog.text
 
 

@@ -51,7 +51,7 @@ def test_the_first_job_of_three_hosts_trains_the_right_model_over_a_wide_area_ne
         with ProcessesOnWan(wan, configs, tmp_path) as processes:
             status = Network(configs, processes.operator(), processes).train(job)
 
-    assert list(status.notes) == ["the host has 240 rows, the guest 240, and 220 are common"]
+    assert list(status.notes) == ["the host has 240 rows, the guest 240; they have 220 in common"]
     models = [load_model(organisations.job_folder(role, job.name).model) for role in PARTIES]
     both = {role: table[table["id"].isin(shared)] for role, table in tables.items()}
     joined = Organisations(tmp_path / "common", both, policy).joined(job)

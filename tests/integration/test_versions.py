@@ -15,7 +15,7 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING, JobStatus
 from trilateral.common.process.description import ask_description
 from trilateral.common.rpc.channel import Peer, open_channel
-from trilateral.common.rpc.versions import WAY_OUT, Version
+from trilateral.common.rpc.versions import PROTOCOL, WAY_OUT, Version
 from trilateral.guest_party.dataset_alignment import align_dataset
 from trilateral.guest_party.prediction import Wanted, predict
 
@@ -37,7 +37,7 @@ async def test_a_party_of_a_newer_version_refuses_jobs(party: Role, configs: Con
         status = await train_over_localhost(client, JOB)
     assert status.state == JOB_STATE_FAILED
     assert status.detail == f"the coordinator speaks {OWN}, and the {party} {NEWER}: {WAY_OUT}"
-    assert "version 2 of the protocol (trilateral 99.0)" in status.detail
+    assert f"version {PROTOCOL + 1} of the protocol (trilateral 99.0)" in status.detail
 
 
 @pytest.mark.parametrize("party", PARTIES)

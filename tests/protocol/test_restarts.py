@@ -20,7 +20,7 @@ from trilateral.common.config.job import JobConfig, Sqn
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.journal import Journal
-from trilateral.common.jobs.party_place import PartyPlace, _asked
+from trilateral.common.jobs.party_record import PartyRecord, _asked
 from trilateral.common.paillier.keys import generate_private_key
 from trilateral.common.protocol.messages import (
     Began,
@@ -340,7 +340,7 @@ class Session:
     """A session of the host alone, whose place is kept in a real journal."""
 
     def __init__(self, journal: Journal) -> None:
-        self._place = PartyPlace(journal, Role.HOST, JobKey(JOB.name, JOB_ID), JOB_ID, journal.find(JOB_ID))
+        self._place = PartyRecord(journal, Role.HOST, JobKey(JOB.name, JOB_ID), JOB_ID, journal.find(JOB_ID))
         self._machine = REAL.host(JOB, TABLES.host, KEYS[0])
         with TemporaryDirectory() as folder:
             self._place.restore(self._machine, History(JobFolder(Path(folder), JOB.name), Role.HOST))
@@ -350,7 +350,7 @@ class Session:
         for envelope in self._machine.handle(Role.COORDINATOR, asked):
             messages.append(envelope.message)
             if isinstance(envelope.message, StepTaken):
-                self._place.keep(envelope.message)
+                self._place.write(envelope.message)
         return messages
 
 
@@ -362,9 +362,9 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
     """Of a host in mid-training."""
     journal = Journal(tmp_path, Role.HOST, 90)
     journal.add(JOB_ID, JOB)
-    place = PartyPlace(journal, Role.HOST, JobKey(JOB.name, JOB_ID), JOB_ID, None)
+    place = PartyRecord(journal, Role.HOST, JobKey(JOB.name, JOB_ID), JOB_ID, None)
     for asked in in_mid_training().steps[Role.HOST].values():
-        place.keep(StepTaken(asked))
+        place.write(StepTaken(asked))
     yield journal
     journal.close()
 

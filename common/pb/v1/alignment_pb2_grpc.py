@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AlignmentServiceStub(object):
-    """What the guest calls at the host to find the rows that both hold, without showing each other the other IDs.
+    """The guest's calls at the host to find the rows that both have, without revealing the other IDs.
 
     IDs are dealt to shards by a hash keyed by both nonces. Each shard is one private set intersection with the host as
     its server: points of the curve, fixed width, as many for each shard as the two sizes say.
@@ -61,21 +61,21 @@ class AlignmentServiceStub(object):
 
 
 class AlignmentServiceServicer(object):
-    """What the guest calls at the host to find the rows that both hold, without showing each other the other IDs.
+    """The guest's calls at the host to find the rows that both have, without revealing the other IDs.
 
     IDs are dealt to shards by a hash keyed by both nonces. Each shard is one private set intersection with the host as
     its server: points of the curve, fixed width, as many for each shard as the two sizes say.
     """
 
     def OpenAlignment(self, request, context):
-        """Begins a session; the answer comes when the host has its IDs at hand.
+        """Begins a session. The host answers once it has read its IDs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def IntersectShard(self, request, context):
-        """Intersects one shard. The same request may be made again; another one for the same shard is refused.
+        """Intersects one shard. The same request may be repeated; another one for the same shard is refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -127,7 +127,7 @@ def add_AlignmentServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AlignmentService(object):
-    """What the guest calls at the host to find the rows that both hold, without showing each other the other IDs.
+    """The guest's calls at the host to find the rows that both have, without revealing the other IDs.
 
     IDs are dealt to shards by a hash keyed by both nonces. Each shard is one private set intersection with the host as
     its server: points of the curve, fixed width, as many for each shard as the two sizes say.

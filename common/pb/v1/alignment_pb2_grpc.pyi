@@ -90,7 +90,7 @@ _AlignmentServiceCloseAlignmentType = typing_extensions.TypeVar(
 )
 
 class AlignmentServiceStub(typing.Generic[_AlignmentServiceOpenAlignmentType, _AlignmentServiceIntersectShardType, _AlignmentServiceConfirmShardType, _AlignmentServiceCloseAlignmentType]):
-    """What the guest calls at the host to find the rows that both hold, without showing each other the other IDs.
+    """The guest's calls at the host to find the rows that both have, without revealing the other IDs.
 
     IDs are dealt to shards by a hash keyed by both nonces. Each shard is one private set intersection with the host as
     its server: points of the curve, fixed width, as many for each shard as the two sizes say.
@@ -137,10 +137,10 @@ class AlignmentServiceStub(typing.Generic[_AlignmentServiceOpenAlignmentType, _A
     ], channel: grpc.aio.Channel) -> None: ...
 
     OpenAlignment: _AlignmentServiceOpenAlignmentType
-    """Begins a session; the answer comes when the host has its IDs at hand."""
+    """Begins a session. The host answers once it has read its IDs."""
 
     IntersectShard: _AlignmentServiceIntersectShardType
-    """Intersects one shard. The same request may be made again; another one for the same shard is refused."""
+    """Intersects one shard. The same request may be repeated; another one for the same shard is refused."""
 
     ConfirmShard: _AlignmentServiceConfirmShardType
     """For a job: tells the host which IDs of the shard are common, so that both train on the same rows."""
@@ -168,7 +168,7 @@ AlignmentServiceAsyncStub: typing_extensions.TypeAlias = AlignmentServiceStub[
 ]
 
 class AlignmentServiceServicer(metaclass=abc.ABCMeta):
-    """What the guest calls at the host to find the rows that both hold, without showing each other the other IDs.
+    """The guest's calls at the host to find the rows that both have, without revealing the other IDs.
 
     IDs are dealt to shards by a hash keyed by both nonces. Each shard is one private set intersection with the host as
     its server: points of the curve, fixed width, as many for each shard as the two sizes say.
@@ -180,7 +180,7 @@ class AlignmentServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.alignment_pb2.OpenAlignmentRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.alignment_pb2.OpenAlignmentResponse, collections.abc.Awaitable[trilateral.common.pb.v1.alignment_pb2.OpenAlignmentResponse]]:
-        """Begins a session; the answer comes when the host has its IDs at hand."""
+        """Begins a session. The host answers once it has read its IDs."""
 
     @abc.abstractmethod
     def IntersectShard(
@@ -188,7 +188,7 @@ class AlignmentServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.alignment_pb2.IntersectShardRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.alignment_pb2.IntersectShardResponse, collections.abc.Awaitable[trilateral.common.pb.v1.alignment_pb2.IntersectShardResponse]]:
-        """Intersects one shard. The same request may be made again; another one for the same shard is refused."""
+        """Intersects one shard. The same request may be repeated; another one for the same shard is refused."""
 
     @abc.abstractmethod
     def ConfirmShard(

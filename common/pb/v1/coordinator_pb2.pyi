@@ -34,9 +34,9 @@ class ReportAlignmentRequest(google.protobuf.message.Message):
     """shards"""
     n_shards: builtins.int
     n_host: builtins.int
-    """IDs of the host in all"""
+    """IDs of the host in total"""
     n_guest: builtins.int
-    """IDs of the guest in all"""
+    """IDs of the guest in total"""
     n_common: builtins.int
     """found so far"""
     def __init__(
@@ -148,7 +148,7 @@ class ReportEvaluationRequest(google.protobuf.message.Message):
     run_id: builtins.bytes
     log_loss: builtins.float
     auc: builtins.float
-    """none where the rows have only one of the two labels"""
+    """absent if the rows have only one of the two labels"""
     @property
     def key(self) -> trilateral.common.pb.v1.rounds_pb2.RoundKey: ...
     def __init__(

@@ -27,7 +27,7 @@ if _version_not_supported:
 
 
 class CoordinatorServiceStub(object):
-    """What both parties call at the coordinator.
+    """Both parties' calls at the coordinator.
     """
 
     def __init__(self, channel):
@@ -79,18 +79,18 @@ class CoordinatorServiceStub(object):
 
 
 class CoordinatorServiceServicer(object):
-    """What both parties call at the coordinator.
+    """Both parties' calls at the coordinator.
     """
 
     def ReportAlignment(self, request, context):
-        """The guest tells how far the parties are in finding their common rows: counts alone.
+        """The guest reports the progress of finding the common rows, as counts only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportReady(self, request, context):
-        """The party has its data and has seen the other's proof of the IDs.
+        """The party has read its data and has checked the other party's proof of the IDs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,21 +111,21 @@ class CoordinatorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReportEvaluation(self, request, context):
-        """How good the model is so far on the hold-out rows, where the round asks for it; of the guest alone.
+        """The guest reports the model's metrics on the hold-out rows, if the round asks for them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportFinished(self, request, context):
-        """The party's part of the model is made.
+        """The party has written its part of the model.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportWaiting(self, request, context):
-        """The party waits for a word of the job, and asks whether the coordinator still has it.
+        """The party waits for a message of the job, and asks whether the coordinator still has the job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -190,7 +190,7 @@ def add_CoordinatorServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CoordinatorService(object):
-    """What both parties call at the coordinator.
+    """Both parties' calls at the coordinator.
     """
 
     @staticmethod

@@ -155,7 +155,7 @@ _CoordinatorServiceReportFailureType = typing_extensions.TypeVar(
 )
 
 class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportAlignmentType, _CoordinatorServiceReportReadyType, _CoordinatorServiceSendVectorType, _CoordinatorServiceReportOutOfRangeType, _CoordinatorServiceReportEvaluationType, _CoordinatorServiceReportFinishedType, _CoordinatorServiceReportWaitingType, _CoordinatorServiceReportFailureType]):
-    """What both parties call at the coordinator."""
+    """Both parties' calls at the coordinator."""
 
     @typing.overload
     def __init__(self: CoordinatorServiceStub[
@@ -230,10 +230,10 @@ class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportAlignmentTy
     ], channel: grpc.aio.Channel) -> None: ...
 
     ReportAlignment: _CoordinatorServiceReportAlignmentType
-    """The guest tells how far the parties are in finding their common rows: counts alone."""
+    """The guest reports the progress of finding the common rows, as counts only."""
 
     ReportReady: _CoordinatorServiceReportReadyType
-    """The party has its data and has seen the other's proof of the IDs."""
+    """The party has read its data and has checked the other party's proof of the IDs."""
 
     SendVector: _CoordinatorServiceSendVectorType
     """Streams the gradient g, the product v, or (the guest) the loss."""
@@ -242,13 +242,13 @@ class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportAlignmentTy
     """A value of the round does not fit the fixed-point range: the round is void."""
 
     ReportEvaluation: _CoordinatorServiceReportEvaluationType
-    """How good the model is so far on the hold-out rows, where the round asks for it; of the guest alone."""
+    """The guest reports the model's metrics on the hold-out rows, if the round asks for them."""
 
     ReportFinished: _CoordinatorServiceReportFinishedType
-    """The party's part of the model is made."""
+    """The party has written its part of the model."""
 
     ReportWaiting: _CoordinatorServiceReportWaitingType
-    """The party waits for a word of the job, and asks whether the coordinator still has it."""
+    """The party waits for a message of the job, and asks whether the coordinator still has the job."""
 
     ReportFailure: _CoordinatorServiceReportFailureType
     """The party cannot go on."""
@@ -289,7 +289,7 @@ CoordinatorServiceAsyncStub: typing_extensions.TypeAlias = CoordinatorServiceStu
 ]
 
 class CoordinatorServiceServicer(metaclass=abc.ABCMeta):
-    """What both parties call at the coordinator."""
+    """Both parties' calls at the coordinator."""
 
     @abc.abstractmethod
     def ReportAlignment(
@@ -297,7 +297,7 @@ class CoordinatorServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentResponse, collections.abc.Awaitable[trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentResponse]]:
-        """The guest tells how far the parties are in finding their common rows: counts alone."""
+        """The guest reports the progress of finding the common rows, as counts only."""
 
     @abc.abstractmethod
     def ReportReady(
@@ -305,7 +305,7 @@ class CoordinatorServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.coordinator_pb2.ReportReadyRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.coordinator_pb2.ReportReadyResponse, collections.abc.Awaitable[trilateral.common.pb.v1.coordinator_pb2.ReportReadyResponse]]:
-        """The party has its data and has seen the other's proof of the IDs."""
+        """The party has read its data and has checked the other party's proof of the IDs."""
 
     @abc.abstractmethod
     def SendVector(
@@ -329,7 +329,7 @@ class CoordinatorServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.coordinator_pb2.ReportEvaluationRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.coordinator_pb2.ReportEvaluationResponse, collections.abc.Awaitable[trilateral.common.pb.v1.coordinator_pb2.ReportEvaluationResponse]]:
-        """How good the model is so far on the hold-out rows, where the round asks for it; of the guest alone."""
+        """The guest reports the model's metrics on the hold-out rows, if the round asks for them."""
 
     @abc.abstractmethod
     def ReportFinished(
@@ -337,7 +337,7 @@ class CoordinatorServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.coordinator_pb2.ReportFinishedRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.coordinator_pb2.ReportFinishedResponse, collections.abc.Awaitable[trilateral.common.pb.v1.coordinator_pb2.ReportFinishedResponse]]:
-        """The party's part of the model is made."""
+        """The party has written its part of the model."""
 
     @abc.abstractmethod
     def ReportWaiting(
@@ -345,7 +345,7 @@ class CoordinatorServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.coordinator_pb2.ReportWaitingRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.coordinator_pb2.ReportWaitingResponse, collections.abc.Awaitable[trilateral.common.pb.v1.coordinator_pb2.ReportWaitingResponse]]:
-        """The party waits for a word of the job, and asks whether the coordinator still has it."""
+        """The party waits for a message of the job, and asks whether the coordinator still has the job."""
 
     @abc.abstractmethod
     def ReportFailure(

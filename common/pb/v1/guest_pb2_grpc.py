@@ -27,7 +27,7 @@ if _version_not_supported:
 
 
 class GuestServiceStub(object):
-    """What the host calls at the guest.
+    """The host's calls at the guest.
     """
 
     def __init__(self, channel):
@@ -54,7 +54,7 @@ class GuestServiceStub(object):
 
 
 class GuestServiceServicer(object):
-    """What the host calls at the guest.
+    """The host's calls at the guest.
     """
 
     def ProveIds(self, request, context):
@@ -105,7 +105,7 @@ def add_GuestServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class GuestService(object):
-    """What the host calls at the guest.
+    """The host's calls at the guest.
     """
 
     @staticmethod

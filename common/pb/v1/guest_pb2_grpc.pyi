@@ -75,7 +75,7 @@ _GuestServiceSendHoldoutScoresType = typing_extensions.TypeVar(
 )
 
 class GuestServiceStub(typing.Generic[_GuestServiceProveIdsType, _GuestServiceSendVectorType, _GuestServiceSendHoldoutScoresType]):
-    """What the host calls at the guest."""
+    """The host's calls at the guest."""
 
     @typing.overload
     def __init__(self: GuestServiceStub[
@@ -134,7 +134,7 @@ GuestServiceAsyncStub: typing_extensions.TypeAlias = GuestServiceStub[
 ]
 
 class GuestServiceServicer(metaclass=abc.ABCMeta):
-    """What the host calls at the guest."""
+    """The host's calls at the guest."""
 
     @abc.abstractmethod
     def ProveIds(

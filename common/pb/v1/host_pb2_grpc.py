@@ -27,7 +27,7 @@ if _version_not_supported:
 
 
 class HostServiceStub(object):
-    """What the guest calls at the host.
+    """The guest's calls at the host.
     """
 
     def __init__(self, channel):
@@ -54,7 +54,7 @@ class HostServiceStub(object):
 
 
 class HostServiceServicer(object):
-    """What the guest calls at the host.
+    """The guest's calls at the host.
     """
 
     def ChallengeIds(self, request, context):
@@ -105,7 +105,7 @@ def add_HostServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class HostService(object):
-    """What the guest calls at the host.
+    """The guest's calls at the host.
     """
 
     @staticmethod

@@ -75,7 +75,7 @@ _HostServiceSendVectorType = typing_extensions.TypeVar(
 )
 
 class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceConfirmIdsType, _HostServiceSendVectorType]):
-    """What the guest calls at the host."""
+    """The guest's calls at the host."""
 
     @typing.overload
     def __init__(self: HostServiceStub[
@@ -134,7 +134,7 @@ HostServiceAsyncStub: typing_extensions.TypeAlias = HostServiceStub[
 ]
 
 class HostServiceServicer(metaclass=abc.ABCMeta):
-    """What the guest calls at the host."""
+    """The guest's calls at the host."""
 
     @abc.abstractmethod
     def ChallengeIds(

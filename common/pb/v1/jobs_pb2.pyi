@@ -44,6 +44,32 @@ JOB_STATE_FAILED: JobState.ValueType  # 4
 JOB_STATE_STOPPED: JobState.ValueType  # 5
 Global___JobState: typing_extensions.TypeAlias = JobState
 
+class _Outcome:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _OutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Outcome.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    OUTCOME_UNSPECIFIED: _Outcome.ValueType  # 0
+    OUTCOME_FINISHED: _Outcome.ValueType  # 1
+    OUTCOME_STOPPED: _Outcome.ValueType  # 2
+    """by an operator"""
+    OUTCOME_FAILED: _Outcome.ValueType  # 3
+    OUTCOME_SUSPENDED: _Outcome.ValueType  # 4
+    """a session ended, and the job goes on in another"""
+
+class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper):
+    """How a job or one of its sessions ended."""
+
+OUTCOME_UNSPECIFIED: Outcome.ValueType  # 0
+OUTCOME_FINISHED: Outcome.ValueType  # 1
+OUTCOME_STOPPED: Outcome.ValueType  # 2
+"""by an operator"""
+OUTCOME_FAILED: Outcome.ValueType  # 3
+OUTCOME_SUSPENDED: Outcome.ValueType  # 4
+"""a session ended, and the job goes on in another"""
+Global___Outcome: typing_extensions.TypeAlias = Outcome
+
 @typing.final
 class JobStatus(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -63,14 +89,14 @@ class JobStatus(google.protobuf.message.Message):
     job: builtins.str
     state: Global___JobState.ValueType
     detail: builtins.str
-    """what it is doing or waiting for, or why it ended: for people"""
+    """for people: what it is doing or waiting for, or why it ended; empty while it trains undisturbed"""
     round: builtins.int
     attempt: builtins.int
     epoch: builtins.int
     n_epochs: builtins.int
-    """the most there may be"""
+    """the maximum"""
     batch: builtins.int
-    """within the epoch, from 1 up"""
+    """within the epoch, from 1"""
     n_batches: builtins.int
     loss: builtins.float
     """of the newest round; of the result when finished"""
@@ -78,7 +104,7 @@ class JobStatus(google.protobuf.message.Message):
     """since the job started"""
     @property
     def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """what a person should know: in a watch those since its last message"""
+        """for people; in a watch, those since its last message"""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class JobServiceStub(object):
-    """What an operator's command line calls at the coordinator.
+    """An operator's calls at the coordinator.
     """
 
     def __init__(self, channel):
@@ -68,46 +68,46 @@ class JobServiceStub(object):
 
 
 class JobServiceServicer(object):
-    """What an operator's command line calls at the coordinator.
+    """An operator's calls at the coordinator.
     """
 
     def StartJob(self, request, context):
-        """Starts a job. Whether both parties take it, its status tells.
+        """Starts a job. Its status shows later whether both parties accept it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetJob(self, request, context):
-        """What the job is doing now.
+        """Returns what the job is doing now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """What each job is doing now, in the order in which they were started, without their notes.
+        """Returns what each job is doing now, without notes, in the order in which the jobs were started.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchJob(self, request, context):
-        """The job's state now, then each change, until it ends.
+        """Streams the job's status now and after each change, until the job ends.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StopJob(self, request, context):
-        """Ends a job without a model; the answer comes once the parties have been told.
+        """Stops a job without a model. The coordinator answers once the parties have been told.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeJob(self, request, context):
-        """Takes a job that was stopped or has failed up where it was.
+        """Resumes a job that was stopped or has failed, in the round that it had reached.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -155,7 +155,7 @@ def add_JobServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class JobService(object):
-    """What an operator's command line calls at the coordinator.
+    """An operator's calls at the coordinator.
     """
 
     @staticmethod

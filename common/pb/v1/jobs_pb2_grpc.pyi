@@ -122,7 +122,7 @@ _JobServiceResumeJobType = typing_extensions.TypeVar(
 )
 
 class JobServiceStub(typing.Generic[_JobServiceStartJobType, _JobServiceGetJobType, _JobServiceListJobsType, _JobServiceWatchJobType, _JobServiceStopJobType, _JobServiceResumeJobType]):
-    """What an operator's command line calls at the coordinator."""
+    """An operator's calls at the coordinator."""
 
     @typing.overload
     def __init__(self: JobServiceStub[
@@ -181,22 +181,22 @@ class JobServiceStub(typing.Generic[_JobServiceStartJobType, _JobServiceGetJobTy
     ], channel: grpc.aio.Channel) -> None: ...
 
     StartJob: _JobServiceStartJobType
-    """Starts a job. Whether both parties take it, its status tells."""
+    """Starts a job. Its status shows later whether both parties accept it."""
 
     GetJob: _JobServiceGetJobType
-    """What the job is doing now."""
+    """Returns what the job is doing now."""
 
     ListJobs: _JobServiceListJobsType
-    """What each job is doing now, in the order in which they were started, without their notes."""
+    """Returns what each job is doing now, without notes, in the order in which the jobs were started."""
 
     WatchJob: _JobServiceWatchJobType
-    """The job's state now, then each change, until it ends."""
+    """Streams the job's status now and after each change, until the job ends."""
 
     StopJob: _JobServiceStopJobType
-    """Ends a job without a model; the answer comes once the parties have been told."""
+    """Stops a job without a model. The coordinator answers once the parties have been told."""
 
     ResumeJob: _JobServiceResumeJobType
-    """Takes a job that was stopped or has failed up where it was."""
+    """Resumes a job that was stopped or has failed, in the round that it had reached."""
 
 JobServiceAsyncStub: typing_extensions.TypeAlias = JobServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
@@ -226,7 +226,7 @@ JobServiceAsyncStub: typing_extensions.TypeAlias = JobServiceStub[
 ]
 
 class JobServiceServicer(metaclass=abc.ABCMeta):
-    """What an operator's command line calls at the coordinator."""
+    """An operator's calls at the coordinator."""
 
     @abc.abstractmethod
     def StartJob(
@@ -234,7 +234,7 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.jobs_pb2.StartJobRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.jobs_pb2.StartJobResponse, collections.abc.Awaitable[trilateral.common.pb.v1.jobs_pb2.StartJobResponse]]:
-        """Starts a job. Whether both parties take it, its status tells."""
+        """Starts a job. Its status shows later whether both parties accept it."""
 
     @abc.abstractmethod
     def GetJob(
@@ -242,7 +242,7 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.jobs_pb2.GetJobRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.jobs_pb2.GetJobResponse, collections.abc.Awaitable[trilateral.common.pb.v1.jobs_pb2.GetJobResponse]]:
-        """What the job is doing now."""
+        """Returns what the job is doing now."""
 
     @abc.abstractmethod
     def ListJobs(
@@ -250,7 +250,7 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.jobs_pb2.ListJobsRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.jobs_pb2.ListJobsResponse, collections.abc.Awaitable[trilateral.common.pb.v1.jobs_pb2.ListJobsResponse]]:
-        """What each job is doing now, in the order in which they were started, without their notes."""
+        """Returns what each job is doing now, without notes, in the order in which the jobs were started."""
 
     @abc.abstractmethod
     def WatchJob(
@@ -258,7 +258,7 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.jobs_pb2.WatchJobRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[trilateral.common.pb.v1.jobs_pb2.WatchJobResponse], collections.abc.AsyncIterator[trilateral.common.pb.v1.jobs_pb2.WatchJobResponse]]:
-        """The job's state now, then each change, until it ends."""
+        """Streams the job's status now and after each change, until the job ends."""
 
     @abc.abstractmethod
     def StopJob(
@@ -266,7 +266,7 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.jobs_pb2.StopJobRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.jobs_pb2.StopJobResponse, collections.abc.Awaitable[trilateral.common.pb.v1.jobs_pb2.StopJobResponse]]:
-        """Ends a job without a model; the answer comes once the parties have been told."""
+        """Stops a job without a model. The coordinator answers once the parties have been told."""
 
     @abc.abstractmethod
     def ResumeJob(
@@ -274,6 +274,6 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.jobs_pb2.ResumeJobRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.jobs_pb2.ResumeJobResponse, collections.abc.Awaitable[trilateral.common.pb.v1.jobs_pb2.ResumeJobResponse]]:
-        """Takes a job that was stopped or has failed up where it was."""
+        """Resumes a job that was stopped or has failed, in the round that it had reached."""
 
 def add_JobServiceServicer_to_server(servicer: JobServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -10,6 +10,7 @@ import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import sys
+import trilateral.common.pb.v1.jobs_pb2
 import trilateral.common.pb.v1.rounds_pb2
 import typing
 
@@ -56,7 +57,7 @@ class OpenJobRequest(google.protobuf.message.Message):
     modulus: builtins.bytes
     """n of the job's Paillier key, big-endian"""
     party: Global___Party.ValueType
-    """whom the coordinator takes the receiver for; it refuses if it is the other"""
+    """the role that the coordinator expects at this address; the other party refuses"""
     job_id: builtins.bytes
     """run ID of the job's first session, 16 bytes; empty in that session itself"""
     was_ready: builtins.bool
@@ -109,18 +110,18 @@ class BeginRoundRequest(google.protobuf.message.Message):
     batch: builtins.int
     """index within the epoch"""
     gradient: builtins.bool
-    """false: the loss alone"""
+    """false: the loss only"""
     curvature_draw: builtins.int
     """which draw of S_H; 0: S_H = S"""
     loss: builtins.float
-    """mean loss of the round before"""
+    """mean loss of the previous round"""
     over: builtins.bool
-    """the round is over, and the party has lost its place: it takes the step and answers nothing"""
+    """the round is over and missing in the party's journal: it takes the step without an answer"""
     @property
     def key(self) -> trilateral.common.pb.v1.rounds_pb2.RoundKey: ...
     @property
     def step(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
-        """this party's part of g~ of the round before"""
+        """this party's part of g~ of the previous round"""
 
     @property
     def direction(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
@@ -247,17 +248,22 @@ class FailJobRequest(google.protobuf.message.Message):
     JOB_FIELD_NUMBER: builtins.int
     RUN_ID_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    OUTCOME_FIELD_NUMBER: builtins.int
     job: builtins.str
     run_id: builtins.bytes
     reason: builtins.str
+    """for people"""
+    outcome: trilateral.common.pb.v1.jobs_pb2.Outcome.ValueType
+    """stopped or failed"""
     def __init__(
         self,
         *,
         job: builtins.str = ...,
         run_id: builtins.bytes = ...,
         reason: builtins.str = ...,
+        outcome: trilateral.common.pb.v1.jobs_pb2.Outcome.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "reason", b"reason", "run_id", b"run_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "outcome", b"outcome", "reason", b"reason", "run_id", b"run_id"]) -> None: ...
 
 Global___FailJobRequest: typing_extensions.TypeAlias = FailJobRequest
 

@@ -26,11 +26,11 @@ if _version_not_supported:
 
 
 class PartyServiceStub(object):
-    """What the coordinator calls at the host and at the guest.
+    """The coordinator's calls at the host and at the guest.
 
     Every message between the three roles carries the job's name and its run ID: random bytes that the
     coordinator draws when it starts the job. A name may be used again once its job has failed, and a
-    late message must not reach another job than its own.
+    late message must not reach the new job of that name.
     """
 
     def __init__(self, channel):
@@ -67,36 +67,36 @@ class PartyServiceStub(object):
 
 
 class PartyServiceServicer(object):
-    """What the coordinator calls at the host and at the guest.
+    """The coordinator's calls at the host and at the guest.
 
     Every message between the three roles carries the job's name and its run ID: random bytes that the
     coordinator draws when it starts the job. A name may be used again once its job has failed, and a
-    late message must not reach another job than its own.
+    late message must not reach the new job of that name.
     """
 
     def OpenJob(self, request, context):
-        """Offers a job. The party answers once it has taken the job in; loading its data comes after.
+        """Offers a job. The party answers once it has accepted the job, and loads its data afterwards.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def BeginRound(self, request, context):
-        """Pushes the step of the round before, and begins the next.
+        """Sends the step of the previous round, and begins the next.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FinishJob(self, request, context):
-        """Pushes the last step: the party's model is made.
+        """Sends the last step. The party then writes its part of the model.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CheckJob(self, request, context):
-        """Asks whether the party still has the job; nothing follows from the answer.
+        """Asks whether the party still has the job; the answer has no effect.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -146,11 +146,11 @@ def add_PartyServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class PartyService(object):
-    """What the coordinator calls at the host and at the guest.
+    """The coordinator's calls at the host and at the guest.
 
     Every message between the three roles carries the job's name and its run ID: random bytes that the
     coordinator draws when it starts the job. A name may be used again once its job has failed, and a
-    late message must not reach another job than its own.
+    late message must not reach the new job of that name.
     """
 
     @staticmethod

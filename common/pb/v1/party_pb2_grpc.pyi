@@ -106,11 +106,11 @@ _PartyServiceFailJobType = typing_extensions.TypeVar(
 )
 
 class PartyServiceStub(typing.Generic[_PartyServiceOpenJobType, _PartyServiceBeginRoundType, _PartyServiceFinishJobType, _PartyServiceCheckJobType, _PartyServiceFailJobType]):
-    """What the coordinator calls at the host and at the guest.
+    """The coordinator's calls at the host and at the guest.
 
     Every message between the three roles carries the job's name and its run ID: random bytes that the
     coordinator draws when it starts the job. A name may be used again once its job has failed, and a
-    late message must not reach another job than its own.
+    late message must not reach the new job of that name.
     """
 
     @typing.overload
@@ -162,16 +162,16 @@ class PartyServiceStub(typing.Generic[_PartyServiceOpenJobType, _PartyServiceBeg
     ], channel: grpc.aio.Channel) -> None: ...
 
     OpenJob: _PartyServiceOpenJobType
-    """Offers a job. The party answers once it has taken the job in; loading its data comes after."""
+    """Offers a job. The party answers once it has accepted the job, and loads its data afterwards."""
 
     BeginRound: _PartyServiceBeginRoundType
-    """Pushes the step of the round before, and begins the next."""
+    """Sends the step of the previous round, and begins the next."""
 
     FinishJob: _PartyServiceFinishJobType
-    """Pushes the last step: the party's model is made."""
+    """Sends the last step. The party then writes its part of the model."""
 
     CheckJob: _PartyServiceCheckJobType
-    """Asks whether the party still has the job; nothing follows from the answer."""
+    """Asks whether the party still has the job; the answer has no effect."""
 
     FailJob: _PartyServiceFailJobType
     """Ends the job without a model."""
@@ -200,11 +200,11 @@ PartyServiceAsyncStub: typing_extensions.TypeAlias = PartyServiceStub[
 ]
 
 class PartyServiceServicer(metaclass=abc.ABCMeta):
-    """What the coordinator calls at the host and at the guest.
+    """The coordinator's calls at the host and at the guest.
 
     Every message between the three roles carries the job's name and its run ID: random bytes that the
     coordinator draws when it starts the job. A name may be used again once its job has failed, and a
-    late message must not reach another job than its own.
+    late message must not reach the new job of that name.
     """
 
     @abc.abstractmethod
@@ -213,7 +213,7 @@ class PartyServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.party_pb2.OpenJobRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.party_pb2.OpenJobResponse, collections.abc.Awaitable[trilateral.common.pb.v1.party_pb2.OpenJobResponse]]:
-        """Offers a job. The party answers once it has taken the job in; loading its data comes after."""
+        """Offers a job. The party answers once it has accepted the job, and loads its data afterwards."""
 
     @abc.abstractmethod
     def BeginRound(
@@ -221,7 +221,7 @@ class PartyServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.party_pb2.BeginRoundRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.party_pb2.BeginRoundResponse, collections.abc.Awaitable[trilateral.common.pb.v1.party_pb2.BeginRoundResponse]]:
-        """Pushes the step of the round before, and begins the next."""
+        """Sends the step of the previous round, and begins the next."""
 
     @abc.abstractmethod
     def FinishJob(
@@ -229,7 +229,7 @@ class PartyServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.party_pb2.FinishJobRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.party_pb2.FinishJobResponse, collections.abc.Awaitable[trilateral.common.pb.v1.party_pb2.FinishJobResponse]]:
-        """Pushes the last step: the party's model is made."""
+        """Sends the last step. The party then writes its part of the model."""
 
     @abc.abstractmethod
     def CheckJob(
@@ -237,7 +237,7 @@ class PartyServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.party_pb2.CheckJobRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.party_pb2.CheckJobResponse, collections.abc.Awaitable[trilateral.common.pb.v1.party_pb2.CheckJobResponse]]:
-        """Asks whether the party still has the job; nothing follows from the answer."""
+        """Asks whether the party still has the job; the answer has no effect."""
 
     @abc.abstractmethod
     def FailJob(

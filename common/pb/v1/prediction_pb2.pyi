@@ -28,15 +28,15 @@ class OpenPredictionRequest(google.protobuf.message.Message):
     MODEL_FIELD_NUMBER: builtins.int
     DATASET_FIELD_NUMBER: builtins.int
     job: builtins.str
-    """whose model"""
+    """name of the job whose model is used"""
     run_id: builtins.bytes
     """of the run that made the guest's half"""
     prediction: builtins.bytes
-    """16 random bytes, by which all that follows is known"""
+    """16 random bytes that identify the prediction"""
     model: builtins.bytes
     """32 bytes: a hash of what both halves of the model have in common"""
     dataset: builtins.str
-    """the host's, of its configuration"""
+    """name in the host's configuration"""
     def __init__(
         self,
         *,
@@ -129,7 +129,7 @@ class SettleShardRequest(google.protobuf.message.Message):
     prediction: builtins.bytes
     shard: builtins.int
     told: builtins.bytes
-    """tags of the common IDs, 16 bytes each; or the digest of all of the shard, if they are aligned"""
+    """tags of the common IDs, 16 bytes each; or the digest of the whole shard, if the tables are aligned"""
     def __init__(
         self,
         *,
@@ -176,7 +176,7 @@ class GetScoresResponse(google.protobuf.message.Message):
     SCORES_FIELD_NUMBER: builtins.int
     @property
     def scores(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
-        """in the order of the tags; or in canonical order of the IDs, if they are aligned"""
+        """in the order of the tags; or in canonical order of the IDs, if the tables are aligned"""
 
     def __init__(
         self,

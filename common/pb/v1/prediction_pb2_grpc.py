@@ -26,10 +26,10 @@ if _version_not_supported:
 
 
 class PredictionServiceStub(object):
-    """What the guest calls at the host to have rows scored that both hold: the host's part of their scores, u_A, in clear.
+    """The guest's calls at the host to score rows that both have: it receives the host's part of each score, u_A, in clear.
 
-    The host's configuration must permit it. No score leaves before every shard is settled: then it is known how many
-    will, and they are counted against the host's limit.
+    The host's configuration must allow it. No score leaves before every shard is settled. The number of scores is then
+    known, and counts against the host's limit.
     """
 
     def __init__(self, channel):
@@ -66,14 +66,14 @@ class PredictionServiceStub(object):
 
 
 class PredictionServiceServicer(object):
-    """What the guest calls at the host to have rows scored that both hold: the host's part of their scores, u_A, in clear.
+    """The guest's calls at the host to score rows that both have: it receives the host's part of each score, u_A, in clear.
 
-    The host's configuration must permit it. No score leaves before every shard is settled: then it is known how many
-    will, and they are counted against the host's limit.
+    The host's configuration must allow it. No score leaves before every shard is settled. The number of scores is then
+    known, and counts against the host's limit.
     """
 
     def OpenPrediction(self, request, context):
-        """Asks for the permission, and has the host read and score its table; the answer comes when it has.
+        """Asks for permission. The host answers once it has read and scored its table.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -144,10 +144,10 @@ def add_PredictionServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class PredictionService(object):
-    """What the guest calls at the host to have rows scored that both hold: the host's part of their scores, u_A, in clear.
+    """The guest's calls at the host to score rows that both have: it receives the host's part of each score, u_A, in clear.
 
-    The host's configuration must permit it. No score leaves before every shard is settled: then it is known how many
-    will, and they are counted against the host's limit.
+    The host's configuration must allow it. No score leaves before every shard is settled. The number of scores is then
+    known, and counts against the host's limit.
     """
 
     @staticmethod

@@ -106,10 +106,10 @@ _PredictionServiceClosePredictionType = typing_extensions.TypeVar(
 )
 
 class PredictionServiceStub(typing.Generic[_PredictionServiceOpenPredictionType, _PredictionServiceAlignPredictionType, _PredictionServiceSettleShardType, _PredictionServiceGetScoresType, _PredictionServiceClosePredictionType]):
-    """What the guest calls at the host to have rows scored that both hold: the host's part of their scores, u_A, in clear.
+    """The guest's calls at the host to score rows that both have: it receives the host's part of each score, u_A, in clear.
 
-    The host's configuration must permit it. No score leaves before every shard is settled: then it is known how many
-    will, and they are counted against the host's limit.
+    The host's configuration must allow it. No score leaves before every shard is settled. The number of scores is then
+    known, and counts against the host's limit.
     """
 
     @typing.overload
@@ -161,7 +161,7 @@ class PredictionServiceStub(typing.Generic[_PredictionServiceOpenPredictionType,
     ], channel: grpc.aio.Channel) -> None: ...
 
     OpenPrediction: _PredictionServiceOpenPredictionType
-    """Asks for the permission, and has the host read and score its table; the answer comes when it has."""
+    """Asks for permission. The host answers once it has read and scored its table."""
 
     AlignPrediction: _PredictionServiceAlignPredictionType
     """Begins the alignment of the two tables."""
@@ -199,10 +199,10 @@ PredictionServiceAsyncStub: typing_extensions.TypeAlias = PredictionServiceStub[
 ]
 
 class PredictionServiceServicer(metaclass=abc.ABCMeta):
-    """What the guest calls at the host to have rows scored that both hold: the host's part of their scores, u_A, in clear.
+    """The guest's calls at the host to score rows that both have: it receives the host's part of each score, u_A, in clear.
 
-    The host's configuration must permit it. No score leaves before every shard is settled: then it is known how many
-    will, and they are counted against the host's limit.
+    The host's configuration must allow it. No score leaves before every shard is settled. The number of scores is then
+    known, and counts against the host's limit.
     """
 
     @abc.abstractmethod
@@ -211,7 +211,7 @@ class PredictionServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.prediction_pb2.OpenPredictionRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.prediction_pb2.OpenPredictionResponse, collections.abc.Awaitable[trilateral.common.pb.v1.prediction_pb2.OpenPredictionResponse]]:
-        """Asks for the permission, and has the host read and score its table; the answer comes when it has."""
+        """Asks for permission. The host answers once it has read and scored its table."""
 
     @abc.abstractmethod
     def AlignPrediction(

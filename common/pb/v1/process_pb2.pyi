@@ -57,7 +57,7 @@ class DescribeResponse(google.protobuf.message.Message):
     TIME_FIELD_NUMBER: builtins.int
     role: Global___ProcessRole.ValueType
     caller: Global___ProcessRole.ValueType
-    """whom it takes the caller for"""
+    """the role that it recognises in the caller"""
     protocol: builtins.int
     """version of the protocol"""
     version: builtins.str

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ProcessServiceStub(object):
-    """What each of the three tells the two others about itself, so that each can see what would go wrong.
+    """What each process tells the two others about itself, so that each can detect problems before a job.
     """
 
     def __init__(self, channel):
@@ -43,11 +43,11 @@ class ProcessServiceStub(object):
 
 
 class ProcessServiceServicer(object):
-    """What each of the three tells the two others about itself, so that each can see what would go wrong.
+    """What each process tells the two others about itself, so that each can detect problems before a job.
     """
 
     def Describe(self, request, context):
-        """Who it is and whom it takes the caller for. The one call that a process of another version answers too.
+        """Returns the process's role and the role that it recognises in the caller. Works across versions of the protocol.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -70,7 +70,7 @@ def add_ProcessServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ProcessService(object):
-    """What each of the three tells the two others about itself, so that each can see what would go wrong.
+    """What each process tells the two others about itself, so that each can detect problems before a job.
     """
 
     @staticmethod

@@ -42,7 +42,7 @@ _ProcessServiceDescribeType = typing_extensions.TypeVar(
 )
 
 class ProcessServiceStub(typing.Generic[_ProcessServiceDescribeType]):
-    """What each of the three tells the two others about itself, so that each can see what would go wrong."""
+    """What each process tells the two others about itself, so that each can detect problems before a job."""
 
     @typing.overload
     def __init__(self: ProcessServiceStub[
@@ -61,7 +61,7 @@ class ProcessServiceStub(typing.Generic[_ProcessServiceDescribeType]):
     ], channel: grpc.aio.Channel) -> None: ...
 
     Describe: _ProcessServiceDescribeType
-    """Who it is and whom it takes the caller for. The one call that a process of another version answers too."""
+    """Returns the process's role and the role that it recognises in the caller. Works across versions of the protocol."""
 
 ProcessServiceAsyncStub: typing_extensions.TypeAlias = ProcessServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
@@ -71,7 +71,7 @@ ProcessServiceAsyncStub: typing_extensions.TypeAlias = ProcessServiceStub[
 ]
 
 class ProcessServiceServicer(metaclass=abc.ABCMeta):
-    """What each of the three tells the two others about itself, so that each can see what would go wrong."""
+    """What each process tells the two others about itself, so that each can detect problems before a job."""
 
     @abc.abstractmethod
     def Describe(
@@ -79,6 +79,6 @@ class ProcessServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.process_pb2.DescribeRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.process_pb2.DescribeResponse, collections.abc.Awaitable[trilateral.common.pb.v1.process_pb2.DescribeResponse]]:
-        """Who it is and whom it takes the caller for. The one call that a process of another version answers too."""
+        """Returns the process's role and the role that it recognises in the caller. Works across versions of the protocol."""
 
 def add_ProcessServiceServicer_to_server(servicer: ProcessServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -65,7 +65,7 @@ Global___VectorKind: typing_extensions.TypeAlias = VectorKind
 
 @typing.final
 class RoundKey(google.protobuf.message.Message):
-    """Round k from 1 up and its attempt from 1 up. A later attempt replaces an earlier one."""
+    """Round k and its attempt, both from 1. A later attempt replaces an earlier one."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -86,10 +86,10 @@ Global___RoundKey: typing_extensions.TypeAlias = RoundKey
 @typing.final
 class SendVectorRequest(google.protobuf.message.Message):
     """One chunk of an encrypted vector. A call of SendVector carries the chunks of one vector, in
-    order; the receiver works on each as it comes, and ignores what it has seen before.
+    order. The receiver works on each as it arrives, and ignores what it has already received.
 
-    All three roles receive vectors, in the same form, so their services share this request: only
-    the kinds that each takes, and from whom, differ.
+    All three roles receive vectors, in the same form, so their services share this request.
+    They differ only in the kinds that they accept, and from whom.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor

@@ -41,9 +41,7 @@ def follow_job(config: ProcessConfig, job: str, console: Console) -> JobStatus:
     if status.state == JOB_STATE_FAILED:
         raise TrilateralError(f"job {job} has failed: {status.detail}")
     if status.state == JOB_STATE_STOPPED:
-        # Most often the detail itself says that it was stopped.
-        how = status.detail if status.detail.startswith("stopped") else f"stopped: {status.detail}"
-        raise TrilateralError(f"job {job} was {how}")
+        raise TrilateralError(f"job {job}: {status.detail}")
     return status
 
 

@@ -222,6 +222,5 @@ def _fit(parts: list[str], width: int) -> str:
 
 
 def _doing(status: JobStatus) -> str:
-    """What a job that has not ended is doing or waiting for; nothing when it trains undisturbed."""
-    is_plain = status.state in ENDED or status.detail == STATE_NAMES.get(status.state)
-    return "" if is_plain else status.detail
+    """Return what a job that has not ended is doing or waiting for; empty while it trains undisturbed."""
+    return "" if status.state in ENDED else status.detail

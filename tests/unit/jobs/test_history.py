@@ -69,6 +69,38 @@ def test_a_party_learns_the_loss_of_a_round_with_the_next(folder: JobFolder) -> 
     assert set(second["seconds"]) == {"all"}
 
 
+def test_a_round_whose_line_an_earlier_session_wrote_has_one_line(folder: JobFolder) -> None:
+    """That session ended when the next round had begun, and before it was in the journal."""
+    earlier = History(folder, Role.HOST)
+    earlier.begin_round(begin(1))
+    earlier.begin_round(begin(2, loss=0.7))
+    history = History(folder, Role.HOST, resumed=True)
+    history.restore(begin(1))
+    history.begin_round(begin(2, loss=0.7))
+    history.begin_round(begin(3, loss=0.6))
+    assert [(line["round"], line["loss"]) for line in lines(folder.unfinished_history)] == [(1, 0.7), (2, 0.6)]
+
+
+def test_a_round_that_an_earlier_session_left_in_an_attempt_gets_its_line(folder: JobFolder) -> None:
+    earlier = History(folder, Role.HOST)
+    earlier.begin_round(begin(1))
+    earlier.begin_round(begin(1, attempt=2))
+    history = History(folder, Role.HOST, resumed=True)
+    history.restore(begin(1))
+    history.begin_round(begin(2, loss=0.7))
+    assert [(line["round"], line["loss"]) for line in lines(folder.unfinished_history)] == [(1, None), (1, 0.7)]
+
+
+@pytest.mark.parametrize("content", ["null\n", "no JSON\n", "{}\n"])
+def test_a_damaged_line_does_not_stop_a_new_session(content: str, folder: JobFolder) -> None:
+    History(folder, Role.HOST)
+    folder.unfinished_history.write_text(content)
+    history = History(folder, Role.HOST, resumed=True)
+    history.begin_round(begin(1))
+    history.begin_round(begin(2, loss=0.7))
+    assert len(folder.unfinished_history.read_text().splitlines()) == 2
+
+
 def test_an_overtaken_attempt_has_a_line_without_a_loss(folder: JobFolder) -> None:
     history = History(folder, Role.HOST)
     history.begin_round(begin(1))
@@ -152,9 +184,9 @@ def test_old_rounds_are_forgotten_and_later_ones_kept() -> None:
     traffic = Traffic("sent")
     for number in (1, 2, 3):
         traffic.count(Role.GUEST, RoundKey(number, 1), Kind.LOSS, 100, 1)
-    assert traffic.take(RoundKey(2, 1)) == {"loss": {"bytes": 100, "ciphertexts": 1}}
-    assert traffic.take(RoundKey(1, 1)) == {}
-    assert traffic.take(RoundKey(3, 1)) != {}
+    assert traffic.pop_round(RoundKey(2, 1)) == {"loss": {"bytes": 100, "ciphertexts": 1}}
+    assert traffic.pop_round(RoundKey(1, 1)) == {}
+    assert traffic.pop_round(RoundKey(3, 1)) != {}
 
 
 def test_a_stopwatch_adds_up_by_name_and_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,8 +197,8 @@ def test_a_stopwatch_adds_up_by_name_and_starts_anew(monkeypatch: pytest.MonkeyP
         pass
     with pytest.raises(ZeroDivisionError), stopwatch.phase("encrypt"):
         raise ZeroDivisionError
-    assert stopwatch.take() == {"all": 10.0, "encrypt": 7.0}
-    assert stopwatch.take() == {"all": 1.0}
+    assert stopwatch.lap() == {"all": 10.0, "encrypt": 7.0}
+    assert stopwatch.lap() == {"all": 1.0}
 
 
 def test_a_whole_job_is_counted_by_peer_and_kind() -> None:
@@ -174,7 +206,7 @@ def test_a_whole_job_is_counted_by_peer_and_kind() -> None:
     for number in (1, 2):
         traffic.count(Role.GUEST, RoundKey(number, 1), Kind.GRADIENT, 100, 2)
         traffic.count(Role.HOST, RoundKey(number, 1), Kind.GRADIENT, 50, 1)
-        traffic.take(RoundKey(number, 1))
+        traffic.pop_round(RoundKey(number, 1))
     traffic.count_scores(Role.GUEST, 7)
     assert traffic.totals == {
         "guest": {"gradient": {"bytes": 200, "ciphertexts": 4}, "holdout_scores": {"values": 7}},

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.jobs.journal import JOURNAL, Journal, State, examine_journal
+from trilateral.common.jobs.journal import JOURNAL, Journal, examine_journal
 
 JOB = JobConfig(name="credit", dataset="made", seed=3)
 ID, OTHER = bytes(16), bytes(15) + b"\1"
@@ -26,13 +27,13 @@ def reopened(journal: Journal, folder: Path) -> Journal:
 def test_a_job_its_facts_and_its_rounds_are_there_when_it_is_opened_again(tmp_path: Path) -> None:
     journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     journal.add(ID, JOB)
-    journal.set_fact(ID, "table", b"old")
-    journal.set_fact(ID, "table", b"new")
+    journal.set_facts(ID, {"table": b"old"})
+    journal.set_facts(ID, {"table": b"new"})
     assert [journal.write_round(ID, number, b"%d" % number) for number in (2, 1, 2, 2)] == [1, 1, 2, 3]
     journal = reopened(journal, tmp_path)
     record = journal.find(ID)
     assert record is not None
-    assert (record.job, record.state) == (JOB, State.RUNNING)
+    assert (record.job, record.outcome) == (JOB, None)
     assert record.facts == {"table": b"new"}
     assert list(record.rounds.items()) == [(1, b"1"), (2, b"2")]
     assert journal.find(OTHER) is None
@@ -53,10 +54,92 @@ def test_what_a_round_was_first_asked_stays(tmp_path: Path) -> None:
 def test_a_job_that_has_finished_stays_so(tmp_path: Path) -> None:
     journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     journal.add(ID, JOB)
-    for state, reason in ((State.FAILED, "no disk"), (State.RUNNING, ""), (State.FINISHED, ""), (State.FAILED, "late")):
-        journal.mark(ID, state, reason)
+    journal.set_outcome(ID, Outcome.FAILED, "no disk")
+    journal.set_running(ID)
+    journal.set_outcome(ID, Outcome.FINISHED)
+    journal.set_outcome(ID, Outcome.FAILED, "late")
+    journal.set_running(ID)
     (record,) = journal.all()
-    assert (record.state, record.reason) == (State.FINISHED, "")
+    assert (record.outcome, record.reason) == (Outcome.FINISHED, "")
+    journal.close()
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FINISHED, Outcome.STOPPED, Outcome.FAILED])
+def test_how_a_job_ended_is_there_when_it_is_opened_again(outcome: Outcome, tmp_path: Path) -> None:
+    journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
+    journal.add(ID, JOB)
+    journal.set_outcome(ID, outcome, "for some reason", {"status": b"last"})
+    journal = reopened(journal, tmp_path)
+    (record,) = journal.all()
+    assert (record.outcome, record.reason, record.facts) == (outcome, "for some reason", {"status": b"last"})
+    journal.set_running(ID)
+    (record,) = journal.all()
+    assert record.outcome is (Outcome.FINISHED if outcome is Outcome.FINISHED else None)
+    journal.close()
+
+
+def test_a_job_is_never_suspended(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
+    journal.add(ID, JOB)
+    with pytest.raises(ValueError, match="suspended"):
+        journal.set_outcome(ID, Outcome.SUSPENDED)
+    (record,) = journal.all()
+    assert record.outcome is None
+    journal.close()
+
+
+def test_a_round_and_its_facts_are_kept_both_or_not_at_all(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
+    journal.add(ID, JOB)
+    journal.write_round(ID, 1, b"1", {"status": b"in round 1"})
+    journal._database.execute("CREATE TRIGGER no_fact BEFORE INSERT ON fact BEGIN SELECT RAISE(ABORT, 'no'); END")
+    with pytest.raises(ConfigError):
+        journal.write_round(ID, 2, b"2", {"status": b"in round 2"})
+    record = journal.find(ID)
+    assert record is not None
+    assert (record.facts, record.rounds) == ({"status": b"in round 1"}, {1: b"1"})
+    journal.close()
+
+
+def test_a_journal_of_release_0_1_0_is_read(tmp_path: Path) -> None:
+    """As that release wrote it, with a job in each state that it knew."""
+    old = sqlite3.connect(tmp_path / JOURNAL)
+    old.executescript(
+        """
+        CREATE TABLE job (
+            id BLOB PRIMARY KEY, name TEXT NOT NULL UNIQUE, settings TEXT NOT NULL, state TEXT NOT NULL,
+            reason TEXT NOT NULL, changed REAL NOT NULL
+        );
+        CREATE TABLE fact (
+            job BLOB NOT NULL REFERENCES job ON DELETE CASCADE, name TEXT NOT NULL, content BLOB NOT NULL,
+            PRIMARY KEY (job, name)
+        );
+        CREATE TABLE round (
+            job BLOB NOT NULL REFERENCES job ON DELETE CASCADE, number INTEGER NOT NULL, content BLOB NOT NULL,
+            begun INTEGER NOT NULL, PRIMARY KEY (job, number)
+        );
+        PRAGMA application_id = 1953655148;
+        PRAGMA user_version = 1;
+        """
+    )
+    ends = {
+        "running": (None, ""),
+        "finished": (Outcome.FINISHED, ""),
+        "stopped": (Outcome.STOPPED, "stopped by the operator"),
+        "failed": (Outcome.FAILED, "no disk"),
+    }
+    for number, (state, (_, reason)) in enumerate(ends.items()):
+        job_id, settings = bytes([number]), JOB.model_copy(update={"name": state}).model_dump_json()
+        old.execute("INSERT INTO job VALUES (?, ?, ?, ?, ?, ?)", (job_id, state, settings, state, reason, time.time()))
+        old.execute("INSERT INTO fact VALUES (?, 'table', ?)", (job_id, state.encode()))
+        old.execute("INSERT INTO round VALUES (?, 1, ?, 2)", (job_id, b"first"))
+    old.commit()
+    old.close()
+    journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
+    records = journal.all()
+    assert {record.job.name: (record.outcome, record.reason) for record in records} == ends
+    assert [record.facts["table"] for record in records] == [state.encode() for state in ends]
+    assert journal.write_round(records[0].id, 1, b"again") == 3
     journal.close()
 
 
@@ -100,7 +183,7 @@ def test_what_is_no_journal_of_ours_is_left_as_it_is(tmp_path: Path) -> None:
         foreign.execute("CREATE TABLE tunes (name TEXT)")
     foreign.close()
     content = path.read_bytes()
-    with pytest.raises(ConfigError, match="another program's file"):
+    with pytest.raises(ConfigError, match="belongs to another program"):
         Journal(tmp_path, Role.HOST, KEPT_DAYS)
     assert path.read_bytes() == content
 
@@ -163,8 +246,8 @@ def test_what_is_left_of_a_journal_that_was_being_made_is_no_hindrance(tmp_path:
 
 def test_what_is_written_of_a_job_that_was_forgotten_is_no_damage(tmp_path: Path) -> None:
     journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
-    with pytest.raises(ConfigError, match="the journal of the host does not have the job any more"):
-        journal.set_fact(ID, "table", b"")
+    with pytest.raises(ConfigError, match="the journal of the host no longer has the job"):
+        journal.set_facts(ID, {"table": b""})
     journal.close()
 
 

@@ -493,7 +493,7 @@ async def test_traffic_counts_each_ciphertext_once(recorder: Recorder, failures:
         link = Link(JOB, Role.HOST, peer, width=64, limits=Limits(), on_sent=on_sent, on_failure=failures.append)
         link.send(piece(0, 6))
         await link.close(5)
-    counted = sent.take(KEY)["gradient"]
+    counted = sent.pop_round(KEY)["gradient"]
     assert counted["ciphertexts"] == 6
     assert 6 * 64 < counted["bytes"] < 6 * 64 + 60
 

@@ -144,5 +144,5 @@ def test_a_partys_time_is_twice_as_long_and_begins_with_each_wait(role: Role, cl
     clock.now = 1000.0  # spent on work, not on waiting
     patience.wait()
     assert seconds_to_the_end(patience, clock) == 200
-    with pytest.raises(PeerError, match=f"the {role} has heard nothing of the job for 200 s"):
+    with pytest.raises(PeerError, match=f"the {role} has received no message of the job for 200 s"):
         patience.give_up()

@@ -32,49 +32,49 @@ BY_THE_JOB: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict
         {},
         {"key_bits": 2048},
         {"key_bits": 2046},
-        "policy.min_key_bits: 2048 is the least, the job has 2046",
+        "policy.min_key_bits: the minimum is 2048; the job has 2046",
     ),
     "epochs": (
         {"max_epochs": 40},
         {},
         {"epochs": 40},
         {"epochs": 41},
-        "policy.max_epochs: 40 is the most, the job has 41",
+        "policy.max_epochs: the maximum is 40; the job has 41",
     ),
     "rounds of a job that takes all rows at once": (
         {"max_rounds": 42},
         {},
         {"epochs": 40},
         {"epochs": 41},
-        "policy.max_rounds: 42 is the most, 41 epochs of 1 batches come to 43",
+        "policy.max_rounds: the maximum is 42; 41 epochs of 1 batches have 43 rounds",
     ),
     "batch": (
         {},
         {},
         {"algorithm": SGD, "batch": 100},
         {"algorithm": SGD, "batch": 99},
-        "policy.min_batch: 100 is the least, the job's batch has 99",
+        "policy.min_batch: the minimum is 100; the job's batch has 99",
     ),
     "curvature batch": (
         {},
         {},
         {"algorithm": SQN},
         {"algorithm": {**SQN, "curvature_batch": 99}},
-        "policy.min_batch: 100 is the least, the job's curvature batch has 99",
+        "policy.min_batch: the minimum is 100; the job's curvature batch has 99",
     ),
     "batch by features that the configuration lists": (
         {"min_rows_per_feature": 60},
         LISTED,
         {"algorithm": SGD, "batch": 120},
         {"algorithm": SGD, "batch": 119},
-        "policy.min_rows_per_feature: 60 rows for each of 2 features, 120, is the least, the job's batch has 119",
+        "policy.min_rows_per_feature: the minimum is 60 rows for each of 2 features, 120 rows; the job's batch has 119",
     ),
     "the name of the job": (
         {},
         {"jobs": ["churn-*", "credit-?"]},
         {"name": "credit-8"},
         {"name": "credit-10"},
-        "datasets.people.jobs: does not name a job credit-10",
+        "datasets.people.jobs: does not include a job named credit-10",
     ),
 }
 AT_THE_HOST: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
@@ -82,14 +82,19 @@ AT_THE_HOST: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str
         {"max_evaluations": 4},
         {"epochs": 10, "evaluate_every": 2},
         {"epochs": 11, "evaluate_every": 2},
-        "policy.max_evaluations: 4 is the most, 11 epochs with one every 2 come to 5",
+        "policy.max_evaluations: the maximum is 4; 11 epochs have 5 evaluations",
     ),
-    "hold-out": ({}, {"holdout": 0.5}, {"holdout": 0.51}, "policy.max_holdout: 0.5 is the most, the job has 0.51"),
+    "hold-out": (
+        {},
+        {"holdout": 0.5},
+        {"holdout": 0.51},
+        "policy.max_holdout: the maximum is 0.5; the job has 0.51",
+    ),
     "no hold-out": (
         {"share_holdout_scores": False},
         {"holdout": 0},
         {"holdout": 0.2},
-        "policy.share_holdout_scores: scores of hold-out rows are not shared: set `holdout: 0`",
+        "policy.share_holdout_scores: the host does not share scores of hold-out rows: set `holdout: 0`",
     ),
 }
 
@@ -116,27 +121,28 @@ def test_a_line_on_the_scores_that_the_host_shares(line: str) -> None:
 @pytest.mark.parametrize(
     ("policy", "job", "allowed", "refused", "said"),
     [
-        ({}, {}, (100, 3), (99, 3), "policy.min_batch: 100 is the least, a batch has 99"),
+        ({}, {}, (100, 3), (99, 3), "policy.min_batch: the minimum is 100; a batch has 99"),
         (
             {},
             {},
             (150, 5),
             (149, 5),
-            "policy.min_rows_per_feature: 30 rows for each of 5 features, 150, is the least, a batch has 149",
+            "policy.min_rows_per_feature: the minimum is 30 rows for each of 5 features, 150 rows; a batch has 149",
         ),
         (
             {},
             {"algorithm": SQN, "batch": 120},
             (1000, 3),
             (1000, 4),
-            "policy.min_rows_per_feature: 30 rows for each of 4 features, 120, is the least, a curvature batch has 100",
+            "policy.min_rows_per_feature: the minimum is 30 rows for each of 4 features, 120 rows;"
+            " a curvature batch has 100",
         ),
         (
             {"max_rounds": 82},
             {"algorithm": SGD, "batch": 100, "epochs": 40},
             (299, 3),
             (300, 3),
-            "policy.max_rounds: 82 is the most, 40 epochs of 3 batches come to 122",
+            "policy.max_rounds: the maximum is 82; 40 epochs of 3 batches have 122 rounds",
         ),
     ],
 )
@@ -153,7 +159,9 @@ def test_the_guest_tells_nobody_of_a_hold_out_smaller_than_its_least_batch() -> 
     check_holdout(job, policy, 100, Role.GUEST)
     check_holdout(make_job(), policy, 99, Role.GUEST)
     check_holdout(job, policy, 99, Role.HOST)  # who tells nobody of it
-    said = "the guest refuses the job by policy.min_batch: 100 is the least, the hold-out, which the job evaluates on"
+    said = (
+        "the guest refuses the job by policy.min_batch: the minimum is 100; the hold-out on which the job is evaluated"
+    )
     with pytest.raises(PolicyError, match=said):
         check_holdout(job, policy, 99, Role.GUEST)
 
@@ -180,7 +188,7 @@ def test_prediction_is_a_permission_of_its_own_that_a_host_does_not_give_by_defa
 def test_a_table_is_predicted_on_by_the_jobs_that_may_use_it(role: Role) -> None:
     with pytest.raises(PolicyError) as refusal:
         predict(role, "churn", allow_prediction=True)
-    said = f"the {role} refuses the prediction by datasets.people.jobs: does not name a job churn"
+    said = f"the {role} refuses the prediction by datasets.people.jobs: does not include a job named churn"
     assert str(refusal.value) == said
     with pytest.raises(PolicyError, match=f"the {role} has no dataset named others: "):
         check_prediction("credit-7", "others", {}, Policy(allow_prediction=True), role)

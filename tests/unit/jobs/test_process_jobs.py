@@ -12,14 +12,15 @@ from gmpy2 import mpz
 
 from tests.support.three_servers import DATASET, make_configs, write_tables
 from trilateral.common.base.errors import PeerError, PolicyError, ProtocolError, SuspendedError, TrilateralError
+from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Limits, ProcessConfig
 from trilateral.common.jobs import process_jobs
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.history import History
-from trilateral.common.jobs.party_jobs import JobAlignment, PartyJobs
-from trilateral.common.jobs.process_jobs import STOPPED, ProcessJobs
+from trilateral.common.jobs.party_jobs import CommonRowFinder, PartyJobs
+from trilateral.common.jobs.process_jobs import ProcessJobs
 from trilateral.common.jobs.runner import MachineRunner
 from trilateral.common.observe.audit import Audit
 from trilateral.common.paillier.cipher import PartyCipher
@@ -82,22 +83,22 @@ class Started(ProcessJobs):
         job, key, machine = JobConfig(name=name, dataset="made"), JobKey.draw(name), machine or Listener()
         history = History(JobFolder(self.config.state, name), self.role)
 
-        async def observe(message: Message) -> None:
+        async def on_message(message: Message) -> None:
             pass
 
         async def begin() -> Machine:
             return machine
 
-        async def ended(error: TrilateralError | None) -> None:
+        async def on_end(error: TrilateralError | None) -> None:
             pass
 
         limits = self.config.limits
-        runner = MachineRunner(self.role, job, key, {}, limits=limits, history=history, observe=observe)
-        self._launch(runner, begin, ended)
+        runner = MachineRunner(self.role, job, key, {}, limits=limits, history=history, on_message=on_message)
+        self._launch(runner, begin, on_end)
         return key, machine
 
     async def send(self, key: JobKey, message: Message) -> None:
-        await self.take(Role.HOST, key, message, 0)
+        await self.dispatch(Role.HOST, key, message, 0)
 
     async def end(self, key: JobKey, message: Message) -> None:
         await self.send(key, message)
@@ -135,7 +136,7 @@ async def test_how_each_session_ends_is_counted(jobs: Started) -> None:
     ends: dict[str, Message] = {
         "finished": OutOfRange(RoundKey(1, 1)),
         "failed": Failed("the table has changed"),
-        "stopped": Failed(STOPPED),
+        "stopped": Failed("no more of it", Outcome.STOPPED),
     }
     for name, message in ends.items():
         await jobs.end(jobs.start(name)[0], message)
@@ -253,7 +254,7 @@ async def test_a_vector_of_a_run_that_has_ended_is_answered_at_its_first_chunk(j
 @pytest.mark.usefixtures("undecoded")
 async def test_a_vector_of_another_width_than_the_jobs_is_refused_undecoded(jobs: Started) -> None:
     key, _ = jobs.start("one")
-    with pytest.raises(ProtocolError, match="ciphertexts of 64 bytes came where 512 are due"):
+    with pytest.raises(ProtocolError, match="received ciphertexts of 64 bytes, expected ciphertexts of 512 bytes"):
         await jobs.deliver_vector(aiter(Chunks(key, width=64)))
 
 
@@ -277,7 +278,7 @@ async def test_only_so_many_ends_are_remembered(jobs: Started, monkeypatch: pyte
 class Unused:
     """The alignments of a party whose jobs are aligned already."""
 
-    def expect(self, run: JobKey) -> AbstractContextManager[JobAlignment]:
+    def expect(self, run: JobKey) -> AbstractContextManager[CommonRowFinder]:
         raise AssertionError(run)
 
 
@@ -303,7 +304,7 @@ OFFER = OpenJob(JobConfig(name="one", dataset=DATASET, key_bits=256, aligned=Tru
 
 
 async def offer(jobs: PartyJobs, key: JobKey) -> None:
-    await jobs.take(Role.COORDINATOR, key, OFFER, 0)
+    await jobs.dispatch(Role.COORDINATOR, key, OFFER, 0)
 
 
 async def test_an_offer_made_again_is_one_job(tmp_path: Path) -> None:
@@ -322,9 +323,9 @@ async def test_an_offer_of_another_run_replaces_the_one_that_the_coordinator_has
         lost, anew = JobKey.draw("one"), JobKey.draw("one")
         await offer(jobs, lost)
         await offer(jobs, anew)
-        await jobs.take(Role.COORDINATOR, anew, Waiting(), 0)
+        await jobs.dispatch(Role.COORDINATOR, anew, Waiting(), 0)
         with pytest.raises(UnknownJobError, match="the coordinator has begun another session"):
-            await jobs.take(Role.GUEST, lost, READY, 0)
+            await jobs.dispatch(Role.GUEST, lost, READY, 0)
 
 
 async def test_an_offer_that_is_refused_replaces_nothing(tmp_path: Path) -> None:
@@ -333,15 +334,15 @@ async def test_an_offer_that_is_refused_replaces_nothing(tmp_path: Path) -> None
         await offer(jobs, key)
         refused = replace(OFFER, job=OFFER.job.model_copy(update={"dataset": "other"}))
         with pytest.raises(PolicyError):
-            await jobs.take(Role.COORDINATOR, JobKey.draw("one"), refused, 0)
-        await jobs.take(Role.COORDINATOR, key, Waiting(), 0)
+            await jobs.dispatch(Role.COORDINATOR, JobKey.draw("one"), refused, 0)
+        await jobs.dispatch(Role.COORDINATOR, key, Waiting(), 0)
 
 
 async def test_an_offer_that_comes_again_after_its_job_has_ended_opens_none(tmp_path: Path) -> None:
     async with host_jobs(tmp_path) as (jobs, _):
         key = JobKey.draw("one")
         await offer(jobs, key)
-        await jobs.take(Role.COORDINATOR, key, Failed("stopped by the operator"), 0)
+        await jobs.dispatch(Role.COORDINATOR, key, Failed("stopped by the operator", Outcome.STOPPED), 0)
 
         async def offer_until_refused() -> None:
             while True:
@@ -360,7 +361,7 @@ async def test_an_offer_that_is_refused_is_logged_and_may_be_made_again(
         key = JobKey.draw("one")
         wrong = OpenJob(OFFER.job.model_copy(update={"dataset": "other"}), MODULUS, Role.HOST)
         with pytest.raises(PolicyError, match="no dataset named other"):
-            await jobs.take(Role.COORDINATOR, key, wrong, 0)
+            await jobs.dispatch(Role.COORDINATOR, key, wrong, 0)
         assert "job one: refused: the host has no dataset named other" in caplog.text
         await offer(jobs, key)
 
@@ -369,8 +370,8 @@ async def test_a_job_that_the_policy_refuses_is_refused_before_its_table_is_read
     async with host_jobs(tmp_path) as (jobs, made):
         (tmp_path / "host.csv").unlink()
         refused = replace(OFFER, job=OFFER.job.model_copy(update={"epochs": 100_001}))
-        with pytest.raises(PolicyError, match="the host refuses the job by policy.max_epochs: 100000 is the most"):
-            await jobs.take(Role.COORDINATOR, JobKey.draw("one"), refused, 0)
+        with pytest.raises(PolicyError, match="the host refuses the job by policy.max_epochs: the maximum is 100000"):
+            await jobs.dispatch(Role.COORDINATOR, JobKey.draw("one"), refused, 0)
     assert not made
     assert not JobFolder(jobs.config.state, "one").path.exists()
 
@@ -381,6 +382,6 @@ async def test_no_more_jobs_run_than_the_limits_say(tmp_path: Path) -> None:
         keys = [JobKey.draw(name) for name in ("one", "two", "three")]
         offers = [replace(OFFER, job=OFFER.job.model_copy(update={"name": key.name})) for key in keys]
         for key, each in zip(keys[:2], offers, strict=False):
-            await jobs.take(Role.COORDINATOR, key, each, 0)
-        with pytest.raises(PolicyError, match="the host runs 2 jobs, limits.max_jobs"):
-            await jobs.take(Role.COORDINATOR, keys[2], offers[2], 0)
+            await jobs.dispatch(Role.COORDINATOR, key, each, 0)
+        with pytest.raises(PolicyError, match="the host already runs 2 jobs, the limit of limits.max_jobs"):
+            await jobs.dispatch(Role.COORDINATOR, keys[2], offers[2], 0)

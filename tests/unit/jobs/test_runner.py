@@ -18,7 +18,8 @@ from gmpy2 import mpz
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from tests.support.rpc import Recorder, connected, plaintext_server, served
-from trilateral.common.base.errors import DataError, PeerError, TrilateralError
+from trilateral.common.base.errors import DataError, PeerError, StoppedError, TrilateralError
+from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Limits
@@ -105,7 +106,7 @@ class Setup:
             address = await self._stack.enter_async_context(served(other, recorder))
             peers[other] = await self._stack.enter_async_context(connected(other, address))
 
-        async def observe(message: Message) -> None:
+        async def on_message(message: Message) -> None:
             self.observed.append(message)
 
         machines = [machine]
@@ -115,9 +116,9 @@ class Setup:
 
         self.history = History(JobFolder(self._folder, JOB.name), self.role)
         self.runner = MachineRunner(
-            self.role, JOB, KEY, peers, limits=Limits(**limits), history=self.history, observe=observe
+            self.role, JOB, KEY, peers, limits=Limits(**limits), history=self.history, on_message=on_message
         )
-        with self.runner.place.current():
+        with self.runner.log_context.current():
             task = asyncio.create_task(self.runner.run(begin))
         self._stack.push_async_callback(asyncio.wait, {task})
         self._stack.callback(self.runner.fail, PeerError("the test is over"))
@@ -425,6 +426,23 @@ async def test_a_failure_is_told_to_all_but_who_told_it(leader: Setup, teller: R
     assert leader.peers[teller].messages == []
 
 
+async def test_a_job_that_is_stopped_is_told_to_both_parties_as_stopped(leader: Setup) -> None:
+    running = await leader.start(FakeMachine())
+    leader.runner.fail(StoppedError("no more of it"))
+    with pytest.raises(StoppedError, match="^no more of it$"):
+        await asyncio.wait_for(running, 10)
+    told = Failed("no more of it", Outcome.STOPPED)
+    assert [recorder.messages for recorder in leader.peers.values()] == [[told]] * 2
+    assert leader.observed == [told]
+
+
+async def test_a_party_that_is_told_of_a_stop_has_a_job_that_was_stopped(party: Setup) -> None:
+    running = await party.start(FakeMachine())
+    await party.runner.deliver(Role.COORDINATOR, Failed("no more of it", Outcome.STOPPED))
+    with pytest.raises(StoppedError, match="^no more of it$"):
+        await asyncio.wait_for(running, 10)
+
+
 async def test_what_the_machine_gives_up_is_told_to_both_parties(leader: Setup) -> None:
     def give_up(sender: Role, message: Message) -> Iterator[Envelope]:
         yield Envelope(Role.HOST, Failed("diverged"))
@@ -581,5 +599,5 @@ async def test_parties_that_are_never_ready_end_the_job(leader: Setup) -> None:
 
 async def test_a_party_that_hears_nothing_gives_the_job_up(party: Setup) -> None:
     running = await party.start(FakeMachine(), round_timeout=0.05)
-    with pytest.raises(PeerError, match=r"the host has heard nothing of the job for 0\.1 s"):
+    with pytest.raises(PeerError, match=r"the host has received no message of the job for 0\.1 s"):
         await asyncio.wait_for(running, 10)

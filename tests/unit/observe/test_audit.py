@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
 from trilateral.common.observe import audit as audit_module
 from trilateral.common.observe.audit import MAX_REFUSALS, Audit
@@ -46,7 +47,7 @@ def test_a_line_says_when_who_what_and_what_was_decided(path: Path) -> None:
     audit = Audit(path, Clock())
     audit.allowed(COORDINATOR, "OpenJob", job="credit", run="00ff")
     audit.refused(Asking(None), "StartJob", "a caller\nwithout a role")
-    audit.ended(job="credit", result="finished")
+    audit.ended(Outcome.FINISHED, job="credit")
     time = "2026-01-02T03:04:05.678+00:00"
     assert lines(path) == [
         {
@@ -71,21 +72,21 @@ def test_a_line_says_when_who_what_and_what_was_decided(path: Path) -> None:
 
 
 def test_only_its_user_reads_it_and_it_is_only_added_to(path: Path) -> None:
-    Audit(path).ended(job="one")
+    Audit(path).ended(Outcome.FINISHED, job="one")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    Audit(path).ended(job="two")
+    Audit(path).ended(Outcome.FINISHED, job="two")
     assert [line["job"] for line in lines(path)] == ["one", "two"]
 
 
 def test_what_cannot_be_taken_down_is_not_permitted(tmp_path: Path) -> None:
     audit = Audit(tmp_path / "none" / "audit.jsonl")
     with pytest.raises(
-        ConfigError, match="the audit log there cannot be written .No such file or directory."
+        ConfigError, match="the audit log in the folder cannot be written .No such file or directory."
     ) as refusal:
         audit.allowed(COORDINATOR, "OpenJob", job="credit")
     assert str(tmp_path) not in str(refusal.value)
     audit.refused(COORDINATOR, "OpenJob", "no")  # is refused all the same
-    audit.ended(job="credit")
+    audit.ended(Outcome.FAILED, job="credit")
 
 
 def test_a_line_cut_short_by_a_full_disk_spoils_no_other(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

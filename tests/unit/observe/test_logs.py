@@ -9,7 +9,7 @@ from io import StringIO
 import pytest
 
 from trilateral.common.base.roles import Role
-from trilateral.common.observe.logs import JsonFormatter, LogFormat, Place, TextFormatter
+from trilateral.common.observe.logs import JsonFormatter, LogContext, LogFormat, TextFormatter
 
 log = logging.getLogger("tests.logs")
 
@@ -47,12 +47,12 @@ def place_of(line: str) -> tuple[str | None, str | None]:
 
 def test_a_line_belongs_where_it_is_written(written: Written) -> None:
     log.info("outside")
-    place = Place("credit")
+    place = LogContext("credit")
     with place.current():
         log.info("before the first round")
         place.round = 3
         log.info("in a round")
-        with Place("other").current():
+        with LogContext("other").current():
             log.info("elsewhere")
         log.info("back")
     log.info("outside")
@@ -67,7 +67,7 @@ def test_a_line_belongs_where_it_is_written(written: Written) -> None:
 
 
 async def test_a_task_stays_where_it_was_begun_and_sees_the_round_change(written: Written) -> None:
-    place, go = Place("credit"), asyncio.Event()
+    place, go = LogContext("credit"), asyncio.Event()
 
     async def work() -> None:
         await go.wait()

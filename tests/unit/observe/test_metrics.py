@@ -12,6 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from trilateral.common.base.errors import ConfigError, PolicyError
+from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
 from trilateral.common.observe import metrics as metrics_module
 from trilateral.common.observe import scraping
@@ -81,7 +82,7 @@ def test_prepared_randomness_is_of_the_jobs_that_run(metrics: Metrics) -> None:
         metrics.begun(name)
         metrics.session(name)(Prepared(prepared))
     assert value(metrics, "prepared_ciphertexts") == 7
-    metrics.ended("one", "finished")
+    metrics.ended("one", Outcome.FINISHED)
     assert value(metrics, "prepared_ciphertexts") == 4
     assert value(metrics, "sessions_ended_total", result="finished") == 1
 
@@ -90,8 +91,8 @@ def test_an_ended_job_is_shown_for_a_while_and_one_that_goes_on_stays(metrics: M
     for name in ("one", "two"):
         metrics.begun(name)
         metrics.session(name)(RoundOver(RoundKey(1, 1), 0.5))
-    metrics.ended("one", "failed")
-    metrics.ended("two", "suspended")
+    metrics.ended("one", Outcome.FAILED)
+    metrics.ended("two", Outcome.SUSPENDED)
     metrics.begun("two")
     assert value(metrics, "loss", job_name="one") == 0.5
     clock.now += metrics_module.LINGER + 1
@@ -106,7 +107,7 @@ def test_many_jobs_that_end_at_once_leave_a_bounded_number_of_series(
     for name in ("a", "b", "c", "d"):
         metrics.begun(name)
         metrics.session(name)(RoundOver(RoundKey(1, 1), 0.5))
-        metrics.ended(name, "finished")
+        metrics.ended(name, Outcome.FINISHED)
     assert [name for name in "abcd" if value(metrics, "loss", job_name=name) is not None] == ["c", "d"]
 
 
@@ -235,7 +236,7 @@ async def test_of_many_callers_at_a_time_the_last_are_sent_away(address: str, mo
 
 
 async def test_an_address_that_is_taken_is_named_with_its_setting(address: str, metrics: Metrics) -> None:
-    with pytest.raises(ConfigError, match=rf"^metrics.listen: {address} cannot be used: it is already in use"):
+    with pytest.raises(ConfigError, match=rf"^metrics.listen: {address} cannot be used: it is in use already"):
         async with scraped(address, metrics):
             pass
 
@@ -249,4 +250,4 @@ async def test_nothing_listens_unless_told(metrics: Metrics, caplog: pytest.LogC
 async def test_an_address_that_others_reach_is_warned_of(metrics: Metrics, caplog: pytest.LogCaptureFixture) -> None:
     async with scraped("0.0.0.0:0", metrics):
         pass
-    assert "whoever can connect to 0.0.0.0:0 reads them" in caplog.text
+    assert "anyone who can connect to 0.0.0.0:0 can read the metrics" in caplog.text

@@ -14,7 +14,7 @@ from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import TracesConfig
 from trilateral.common.observe import traces as traces_module
-from trilateral.common.observe.events import Delivered, PhaseOver, RoundBegun, RoundOver, Taken, WorkedOff
+from trilateral.common.observe.events import Delivered, Handled, Handling, PhaseOver, RoundBegun, RoundOver
 from trilateral.common.observe.traces import Traces, open_traces
 from trilateral.common.protocol.messages import RoundKey
 from trilateral.common.rpc.codec import JobKey
@@ -68,10 +68,10 @@ def test_a_partys_round_is_below_the_coordinators_and_its_work_below_its_own(clo
     leader, party = Process(Role.COORDINATOR), Process(Role.HOST)
     for process in (leader, party):
         process.tell(RoundBegun(ROUND))
-    party.tell(Taken(Role.GUEST, "residual", ROUND))
+    party.tell(Handling(Role.GUEST, "residual", ROUND))
     clock.wait(2)
     party.tell(PhaseOver("product", 1.5))
-    party.tell(WorkedOff())
+    party.tell(Handled())
     clock.wait(1)
     party.tell(Delivered(Role.COORDINATOR, "gradient", ROUND, 0.5))
     clock.wait(4)
@@ -97,8 +97,8 @@ def test_a_partys_round_is_below_the_coordinators_and_its_work_below_its_own(clo
 def test_what_a_message_leads_to_is_linked_to_its_sending() -> None:
     sender, receiver = Process(Role.GUEST), Process(Role.HOST)
     sender.tell(Delivered(Role.HOST, "residual", ROUND, 0.5))
-    receiver.tell(Taken(Role.GUEST, "residual", ROUND))
-    receiver.tell(WorkedOff())
+    receiver.tell(Handling(Role.GUEST, "residual", ROUND))
+    receiver.tell(Handled())
     (link,) = receiver.spans["residual from the guest"].links
     sent = sender.spans["residual to the host"]
     assert (link.context.trace_id, link.context.span_id) == ids(sent)[:2]
@@ -122,9 +122,9 @@ def test_preparation_in_crumbs_is_one_span_and_the_least_none(clock: Clock) -> N
     for _ in range(100):
         clock.wait(0.01)
         party.tell(PhaseOver("prepare", 0.009))
-    party.tell(Taken(Role.GUEST, "residual", ROUND))
+    party.tell(Handling(Role.GUEST, "residual", ROUND))
     clock.wait(1)
-    party.tell(WorkedOff())
+    party.tell(Handled())
     party.tell(PhaseOver("prepare", 0.0001))
     party.tell(RoundOver(ROUND, 0.5))
     assert length(party.spans["prepare"]) == pytest.approx(0.999)

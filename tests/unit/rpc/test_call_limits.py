@@ -13,6 +13,7 @@ from tests.support.rpc import Recorder, plaintext_server
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import Limits
 from trilateral.common.pb.v1 import rounds_pb2
+from trilateral.common.pb.v1.jobs_pb2 import OUTCOME_FAILED
 from trilateral.common.pb.v1.party_pb2 import FailJobRequest
 from trilateral.common.process.server import bind
 from trilateral.common.protocol.messages import Failed
@@ -32,7 +33,7 @@ CHUNK = rounds_pb2.SendVectorRequest(
     width=64,
     ciphertexts=bytes(63) + b"\1",
 ).SerializeToString()
-LAST_WORD = FailJobRequest(job="credit", run_id=bytes(16), reason="over").SerializeToString()
+LAST_WORD = FailJobRequest(job="credit", run_id=bytes(16), reason="over", outcome=OUTCOME_FAILED).SerializeToString()
 HOST, COORDINATOR = call_metadata(Role.HOST), call_metadata(Role.COORDINATOR)
 
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from trilateral.common.base.errors import ConfigError, ProtocolError, TrilateralError
+from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, party_pb2, rounds_pb2
+from trilateral.common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, rounds_pb2
 from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.batches import Batch
 from trilateral.common.protocol.messages import (
@@ -279,14 +280,38 @@ def test_impossible_counts_are_refused_before_anything_is_sized_by_them(request_
         decode(request_)
 
 
-def test_a_peers_text_cannot_control_a_terminal_or_fill_a_log() -> None:
-    failed = decode(party_pb2.FailJobRequest(reason="no \x1b[2J disk\r\n" + "x" * 10_000))
+def test_a_peers_words_cannot_steer_a_terminal_or_fill_a_log() -> None:
+    failed = decode(coordinator_pb2.ReportFailureRequest(reason="no \x1b[2J disk\r\n" + "x" * 10_000))
     assert isinstance(failed, Failed)
     assert failed.reason.startswith("no ?[2J disk?\nxxx")
     assert len(failed.reason) == 4000
 
 
-def test_unusable_settings_are_named() -> None:
+@pytest.mark.parametrize("outcome", [Outcome.STOPPED, Outcome.FAILED])
+def test_a_party_learns_whether_a_job_was_stopped_or_failed(outcome: Outcome) -> None:
+    ended = Failed("for some reason", outcome)
+    assert decode(encode(RUN, ended, route_for(Role.COORDINATOR, Role.HOST, ended))) == ended
+
+
+@pytest.mark.parametrize("outcome", [Outcome.STOPPED, Outcome.FAILED])
+def test_what_a_party_reports_is_a_failure(outcome: Outcome) -> None:
+    ended = Failed("for some reason", outcome)
+    assert decode(encode(RUN, ended, route_for(Role.HOST, Role.COORDINATOR, ended))) == Failed(ended.reason)
+
+
+@pytest.mark.parametrize(
+    "outcome", [jobs_pb2.OUTCOME_UNSPECIFIED, jobs_pb2.OUTCOME_FINISHED, jobs_pb2.OUTCOME_SUSPENDED]
+)
+def test_an_end_without_a_model_is_of_a_job_that_was_stopped_or_failed(outcome: jobs_pb2.Outcome.ValueType) -> None:
+    with pytest.raises(ProtocolError, match=f"the end of a job with the outcome {outcome}"):
+        decode(party_pb2.FailJobRequest(reason="for some reason", outcome=outcome))
+
+
+def test_the_contract_has_every_outcome() -> None:
+    assert jobs_pb2.Outcome.keys() == ["OUTCOME_UNSPECIFIED", *(f"OUTCOME_{outcome.name}" for outcome in Outcome)]
+
+
+def test_settings_that_cannot_be_used_are_named() -> None:
     with pytest.raises(ConfigError) as refused:
         parse_job('{"name": "a", "dataset": "b", "epochs": 0, "epoch": 3, "algorithm": {"name": "adam"}}')
     assert str(refused.value).split("\n") == [

@@ -1,4 +1,4 @@
-"""A party's place in a job across sessions: what its journal keeps, and what that is compared with."""
+"""What a party's journal keeps of a job across sessions, and what a later session compares with it."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -23,134 +23,155 @@ from trilateral.common.rpc.codec import JobKey
 from trilateral.common.rpc.routes import decode, encode, route_for
 
 MAX_BEGUN = 100
-"""How often one round may be begun in all sessions together; each attempt shows the same sums."""
+"""How often a round may be begun, over all sessions. Each attempt shows the same sums."""
+_EVALUATION = "evaluation "
+"""How the name of a fact with an evaluation begins; the number of its round follows."""
 _REQUESTS = {b"B": BeginRoundRequest, b"F": FinishJobRequest}
 _TOLERANCE = 1e-6
-"""Of the comparison of training columns: another version of a library may round otherwise, and no more."""
+"""Tolerance of the comparison of training columns: another version of a library may round differently."""
 
 
 class RestoredMachine(Machine, Protocol):
-    """A party's state machine, seen from here."""
+    """A party's state machine."""
 
     def restore(self, steps: Sequence[BeginRound | FinishJob], evaluations: Sequence[EvaluationRecord] = ()) -> None:
-        """Take up the place of earlier sessions."""
+        """Go to the round that the earlier sessions reached.
+
+        Args:
+            steps: what the coordinator asked in each round, in order.
+            evaluations: of the rounds, in order.
+        """
         ...
 
 
-class PartyPlace:
-    """What one session of a job knows of those before it, and keeps for those after it.
+class PartyRecord:
+    """What one session of a job knows of the earlier sessions, and keeps for the later ones.
 
     Args:
         journal: of this process.
         role: of this process.
         key: of the session.
-        job_id: under which the journal has the job.
-        record: of the earlier sessions; None if this is the first, or both parties were never ready.
+        job_id: run ID of the job's first session.
+        known: what the journal has of the earlier sessions; None if both parties were never ready in one.
     """
 
-    def __init__(self, journal: Journal, role: Role, key: JobKey, job_id: bytes, record: Record | None) -> None:
+    def __init__(self, journal: Journal, role: Role, key: JobKey, job_id: bytes, known: Record | None) -> None:
         self._journal = journal
         self._role = role
         self._key = key
         self._id = job_id
-        self._record = record
+        self._known = known
 
     @property
     def resumed(self) -> bool:
         """Whether the job goes on from an earlier session."""
-        return self._record is not None
+        return self._known is not None
 
     # --- the data
 
     def check_table(self, table: PartyTable, dataset: DatasetConfig) -> None:
-        """See that it is the table, and that these are the settings, of the earlier sessions; keep that in the first.
+        """Check that the table and its settings are those of the earlier sessions. The first session keeps them.
+
+        Args:
+            table: of this party.
+            dataset: its settings.
 
         Raises:
-            DataError: it is another table.
+            DataError: the table has changed.
             ConfigError: the settings have changed.
         """
         if not self._is_as_before("settings", _digest([dataset.model_dump_json(exclude={"path"}).encode()])):
             raise ConfigError(
-                "the settings of the dataset have changed since the job began: put them back, or start anew"
+                "the settings of the dataset have changed since the job began: restore them, or start the job again"
             )
         if not self._is_as_before("table", table_digest(table)):
-            raise DataError("the table has changed since the job began: put it back, or start the job anew")
+            raise DataError("the table has changed since the job began: restore it, or start the job again")
 
     def check_columns(self, columns: FloatMatrix) -> None:
-        """See that preprocessing has made the same training columns, shape (n_train, n_columns), as before.
+        """Check that preprocessing has made the same training columns as in the earlier sessions.
+
+        Args:
+            columns: shape (n_train, n_columns).
 
         Raises:
-            DataError: they are others.
+            DataError: the columns differ.
         """
         weights = np.random.default_rng(0).standard_normal(len(columns))
         sums = weights @ columns
         known = self._fact("columns")
         if known is None:
-            self._journal.set_fact(self._id, "columns", json.dumps(sums.tolist()).encode())
+            self._journal.set_facts(self._id, {"columns": json.dumps(sums.tolist()).encode()})
             return
         before = np.asarray(json.loads(known))
         if before.shape != sums.shape or not np.allclose(before, sums, rtol=0, atol=_TOLERANCE * len(columns) ** 0.5):
             raise DataError(
-                f"the {self._role}'s training columns are not those with which the job began, though its table is:"
-                " was another version installed? Start the job anew"
+                f"the {self._role}'s training columns have changed since the job began, but its table has not: start"
+                " the job again, or install the release with which it began"
             )
 
     @property
-    def has_counted_scores(self) -> bool:
-        """Whether what this party will give of its hold-out rows is counted already, whatever the coordinator says."""
+    def has_spent_scores(self) -> bool:
+        """Whether the scores of hold-out rows that this party will give are counted already."""
         return self._fact("scores counted") is not None
 
-    def keep_counted_scores(self) -> None:
-        """Keep that it is."""
-        self._journal.set_fact(self._id, "scores counted", b"")
+    def keep_spent_scores(self) -> None:
+        """Record that the scores were counted."""
+        self._journal.set_facts(self._id, {"scores counted": b""})
 
     def keep_common_rows(self, rows: Rows, n_rows: int) -> None:
-        """Keep which of a table's rows both parties have."""
+        """Record which of a table's `n_rows` rows both parties have."""
         mask = np.zeros(n_rows, dtype=bool)
         mask[rows] = True
-        self._journal.set_fact(self._id, "common rows", np.packbits(mask).tobytes())
+        self._journal.set_facts(self._id, {"common rows": np.packbits(mask).tobytes()})
 
     def common_rows(self, n_rows: int) -> Rows:
-        """Those that were kept, ascending.
+        """Return the rows of a table of `n_rows` rows that both parties have, in ascending order.
 
         Raises:
-            PeerError: none were.
+            PeerError: the journal does not have them.
         """
         packed = self._fact("common rows")
         if packed is None:
-            raise PeerError(f"the {self._role} does not know the common rows any more: start the job anew")
+            raise PeerError(f"the {self._role} no longer knows the common rows: start the job again")
         return np.flatnonzero(np.unpackbits(np.frombuffer(packed, np.uint8), count=n_rows))
 
     def _is_as_before(self, name: str, digest: bytes) -> bool:
         known = self._fact(name)
         if known is None:
-            self._journal.set_fact(self._id, name, digest)
+            self._journal.set_facts(self._id, {name: digest})
         return known is None or known == digest
 
     def _fact(self, name: str) -> bytes | None:
-        return None if self._record is None else self._record.facts.get(name)
+        return None if self._known is None else self._known.facts.get(name)
 
     # --- the rounds
 
     def restore(self, machine: RestoredMachine, history: History) -> None:
-        """Bring a new state machine to where the party was.
+        """Bring a new state machine and history to the round that the party had reached.
+
+        Args:
+            machine: of this session.
+            history: of this session.
 
         Raises:
-            ProtocolError: the journal has steps that are not of this job.
+            ProtocolError: the journal has steps that this job does not allow.
         """
-        if self._record is None:
+        if self._known is None:
             return
-        steps = [_asked(content) for content in self._record.rounds.values()]
+        steps = [_asked(content) for content in self._known.rounds.values()]
         evaluations = [
-            _evaluated(content) for name, content in self._record.facts.items() if name.startswith("evaluation ")
+            _evaluated(content) for name, content in self._known.facts.items() if name.startswith(_EVALUATION)
         ]
         machine.restore(steps, sorted(evaluations, key=lambda each: each.key))
         begun = [step for step in steps if isinstance(step, BeginRound)]
         if begun:
             history.restore(begun[-1])
 
-    def keep(self, message: StepTaken | EvaluationRecord) -> None:
-        """Write down what the state machine says, before anything that follows from it leaves.
+    def write(self, message: StepTaken | EvaluationRecord) -> None:
+        """Keep what the state machine says, before anything that follows from it leaves.
+
+        Args:
+            message: that a step is taken, or an evaluation.
 
         Raises:
             ProtocolError: the coordinator has begun a round too often.
@@ -159,7 +180,7 @@ class PartyPlace:
         match message:
             case EvaluationRecord():
                 content = json.dumps(asdict(message)).encode()
-                self._journal.set_fact(self._id, f"evaluation {message.key.round}", content)
+                self._journal.set_facts(self._id, {f"{_EVALUATION}{message.key.round}": content})
             case StepTaken(asked=asked):
                 kind, number = (b"B", asked.key.round) if isinstance(asked, BeginRound) else (b"F", asked.round)
                 request = encode(self._key, asked, route_for(Role.COORDINATOR, self._role, asked))
@@ -169,7 +190,7 @@ class PartyPlace:
 
 
 def table_digest(table: PartyTable) -> bytes:
-    """Return what tells a table from any other: its IDs, columns and labels."""
+    """Return a digest that identifies a table by its IDs, columns and labels."""
     return _digest(_parts(table))
 
 
@@ -192,7 +213,7 @@ def _asked(content: bytes) -> BeginRound | FinishJob:
     request.ParseFromString(content[1:])
     asked = decode(request)
     if not isinstance(asked, BeginRound | FinishJob):
-        raise ProtocolError("the journal has a round that is none")
+        raise ProtocolError("the journal has an invalid round")
     return asked
 
 

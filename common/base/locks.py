@@ -1,0 +1,46 @@
+"""Locks between processes, each on a file. A lock ends with the process that holds it, however that process ends."""
+
+import fcntl
+import os
+from pathlib import Path
+from typing import IO
+
+
+def lock_file(path: Path, *, wait: bool = True) -> IO[str]:
+    """Open a file for reading and writing, and lock it.
+
+    Args:
+        path: of the file; it is created with mode 0600 if it does not exist.
+        wait: whether to wait while another process or thread holds the lock.
+
+    Returns:
+        The open file. Closing it releases the lock, so use it in ``with``.
+
+    Raises:
+        BlockingIOError: the lock is held, and `wait` is false.
+        OSError: the file cannot be opened or locked.
+    """
+    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether another process or thread holds the lock on a file; False if the file does not exist.
+
+    Raises:
+        OSError: the file cannot be opened or locked.
+    """
+    try:
+        with path.open("rb") as file:
+            # A shared lock, so that two callers of this function do not take each other for a holder.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

@@ -1,0 +1,215 @@
+"""One job of the coordinator, as an operator sees it: its status, from the start to the end over all sessions."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any, Self
+
+from trilateral.common.base.errors import PeerError, StoppedError, TrilateralError
+from trilateral.common.base.outcome import Outcome, outcome_of
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.jobs.journal import Record
+from trilateral.common.jobs.states import END_STATES, ENDED
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_STARTING, JOB_STATE_TRAINING, JobStatus
+from trilateral.common.protocol.alignment import AlignmentProgress
+from trilateral.common.protocol.messages import (
+    BeginRound,
+    Evaluation,
+    Failed,
+    FinishJob,
+    JobEnded,
+    Message,
+    OpenJob,
+    RoundReport,
+)
+from trilateral.common.rpc.calls import Silence
+from trilateral.common.rpc.channel import Peer
+from trilateral.coordinator.job_record import read_status
+
+
+class Job:
+    """What an operator can learn about one job.
+
+    Args:
+        config: the job's settings.
+        job_id: run ID of its first session.
+        known: its status as an earlier process kept it.
+    """
+
+    def __init__(self, config: JobConfig, job_id: bytes, known: JobStatus | None = None) -> None:
+        self.config = config
+        self.id = job_id
+        self.fruitless = 0
+        """How many sessions in a row ended soon without coming further than the one before."""
+        self.ended = asyncio.Event()
+        self.error: TrilateralError | None = None
+        """Why the job has ended; None if it runs or has finished."""
+        self.stopping = False
+        """Whether an operator has stopped the job, which may not have ended yet."""
+        self.finishing = False
+        """Whether the parties may have their models already, so that the job can no longer be stopped."""
+        self._status = known or JobStatus(job=config.name, n_epochs=config.epochs)
+        self._seconds = self._status.seconds
+        self.begin_session()
+        self._left = False
+        self._waiting: dict[Role, str] = {}
+        self._aligned = False
+        self._started = time.monotonic()
+        self._changed = asyncio.Event()
+
+    @classmethod
+    def from_record(cls, record: Record) -> Self:
+        """Return a job as the journal has it."""
+        job = cls(record.job, record.id, read_status(record))
+        match record.outcome:
+            case Outcome.FINISHED:
+                job.end(None)
+            case Outcome.STOPPED:
+                job.end(StoppedError(record.reason))
+            case Outcome.FAILED:
+                job.end(PeerError(record.reason))
+        return job
+
+    def begin_session(self, why: str | None = None) -> None:
+        """Begin a session; `why` says why there is another one, and is None for the first."""
+        self._status.state, self._status.detail = JOB_STATE_STARTING, "making the job's key"
+        self._n_opened = self._n_caught_up = 0
+        if why is not None:
+            self._status.notes.append(f"the job goes on in another session: {why}")
+
+    def leave(self) -> None:
+        """End all watches, since the process stops. The job goes on when the process is started again."""
+        self._left = True
+        self.update()
+
+    def status(self, n_known_notes: int | None = 0) -> JobStatus:
+        """Return what the job is doing now.
+
+        Args:
+            n_known_notes: how many notes the receiver has already; None leaves all notes out.
+        """
+        status = JobStatus()
+        status.CopyFrom(self._status)
+        del status.notes[:n_known_notes]
+        if not self.ended.is_set():
+            status.seconds = self._elapsed()
+            status.detail = "; ".join(self._waiting.values()) or status.detail
+        return status
+
+    async def watch(self) -> AsyncIterator[JobStatus]:
+        """Yield the status now and after each change, until the job ends.
+
+        Nothing is queued: a watcher that is slow to ask for the next status gets the newest.
+        """
+        n_notes = 0
+        while True:
+            changed = self._changed
+            status = self.status(n_notes)
+            n_notes += len(status.notes)
+            yield status
+            if status.state in ENDED or self._left:
+                return
+            await changed.wait()
+
+    def update(self, **fields: Any) -> None:
+        """Set fields of the status, and wake the watchers."""
+        for name, value in fields.items():
+            setattr(self._status, name, value)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def on_wait(self, peer: Peer, silence: Silence | None) -> None:
+        """Show that a peer has not answered for a while; with None, that it has answered again."""
+        self._waiting.pop(peer.role, None)
+        if silence is not None:
+            self._waiting[peer.role] = str(silence)
+        self.update()
+
+    def on_message(self, message: Message) -> None:
+        """Show what follows from a message of the state machine."""
+        match message:
+            case OpenJob():
+                self._n_opened += 1
+                if self._n_opened == len(PARTIES):
+                    self.update(detail="the parties are reading their tables")
+            case AlignmentProgress() if self._status.state == JOB_STATE_STARTING:
+                self._on_alignment(message)
+            case BeginRound(key=key, over=True):
+                self._n_caught_up += 1
+                self.update(detail=f"bringing a party up to date whose journal lacks round {key.round}")
+            case BeginRound(key=key) if (key.round, key.attempt) != (self._status.round, self._status.attempt):
+                self._on_round(key.round, key.attempt)
+            case RoundReport():
+                self._on_report(message)
+            case FinishJob():
+                self.finishing = True
+                self.update(detail="the parties are writing their parts of the model")
+            case Failed(outcome=outcome):  # `end` shows the reason.
+                self._waiting.clear()
+                how = "was stopped" if outcome is Outcome.STOPPED else "has failed"
+                self.update(detail=f"telling the parties that the job {how}")
+            case JobEnded(loss=float(loss)):  # `end` shows it.
+                self._status.detail, self._status.epoch, self._status.loss = message.reason, message.epochs, loss
+
+    def _on_alignment(self, progress: AlignmentProgress) -> None:
+        counts = f"the host has {progress.n_host:,} rows, the guest {progress.n_guest:,}"
+        if progress.done < progress.n_shards:
+            self.update(
+                detail=f"the parties are looking for their common rows: {progress.done} of {progress.n_shards} parts "
+                f"done, {progress.n_common:,} rows found; {counts}"
+            )
+        elif not self._aligned:
+            self._aligned = True
+            self._status.notes.append(f"{counts}; they have {progress.n_common:,} in common")
+            self.update(detail="the parties are proving to each other that their IDs match")
+
+    def _on_round(self, number: int, attempt: int) -> None:
+        if self._n_caught_up:
+            self._status.notes.append(
+                f"round {number}: a party's journal was behind, and {self._n_caught_up} steps were sent again"
+            )
+            self._n_caught_up = 0
+        if attempt > 1:
+            self._status.notes.append(f"round {number} was begun again, attempt {attempt}")
+        # A job that trains undisturbed has no more to say than its numbers.
+        self.update(state=JOB_STATE_TRAINING, detail="", round=number, attempt=attempt)
+
+    def _on_report(self, report: RoundReport) -> None:
+        if report.note:
+            self._status.notes.append(f"round {report.key.round}: {report.note}")
+        if report.loss is not None:
+            self._status.loss = report.loss
+        if report.evaluation is not None:
+            self._status.notes.append(_described(report.evaluation, report.epoch - 1))
+        if not report.loss_only:  # A loss alone is of the whole training set, not of a batch.
+            self._status.batch = report.batch
+        self.update(epoch=report.epoch, n_batches=report.n_batches)
+
+    def last_status(self, error: TrilateralError | None) -> JobStatus:
+        """Return the status of the job once it has ended, which the journal keeps before anyone learns of the end.
+
+        Args:
+            error: why the job ended; None if it has finished.
+        """
+        status = JobStatus()
+        status.CopyFrom(self._status)
+        status.seconds = self._elapsed()
+        status.state = END_STATES[outcome_of(error)]
+        if error is not None:
+            status.detail = str(error)
+        return status
+
+    def end(self, error: TrilateralError | None) -> None:
+        """End the job; `error` says why, and is None if it has finished."""
+        self._status, self.error = self.last_status(error), error
+        self.ended.set()
+        self.update()
+
+    def _elapsed(self) -> float:
+        return self._seconds + time.monotonic() - self._started
+
+
+def _described(evaluation: Evaluation, epochs: int) -> str:
+    auc = "" if evaluation.auc is None else f", AUC {evaluation.auc:.4f}"
+    return f"after epoch {epochs}, on the hold-out rows: log loss {evaluation.log_loss:.5g}{auc}"

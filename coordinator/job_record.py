@@ -1,0 +1,97 @@
+"""What the coordinator's journal keeps of a job: its status, what the parties reported, what each round showed."""
+
+import json
+
+import numpy as np
+
+from trilateral.common.base.errors import PeerError
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.jobs.journal import Journal, Record
+from trilateral.common.pb.v1.jobs_pb2 import JobStatus
+from trilateral.common.protocol.messages import Began, ObservationRecord, Ready
+from trilateral.coordinator.machine import Past
+from trilateral.coordinator.plan import Observation
+
+STATUS = "status"
+"""Name of the fact that holds the job's last status."""
+VECTORS = ("gradient", "curvature")
+
+
+class JobRecord:
+    """One job in the coordinator's journal.
+
+    Args:
+        journal: of the coordinator.
+        job_id: run ID of the job's first session.
+        name: of the job.
+    """
+
+    def __init__(self, journal: Journal, job_id: bytes, name: str) -> None:
+        self._journal = journal
+        self._id = job_id
+        self._name = name
+
+    def write(self, message: Began | ObservationRecord, status: JobStatus) -> None:
+        """Keep what the state machine says, with the job's status at that time, in one transaction.
+
+        Args:
+            message: that both parties are ready, or what a round showed.
+            status: of the job.
+
+        Raises:
+            ConfigError: the journal cannot be written.
+        """
+        facts = status_fact(status)
+        match message:
+            case Began(ready=ready):
+                sizes = {party: {"n_train": each.n_train, "n_columns": each.n_columns} for party, each in ready.items()}
+                facts |= {party: json.dumps(size).encode() for party, size in sizes.items()}
+                self._journal.set_facts(self._id, facts)
+            case ObservationRecord(round=number):
+                content = {
+                    "loss": message.loss,
+                    "gradient": None if message.gradient is None else message.gradient.tolist(),
+                    "curvature": None if message.curvature is None else message.curvature.tolist(),
+                    "holdout_loss": message.holdout_loss,
+                }
+                self._journal.write_round(self._id, number, json.dumps(content).encode(), facts)
+
+    def past(self) -> Past:
+        """Return what the state machine of the job's next session must know of the earlier ones.
+
+        Raises:
+            PeerError: the journal does not have the job.
+            ConfigError: the journal cannot be read.
+        """
+        record = self._journal.find(self._id)
+        if record is None:
+            raise missing(self._name)
+        sizes = {party: record.facts[party] for party in PARTIES if party in record.facts}
+        if len(sizes) < len(PARTIES):
+            return Past(self._id)
+        ready: dict[Role, Ready] = {party: Ready(**json.loads(content)) for party, content in sizes.items()}
+        return Past(self._id, ready, [_read_observation(content) for content in record.rounds.values()])
+
+
+def missing(name: str) -> PeerError:
+    """Return the error for a job that the journal does not have."""
+    return PeerError(f"the coordinator has no record of the job {name} in its journal: start the job again")
+
+
+def status_fact(status: JobStatus) -> dict[str, bytes]:
+    """Return a job's status as a fact for the journal."""
+    return {STATUS: status.SerializeToString()}
+
+
+def read_status(record: Record) -> JobStatus | None:
+    """Return the last status that the journal has of a job, or None."""
+    return JobStatus.FromString(record.facts[STATUS]) if STATUS in record.facts else None
+
+
+def _read_observation(content: bytes) -> Observation | None:
+    """Return what a round showed; None if it was void."""
+    fields = json.loads(content)
+    if fields["loss"] is None:
+        return None
+    gradient, curvature = (None if fields[name] is None else np.asarray(fields[name]) for name in VECTORS)
+    return Observation(fields["loss"], gradient, curvature, fields["holdout_loss"])
