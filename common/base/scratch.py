@@ -1,7 +1,7 @@
-"""Folders for what a long piece of work cannot hold in memory, for this user alone, gone when it ends.
+"""Temporary folders for data that does not fit in memory, readable by this user only and removed after use.
 
-A process that is killed leaves its folder behind. Each is locked while it is in use, and the lock ends with the
-process, so whoever makes the next one removes those that nobody holds.
+A killed process leaves its folder behind. A folder is locked while it is in use, and the lock ends with the process.
+Whoever makes the next folder removes all folders without a lock.
 """
 
 import fcntl
@@ -13,22 +13,25 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 SCRATCH = ".scratch"
-"""In the state folder. No job has this name, since none begins with a dot."""
+"""Name of the parent folder within the state folder. It cannot clash with a job, whose name never begins with a dot."""
 _SWEEP = ".sweep"
 _LOCK = ".in-use"
 
 
 @contextmanager
 def scratch_folder(state: Path) -> Iterator[Path]:
-    """Make a folder below `state`, mode 0700, and remove it with all that is in it at the end.
+    """Make a folder of mode 0700 below `state`, and remove it with its content when the block ends.
+
+    Args:
+        state: the state folder of the process.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be made.
     """
     root = state / SCRATCH
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     with ExitStack() as resources:
-        with _held(root / _SWEEP):  # so that nobody sweeps a folder that is made, and not yet locked
+        with _held(root / _SWEEP):  # keeps others from removing the new folder before it is locked
             _sweep(root)
             folder = Path(tempfile.mkdtemp(dir=root))
             resources.enter_context(_held(folder / _LOCK))
@@ -37,7 +40,7 @@ def scratch_folder(state: Path) -> Iterator[Path]:
 
 
 def sweep_scratch(state: Path) -> None:
-    """Remove what processes that were killed have left; does nothing where nothing was."""
+    """Remove the folders that killed processes left behind in the state folder `state`, if any."""
     root = state / SCRATCH
     if root.is_dir():
         with _held(root / _SWEEP):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.checks.finding import Finding, faults, note, ok, warning
-from trilateral.common.config.check import Keys
 from trilateral.common.config.process import ProcessConfig
+from trilateral.common.config.settings import Keys
 from trilateral.common.observe.traces import import_exporter
 
 PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")

@@ -13,10 +13,9 @@ from pydantic_core import from_json
 from trilateral.common.base.errors import ConfigError, DataError
 from trilateral.common.base.files import write_whole
 from trilateral.common.base.roles import Role
-from trilateral.common.config.check import check_settings
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
-from trilateral.common.config.settings import Settings
+from trilateral.common.config.settings import Settings, parse_settings
 from trilateral.common.data.model.assessment import Assessment, CalibrationReport, assess
 from trilateral.common.data.model.calibration import Calibration, Finite
 from trilateral.common.data.party_data import PartyData
@@ -205,7 +204,7 @@ def load_model(path: Path) -> PartyModel:
     if content.get("format") != FORMAT:
         raise DataError(f"{path} is not a model file that this version reads: its `format` is not {FORMAT}")
     try:
-        return check_settings(PartyModel, content, path.name)
+        return parse_settings(PartyModel, content, path.name)
     except ConfigError as error:
         raise DataError(f"{path} is not a model file that this version reads:\n{_indented(error)}") from None
 

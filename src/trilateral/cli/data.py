@@ -121,7 +121,7 @@ def _refuse_to_overwrite(folder: Path, force: bool) -> None:
 
 def _make_files(name: PublishedName, data_set: PublishedDataSet, content: bytes, source: Path | str) -> dict[str, str]:
     """Return the texts of all files, by their names."""
-    from trilateral.common.config.write import commented_yaml
+    from trilateral.common.config.settings import commented_yaml
 
     with _naming(source):
         # What reads tables takes longer to import than the rest of the command line.
@@ -146,7 +146,7 @@ def _naming(source: Path | str) -> Iterator[None]:
 
 
 def _process_yaml(role: Role, name: PublishedName) -> str:
-    from trilateral.common.config.write import commented_yaml
+    from trilateral.common.config.settings import commented_yaml
     from trilateral.common.trial.localhost import process_settings
 
     config = process_settings(role, ADDRESSES, certificates=Path(CERTIFICATES))
