@@ -75,7 +75,7 @@ async def test_a_process_whose_certificate_is_of_another_authority_is_not_the_co
     ("change", "text"),
     [
         ("rolle: host", "unknown key; did you mean role?"),
-        ("listen: 127.0.0.1:0", "listen: 127.0.0.1:0 leaves the port open"),
+        ("listen: 127.0.0.1:0", "listen: 127.0.0.1:0 does not fix a port"),
     ],
 )
 def test_a_configuration_that_cannot_be_used_is_unhealthy_and_no_other_kind_of_failure(

@@ -81,7 +81,7 @@ def _check_names(features: pd.DataFrame, config: PreprocessingConfig) -> None:
     names = list(features.columns)
     for name in config.columns:
         if name not in names:
-            raise DataError(f"`preprocessing.columns` names {name!r}, which is no feature")
+            raise DataError(f"`preprocessing.columns` names {name!r}, which is not a feature")
         if not is_numeric_dtype(features[name].dtype):
             raise DataError(
                 f"`preprocessing.columns` names {name!r}, which is categorical: its options are for numbers"

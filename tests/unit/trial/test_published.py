@@ -137,7 +137,7 @@ def test_a_missing_value_and_zero_have_one_form(value: float) -> None:
         (b"\xd0\xcf\x11\xe0" + bytes(512), "is an Excel file, which is not read here: save it as CSV"),
         (CSV.replace("1500", "many").encode(), "has values that are not numbers"),
         (CSV.replace("30,", "").encode(), "lines of different lengths"),
-        (CSV.replace("A2,A3", "A2,A3,A3").encode(), "several columns of the same name"),
+        (CSV.replace("A2,A3", "A2,A3,A3").encode(), "several columns with the same name"),
         (CSV.replace("\n2,", "\n1,").encode(), "without an ID or a label, or an ID twice"),
         (CSV.replace("\n2,", "\n,").encode(), "without an ID or a label"),
         (CSV[: CSV.rindex("\n3,") + 1].encode(), "has 2 rows, and 3 were published: it may be cut off"),
