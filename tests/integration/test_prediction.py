@@ -429,7 +429,7 @@ async def test_nothing_is_given_out_of_order(world: World) -> None:
             await calls.align(aligned=True)
         with pytest.raises(ProtocolError, match="0 of 1 shards are settled"):
             await calls.scores(0)
-        with pytest.raises(ProtocolError, match="before it was intersected"):
+        with pytest.raises(ProtocolError, match="before the host answered it"):
             await calls.settle(0, bytes(16))
         with pytest.raises(PeerError, match="does not know this prediction"):
             await calls.scores(0)

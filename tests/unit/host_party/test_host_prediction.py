@@ -85,7 +85,7 @@ def test_after_an_intersection_there_are_scores_of_common_rows_alone(rows: Score
     prediction = HostPrediction(rows.dealt(dealing.n_shards), dealing.n_shards, host, tmp_path)
     guest = GuestSession(MemoryIds(guests), dealing)
     points = guest.request(0)
-    with pytest.raises(ProtocolError, match="before it was intersected"):
+    with pytest.raises(ProtocolError, match="before the host answered it"):
         prediction.settle(0, dealing.tags(IDS))
     host.check_request(0, points)
     common = guest.read(0, *host.answer(0, points))
