@@ -273,7 +273,7 @@ async def test_the_guest_gets_no_more_than_it_has_announced(tmp_path: Path) -> N
             await intersect(host, alignment, 1, points)
         await intersect(host, alignment, 0, points)
         other = GuestSession(MemoryIds(HOST_IDS[: len(GUEST_IDS)]), alignment.session.dealing).request(0)
-        with pytest.raises(ProtocolError, match="not the same"):
+        with pytest.raises(ProtocolError, match="differs from the first one"):
             await intersect(host, alignment, 0, other)
 
 
