@@ -29,8 +29,8 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.jobs.arithmetic import use_arithmetic
 from trilateral.common.protocol.taylor import taylor_loss
-from trilateral.common.trial.published import PUBLISHED, PublishedName
-from trilateral.common.trial.published_table import split
+from trilateral.common.trial.catalogue import PUBLISHED, PublishedName
+from trilateral.common.trial.published import split
 from trilateral.coordinator.numpy_training import JoinedTable
 
 KEY_BITS = 2048

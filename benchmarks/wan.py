@@ -41,7 +41,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.jobs.arithmetic import use_arithmetic
 from trilateral.common.protocol.taylor import taylor_loss
-from trilateral.common.trial.published import PublishedName
+from trilateral.common.trial.catalogue import PublishedName
 
 
 def train(name: PublishedName, data: Path, line: Line, *, aligned: bool) -> dict[str, Any]:

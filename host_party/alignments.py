@@ -19,7 +19,7 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.alignment.host_session import HostSession
 from trilateral.common.data.alignment.sources import IdSource, MemoryIds
-from trilateral.common.data.tables.id_form import rules_of
+from trilateral.common.data.tables.id_form import describe_changes, rules_of
 from trilateral.common.data.tables.table import read_table_ids
 from trilateral.common.jobs.policy import spend_ids
 from trilateral.common.jobs.quota import IdQuota
@@ -66,11 +66,14 @@ def load_offer(config: ProcessConfig, dataset: str) -> Offer:
     if found is None:
         raise PolicyError(f"the host has no dataset named {dataset}: name one of its configuration, or add it there")
     try:
-        return Offer(MemoryIds(read_table_ids(found).ids), found.id_form)
+        normal = read_table_ids(found)
     except DataError as error:
         for note in notes(error):
             log.warning("%s: %s: %s", found.path.name, error, note)
         raise DataError(f"the host: {error}") from error
+    if changes := describe_changes(normal.changed):
+        log.info("%s: IDs changed by rules of `id_form`: %s", found.path.name, changes)
+    return Offer(MemoryIds(normal.ids), found.id_form)
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,4 @@
-"""What every other package may use: roles, errors, array types, files and tasks. It imports nothing of the project."""
+"""What every other package may use: roles, errors, array types, files and tasks.
+
+This package imports nothing else of the project.
+"""

@@ -4,10 +4,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 FloatVector = NDArray[np.float64]
-"""Shape (n,)."""
+"""Floating-point numbers, shape (n,)."""
 FloatMatrix = NDArray[np.float64]
-"""Shape (n_rows, n_columns)."""
+"""Floating-point numbers, shape (n_rows, n_columns)."""
 IntMatrix = NDArray[np.int64]
-"""Shape (n_rows, n_columns)."""
+"""Integers, shape (n_rows, n_columns)."""
 Rows = NDArray[np.int64]
 """Row numbers, shape (n,)."""

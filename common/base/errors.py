@@ -1,66 +1,64 @@
-"""Every error the project raises on purpose.
+"""Every error that the project raises on purpose.
 
     TrilateralError
-    ├── ConfigError          a setting is wrong: the file, the key and what was expected
-    ├── DataError            a party's table cannot be used: the column and the way out
+    ├── ConfigError          a setting is wrong; the text names the file, the key and the expected value
+    ├── DataError            a party's table cannot be used; the text names the column and the remedy
     ├── PolicyError          a party's own policy refuses the job
-    ├── BadKeyError          a public key that a party will not encrypt under
-    ├── BadCiphertextError   a received number that is no valid ciphertext
+    ├── BadKeyError          a public key under which a party refuses to encrypt
+    ├── BadCiphertextError   a received number is not a valid ciphertext
     ├── OutOfRangeError      a value does not fit the job's fixed-point range
-    ├── ProtocolError        a message that the protocol does not allow here
-    └── PeerError            another process is gone, late, or has refused
-        ├── StoppedError     an operator stopped the job
-        └── SuspendedError   a session of a job has ended and the job has not: it goes on in another
+    ├── ProtocolError        the protocol does not allow this message here
+    └── PeerError            another process is gone, is late or has refused
+        └── SuspendedError   a session of a job has ended, but the job continues in another session
 
-The text of each of these is *public*: it may be shown to the other organisations. So it
-names columns, counts and settings of the raiser's own side, never an ID, a label, a key or
-a per-sample value. Anything else that is raised is a bug, and its text stays in the log of
-the process where it happened.
+The text of each of these errors is *public*: other organisations may see it. The text therefore names columns, counts
+and settings of the raiser's own side. It never names an ID, a label, a key or a value of a row. Any other exception is
+a bug, and its text stays in the log of the process that raised it.
 
-What only the raiser's own organisation may read, such as the line of its file that is at fault, is a note of the
-error (``add_note``): its commands print notes and its servers log them, and no message carries one.
+Details for the raiser's own organisation, such as the faulty line of its file, are notes of the error (``add_note``).
+Commands of that organisation print the notes and its servers log them. No message carries a note.
 """
 
 
 def notes(error: BaseException) -> list[str]:
-    """What an error has to say to its own organisation alone."""
+    """Return the notes of an error, which only the raiser's own organisation may read."""
     return list(getattr(error, "__notes__", []))
 
 
 class TrilateralError(Exception):
-    """Base of all; ``str(error)`` is fit for a peer's eyes."""
+    """Base class of all errors raised on purpose. ``str(error)`` is safe to show to a peer."""
 
 
 class ConfigError(TrilateralError):
-    """A setting that cannot be used."""
+    """A setting cannot be used."""
 
 
 class DataError(TrilateralError):
-    """A table that cannot be used."""
+    """A table cannot be used."""
 
 
 class PolicyError(TrilateralError):
-    """A job that this party's policy refuses."""
+    """This party's policy refuses the job."""
 
 
 class BadKeyError(TrilateralError):
-    """A public key that must not be used."""
+    """A public key must not be used."""
 
 
 class BadCiphertextError(TrilateralError):
-    """A number outside the ciphertext space, or the wrong count of them."""
+    """A number lies outside the ciphertext space, or the count of ciphertexts is wrong."""
 
 
 class OutOfRangeError(TrilateralError):
-    """A value outside the fixed-point range: training has diverged, or data are unscaled."""
+    """A value lies outside the fixed-point range: training has diverged, or the data are not scaled."""
 
 
 class ProtocolError(TrilateralError):
-    """A message at the wrong time, of the wrong shape, or from the wrong role."""
+    """A message came at the wrong time, in the wrong shape or from the wrong role."""
 
 
 class PeerError(TrilateralError):
-    """Another process does not answer, has lost the job, or has refused it."""
+    """Another process does not answer, has lost the job or has refused it."""
 
 
 class StoppedError(PeerError):
@@ -68,4 +66,4 @@ class StoppedError(PeerError):
 
 
 class SuspendedError(PeerError):
-    """This session of a job has ended, since a process was restarted or stops; the job itself has not."""
+    """This session of a job has ended because a process stopped or restarted. The job itself has not ended."""

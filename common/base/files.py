@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, for this user's eyes only."""
+"""Files that appear complete or not at all, readable by this user only."""
 
 import os
 import tempfile
@@ -9,9 +9,16 @@ from typing import IO
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write `text` to `path` with mode 0600; a reader sees the old file or the new one, never a part.
+    """Write a text file atomically with mode 0600.
 
-    The folder is made if it is not there.
+    A reader sees either the old file or the new one, never a part. A missing folder is created with mode 0700.
+
+    Args:
+        path: the file to write or replace.
+        text: its content; written as UTF-8.
+
+    Raises:
+        OSError: the folder or the file cannot be written.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with whole_file(path) as file:
@@ -20,8 +27,15 @@ def write_whole(path: Path, text: str) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a file of mode 0600 to write to, which takes the place of `path` at the end, if all went well."""
-    # mkstemp makes the file 0600. In the same folder, so that the rename stays within a file system.
+    """Yield a temporary file of mode 0600 that replaces `path` when the block ends without an error.
+
+    Args:
+        path: the file to write or replace. Its folder must exist.
+
+    Raises:
+        OSError: the file cannot be written. `path` is then unchanged.
+    """
+    # mkstemp creates the file with mode 0600. The same folder keeps the rename within one file system.
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -36,7 +50,11 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on disk: without that, a machine that loses power may know a renamed file no more."""
+    """Write a folder's list of names to disk, so that a renamed file survives a loss of power.
+
+    Raises:
+        OSError: the folder cannot be opened or synchronised.
+    """
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -1,10 +1,10 @@
-"""Who takes part. The paper's A, B and C."""
+"""The three roles, which the paper calls A (host), B (guest) and C (coordinator)."""
 
 from enum import StrEnum
 
 
 class Role(StrEnum):
-    """One of the three processes."""
+    """The role of a process."""
 
     HOST = "host"
     GUEST = "guest"
@@ -12,4 +12,4 @@ class Role(StrEnum):
 
 
 PARTIES = (Role.HOST, Role.GUEST)
-"""Those who have data, in the order of their columns in every joint vector."""
+"""The roles that have data, in the order of their columns in every joint vector."""

@@ -1,7 +1,7 @@
-"""Folders for data that does not fit in memory, readable by this user only, and removed when the work is done.
+"""Temporary folders for data that does not fit in memory, readable by this user only and removed after use.
 
-A process that is killed leaves its folder behind. Each folder is locked while it is in use, and the lock ends with the
-process. Whoever creates the next folder removes those without a lock.
+A killed process leaves its folder behind. A folder is locked while it is in use, and the lock ends with the process.
+Whoever makes the next folder removes all folders without a lock.
 """
 
 import shutil
@@ -13,28 +13,25 @@ from pathlib import Path
 from trilateral.common.base.locks import is_locked, lock_file
 
 SCRATCH = ".scratch"
-"""Name in the state folder. No job has this name, since a job's name does not begin with a dot."""
+"""Name of the parent folder within the state folder. It cannot clash with a job, whose name never begins with a dot."""
 _SWEEP = ".sweep"
 _LOCK = ".in-use"
 
 
 @contextmanager
 def scratch_folder(state: Path) -> Iterator[Path]:
-    """Create a folder with mode 0700 below `state`, and remove it with its content at the end of the block.
+    """Make a folder of mode 0700 below `state`, and remove it with its content when the block ends.
 
     Args:
-        state: the state folder.
-
-    Yields:
-        The new folder.
+        state: the state folder of the process.
 
     Raises:
-        OSError: the folder cannot be created.
+        OSError: the folder cannot be made.
     """
     root = state / SCRATCH
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     with ExitStack() as resources:
-        with lock_file(root / _SWEEP):  # so that no other process sweeps the new folder before it is locked
+        with lock_file(root / _SWEEP):  # keeps others from removing the new folder before it is locked
             _sweep(root)
             folder = Path(tempfile.mkdtemp(dir=root))
             resources.enter_context(lock_file(folder / _LOCK))
@@ -43,7 +40,7 @@ def scratch_folder(state: Path) -> Iterator[Path]:
 
 
 def sweep_scratch(state: Path) -> None:
-    """Remove the folders that killed processes have left below `state`, if there are any."""
+    """Remove the folders that killed processes left behind in the state folder `state`, if any."""
     root = state / SCRATCH
     if root.is_dir():
         with lock_file(root / _SWEEP):

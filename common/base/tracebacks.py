@@ -1,16 +1,23 @@
-"""Where an unexpected error came from, without its text: that may quote a row, a label or a key."""
+"""The origin of an unexpected error, without its text, which may quote a row, a label or a key."""
 
 import traceback
 
 
 def where(error: BaseException) -> str:
-    """The kinds of an error and of those that led to it, each with its calls: fit for a log."""
+    """Describe an error and its causes by class names and code locations, which are safe to log.
+
+    Args:
+        error: the error.
+
+    Returns:
+        For the error and each error that led to it, its class and the calls of its traceback, one a line.
+    """
     parts = []
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:
         seen.add(id(link))
-        # The lines of code are left out too: a constant in one may be somebody's.
+        # Leave out the source lines as well: a literal in one of them may be a secret.
         calls = [
             f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in traceback.extract_tb(link.__traceback__)
         ]

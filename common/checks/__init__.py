@@ -1,5 +1,5 @@
-"""What would go wrong with a training, found out at one organisation before it: a module for each subject.
+"""Checks that an organisation runs before a training, to find what would go wrong: one module for each subject.
 
-A check is a function of the process's configuration that yields findings. It changes nothing, disturbs no process that
-runs, and finds faults by the very code that would stumble over them later, as far as there is such code.
+A check is a function of the process's configuration that yields findings. It changes nothing and does not disturb a
+running process. Where possible it runs the same code that would fail later.
 """

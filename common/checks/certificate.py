@@ -1,4 +1,4 @@
-"""This process's own certificate: its files, dates and names, and whether its own authorities would take it."""
+"""Check of this process's own certificate: its files, dates and names, and whether its own authorities accept it."""
 
 import ssl
 from collections.abc import Iterator
@@ -12,12 +12,20 @@ from trilateral.common.config.process import ProcessConfig, TlsConfig
 from trilateral.common.rpc.certificates import Identity, load_certificates
 
 MANY_AUTHORITIES = 10
-"""More are an operating system's list, whose every authority could let anyone in."""
+"""A longer list is probably the operating system's, of which every authority could admit anyone."""
 HANDSHAKE_TURNS = 10
+"""Turns after which a handshake in memory counts as endless; it needs about three."""
 
 
 def check_certificate(config: ProcessConfig) -> Iterator[Finding]:
-    """Check the files of `tls`, as they are now."""
+    """Check the files of `tls`.
+
+    Args:
+        config: the configuration of the process.
+
+    Yields:
+        What was found; nothing for a configuration without `tls`.
+    """
     if config.tls is None:
         return
     try:
@@ -34,24 +42,29 @@ def check_certificate(config: ProcessConfig) -> Iterator[Finding]:
     if refusal:
         yield problem(
             "tls.certificate",
-            f"whoever trusts {config.tls.authorities} refuses it, {refusal}: have it issued by that authority, good for"
-            " TLS servers and clients, and put those between into the file below it",
+            f"peers that trust {config.tls.authorities} refuse it ({refusal}): get a certificate for TLS servers and "
+            "clients from that authority, and append any intermediate certificates to its file",
         )
     else:
-        yield ok("tls.certificate", "whoever trusts the same authorities takes it, from a server and from a client")
+        yield ok("tls.certificate", "peers that trust the same authorities accept it, from a server and from a client")
 
 
 def _dates(identity: Identity) -> Iterator[Finding]:
     now = datetime.now(UTC)
     left = describe_end(identity.expires, now)
     if identity.expires_soon(now):
-        yield warning("tls.certificate", f"{left}: renew it; nothing need be restarted")
+        yield warning("tls.certificate", f"{left}: renew it; no restart is needed")
     else:
-        yield ok("tls.certificate", f"{left}; shows the names {', '.join(identity.names)}")
+        yield ok("tls.certificate", f"{left}; its names are {', '.join(identity.names)}")
 
 
 def describe_end(expires: datetime, now: datetime) -> str:
-    """Say in words when a certificate expires."""
+    """Describe when a certificate expires.
+
+    Args:
+        expires: the end of its validity, with a time zone.
+        now: the present time, with a time zone.
+    """
     days = (expires - now).days
     return f"expires on {expires:%Y-%m-%d}, in {days} days" if days else f"expires at {expires:%Y-%m-%d %H:%M} UTC"
 
@@ -61,21 +74,22 @@ def _authorities(identity: Identity, tls: TlsConfig) -> Iterator[Finding]:
     authorities = x509.load_pem_x509_certificates(identity.authorities)
     ended = [each for each in authorities if each.not_valid_after_utc < now]
     if len(ended) == len(authorities):
-        yield problem("tls.authorities", f"all in {tls.authorities} have expired: put their successors there")
+        yield problem("tls.authorities", f"all certificates in {tls.authorities} have expired: replace them")
     elif ended:
         yield warning(
-            "tls.authorities", f"{len(ended)} of {len(authorities)} in {tls.authorities} have expired: take them out"
+            "tls.authorities",
+            f"{len(ended)} of {len(authorities)} certificates in {tls.authorities} have expired: remove them",
         )
     if len(authorities) > MANY_AUTHORITIES:
         yield warning(
             "tls.authorities",
-            f"{tls.authorities} has {len(authorities)}, and each can let in whom it likes: name the one alone that "
-            "issues to these three",
+            f"{tls.authorities} holds {len(authorities)} authorities, and each of them can admit anyone: keep only the "
+            "one that issues to these three processes",
         )
 
 
 def _meet_itself(tls: TlsConfig) -> str:
-    """Have a server and a client, both with this certificate and its authorities, meet in memory; return what ails."""
+    """Connect a server and a client in memory, both with this certificate; return why that fails, or ''."""
     try:
         client_context = client_tls(tls)
         client_context.verify_mode = ssl.CERT_REQUIRED
@@ -84,7 +98,7 @@ def _meet_itself(tls: TlsConfig) -> str:
         server_context.load_verify_locations(tls.authorities)
         server_context.load_cert_chain(tls.certificate, tls.key)
     except ssl.SSLError as error:
-        return f"as OpenSSL says: {describe_tls_error(error)}"
+        return f"OpenSSL reports: {describe_tls_error(error)}"
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
         client_context.wrap_bio(to_client, to_server),
@@ -98,18 +112,21 @@ def _meet_itself(tls: TlsConfig) -> str:
                 continue
             except ssl.SSLError as error:
                 side = "a server" if end.server_side else "a client"
-                return f"as {side} says: {describe_tls_error(error)}"
+                return f"{side} reports: {describe_tls_error(error)}"
             ends.remove(end)
         if not ends:
             return ""
-    return "for the handshake does not end"
+    return "the handshake does not end"
 
 
 def client_tls(tls: TlsConfig) -> ssl.SSLContext:
-    """Return a context that shows this certificate and takes any other; names are for the caller to compare.
+    """Return a client context that shows this certificate and accepts any other. The caller must check names.
+
+    Args:
+        tls: the files of this process.
 
     Raises:
-        ssl.SSLError: OpenSSL does not take a file.
+        ssl.SSLError: OpenSSL does not accept a file.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -121,7 +138,7 @@ def client_tls(tls: TlsConfig) -> ssl.SSLContext:
 
 
 def describe_tls_error(error: ssl.SSLError) -> str:
-    """Say in words what OpenSSL says."""
+    """Describe an error of OpenSSL."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message
     return (error.reason or error.strerror or "unknown").lower().replace("_", " ")

@@ -1,4 +1,4 @@
-"""What a check has found."""
+"""The findings of a check."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,25 +8,26 @@ from trilateral.common.base.errors import TrilateralError, notes
 
 
 class Level(IntEnum):
-    """How bad it is."""
+    """How serious a finding is."""
 
     OK = 0
+    """All is well."""
     NOTE = 1
-    """Nothing is wrong, and it may explain something."""
+    """Nothing is wrong, but the finding may explain something."""
     WARNING = 2
-    """It works now, and may not later, or not as well as it could."""
+    """It works now, but may fail later or work less well than it could."""
     PROBLEM = 3
-    """A training would fail, or not begin."""
+    """A training would fail or would not begin."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line for whoever runs the process.
+    """One line for the person who runs the process.
 
     Attributes:
-        level: how bad it is.
-        subject: what it is about, as a key of the configuration where there is one.
-        text: what was found and, unless all is well, the way out.
+        level: how serious the finding is.
+        subject: what the finding is about: a key of the configuration where possible.
+        text: what was found and, unless all is well, the remedy.
     """
 
     level: Level
@@ -34,32 +35,38 @@ class Finding:
     text: str
 
     def __str__(self) -> str:
-        # The texts of errors in settings begin with the key themselves.
+        # Errors in settings already begin with the key.
         return self.text if self.text.startswith(self.subject) else f"{self.subject}: {self.text}"
 
 
 def ok(subject: str, text: str) -> Finding:
-    """All is well."""
+    """Return a finding of level `OK`."""
     return Finding(Level.OK, subject, text)
 
 
 def note(subject: str, text: str) -> Finding:
-    """It is worth knowing."""
+    """Return a finding of level `NOTE`."""
     return Finding(Level.NOTE, subject, text)
 
 
 def warning(subject: str, text: str) -> Finding:
-    """It may go wrong."""
+    """Return a finding of level `WARNING`."""
     return Finding(Level.WARNING, subject, text)
 
 
 def problem(subject: str, text: str) -> Finding:
-    """It would go wrong."""
+    """Return a finding of level `PROBLEM`."""
     return Finding(Level.PROBLEM, subject, text)
 
 
 def faults(subject: str, error: TrilateralError, level: Level = Level.PROBLEM) -> Iterator[Finding]:
-    """What an error says, each of its lines for itself, with what only its own organisation may read."""
+    """Convert an error into findings, one for each line of its text; the last one includes the notes of the error.
+
+    Args:
+        subject: what the findings are about.
+        error: the error.
+        level: how serious the findings are.
+    """
     *lines, last = str(error).splitlines() or [type(error).__name__]
     for line in lines:
         yield Finding(level, subject, line)

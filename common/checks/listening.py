@@ -1,4 +1,4 @@
-"""Where this process listens, or will."""
+"""Check of the addresses that this process listens on."""
 
 import asyncio
 import errno
@@ -12,34 +12,39 @@ from trilateral.common.config.process import ProcessConfig, is_loopback_address
 from trilateral.common.process.health import check_health
 
 SECONDS = 3.0
+"""How long to wait for the answer of a process that may already be running."""
 
 
 def check_listening(config: ProcessConfig) -> Iterator[Finding]:
-    """Check that the process serves, or that it could listen where it is told to."""
+    """Check that the process is running, or that it could listen on its addresses.
+
+    Args:
+        config: the configuration of the process.
+    """
     away = [peer.address for peer in config.peers.values() if not is_loopback_address(peer.address)]
     if away and is_loopback_address(config.listen):
         yield warning(
             "listen",
-            f"{config.listen} is reached from this machine alone, and {away[0]} is another: listen on 0.0.0.0 or on an "
-            "address that the peers reach",
+            f"only this machine can reach {config.listen}, but the peer {away[0]} is on another machine: listen on "
+            "0.0.0.0 or on an address that the peers can reach",
         )
     metrics = config.metrics.listen
     if metrics is not None and not is_loopback_address(metrics):
         yield warning(
             "metrics.listen",
-            f"whoever can connect to {metrics} reads names, losses, sizes and times of jobs, and nothing asks who it "
-            "is: listen on 127.0.0.1, or let a firewall pass Prometheus alone",
+            f"anyone who can connect to {metrics} can read names, losses, sizes and times of jobs: listen on "
+            "127.0.0.1, or let a firewall admit only Prometheus",
         )
     if config.listen.endswith(":0"):
-        yield warning("listen", f"{config.listen} leaves the port open, and the peers need to know it: give one")
+        yield warning("listen", f"{config.listen} does not fix a port, but the peers need to know it: set one")
     else:
         try:
             asyncio.run(check_health(config, SECONDS))
         except TrilateralError as error:
-            if not isinstance(error, PeerError):  # The certificate's own check says what.
+            if not isinstance(error, PeerError):  # The check of the certificate reports it.
                 return
         else:
-            yield note("listen", f"the {config.role} of this configuration serves at {config.listen}")
+            yield note("listen", f"the {config.role} of this configuration is running at {config.listen}")
             return
     with ExitStack() as taken:
         obstacle = _take(config.listen, taken)
@@ -53,14 +58,17 @@ def check_listening(config: ProcessConfig) -> Iterator[Finding]:
 
 
 def _take(address: str, taken: ExitStack, other: str | None = None) -> str:
-    """Take an address beside the `other` that is taken, until the stack closes; return why that is not possible."""
+    """Bind an address until the stack closes, and return why that is not possible, or ''.
+
+    `other` is an address that the stack already holds.
+    """
     host, port = _split(address)
     try:
         family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except socket.gaierror:
-        return "has a name that cannot be resolved to an address: correct it, or write 0.0.0.0 for all of this machine"
+        return "has a host name that cannot be resolved: correct it, or use 0.0.0.0 for all addresses of this machine"
     trial = taken.enter_context(socket.socket(family, kind, protocol))
-    # As a server does, which may follow at once on one that has ended.
+    # As a server does, which may start right after another one has ended.
     trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         trial.bind(target)
@@ -68,13 +76,13 @@ def _take(address: str, taken: ExitStack, other: str | None = None) -> str:
     except OSError as error:
         match error.errno:
             case errno.EADDRINUSE if other is not None and _split(other)[1] == port:
-                return f"has the port of `listen`, {other}: choose another one"
+                return f"has the same port as `listen`, {other}: choose another port"
             case errno.EADDRINUSE:
-                return "is in use by another program, or by a process that does not serve: choose another port"
+                return "is in use by another program, or by a process that does not answer: choose another port"
             case errno.EADDRNOTAVAIL:
-                return "is no address of this machine: correct it, or write 0.0.0.0 for all of this machine"
+                return "is not an address of this machine: correct it, or use 0.0.0.0 for all addresses of this machine"
             case errno.EACCES:
-                return "may not be used by this user: choose a port from 1024 up"
+                return "is not permitted for this user: choose a port of 1024 or above"
             case _:
                 return f"cannot be used: {error.strerror}"
     return ""

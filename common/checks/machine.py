@@ -1,4 +1,4 @@
-"""The machine: processors, arithmetic, open files, memory."""
+"""Check of the machine: its arithmetic, processors and open files; and measurements of memory."""
 
 import resource
 from collections.abc import Iterator
@@ -12,13 +12,18 @@ from trilateral.common.jobs.arithmetic import processors, use_arithmetic
 from trilateral.common.paillier.native.path import obstacle
 
 MIN_FILES = 1024
-"""Open files: a server has some 30 of its own and one for each connection, of which a flood brings hundreds."""
+"""The least number of open files. A server needs about 30, and one for each connection, of which there can be hundreds
+in a flood."""
 CGROUP = Path("/sys/fs/cgroup")
 MEMORY = Path("/proc/meminfo")
 
 
 def check_machine(config: ProcessConfig) -> Iterator[Finding]:
-    """Check what the machine, or the container, gives to a process."""
+    """Check what the machine or the container offers to the process.
+
+    Args:
+        config: the configuration of the process.
+    """
     yield from _arithmetic(config.limits.threads)
     yield from _threads(config.limits.threads)
     yield from _files()
@@ -52,9 +57,9 @@ def _threads(wanted: int) -> Iterator[Finding]:
             f"{text}, of which this container may use {share:g}: set `limits.threads: {max(1, int(share))}`",
         )
     elif threads > cores:
-        yield warning("limits.threads", f"{text}: more are no faster; leave `limits.threads` out")
+        yield warning("limits.threads", f"{text}: more threads than processors are no faster; remove `limits.threads`")
     elif threads < cores:
-        yield note("limits.threads", f"{text}: the others are left to other programs")
+        yield note("limits.threads", f"{text}: the remaining processors are left to other programs")
     else:
         yield ok("limits.threads", text)
 
@@ -64,14 +69,15 @@ def _files() -> Iterator[Finding]:
     if most != resource.RLIM_INFINITY and most < MIN_FILES:
         yield warning(
             "open files",
-            f"at most {most}, one for each connection: allow {MIN_FILES} by `ulimit -n` or the unit's LimitNOFILE",
+            f"at most {most}, and each connection needs one: allow {MIN_FILES} with `ulimit -n` or with LimitNOFILE of "
+            "the systemd unit",
         )
     else:
         yield ok("open files", "no limit" if most == resource.RLIM_INFINITY else f"at most {most}")
 
 
 def cpu_share() -> float | None:
-    """Return how many processors' time this container may use; None without a limit."""
+    """Return the number of processors that this container may use, possibly a fraction; None without a limit."""
     try:
         quota, period = (CGROUP / "cpu.max").read_text().split()
         return None if quota == "max" else int(quota) / int(period)
@@ -80,19 +86,19 @@ def cpu_share() -> float | None:
 
 
 def free_memory() -> int | None:
-    """Return the bytes that this process may still take; None if the system does not say."""
+    """Return the memory in bytes that this process can still allocate; None if the system does not tell."""
     free = []
     with suppress(OSError, ValueError, KeyError):
         lines = dict(line.split(":", 1) for line in MEMORY.read_text().splitlines())
         free.append(int(lines["MemAvailable"].split()[0]) * 1024)
-    with suppress(OSError, ValueError):  # There is no such group, or no limit.
+    with suppress(OSError, ValueError):  # There is no control group, or it has no limit.
         most, used = (int((CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
         free.append(most - used + _reclaimable())
     return min(free, default=None)
 
 
 def _reclaimable() -> int:
-    """Bytes of files that the group counts as used, and gives back as soon as a process wants them."""
+    """Return the bytes of file cache that the control group counts as used but frees on demand."""
     with suppress(OSError, ValueError, KeyError):
         fields = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
         return int(fields["inactive_file"])
@@ -100,5 +106,5 @@ def _reclaimable() -> int:
 
 
 def peak_memory() -> int:
-    """Return the most bytes that this process has had at a time."""
+    """Return the peak memory of this process in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,6 +1,6 @@
-"""The two other processes: whether they are reached, who they are, and whom they take this one for.
+"""Check of the two peers: whether this process can reach them, who they are, and as whom they recognise this process.
 
-Each step is tried only if those before it went well, so that what is said is the first thing to put right.
+Each step runs only if those before it succeeded, so that the finding is the first thing to fix.
 """
 
 import asyncio
@@ -26,18 +26,22 @@ from trilateral.common.rpc.errors import AccessError, raised_by_peer, way_out
 from trilateral.common.rpc.versions import WAY_OUT, own_version
 
 SECONDS = 5.0
-"""For each step; a peer across the world takes one."""
+"""How long to wait in each step. A peer on the other side of the world needs about one second."""
 CLOCK_SECONDS = 2.0
-"""Clocks that are synchronised differ by hundredths of a second: with more, one of the two is not. Certificates and
-the daily limits of policies go by them."""
+"""A larger difference of clocks is a finding. Synchronised clocks differ by hundredths of a second. Certificates and
+the daily limits of policies depend on clocks."""
 
 
 def check_peers(config: ProcessConfig) -> Iterator[Finding]:
-    """Check both peers, at the same time."""
+    """Check both peers at the same time.
+
+    Args:
+        config: the configuration of this process.
+    """
     try:
         certificates = load_certificates(config)
-    except ConfigError:  # Its own check says what.
-        yield problem("peers", "cannot be called before `tls` is right")
+    except ConfigError:  # The check of the certificate reports it.
+        yield problem("peers", "cannot be called until the problems of `tls` are fixed")
         return
     identity = certificates.current() if certificates else None
 
@@ -54,7 +58,7 @@ async def _collect(peer: "_Peer") -> list[Finding]:
 
 @dataclass(frozen=True)
 class _Peer:
-    """One of the two, and what is known of it beforehand."""
+    """One peer, and what this process knows about it."""
 
     config: ProcessConfig
     role: Role
@@ -92,7 +96,7 @@ class _Peer:
     # --- a connection
 
     async def _connect(self) -> str:
-        """Resolve the name and connect; return what does not work."""
+        """Resolve the name and connect; return what fails, or ''."""
         address = self.settings.address
         loop = asyncio.get_running_loop()
         try:
@@ -100,25 +104,25 @@ class _Peer:
                 await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         except (socket.gaierror, TimeoutError, UnicodeError):
             return (
-                f"the name {self.host} cannot be resolved to an address: correct `{self.subject}.address`, or see to "
-                "this machine's name server"
+                f"the name {self.host} cannot be resolved: correct `{self.subject}.address`, or the name server of "
+                "this machine"
             )
         try:
             async with asyncio.timeout(SECONDS):
                 _, writer = await asyncio.open_connection(self.host, self.port)
         except TimeoutError:
             return (
-                f"{address} does not answer within {SECONDS:g} s: a firewall drops what goes there, or the address is "
+                f"{address} does not answer within {SECONDS:g} s: a firewall drops the packets, or the address is "
                 f"wrong; open port {self.port} for this machine"
             )
         except ConnectionRefusedError:
             return (
-                f"{address} refuses the connection: nothing listens there, or a firewall says so; start the "
+                f"{address} refuses the connection: nothing listens there, or a firewall rejects it; start the "
                 f"{self.role}, or correct the address"
             )
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
-            return f"{address} cannot be reached: {reason}: see to the route between both machines"
+            return f"{address} cannot be reached: {reason}: check the network between the two machines"
         writer.close()
         return ""
 
@@ -128,30 +132,37 @@ class _Peer:
         address = self.settings.address
         try:
             context = client_tls(tls)
-        except ssl.SSLError:  # The certificate's own check says why.
-            yield problem(self.subject, "cannot be called before `tls` is right")
+        except ssl.SSLError:  # The check of the certificate reports it.
+            yield problem(self.subject, "cannot be called until the problems of `tls` are fixed")
             return
         try:
             shown, speaks_http2 = await self._shake_hands(context)
             certificate = x509.load_der_x509_certificate(shown)
         except TimeoutError:
-            yield problem(self.subject, f"{address} takes connections, and no TLS comes of it within {SECONDS:g} s")
+            yield problem(
+                self.subject,
+                f"{address} accepts connections but does not complete a TLS handshake within {SECONDS:g} s: it is "
+                "another program, or overloaded",
+            )
             return
         except ssl.SSLError as error:
             yield problem(
                 self.subject,
-                f"{address} does not speak TLS as a {self.role} does ({describe_tls_error(error)}): it is another "
+                f"{address} does not speak TLS like a {self.role} ({describe_tls_error(error)}): it is another "
                 "program, or a process with `plaintext: true`",
             )
             return
         except OSError:
-            yield problem(self.subject, f"{address} hangs up on a TLS handshake: it is another program, or overloaded")
+            yield problem(
+                self.subject,
+                f"{address} closes the connection in the TLS handshake: it is another program, or overloaded",
+            )
             return
         except ValueError:
             yield problem(
                 self.subject,
-                f"`{self.subject}.name` {self.settings.certificate_name} is no host's name, or {address} shows no "
-                "certificate that can be read: correct the name, or the address",
+                f"`{self.subject}.name`, {self.settings.certificate_name}, is not a host name, or {address} shows no "
+                "readable certificate: correct the name or the address",
             )
             return
         names, expected = subject_names(certificate), self.settings.certificate_name
@@ -164,25 +175,25 @@ class _Peer:
         except ssl.SSLError as error:
             yield problem(
                 self.subject,
-                f"the certificate of {address} is not taken: {describe_tls_error(error)}; have it issued by an "
-                f"authority of {tls.authorities}, or add the one that did",
+                f"this process does not accept the certificate of {address}: {describe_tls_error(error)}; have it "
+                f"issued by an authority in {tls.authorities}, or add its issuer there",
             )
             return
         except (OSError, TimeoutError):
-            yield problem(self.subject, f"{address} hangs up on a second TLS handshake: it is overloaded")
+            yield problem(self.subject, f"{address} closes the connection in a second TLS handshake: it is overloaded")
             return
         if not speaks_http2:
             yield problem(
-                self.subject, f"{address} speaks TLS and no gRPC: it is another program, or a proxy stands before"
+                self.subject, f"{address} speaks TLS but not gRPC: it is another program, or a proxy is in between"
             )
             return
         now = datetime.now(UTC)
         begins, expires = certificate.not_valid_before_utc, certificate.not_valid_after_utc
         if expires - now < SOON * (expires - begins):
-            yield warning(self.subject, f"its certificate {describe_end(expires, now)}: tell its owner to renew it")
+            yield warning(self.subject, f"its certificate {describe_end(expires, now)}: ask its owner to renew it")
 
     async def _shake_hands(self, context: ssl.SSLContext) -> tuple[bytes, bool]:
-        """Return the certificate that is shown, and whether HTTP/2 is spoken."""
+        """Return the peer's certificate in DER, and whether it speaks HTTP/2."""
         async with asyncio.timeout(SECONDS):
             _, writer = await asyncio.open_connection(
                 self.host, self.port, ssl=context, server_hostname=self.settings.certificate_name
@@ -198,22 +209,22 @@ class _Peer:
         for role, other in self.config.peers.items():
             if role is not self.role and other.certificate_name in names:
                 return (
-                    f"{address} shows the certificate of the {role}, {other.certificate_name}: the addresses "
-                    f"of both are swapped, or one is given twice; correct `{self.subject}.address`"
+                    f"{address} shows the certificate of the {role}, {other.certificate_name}: the two addresses are "
+                    f"swapped, or one is given twice; correct `{self.subject}.address`"
                 )
-        shown = ", ".join(names[:3]) or "no host's name"
+        shown = ", ".join(names[:3]) or "no host name"
         return (
-            f"{address} shows a certificate of {shown}, and not of {expected}: correct `{self.subject}.name`, or the "
+            f"{address} shows a certificate for {shown} instead of {expected}: correct `{self.subject}.name` or the "
             "address"
         )
 
-    # --- what it says
+    # --- its description of itself
 
     async def _check_description(self) -> AsyncIterator[Finding]:
         address = self.settings.address
         async with open_channel(address, self.identity, self.settings.certificate_name) as channel:
             try:
-                # The first call connects, and the second is timed.
+                # The first call connects; only the second one is timed.
                 await ask_description(channel, self.config.role, SECONDS)
                 told = await ask_description(channel, self.config.role, SECONDS)
             except grpc.aio.AioRpcError as error:
@@ -231,18 +242,16 @@ class _Peer:
         if raised_by_peer(error) is AccessError:
             names = ", ".join(self.identity.names) if self.identity else ""
             return (
-                f"{address} takes this process for none of the three: at the {self.role}, "
-                f"`peers.{self.config.role}.name` must be one of this certificate's names, {names}"
+                f"{address} does not recognise this certificate as any role: at the {self.role}, set "
+                f"`peers.{self.config.role}.name` to one of the certificate's names, {names}"
             )
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             return (
-                f"what listens at {address} speaks gRPC and is no trilateral, or a release from before the protocol "
-                f"had versions: correct the address, or {WAY_OUT}"
+                f"{address} speaks gRPC but is not a trilateral process, or one of a release without protocol "
+                f"versions: correct the address, or {WAY_OUT}"
             )
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return (
-                f"{address} takes connections and does not answer within {SECONDS:g} s: see the log of the {self.role}"
-            )
+            return f"{address} accepts connections but does not answer within {SECONDS:g} s: see the {self.role}'s log"
         return f"{address} cannot be called: {way_out(error)}"
 
     def _judge(self, told: Description) -> Iterator[Finding]:
@@ -251,36 +260,36 @@ class _Peer:
         if told.role is not self.role:
             is_right = False
             yield problem(
-                self.subject, f"{address} is the {told.role} and not the {self.role}: correct `{self.subject}.address`"
+                self.subject, f"{address} is the {told.role}, not the {self.role}: correct `{self.subject}.address`"
             )
         if told.caller is not self.config.role:
             is_right = False
             yield problem(
                 self.subject,
-                f"{address} takes this process for the {told.caller}: at the {self.role}, `peers` has the name of this "
-                f"certificate under {told.caller}; correct it there",
+                f"{address} recognises this process as the {told.caller}: at the {self.role}, `peers` lists the name "
+                f"of this certificate under {told.caller}; correct it there",
             )
         if told.version.protocol != own.protocol:
             is_right = False
-            yield problem(self.subject, f"the {self.role} speaks {told.version}, and this process {own}: {WAY_OUT}")
+            yield problem(self.subject, f"the {self.role} speaks {told.version}, but this process {own}: {WAY_OUT}")
         elif told.version.package != own.package:
             yield warning(
                 self.subject,
-                f"the {self.role} is of release {told.version.package or 'unknown'}, this process of {own.package}; "
-                "they speak the same version of the protocol",
+                f"the {self.role} runs release {told.version.package or 'unknown'}, this process {own.package}; both "
+                "speak the same version of the protocol",
             )
         if is_right:
             differs = abs(told.clock_ahead) + told.uncertainty
             yield ok(
                 self.subject,
-                f"the {self.role} answers at {address} and knows this process as the {told.caller}; clocks differ by "
-                f"{differs:.1g} s at most",
+                f"the {self.role} answers at {address} and recognises this process as the {told.caller}; clocks differ "
+                f"by at most {differs:.1g} s",
             )
         off = abs(told.clock_ahead) - told.uncertainty
         if off > CLOCK_SECONDS:
             how = "ahead of" if told.clock_ahead > 0 else "behind"
             yield warning(
                 self.subject,
-                f"its clock is {abs(told.clock_ahead):,.0f} s {how} this one, and certificates and daily limits go by "
-                "clocks: have both set by NTP",
+                f"its clock is {abs(told.clock_ahead):,.0f} s {how} this one, but certificates and daily limits depend "
+                "on clocks: synchronise both with NTP",
             )

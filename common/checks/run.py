@@ -1,4 +1,4 @@
-"""All checks of one process, in the order in which a person would put things right."""
+"""All checks of one process, in the order in which a person would fix things."""
 
 import os
 from collections.abc import Iterator
@@ -11,18 +11,21 @@ from trilateral.common.checks.listening import check_listening
 from trilateral.common.checks.machine import check_machine
 from trilateral.common.checks.peers import check_peers
 from trilateral.common.checks.settings import check_settings
-from trilateral.common.checks.state import check_state
+from trilateral.common.checks.state_folder import check_state
 from trilateral.common.checks.tables import check_tables
 from trilateral.common.config.load import load_job, load_with_overrides
 
 
 def check_process(path: Path, job_path: Path | None = None, *, peers: bool = True) -> Iterator[Finding]:
-    """Check all that a training would need of the process of a configuration.
+    """Check everything that a training needs from the process of a configuration.
 
     Args:
-        path: the configuration.
-        job_path: a job to hold the tables and the policy against.
-        peers: also call the two others, which have to run for that.
+        path: the configuration file.
+        job_path: a job file to check the tables and the policy against.
+        peers: whether to call the two peers as well, which must be running.
+
+    Yields:
+        The findings, each as soon as it is known.
     """
     try:
         config, overridden = load_with_overrides(path)

@@ -1,12 +1,12 @@
-"""The configuration, and what the environment makes of it."""
+"""Check of the configuration, and of the environment variables that affect it."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.checks.finding import Finding, faults, note, ok, warning
-from trilateral.common.config.check import Keys
 from trilateral.common.config.process import ProcessConfig
+from trilateral.common.config.settings import Keys
 from trilateral.common.observe.traces import import_exporter
 
 PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
@@ -15,22 +15,31 @@ PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 def check_settings(
     path: Path, config: ProcessConfig, overridden: Mapping[Keys, str], environment: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Say what is in force, of a configuration that can be used."""
-    yield ok(str(path), f"the configuration of the {config.role} can be used")
+    """Report which settings are in effect in a valid configuration.
+
+    Args:
+        path: the configuration file.
+        config: the configuration.
+        overridden: for each setting that an environment variable set, the name of the variable.
+        environment: the environment variables.
+    """
+    yield ok(str(path), f"the configuration of the {config.role} is valid")
     for keys, variable in overridden.items():
         yield note(
-            "environment", f"{variable} overrides `{'.'.join(keys)}` of the file, here: see that the server has it too"
+            "environment",
+            f"{variable} overrides `{'.'.join(keys)}` of the file in this shell: make sure that the server has it too",
         )
     proxies = sorted({name for name in environment if name.lower() in PROXIES and environment[name]})
     if proxies:
-        traces = "" if config.traces.endpoint is None else "; what sends traces does use proxies"
+        traces = "" if config.traces.endpoint is None else "; only traces are sent through proxies"
         yield note(
             "environment",
-            f"{', '.join(proxies)} is not used for peers: they are called directly, and must be reachable so{traces}",
+            f"{', '.join(proxies)} has no effect on calls to peers, which must be reachable directly{traces}",
         )
     if config.plaintext:
         yield warning(
-            "plaintext", "nothing is encrypted, and anyone on this machine can pretend to be anyone: for a trial alone"
+            "plaintext",
+            "nothing is encrypted, and anyone on this machine can impersonate any role: use it only for a trial",
         )
     if config.traces.endpoint is not None:
         try:
@@ -38,4 +47,4 @@ def check_settings(
         except ConfigError as error:
             yield from faults("traces.endpoint", error)
         else:
-            yield ok("traces.endpoint", "OpenTelemetry is installed; whether a collector listens there is not asked")
+            yield ok("traces.endpoint", "OpenTelemetry is installed; the check does not call the collector")

@@ -1,15 +1,13 @@
-"""A party's tables, read and prepared as for a training, and its policy against a job."""
+"""Check of a party's tables, which are read and prepared as for a training, and of its policy against a job."""
 
-import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 
 from trilateral.common.base.errors import ConfigError, DataError, PolicyError
 from trilateral.common.base.roles import Role
-from trilateral.common.checks.finding import Finding, Level, faults, note, ok, problem, warning
+from trilateral.common.checks.finding import Finding, Level, faults, ok, problem, warning
 from trilateral.common.checks.machine import free_memory, peak_memory
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
@@ -21,32 +19,39 @@ from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.rpc.errors import NameTakenError
 
 ROOM = 2
-"""Times the memory that reading a table took: a training holds the columns, their powers and ciphertexts as well."""
+"""Factor between the memory for reading a table and that for a training, which also holds powers and ciphertexts."""
 
 
 def check_tables(config: ProcessConfig, job: JobConfig | None) -> Iterator[Finding]:
-    """Check the tables of a party; with a job its policy against it, and that job's table as the job would have it."""
+    """Check the tables of a party and, for a given job, also the policy of the party.
+
+    At the coordinator, check only that the name of the job is free.
+
+    Args:
+        config: the configuration of the process.
+        job: the job to check against; its table is prepared with the job's options, others with the defaults.
+    """
     if config.role is Role.COORDINATOR:
         if job is not None:
             yield from _check_name(config, job)
         return
     if not config.datasets:
-        yield warning("datasets", "there is none, and no job can run: name a table")
+        yield warning("datasets", "there are none, so no job can run: add a table")
     if job is not None:
         try:
             check_offer(job, config)
         except (PolicyError, NameTakenError) as error:
             yield from faults("policy", error)
         else:
-            yield ok("policy", f"this party would take the job {job.name}, by what its settings tell")
+            yield ok("policy", f"the policy permits the settings of the job {job.name}")
     free = free_memory()
     for name in config.datasets:
         yield from _check_table(config, name, job if job is not None and job.dataset == name else None)
     if config.datasets and free is not None and free < ROOM * peak_memory():
         yield warning(
             "memory",
-            f"reading took up to {peak_memory() / 2**20:,.0f} MiB, and {free / 2**20:,.0f} MiB were free: have "
-            f"{ROOM} times as much for a training",
+            f"reading took up to {peak_memory() / 2**20:,.0f} MiB and {free / 2**20:,.0f} MiB were free: a training "
+            f"needs about {ROOM} times as much as reading",
         )
 
 
@@ -60,20 +65,16 @@ def _check_name(config: ProcessConfig, job: JobConfig) -> Iterator[Finding]:
 def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Iterator[Finding]:
     subject, dataset, role = f"datasets.{name}", config.datasets[name], config.role
     trial = job or JobConfig(name="check", dataset=name)
-    # Without a job it is one of the defaults, and another may be within the policy.
+    # Without a job the check assumes the defaults. Another job may comply with the policy.
     level = Level.PROBLEM if job is not None else Level.WARNING
 
     def check(n_train: int, n_features: int) -> None:
         check_sizes(trial, config.policy, n_train, n_features, role)
 
-    with _logged() as texts:
-        try:
-            table = read_party_table(dataset, trial, labelled=role is Role.GUEST)
-        except (ConfigError, DataError) as error:
-            yield from faults(subject, error)
-            table = None
-    yield from (note(subject, text) for text in texts)
-    if table is None:
+    try:
+        table = read_party_table(dataset, trial, labelled=role is Role.GUEST)
+    except (ConfigError, DataError) as error:
+        yield from faults(subject, error)
         return
     yield ok(subject, f"{dataset.path.name} has {_described(table)}")
     try:
@@ -89,23 +90,9 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
         n_train, n_columns = data.block.columns.shape
         yield ok(
             subject,
-            f"{n_train:,} rows to train on and {len(data.block.holdout_columns):,} held out, {n_columns} training "
-            "columns, before the common rows are found",
+            f"before alignment: {n_train:,} training rows, {len(data.block.holdout_columns):,} hold-out rows and "
+            f"{n_columns} training columns",
         )
-
-
-@contextmanager
-def _logged() -> Iterator[list[str]]:
-    """Collect what whoever reads a table has to say to its owner's log alone."""
-    texts: list[str] = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: texts.append(record.getMessage())  # type: ignore[method-assign]
-    log = logging.getLogger("trilateral.common.data")
-    log.addHandler(handler)
-    try:
-        yield texts
-    finally:
-        log.removeHandler(handler)
 
 
 def _check_holdout(config: ProcessConfig, job: JobConfig, data: PreparedData) -> None:

@@ -1,1 +1,1 @@
-"""What is trained and who takes part: settings, read from YAML and checked."""
+"""Settings of jobs, processes and tables: read from YAML and validated."""

@@ -1,4 +1,4 @@
-"""One table of a party: where it lies, what its columns mean, how they are prepared."""
+"""The settings of one table of a party: where it is, what its columns mean and how they are prepared."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,45 +9,47 @@ from trilateral.common.config.settings import Settings
 
 
 class LabelConfig(Settings):
-    """The column the guest predicts, and its two values.
+    """The column that the guest predicts, and its two values.
 
-    A value is compared as text, without regard to case, to blanks around it or to how a number is
-    written: `1`, `1.0` and `"1"` are the same. Booleans in Parquet read as `true` and `false`.
+    Values are compared as text. Letter case, surrounding blanks and the notation of a number do not matter: `1`,
+    `1.0` and `"1"` are the same value. Booleans in Parquet files read as `true` and `false`.
     """
 
-    # In YAML, `positive: 1` is a number, and that is what most people will write.
+    # YAML reads `positive: 1` as a number, and most users will write just that.
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
     column: str = "label"
-    """Name of the column. It is never a feature."""
+    """Name of the label column. This column is never a feature."""
     positive: str = "1"
-    """The value that becomes y = +1: the event whose probability the model gives."""
+    """The value that means y = +1: the event whose probability the model predicts."""
     negative: str = "0"
-    """The value that becomes y = -1."""
+    """The value that means y = -1."""
     calibration: Literal["platt", "isotonic", "none"] = "platt"
-    """How scores become probabilities, fitted on the hold-out rows. It is here and not in the job since it is of the
-    guest's labels alone: no one else has to agree to it or to know it."""
+    """How scores become probabilities: by a sigmoid with a fitted slope and offset (`platt`), by a fitted rising curve
+    (`isotonic`) or by the plain sigmoid (`none`). The fit uses the hold-out rows. The option belongs to the table and
+    not to the job because it concerns the guest alone."""
     threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """A row counts as positive in the accuracy if its calibrated probability is above this."""
+    """The calibrated probability above which the accuracy counts a row as predicted positive."""
 
     @model_validator(mode="after")
     def _check(self) -> "LabelConfig":
         if label_key(self.positive) == label_key(self.negative):
-            raise ValueError("`positive` and `negative` are the same value: a label needs two")
+            raise ValueError("`positive` and `negative` are the same value: a label needs two different values")
         return self
 
 
 class ColumnPreprocessing(Settings):
-    """How a column of numbers is prepared."""
+    """How a numeric column is prepared."""
 
     fill: Literal["median", "mean"] | FiniteFloat = "median"
-    """What a missing value becomes: the median or mean of the others, or a number."""
+    """The replacement for missing values: the `median` or `mean` of the column's training rows, or a fixed number."""
     missing_indicator: bool = False
-    """Also have a column that is 1 where a value is missing, and else 0."""
+    """Whether to add a second column that is 1 where the value is missing and 0 elsewhere."""
     clip: tuple[float, float] | None = (0.01, 0.99)
-    """Quantiles that values are clipped at, or null. Heavy tails make training diverge without it."""
+    """Two quantiles, [lower, upper], at which values are clipped, or null for no clipping. The default guards against
+    heavy tails, which can make training diverge."""
     standardise: bool = True
-    """Bring the column to mean 0 and standard deviation 1, or leave it as it is."""
+    """Whether to scale the column to mean 0 and standard deviation 1. If false, values keep their scale."""
 
     @field_validator("clip")
     @classmethod
@@ -58,67 +60,72 @@ class ColumnPreprocessing(Settings):
 
 
 class PreprocessingConfig(ColumnPreprocessing):
-    """How a party turns its features into training columns, with numbers fitted on its training rows."""
+    """How a party turns its features into training columns. All parameters are fitted on its training rows."""
 
     rare: Annotated[float, Field(ge=0, lt=1)] = 0.01
-    """Categories of a smaller share of the training rows count as one, together with those never seen."""
+    """The share of the training rows below which a category counts as rare. All rare categories of a column are
+    treated as one, together with categories that first appear after training."""
     whiten: bool = True
-    """Make the training columns orthogonal: far fewer rounds for the same model. Off to reproduce the paper."""
+    """Whether to make the party's training columns orthogonal. The model stays the same, but training needs far fewer
+    rounds. Set it to false to reproduce the paper."""
     columns: dict[str, ColumnPreprocessing] = Field(default_factory=dict)
-    """What differs for single columns of numbers."""
+    """Different settings for single numeric columns, by name of the column. Options that are not given here keep the
+    values set for all columns."""
 
     def of_column(self, name: str) -> ColumnPreprocessing:
-        """The settings of a column of numbers: its own where it has any, else those of all."""
+        """Return the settings of a numeric column: its own where given, those of all columns otherwise."""
         own = self.columns.get(name)
         return self if own is None else self.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
 
 
 class IdForm(Settings):
-    """The normal form that IDs are brought to before they are compared. Both parties need the same.
+    """Rules that bring IDs to a normal form before they are compared. Both parties must use the same rules.
 
-    Each rule may make two IDs of one party the same, which is then refused. The rules apply in the order of
-    `trilateral.common.data.tables.id_form`.
+    A rule may make two IDs of one party equal; the table is then refused. Rules apply in the order `spaces`,
+    `unicode`, `case`, `decimals`, `zeros`.
     """
 
     spaces: bool = True
-    """White space around an ID does not count."""
+    """Remove white space around an ID."""
     unicode: bool = True
-    """Letters that can be written in two ways, such as é, are the same (Unicode form NFC)."""
+    """Treat the two Unicode spellings of a letter such as é as the same (normal form NFC)."""
     decimals: bool = True
-    """`17.0` is `17`: programs that take numbers for IDs write them so where another ID is missing."""
+    """Treat `17.0` as `17`. Programs that read IDs as numbers write them that way when another ID is missing."""
     case: bool = False
-    """Letter case does not count."""
+    """Ignore letter case."""
     zeros: bool = False
-    """Leading zeros of an ID that has digits alone do not count."""
+    """Remove leading zeros from IDs that consist of digits only."""
 
 
 class DatasetConfig(Settings):
-    """A party's table: one row a person, one column an attribute."""
+    """A party's table: one row for each person, one column for each attribute."""
 
     path: Path
-    """A `.csv`, `.csv.gz` or `.parquet` file."""
+    """A `.csv`, `.csv.gz` or `.parquet` file. A relative path starts at the folder of the configuration file."""
     id: str = "id"
-    """Column of the IDs that both parties know their rows by, read as text."""
+    """Name of the column with the IDs by which both parties know their rows. IDs are read as text."""
     id_form: IdForm = IdForm()
-    """What does not count when IDs are compared; leading zeros and letter case do by default."""
+    """Rules for comparing IDs. By default leading zeros and letter case matter; surrounding white space, Unicode
+    spelling and a trailing `.0` do not."""
     label: LabelConfig | None = None
-    """The guest's label; a host leaves it out."""
+    """The label. Required at the guest; not allowed at the host."""
     features: Annotated[list[str], Field(min_length=1)] | None = None
-    """Only these columns are features. By default all but the ID and the label are."""
+    """Names of the feature columns. By default every column except the ID and the label is a feature."""
     exclude: list[str] = Field(default_factory=list)
-    """All columns but these are features. Not together with `features`."""
+    """Names of columns that are not features; all others are. Cannot be combined with `features`."""
     categorical: list[str] = Field(default_factory=list)
-    """Which of the features are categories, read as text. The others must be numbers."""
+    """Names of the features that are categories and read as text. All other features must be numeric."""
     preprocessing: PreprocessingConfig = PreprocessingConfig()
-    """From features to training columns."""
+    """How the features become training columns."""
     jobs: list[str] = Field(default=["*"])
-    """Names of the jobs that may use this table: patterns with `*`, `?` and `[...]`. By default all may."""
+    """Names of the jobs that may use this table, as patterns with `*`, `?` and `[...]`. By default every job may use
+    it."""
 
     @model_validator(mode="after")
     def _check(self) -> "DatasetConfig":
         features = self.features or []
         if features and self.exclude:
-            raise ValueError("`features` and `exclude` are two ways to say the same: give one of them")
+            raise ValueError("`features` and `exclude` cannot be combined: remove one of them")
         if len(set(features)) < len(features):
             raise ValueError("`features` names a column twice")
         if self.label is not None and self.label.column == self.id:
@@ -130,14 +137,16 @@ class DatasetConfig(Settings):
         special = {self.id, *self.exclude} | ({self.label.column} if self.label is not None else set())
         for name in self.categorical:
             if name in special or (features and name not in features):
-                raise ValueError(f"`categorical` names {name!r}, which is no feature by the other settings")
+                raise ValueError(f"`categorical` names {name!r}, which the other settings exclude from the features")
             if name in self.preprocessing.columns:
-                raise ValueError(f"`preprocessing.columns` names {name!r}, which is categorical: it is for numbers")
+                raise ValueError(
+                    f"`preprocessing.columns` names {name!r}, which is categorical: its options are for numeric columns"
+                )
         return self
 
 
 def label_key(value: str) -> str:
-    """What two ways of writing one label value have in common."""
+    """Return a key that is equal for equal label values: case-folded text, or a number in one notation."""
     value = value.strip()
     try:
         return repr(float(value))

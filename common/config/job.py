@@ -1,4 +1,4 @@
-"""The job: what is trained and how. One YAML, the same for all three organisations."""
+"""The job: what is trained and how. One YAML file, the same for all three organisations."""
 
 from typing import Annotated, Literal
 
@@ -8,36 +8,51 @@ from trilateral.common.config.settings import JobName, Settings
 
 
 class Sgd(Settings):
-    """Stochastic gradient descent, the paper's baseline: w <- w - eta_k g."""
+    """Stochastic gradient descent, the paper's baseline: round k takes the step w <- w - eta_k g."""
 
     name: Literal["sgd"] = "sgd"
+    """Selects this algorithm."""
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.15
+    """The base learning rate eta; `decay` lowers it from round to round."""
     decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    """eta_k = learning_rate / sqrt(1 + decay k)."""
+    """How fast the learning rate falls: round k, counted from 1, uses eta_k = `learning_rate` / sqrt(1 + `decay` k).
+    The default, 0, keeps it constant."""
 
 
 class Sqn(Settings):
-    """The paper's stochastic quasi-Newton method: w <- w - eta_k H g."""
+    """The paper's stochastic quasi-Newton method: round k takes the step w <- w - eta_k H g.
+
+    H approximates the inverse Hessian. It is built from curvature pairs: a difference between two averages of the
+    weights, and the product of the Hessian with that difference.
+    """
 
     name: Literal["sqn"] = "sqn"
+    """Selects this algorithm."""
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.15
+    """The base learning rate eta; `decay` lowers it from round to round."""
     decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
-    """eta_k = learning_rate / sqrt(1 + decay k)."""
+    """How fast the learning rate falls: round k, counted from 1, uses eta_k = `learning_rate` / sqrt(1 + `decay` k).
+    0 keeps it constant."""
     first_learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """In the place of `learning_rate` until the first curvature pair, while H = I."""
+    """The learning rate that replaces `learning_rate` until the first curvature pair, while H is the identity. By
+    default `learning_rate` applies from the start."""
     memory: Annotated[int, Field(ge=1, le=100)] = 10
-    """M: how many curvature pairs are kept."""
+    """How many of the latest curvature pairs H is built from (M in the paper)."""
     interval: Annotated[int, Field(ge=1, le=1000)] = 4
-    """L: rounds between curvature pairs, and the length of the averaging windows."""
+    """Rounds from one curvature pair to the next, and also the rounds over which the weights are averaged (L in the
+    paper)."""
     curvature_batch: Annotated[int, Field(ge=1)] | None = None
-    """|S_H|, drawn anew for every pair; by default S_H is the round's own batch."""
+    """Training rows in the batch of a curvature pair, drawn anew for each pair (|S_H| in the paper). By default a pair
+    uses the batch of its round."""
 
 
 class Lbfgs(Settings):
-    """Limited-memory BFGS with exact steps on the whole training set: no learning rate."""
+    """Limited-memory BFGS with exact steps on the whole training set. It needs no learning rate."""
 
     name: Literal["lbfgs"] = "lbfgs"
+    """Selects this algorithm."""
     memory: Annotated[int, Field(ge=1, le=100)] = 10
+    """How many of the latest curvature pairs the approximation of the inverse Hessian is built from."""
 
 
 Algorithm = Annotated[Sgd | Sqn | Lbfgs, Field(discriminator="name")]
@@ -47,51 +62,63 @@ class JobConfig(Settings):
     """One training job."""
 
     name: JobName
+    """Name of the job and of its folder at each organisation: 1 to 64 letters, digits, `.`, `_` or `-`, beginning with
+    a letter or digit."""
     dataset: JobName
-    """The name under which each party's own configuration knows its table."""
+    """Name of the table to train on. Each party looks it up under `datasets` in its own configuration."""
     aligned: bool = False
-    """Both tables hold the same IDs already. By default the parties first find the rows that they have in common."""
+    """Whether both tables already hold exactly the same IDs, which the parties then only verify. By default they first
+    find their common rows by private set intersection."""
     algorithm: Algorithm = Lbfgs()
+    """The optimiser, selected by its `name`: `lbfgs`, `sqn` or `sgd`, with that algorithm's own options. The default,
+    `lbfgs`, needs no tuning."""
     batch: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
-    """|S|: samples in a round. An epoch is cut into equal batches of at least this many."""
+    """Training rows in a round (|S| in the paper), or `all`. Each epoch is divided into equal batches of at least this
+    many rows. `lbfgs` requires `all`."""
     epochs: Annotated[int, Field(ge=1, le=100_000)] = 30
-    """The most epochs to train for."""
+    """The maximum number of epochs, each a pass over all training rows."""
     tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-5
-    """Training stops when the mean loss of two consecutive epochs differs by less; lbfgs when its loss is
-    estimated to be within this of the minimum, which takes whitened columns to be a good estimate early on."""
+    """When to stop early, as a difference of the loss. `sgd` and `sqn` stop when the mean losses of two consecutive
+    epochs differ by less than this. `lbfgs` stops when its loss is estimated to be within this of the minimum; early
+    in a training that estimate is only good for whitened columns."""
     l2: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    """lambda of the penalty lambda/2 ||beta||^2 on the weights of the standardised features."""
+    """Strength lambda of the L2 penalty, lambda/2 ||beta||^2, where beta are the weights of the standardised features.
+    The default, 0, means no penalty. The intercept is never penalised."""
     intercept: bool = True
-    """The guest adds a column of ones, which the penalty leaves alone."""
+    """Whether the model has an intercept. The guest adds it as a column of ones, which the penalty leaves out."""
     holdout: Annotated[float, Field(ge=0, lt=1)] = 0.2
-    """Share of the rows kept out of training, on which the guest reports at the end."""
+    """Share of the rows that are kept out of training. On these rows the guest measures and calibrates the model at the
+    end. 0 trains on all rows; there are then no quality figures and no calibration."""
     evaluate_every: Annotated[int, Field(ge=1)] | None = None
-    """Epochs between evaluations on the hold-out rows during training; by default there is one at the end alone."""
+    """Epochs between evaluations on the hold-out rows during training. By default the only evaluation is at the
+    end."""
     patience: Annotated[int, Field(ge=1)] | None = None
-    """Training stops after this many evaluations without a hold-out log loss that is lower by more than `tolerance`.
-    The result is then the best point that was evaluated. By default evaluations change nothing."""
+    """Training stops after this many evaluations in a row that do not lower the hold-out log loss by more than
+    `tolerance`. The result is then the best evaluated model. Requires `evaluate_every`. By default evaluations do not
+    affect training."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Decides the hold-out split and the batches, never anything cryptographic."""
+    """Seed of the hold-out split and of the batches. It has no effect on cryptographic randomness."""
     key_bits: Annotated[int, Field(ge=256, le=8192, multiple_of=2)] = 2048
-    """Bits of the Paillier modulus n. A party's policy sets the least that it accepts."""
+    """Size of the Paillier modulus n in bits. Each party's policy sets the minimum that it accepts."""
     cipher: Literal["packed", "reference"] = "packed"
-    """`reference` runs through phe's own operations: slow, an independent check."""
+    """The implementation of the encryption. `packed` puts several values into one ciphertext. `reference` uses the
+    operations of the phe library, one value for each ciphertext: slow, meant as an independent check."""
     slots: Annotated[int, Field(ge=1)] | None = None
-    """k: samples in one ciphertext; by default as many as fit."""
+    """Values in one ciphertext. By default as many as fit."""
 
     @property
     def curvature_batch(self) -> int | None:
-        """|S_H|, if S_H is a draw of its own."""
+        """Rows in the batch of a curvature pair; None if pairs use the batch of their round, or there are none."""
         return self.algorithm.curvature_batch if self.algorithm.name == "sqn" else None
 
     @model_validator(mode="after")
     def _check(self) -> "JobConfig":
         if self.algorithm.name == "lbfgs" and self.batch != "all":
-            raise ValueError("lbfgs takes exact steps on the whole training set: leave `batch` out, or set it to `all`")
+            raise ValueError("lbfgs takes exact steps on the whole training set: remove `batch`, or set it to `all`")
         if self.cipher == "reference" and self.slots not in (None, 1):
-            raise ValueError("the reference cipher holds one sample a ciphertext: leave `slots` out, or set it to 1")
+            raise ValueError("the reference cipher holds one value per ciphertext: remove `slots`, or set it to 1")
         if self.evaluate_every is not None and self.holdout == 0:
-            raise ValueError("`evaluate_every` needs hold-out rows: set `holdout`, or leave it out")
+            raise ValueError("`evaluate_every` needs hold-out rows: set `holdout`, or remove `evaluate_every`")
         if self.patience is not None and self.evaluate_every is None:
-            raise ValueError("`patience` counts evaluations: set `evaluate_every`, or leave it out")
+            raise ValueError("`patience` counts evaluations: set `evaluate_every`, or remove `patience`")
         return self

@@ -1,4 +1,4 @@
-"""From a YAML file and the environment to checked settings."""
+"""Loading jobs and configurations from YAML files and the environment."""
 
 import os
 from collections.abc import Hashable, Mapping
@@ -8,24 +8,30 @@ from typing import Any
 import yaml
 
 from trilateral.common.base.errors import ConfigError
-from trilateral.common.config.check import Keys, SettingsT, check_settings
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
-from trilateral.common.config.settings import Settings
+from trilateral.common.config.settings import Keys, Settings, SettingsT, parse_settings
 
 ENVIRONMENT_PREFIX = "TRILATERAL_"
 NOT_SETTINGS = frozenset({"TRILATERAL_DEBUG", "TRILATERAL_ARITHMETIC"})
-"""Variables with the prefix that are no settings: they mean something to the command line and to the arithmetic."""
+"""Variables with the prefix that are not settings: the command line and the arithmetic read them."""
 
 
 def load_process_config(path: Path, environment: Mapping[str, str] | None = None) -> ProcessConfig:
-    """Read a process's configuration; environment variables override what the file says.
+    """Load the configuration of a process. Environment variables override the file.
 
-    ``TRILATERAL_POLICY__MIN_KEY_BITS`` sets ``policy.min_key_bits``: ``__`` stands between levels. Paths that
-    are not absolute are relative to the file's folder, wherever they are written.
+    ``TRILATERAL_POLICY__MIN_KEY_BITS`` sets ``policy.min_key_bits``: ``__`` separates levels. Relative paths start at
+    the folder of the file, even if they come from a variable.
+
+    Args:
+        path: the YAML file.
+        environment: the environment variables; those of this process by default.
+
+    Returns:
+        The configuration, with absolute paths.
 
     Raises:
-        ConfigError: one line for each setting that cannot be used.
+        ConfigError: the file cannot be read, or a setting is invalid; the text has one line for each such setting.
     """
     return load_with_overrides(path, environment)[0]
 
@@ -33,27 +39,41 @@ def load_process_config(path: Path, environment: Mapping[str, str] | None = None
 def load_with_overrides(
     path: Path, environment: Mapping[str, str] | None = None
 ) -> tuple[ProcessConfig, Mapping[Keys, str]]:
-    """As `load_process_config`; also return which settings the environment has overridden, and by which variable."""
+    """Load a configuration and report which settings the environment overrides.
+
+    Args:
+        path: the YAML file.
+        environment: the environment variables; those of this process by default.
+
+    Returns:
+        The configuration, as from `load_process_config`, and the name of the variable for each overridden setting.
+
+    Raises:
+        ConfigError: as for `load_process_config`.
+    """
     settings = _read_mapping(path)
     overridden = _override(settings, os.environ if environment is None else environment)
-    config = check_settings(ProcessConfig, settings, str(path), overridden)
+    config = parse_settings(ProcessConfig, settings, str(path), overridden)
     return _resolve_paths(config, path.absolute().parent), overridden
 
 
 def load_job(path: Path) -> JobConfig:
-    """Read a job.
+    """Load a job.
+
+    Args:
+        path: the YAML file.
 
     Raises:
-        ConfigError: one line for each setting that cannot be used.
+        ConfigError: the file cannot be read, or a setting is invalid; the text has one line for each such setting.
     """
-    return check_settings(JobConfig, _read_mapping(path), str(path))
+    return parse_settings(JobConfig, _read_mapping(path), str(path))
 
 
 # --- reading
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """YAML where a key given twice is an error, not a silent choice of the last."""
+    """A YAML loader that rejects duplicate keys, of which the standard loader silently keeps the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
@@ -62,7 +82,7 @@ class _StrictLoader(yaml.SafeLoader):
             if not isinstance(key, Hashable):
                 raise yaml.MarkedYAMLError(problem="a key must be a word", problem_mark=key_node.start_mark)
             if key in seen:
-                raise yaml.MarkedYAMLError(problem=f"the key `{key}` is given twice", problem_mark=key_node.start_mark)
+                raise yaml.MarkedYAMLError(problem=f"duplicate key `{key}`", problem_mark=key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
 
@@ -71,11 +91,11 @@ def _read_mapping(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file") from None
+        raise ConfigError(f"{path}: no such file") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
-        raise ConfigError(f"{path}: is not UTF-8 text; a configuration is a YAML file") from None
+        raise ConfigError(f"{path}: not UTF-8 text; expected a YAML file") from None
     try:
         content = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 (a SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -84,17 +104,17 @@ def _read_mapping(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: {where}not valid YAML: {error.problem}") from error
     except yaml.reader.ReaderError as error:
         raise ConfigError(f"{path}: character {error.position + 1}: not valid YAML: {error.reason}") from error
-    except (ValueError, RecursionError):  # 2020-13-45 looks like a date, 0x_ like a number, and neither is one
-        raise ConfigError(f"{path}: not valid YAML: a date or number that is none, or nested too deeply") from None
+    except (ValueError, RecursionError):  # 2020-13-45 looks like a date and 0x_ like a number, but neither is valid
+        raise ConfigError(f"{path}: not valid YAML: invalid date or number, or nested too deeply") from None
     if content is None:
-        raise ConfigError(f"{path}: is empty; see configs/ for examples")
+        raise ConfigError(f"{path}: the file is empty; see configs/ for examples")
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected `key: value` lines; see configs/ for examples")
     return content
 
 
 def _override(settings: dict[str, Any], environment: Mapping[str, str]) -> dict[Keys, str]:
-    """Put the environment's values into `settings`; return which variable set which key."""
+    """Put values of environment variables into `settings`; return the variable that set each key."""
     overridden = {}
     for variable, value in sorted(environment.items()):
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in NOT_SETTINGS:
@@ -115,12 +135,12 @@ def _override(settings: dict[str, Any], environment: Mapping[str, str]) -> dict[
 
 
 def _same_key(level: dict[str, Any], name: str) -> str:
-    """Return the key that `name`, in capitals, stands for: names of datasets may have capitals of their own."""
+    """Return the existing key that equals `name` without regard to case: a dataset's name may contain capitals."""
     return next((key for key in level if str(key).upper() == name.upper()), name.lower())
 
 
 def _resolve_paths(settings: SettingsT, folder: Path) -> SettingsT:
-    def resolve(value: Any) -> Any:
+    def resolve(value: object) -> object:
         if isinstance(value, Path):
             return (folder / value.expanduser()).resolve()
         if isinstance(value, Settings):

@@ -1,9 +1,9 @@
-"""The process: where one organisation's server listens, whom it talks to, what it permits."""
+"""The configuration of one organisation's process: its addresses, its peers and what it permits."""
 
 import ipaddress
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
@@ -26,82 +26,88 @@ def _host_of(address: str) -> str:
 
 
 def _check_address(address: str) -> str:
-    """Accept ``host:port``, an IPv6 host in brackets."""
+    """Accept ``host:port``, with an IPv6 host in brackets."""
     parts = re.fullmatch(r"(?:\[[0-9A-Fa-f:.]+\]|[^:/\[\]\s]+):(?P<port>[0-9]{1,5})", address)
     if parts is None or int(parts["port"]) > 65535:
-        raise ValueError("expected host:port, such as 127.0.0.1:50051 (without https://; an IPv6 host in brackets)")
+        raise ValueError("expected host:port, such as 127.0.0.1:50051 (no https://; put an IPv6 host in brackets)")
     return address
 
 
 def _check_peer_port(address: str) -> str:
     if address.endswith(":0"):
-        raise ValueError("expected the port on which the peer listens, from 1 to 65535")
+        raise ValueError("expected the port that the peer listens on, from 1 to 65535")
     return address
 
 
 def is_loopback_address(address: str) -> bool:
-    """Whether ``host:port`` can be reached from this machine alone."""
+    """Return whether ``host:port`` is a loopback address, which only this machine can reach."""
     return _is_loopback(_host_of(address))
 
 
 def _check_stays_here(address: str) -> None:
     if not is_loopback_address(address):
         raise ValueError(
-            "is not an address of this machine itself, and with `plaintext: true` only localhost, 127.0.0.1 and [::1] "
-            "are allowed: give `tls` in its place"
+            "is not a loopback address, and `plaintext: true` allows only localhost, 127.0.0.1 and [::1]: use `tls` "
+            "instead"
         )
 
 
 def _check_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9._:-]{1,253}", name):
-        raise ValueError("expected a host's name or address as a certificate has it, such as guest.example.org")
+        raise ValueError("expected a host name or address as in a certificate, such as guest.example.org")
     return name
 
 
 ListenAddress = Annotated[str, AfterValidator(_check_address)]
-"""Port 0 lets the operating system choose one."""
+"""``host:port`` to listen on. Port 0 lets the operating system choose a port."""
 PeerAddress = Annotated[str, AfterValidator(_check_address), AfterValidator(_check_peer_port)]
+"""``host:port`` of a peer."""
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
+"""A positive duration of at most a day."""
 
 
 class TlsConfig(Settings):
-    """The certificate by which this process shows who it is, and whose certificates it trusts. All files are PEM.
+    """The certificate that identifies this process, and the authorities that it trusts. All files are PEM.
 
-    They are read again when they change: whoever renews them need not restart anything.
+    The process reads the files again when they change, so renewing a certificate needs no restart.
     """
 
     certificate: Path
-    """The certificate and those between it and the authority. Its subject alternative names say who this process is."""
+    """This process's certificate, followed by any intermediate certificates. Its subject alternative names identify
+    the process."""
     key: Path
-    """The certificate's private key, for this process's user alone (mode 0600 or 0400)."""
+    """The private key of the certificate. Only the user of this process may have access to it (mode 0600 or 0400)."""
     authorities: Path
-    """Certificates of the authorities that may vouch for the peers, and for no one else: best one of their own."""
+    """Certificates of the authorities that may issue the peers' certificates. Use an authority that issues to these
+    three processes only."""
 
 
 class PeerConfig(Settings):
-    """Another process: where it listens, and what its certificate calls it. A mere address will do for both."""
+    """Another process. The short form is the address alone, such as `host: host.example.org:50051`."""
 
     address: PeerAddress
+    """Where the peer listens, as host:port, with an IPv6 host in brackets."""
     name: Annotated[str, AfterValidator(_check_name)] | None = None
-    """The subject alternative name that makes a certificate this peer's. By default the host of the address."""
+    """The subject alternative name by which this process recognises the peer's certificate. By default the host in
+    `address`."""
 
     @model_validator(mode="before")
     @classmethod
-    def _from_address(cls, value: Any) -> Any:
+    def _from_address(cls, value: object) -> object:
         return {"address": value} if isinstance(value, str) else value
 
     @property
     def certificate_name(self) -> str:
-        """The name that a certificate of this peer has, in lower case."""
+        """The name in this peer's certificate, in lower case."""
         return (self.name or _host_of(self.address)).lower()
 
 
 def _check_operator(entry: str) -> str:
-    """Accept a role, or a name that cannot be a misspelt role."""
+    """Accept a role or a certificate name. The dot tells a name from a misspelt role."""
     if entry in set(Role):
         return entry
     if "." not in entry and ":" not in entry:
-        raise ValueError(f"{entry:.40} is neither host, guest, coordinator nor a certificate's name with a dot in it")
+        raise ValueError(f"{entry:.40} is neither a role (host, guest, coordinator) nor a certificate name with a dot")
     return _check_name(entry).lower()
 
 
@@ -109,129 +115,144 @@ Operators = Annotated[list[Annotated[str, AfterValidator(_check_operator)]], Fie
 
 
 class OperatorsConfig(Settings):
-    """Who may start, stop and watch jobs: roles, or names of certificates that are no role's."""
+    """Who may start, stop and watch jobs. Each list holds roles and subject alternative names of other certificates."""
 
     start: Operators = Field(default=[Role.GUEST.value])
+    """Who may start jobs. By default the guest."""
     stop: Operators = Field(default=[Role.GUEST.value])
+    """Who may stop jobs. By default the guest."""
     watch: Operators = Field(default=[role.value for role in Role])
-    """Asking for one job's state, or that of all, is watching too."""
+    """Who may watch jobs and query their states. By default all three roles."""
 
     @property
     def names(self) -> frozenset[str]:
-        """Everyone that is no role."""
+        """All entries that are certificate names and not roles."""
         return frozenset({*self.start, *self.stop, *self.watch}) - set(Role)
 
 
 HOST_POLICY = ("share_holdout_scores", "max_holdout", "max_evaluations", "allow_prediction", "max_scores_a_day")
-"""What is the host's alone to permit."""
+"""Options of `Policy` that only the host may set."""
 
 
 class Policy(Settings):
-    """What a party permits, whoever asks for the job."""
+    """What a party permits, whoever starts the job. In the descriptions, u_A is the host's part of a row's score."""
 
     min_key_bits: Annotated[int, Field(ge=256, le=8192)] = 2048
-    """The smallest Paillier modulus under which this party encrypts."""
+    """The smallest Paillier modulus, in bits, under which this party encrypts."""
     min_rows_per_feature: Annotated[int, Field(ge=2)] = 30
-    """The smallest batch for each of this party's features. A gradient over fewer rows gives the labels away to whoever
-    knows the features: it is that many equations of about 28 bits for as many unknown bits as there are rows."""
+    """The smallest batch, in rows for each feature of this party. A gradient over fewer rows reveals the labels to
+    anyone who knows the features: each feature gives one equation of about 28 bits, and each row is one unknown bit."""
     min_batch: Annotated[int, Field(ge=1)] = 100
-    """The smallest batch and curvature batch, however few features there are. A mean over m rows moves by 1/m of what
-    one row changes: with 100 a single row is a hundredth of what the coordinator sees."""
+    """The smallest batch and curvature batch in rows, regardless of the number of features. The coordinator sees means
+    over batches. With the default, one row contributes at most one hundredth of a mean."""
     max_epochs: Annotated[int, Field(ge=1)] = 1000
-    """The most epochs that a job may ask for."""
+    """The maximum number of epochs of a job."""
     max_rounds: Annotated[int, Field(ge=1)] = 10_000
-    """The most rounds that a job may come to: each shows the coordinator one more gradient of this party's rows."""
+    """The maximum number of rounds of a job. Each round shows the coordinator one more gradient of this party's
+    rows."""
     max_ids_a_day: Annotated[int, Field(ge=0, le=2**53)] = 20_000_000
-    """The most IDs that the other party may bring to alignments in one day of UTC: for jobs, for predictions and for
-    `trilateral align` together. Of each it learns whether this party holds it, so that with enough of them it would
-    try out every ID that there could be. 0 permits no alignment: jobs must then have `aligned: true`."""
+    """The maximum number of IDs that the other party may bring to alignments in one day (UTC), counted over jobs,
+    predictions and `trilateral align`. The other party learns of each ID whether this party holds it; with enough IDs
+    it could try all possible ones. 0 permits no alignment, so jobs must then set `aligned: true`."""
     share_holdout_scores: bool = True
-    """Host: give the guest u_A of the hold-out rows at the end, so that it can report on them. Without that the
-    host refuses every job with a hold-out."""
+    """Host only: whether to give the guest u_A of the hold-out rows at the end of a training, so that the guest can
+    measure the model. If false, the host refuses every job with a hold-out."""
     max_holdout: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    """Host: the largest share of the rows whose u_A the guest is given. It is of one job: jobs with other seeds hold
-    out other rows: `max_scores_a_day` counts them all."""
+    """Host only: the largest share of the rows that one job may hold out, for which the guest is given u_A. Jobs with
+    different seeds hold out different rows; `max_scores_a_day` limits them all together."""
     max_evaluations: Annotated[int, Field(ge=0)] = 5
-    """Host: the most evaluations on the hold-out rows during a training, that at its end not counted. Each gives the
-    guest u_A of these rows at another w: with as many as the host has training columns, the guest knows these rows'
-    features up to a linear map."""
+    """Host only: the maximum number of evaluations on the hold-out rows during a training, not counting the one at the
+    end. Each evaluation gives the guest u_A of the same rows for different weights. With as many evaluations as the
+    host has training columns, the guest knows the features of these rows up to a linear map."""
     allow_prediction: bool = False
-    """Host: give the guest u_A of the rows for which it asks for a prediction. It is what prediction consists of, and a
-    permission of its own: with as many rows as the host has features, and features that it knows from elsewhere, the
-    guest finds the host's weights, and with them more about every other row."""
+    """Host only: whether to give the guest u_A of the rows that it asks to predict. Prediction is impossible without
+    it. The permission is separate from the others because of what it reveals: with as many rows as the host has
+    features, and feature values known from elsewhere, the guest can compute the host's weights, and with them learn
+    more about every other row."""
     max_scores_a_day: Annotated[int, Field(ge=0, le=2**53)] = 1_000_000
-    """Host: the most u_A that leave in one day of UTC, those of hold-out rows included."""
+    """Host only: the maximum number of values u_A sent to the guest in one day (UTC), including those of hold-out
+    rows."""
 
 
 class Limits(Settings):
-    """How long to wait, and how much to do at a time."""
+    """How long to wait, and how much to do at the same time."""
 
     peer_timeout: Seconds = 60.0
     """Seconds to wait for a peer that does not answer."""
     round_timeout: Seconds = 600.0
-    """The most seconds before the coordinator begins a round again with the next attempt; it waits for less once some
-    rounds have shown how long they take. To be the same at all three processes: a party's patience, `party_timeout`,
-    follows from its own."""
+    """The maximum number of seconds that the coordinator waits before it repeats a round. It waits for less once it
+    knows how long rounds take. Set the same value at all three processes: a party gives up a job after twice this
+    time without a message."""
 
     max_jobs: Annotated[int, Field(ge=1, le=32)] = 8
-    """Jobs at a time; more are refused until one has ended. A party holds the columns of each in memory."""
+    """The maximum number of jobs at the same time. Further jobs are refused until one has ended. A party holds the
+    training columns of each job in memory."""
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Threads that share the encrypted arithmetic of all jobs; 0 for one on each processor."""
+    """Threads for the encrypted arithmetic, shared by all jobs. The default, 0, means one for each processor."""
     journal_days: Annotated[float, Field(ge=1, le=36_500)] = 90.0
-    """Days after which the journal forgets a job that has not changed. Models and histories stay."""
+    """Days after which the journal forgets an unchanged job. Models and histories are kept."""
 
     @property
     def party_timeout(self) -> float:
-        """Seconds for which a party waits for any word of the job, or for a peer to take a vector in.
+        """Seconds that a party waits for a message of the job, or for a peer to accept a vector.
 
-        Twice the coordinator's, which thus begins the round again before a party gives the job up.
+        The value is twice `round_timeout`, so that the coordinator repeats the round before a party gives up the job.
         """
         return 2 * self.round_timeout
 
 
 class MetricsConfig(Settings):
-    """Numbers for Prometheus: sizes, times, names of jobs and their losses."""
+    """Metrics for Prometheus: sizes, durations, names of jobs and their losses."""
 
     listen: ListenAddress | None = None
-    """Where to hand them out, such as 127.0.0.1:9464, in plaintext to whoever can connect. By default nowhere."""
+    """The address that serves the metrics, such as 127.0.0.1:9464. Anyone who can connect can read them, unencrypted.
+    By default the process serves no metrics."""
 
 
 def _check_url(url: str) -> str:
     if not re.fullmatch(r"https?://[^\s/]+(?:/\S*)?", url):
-        raise ValueError("expected a collector's URL, such as http://127.0.0.1:4318/v1/traces")
+        raise ValueError("expected the URL of a collector, such as http://127.0.0.1:4318/v1/traces")
     return url
 
 
 class TracesConfig(Settings):
-    """OpenTelemetry traces of each round: who did what when, and sent what to whom."""
+    """OpenTelemetry traces of each round: the steps of each process and the messages between them."""
 
     endpoint: Annotated[str, AfterValidator(_check_url)] | None = None
-    """Where to send them by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces. By default nowhere. Headers,
-    certificates and the like are set by the variables that OpenTelemetry has for them, OTEL_EXPORTER_OTLP_*."""
+    """The URL to send traces to, by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces. By default the process
+    sends no traces. OpenTelemetry's own environment variables, OTEL_EXPORTER_OTLP_*, set headers and certificates."""
 
 
 class ProcessConfig(Settings):
-    """One organisation's server."""
+    """The configuration of one organisation's process."""
 
     role: Role
+    """The role of this process: `host`, `guest` or `coordinator`."""
     tls: TlsConfig | None = None
+    """Certificate, key and authorities. Required unless `plaintext` is true."""
     plaintext: bool = False
-    """In place of `tls`, for trials: nothing is encrypted and nobody proves who they are, so that anyone on this
-    machine can read and pretend to be anyone. Therefore only addresses of this machine itself are accepted."""
+    """Whether to run without TLS, for a trial on one machine. Nothing is encrypted and no process proves its role, so
+    that anyone on this machine can read all messages and impersonate any role. Only loopback addresses are accepted.
+    Cannot be combined with `tls`."""
     listen: ListenAddress
+    """The address that this process listens on, as host:port. Port 0 lets the operating system choose a port."""
     peers: dict[Role, PeerConfig]
-    """The two other roles."""
+    """The processes of the two other roles, by role."""
     operators: OperatorsConfig = OperatorsConfig()
-    """At the coordinator alone."""
+    """Coordinator only: who may start, stop and watch jobs."""
     state: Path
-    """Folder for models and histories, made if it is not there."""
+    """The folder for models, histories and the journal. It is created if it does not exist. A relative path starts at
+    the folder of the configuration file."""
     datasets: dict[JobName, DatasetConfig] = Field(default={})
-    """Tables by the name that a job asks for; the coordinator has none."""
+    """Host and guest only: the tables, by the name that jobs use."""
     policy: Policy = Policy()
-    """The coordinator has none."""
+    """Host and guest only: what this party permits."""
     limits: Limits = Limits()
+    """How long to wait, and how much to do at the same time."""
     metrics: MetricsConfig = MetricsConfig()
+    """Metrics for Prometheus."""
     traces: TracesConfig = TracesConfig()
+    """OpenTelemetry traces."""
 
     @field_validator("listen")
     @classmethod
@@ -244,14 +265,14 @@ class ProcessConfig(Settings):
     @classmethod
     def _check_peers(cls, peers: dict[Role, PeerConfig], info: ValidationInfo) -> dict[Role, PeerConfig]:
         role = info.data.get("role")
-        if role is None:  # has an error of its own
+        if role is None:  # reported as an error of its own
             return peers
         expected = [other for other in Role if other is not role]
         for other in expected:
             if other not in peers:
                 raise ValueError(f"{other} is missing: the {role} needs the addresses of {' and '.join(expected)}")
         if role in peers:
-            raise ValueError(f"{role} is this process itself: take it out")
+            raise ValueError(f"{role} is the role of this process itself: remove it")
         if info.data.get("plaintext"):
             for other in expected:
                 try:
@@ -261,7 +282,7 @@ class ProcessConfig(Settings):
         first, second = (peers[other].certificate_name for other in expected)
         if info.data.get("tls") is not None and first == second:
             raise ValueError(
-                f"both would be known by the name {first} in a certificate: give each its own, such as "
+                f"both peers have the certificate name {first}: give each a name of its own, such as "
                 f"{expected[0]}: {{address: {peers[expected[0]].address}, name: {expected[0]}.example.org}}"
             )
         return peers
@@ -271,10 +292,10 @@ class ProcessConfig(Settings):
     def _check_operators(cls, operators: OperatorsConfig, info: ValidationInfo) -> OperatorsConfig:
         role = info.data.get("role")
         if role is not None and role is not Role.COORDINATOR:
-            raise ValueError("the coordinator's configuration says who may start and stop jobs: take `operators` out")
+            raise ValueError("only the coordinator decides who may start and stop jobs: remove `operators`")
         if operators.names and info.data.get("plaintext"):
             raise ValueError(
-                "names of certificates mean nothing with `plaintext: true`: name roles alone, or give `tls` instead"
+                "there are no certificate names with `plaintext: true`: list roles only, or use `tls` instead"
             )
         return operators
 
@@ -282,7 +303,7 @@ class ProcessConfig(Settings):
     @classmethod
     def _check_datasets(cls, datasets: dict[str, DatasetConfig], info: ValidationInfo) -> dict[str, DatasetConfig]:
         if datasets and info.data.get("role") is Role.COORDINATOR:
-            raise ValueError("the coordinator has no data: take `datasets` out")
+            raise ValueError("the coordinator has no data: remove `datasets`")
         return datasets
 
     @field_validator("policy")
@@ -290,20 +311,20 @@ class ProcessConfig(Settings):
     def _check_policy(cls, policy: Policy, info: ValidationInfo) -> Policy:
         role = info.data.get("role")
         if role is Role.COORDINATOR:
-            raise ValueError("each party has its own policy, the coordinator none: take `policy` out")
+            raise ValueError("only the host and the guest have a policy: remove `policy`")
         if role is Role.GUEST:
             for name in HOST_POLICY:
                 if name in policy.model_fields_set:
-                    raise ValueError(f"the scores are the host's to share: take `{name}` out")
+                    raise ValueError(f"only the host decides about its scores: remove `{name}`")
         return policy
 
     @model_validator(mode="after")
     def _check_security(self) -> "ProcessConfig":
         if self.tls is None and not self.plaintext:
             raise ValueError(
-                "`tls` is missing: give certificate, key and authorities (`trilateral certs` makes them); or, for a "
-                "trial on this machine, `plaintext: true`, by which anyone on it can read and pretend to be anyone"
+                "`tls` is missing: set certificate, key and authorities (`trilateral certs` creates them); or, for a "
+                "trial on this machine only, set `plaintext: true`, which lets anyone on it read and impersonate"
             )
         if self.tls is not None and self.plaintext:
-            raise ValueError("`tls` and `plaintext: true` exclude each other: take one out")
+            raise ValueError("`tls` and `plaintext: true` cannot be combined: remove one of them")
         return self

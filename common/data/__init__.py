@@ -1,1 +1,1 @@
-"""A party's own table: reading, proving the IDs, splitting, preprocessing, measuring the result."""
+"""A party's data: its table, the preprocessing, the alignment with the other party and its part of a model."""

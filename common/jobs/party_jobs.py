@@ -25,6 +25,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.model_file import PartyModel, save_model
 from trilateral.common.data.party_data import PreparedData, make_party_data, read_party_table
+from trilateral.common.data.tables.id_form import describe_changes
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.history import History
@@ -314,6 +315,8 @@ class PartyJobs(ProcessJobs):
             table = await runner.in_thread(read_party_table, dataset, job, labelled=self.role is Role.GUEST)
             await runner.in_thread(record.check_table, table, dataset)
         log.info("job %s: %d rows loaded", job.name, len(table.ids))
+        if changes := describe_changes(table.changed_ids):
+            log.info("job %s: IDs changed by rules of `id_form`: %s", job.name, changes)
         return table
 
     def _prepare(self, table: PartyTable, dataset: DatasetConfig, job: JobConfig) -> PreparedData:

@@ -32,7 +32,7 @@ def held_state(folder: Path, role: Role) -> Iterator[None]:
     except BlockingIOError:
         owner, process = _read(folder)
         whose = f"the {owner}, process {process}" if process else "another process"
-        raise ConfigError(f"state: the folder {folder} is in use by {whose}: give each its own") from None
+        raise ConfigError(f"state: the folder {folder} is in use by {whose}: give each process its own") from None
     except OSError as error:
         raise ConfigError(f"state: the folder {folder} cannot be written: {error.strerror}") from error
     with lock:

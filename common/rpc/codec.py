@@ -18,9 +18,8 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ConfigError, ProtocolError
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import PARTIES, Role
-from trilateral.common.config.check import check_settings
 from trilateral.common.config.job import JobConfig
-from trilateral.common.config.settings import JOB_NAME
+from trilateral.common.config.settings import JOB_NAME, parse_settings
 from trilateral.common.paillier.keys import ciphertext_width
 from trilateral.common.pb.v1 import jobs_pb2, party_pb2, rounds_pb2
 from trilateral.common.protocol.messages import Kind, RoundKey, VectorPiece
@@ -94,7 +93,7 @@ def parse_job(job_json: str) -> JobConfig:
         raise ConfigError("the job: is not JSON") from None
     if not isinstance(settings, dict):
         raise ConfigError("the job: expected keys with values")
-    return check_settings(JobConfig, settings, "the job")
+    return parse_settings(JobConfig, settings, "the job")
 
 
 # --- parts of messages

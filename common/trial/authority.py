@@ -1,6 +1,8 @@
-"""Keys, certificates and signing requests: made in memory, nothing is written.
+"""Keys, certificates and signing requests, made in memory.
 
-An authority made here is for development and tests: its key exists nowhere but in this object.
+`trilateral certs` makes keys, signing requests and development certificates with this module. The tests use the same
+code, so that they need no library for test certificates. An authority made here is for development and tests only: its
+key exists only in the object and is never written.
 """
 
 from collections.abc import Sequence
@@ -15,17 +17,17 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from trilateral.common.rpc.certificates import subject_name
 
 EARLIER = timedelta(hours=1)
-"""Certificates are valid from that long before they are made: clocks differ."""
-# Every process is a server to its peers, and their client.
+"""How long before its creation a certificate becomes valid, because clocks differ."""
+# Every process is a server for its peers and a client of them.
 USAGES = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
 
 
 class Authority:
-    """One that vouches for keys.
+    """A certificate authority.
 
     Args:
-        name: of the authority.
-        valid: how long it and what it issues are.
+        name: the common name of the authority.
+        valid: how long its own certificate and, by default, those that it issues are valid.
     """
 
     def __init__(self, name: str, valid: timedelta) -> None:
@@ -43,11 +45,20 @@ class Authority:
 
     @property
     def pem(self) -> bytes:
-        """The authority's own certificate."""
+        """The authority's own certificate in PEM."""
         return self._certificate.public_bytes(Encoding.PEM)
 
     def issue(self, names: Sequence[str], key: ec.EllipticCurvePrivateKey, *, expires: datetime | None = None) -> bytes:
-        """Return a certificate, PEM, that gives `names` to the holder of `key`."""
+        """Issue a certificate.
+
+        Args:
+            names: subject alternative names, host names or IP addresses; the first is also the common name.
+            key: the key of the holder.
+            expires: the end of its validity, with a time zone; by default after the authority's `valid`.
+
+        Returns:
+            The certificate in PEM.
+        """
         certificate = (
             self._builder(key.public_key(), expires or datetime.now(UTC) + self._valid)
             .subject_name(_common_name(names))
@@ -73,17 +84,25 @@ class Authority:
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
-    """Make a private key, on the curve that every TLS library knows."""
+    """Make a private key on P-256, which every TLS library supports."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Return the key in PEM, not encrypted: a server starts without anyone to ask for a passphrase."""
+    """Return the key in PEM, unencrypted, because a server cannot ask for a passphrase when it starts."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def signing_request(names: Sequence[str], key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Return a request, PEM, for a certificate that gives `names` to the holder of `key`."""
+    """Make a request for a certificate.
+
+    Args:
+        names: subject alternative names, host names or IP addresses; the first is also the common name.
+        key: the key of the holder.
+
+    Returns:
+        The signing request in PEM.
+    """
     request = (
         x509.CertificateSigningRequestBuilder()
         .subject_name(_common_name(names))
@@ -95,7 +114,7 @@ def signing_request(names: Sequence[str], key: ec.EllipticCurvePrivateKey) -> by
 
 
 def _common_name(names: Sequence[str]) -> x509.Name:
-    """For people: nothing here is decided by it. X.509 allows it 64 characters."""
+    """Return the first name as the common name, which only people read. X.509 allows 64 characters."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in names[:1] if len(name) <= 64])
 
 

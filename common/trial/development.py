@@ -1,4 +1,4 @@
-"""Certificates for three processes of one person, and where they lie."""
+"""Development certificates for all three processes on one machine, and their files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,29 +10,35 @@ from trilateral.common.base.roles import Role
 from trilateral.common.trial.authority import Authority, key_pem, new_key
 
 VALID = timedelta(days=30)
+"""How long development certificates are valid."""
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+"""Names that all three certificates have besides their own."""
 
 
 @dataclass(frozen=True)
 class DevelopmentFiles:
-    """A folder for each role, with what that role's process alone needs, under the names that real ones have."""
+    """The paths of development certificates: a folder for each role with the files that only its process needs.
+
+    Attributes:
+        folder: the parent of the three folders.
+    """
 
     folder: Path
 
     def authorities(self, role: Role) -> Path:
-        """The certificate of the authority that has issued all three. Its key was never written."""
+        """Return the path of the authority's certificate, the same for all roles. Its key is never written."""
         return self.folder / role / "authorities.pem"
 
     def certificate(self, role: Role) -> Path:
-        """The certificate of one process."""
+        """Return the path of a process's certificate."""
         return self.folder / role / "certificate.pem"
 
     def key(self, role: Role) -> Path:
-        """The private key of one process."""
+        """Return the path of a process's private key."""
         return self.folder / role / "key.pem"
 
     def settings(self, role: Role) -> dict[str, str]:
-        """The `tls` of one process's configuration."""
+        """Return the `tls` settings of a process's configuration."""
         return {
             "certificate": str(self.certificate(role)),
             "key": str(self.key(role)),
@@ -41,21 +47,27 @@ class DevelopmentFiles:
 
     @property
     def all(self) -> list[Path]:
-        """Every file."""
+        """The paths of all files."""
         return [path for role in Role for path in (self.authorities(role), self.certificate(role), self.key(role))]
 
 
 def development_name(role: str) -> str:
-    """Return the name by which a development certificate is that role's."""
+    """Return the subject alternative name that identifies a role in a development certificate."""
     return f"{role}.trilateral.test"
 
 
 def write_development_files(folder: Path, more_names: Sequence[str] = ()) -> DevelopmentFiles:
-    """Make an authority and three identities, in the place of what the folders have.
+    """Make an authority and a certificate for each role, and replace existing files.
 
     Args:
-        folder: for the three folders; only this user can read the files.
-        more_names: that all three have beside their own, for tools that check the name they connect to.
+        folder: the parent of the three folders. Only this user can read the files.
+        more_names: further names in all three certificates, for tools that check the name of the address.
+
+    Returns:
+        The paths of the files.
+
+    Raises:
+        OSError: the files cannot be written.
     """
     files = DevelopmentFiles(folder)
     authority = Authority("trilateral development authority", VALID)

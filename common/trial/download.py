@@ -1,7 +1,10 @@
 """Downloading one file of bounded size into memory.
 
-Into memory, so that no part of a file is ever left behind. The proxies that the environment names are used, a server
-must show a certificate that this system trusts, and a redirect may only lead to https.
+The file stays in memory, so that an interrupted download leaves nothing behind. Proxies from the environment apply, the
+server's certificate must be trusted by this system, and redirects may only lead to https.
+
+The standard library is enough for this single request. A library such as httpx or pooch would be a new dependency, and
+the limit of the size, the rule for redirects and the error texts would still have to be written here.
 """
 
 import http.client
@@ -16,31 +19,34 @@ from urllib.parse import urlsplit
 from trilateral.common.base.errors import ConfigError, PeerError
 
 TIMEOUT_SECONDS = 30.0
-"""For the connection, and for each further piece."""
+"""Timeout for connecting, and for each further piece of the file."""
 _PIECE = 2**16
 
 
-def download(url: str, max_bytes: int, show: Callable[[int, int | None], None]) -> bytes:
-    """Return what is at an http or https address.
+def download(url: str, max_bytes: int, on_progress: Callable[[int, int | None], None]) -> bytes:
+    """Download a file.
 
     Args:
-        url: of the file.
-        max_bytes: more is refused, at once if the server says how much it is.
-        show: told after each piece how many bytes have come, and how many there are as far as is known.
+        url: an http or https URL.
+        max_bytes: the maximum size. A larger file is refused, at once if the server announces its size.
+        on_progress: is called after each piece with the number of bytes received, and the total if it is known.
+
+    Returns:
+        The content of the file.
 
     Raises:
-        ConfigError: it is no such address.
-        PeerError: there is no whole file to be had there; the text begins with the address.
+        ConfigError: the URL is invalid.
+        PeerError: the download failed; the text begins with the URL.
     """
     _check_address(url)
     opener = urllib.request.build_opener(
         _OnlyToHttps, urllib.request.HTTPSHandler(context=ssl.create_default_context())
     )
-    # Some servers refuse the name that the library gives itself.
+    # Some servers refuse the default user agent of urllib.
     request = urllib.request.Request(url, headers={"User-Agent": "trilateral"})  # noqa: S310 (checked above)
     try:
         with opener.open(request, timeout=TIMEOUT_SECONDS) as response:
-            return _read(response, url, max_bytes, show)
+            return _read(response, url, max_bytes, on_progress)
     except urllib.error.HTTPError as error:
         error.close()
         raise PeerError(
@@ -56,39 +62,39 @@ def _check_address(url: str) -> None:
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
-        usable = usable and parts.port != 0  # a port that is no number is told by this look at it
+        usable = usable and parts.port != 0  # reading `port` raises ValueError if it is invalid
     except ValueError:
         usable = False
     if not usable or not url.isascii() or any(letter <= " " for letter in url):
-        raise ConfigError(f"{url!r} is no address of a file: expected one such as https://mirror.example.org/data.csv")
+        raise ConfigError(f"{url!r} is not the URL of a file: expected one such as https://mirror.example.org/data.csv")
 
 
 class _OnlyToHttps(urllib.request.HTTPRedirectHandler):
-    """Follows a redirect unless it would leave the encrypted web."""
+    """Follows redirects to https and refuses all others."""
 
     def redirect_request(  # noqa: PLR0917 (as in the base class)
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
     ) -> urllib.request.Request | None:
         if urlsplit(newurl).scheme != "https":
             fp.close()
-            raise urllib.error.URLError(f"the server sends on to {newurl}, which is not https")
+            raise urllib.error.URLError(f"the server redirects to {newurl}, which is not https")
         return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
 
 
 def _read(
-    response: http.client.HTTPResponse, url: str, max_bytes: int, show: Callable[[int, int | None], None]
+    response: http.client.HTTPResponse, url: str, max_bytes: int, on_progress: Callable[[int, int | None], None]
 ) -> bytes:
-    length = response.length  # None unless the server says it
-    too_large = PeerError(f"{url}: sends more than {max_bytes / 2**20:.3g} MB, so it is another file")
+    length = response.length  # None unless the server announces it
+    too_large = PeerError(f"{url}: the file exceeds {max_bytes / 2**20:.3g} MB, so it is not the expected one")
     if length is not None and length > max_bytes:
         raise too_large
     content = bytearray()
-    show(0, length)
+    on_progress(0, length)
     while piece := response.read(_PIECE):
         content += piece
         if len(content) > max_bytes:
             raise too_large
-        show(len(content), length)
+        on_progress(len(content), length)
     if length is not None and len(content) < length:
         raise PeerError(f"{url}: the connection ended after {len(content):,} of {length:,} bytes: try again")
     return bytes(content)
@@ -105,5 +111,5 @@ def _reason(error: object) -> str:
         case OSError():
             return f"cannot be reached: {error.strerror or error}"
         case http.client.HTTPException():
-            return "what answers there does not speak HTTP"
+            return "the server does not speak HTTP"
     return str(error)

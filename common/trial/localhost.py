@@ -1,4 +1,4 @@
-"""Three servers on this machine: real processes, each with its configuration file and a log."""
+"""Three servers on this machine: real processes, each with its own configuration file and log."""
 
 import asyncio
 import os
@@ -20,9 +20,11 @@ from trilateral.common.trial.development import DevelopmentFiles, development_na
 from trilateral.common.trial.ports import free_address
 
 START_SECONDS = 60.0
-"""Three interpreters that import numpy at once on a busy machine take their time."""
+"""How long to wait for the servers. Three interpreters that import numpy at once on a busy machine can be slow."""
 STOP_SECONDS = 10.0
+"""How long a server may take to stop before it is killed."""
 TAIL_LINES = 15
+"""Lines of each log that `LocalProcesses.log_tails` returns."""
 
 
 def free_addresses() -> dict[Role, str]:
@@ -37,13 +39,13 @@ def free_addresses() -> dict[Role, str]:
 def process_settings(
     role: Role, addresses: Mapping[Role, str], states: Path = Path("state"), *, certificates: Path | None = None
 ) -> dict[str, Any]:
-    """Return what every process's configuration says, fit for YAML; tables and policy are the caller's to add.
+    """Build the configuration of a process without tables and policy, as plain values for YAML.
 
     Args:
-        role: of the process.
-        addresses: where all three listen.
-        states: folder of the three state folders; a relative one is relative to the configuration file's folder.
-        certificates: what `trilateral certs development` has made; None for plaintext.
+        role: the role of the process.
+        addresses: the addresses of all three processes.
+        states: the parent of the three state folders. A relative path starts at the folder of the configuration file.
+        certificates: the folder that `trilateral certs development` has filled; None for plaintext.
     """
     others = {str(other): address for other, address in addresses.items() if other is not role}
     if certificates is None:
@@ -62,11 +64,14 @@ def process_settings(
 
 
 class LocalProcesses:
-    """Starts the three servers on entry and ends them on exit, whatever happens in between, SIGKILL included.
+    """A context manager that starts the three servers and stops them on exit, even if this program is killed.
 
     Args:
-        configs: each process's configuration file.
-        logs: where each process's output goes.
+        configs: the configuration file of each process.
+        logs: the file for the output of each process.
+
+    Raises:
+        PeerError: on entry, if a server ends or does not serve in time.
     """
 
     def __init__(self, configs: Mapping[Role, Path], logs: Mapping[Role, Path]) -> None:
@@ -98,7 +103,7 @@ class LocalProcesses:
         self._stop()
 
     def log_tails(self) -> str:
-        """Return the last lines of each log and where the whole is."""
+        """Return the path and the last lines of each log."""
         tails = []
         for role in Role:
             path = self._logs[role]
@@ -107,7 +112,7 @@ class LocalProcesses:
         return "\n".join(tails)
 
     def _start(self, role: Role) -> subprocess.Popen[bytes]:
-        # A setting in the environment would override all three configurations at once.
+        # Environment variables with settings would override all three configurations at once.
         environment = {
             name: value
             for name, value in os.environ.items()
@@ -123,7 +128,7 @@ class LocalProcesses:
             str(self._configs[role]),
         ]
         with self._logs[role].open("ab") as log:
-            # A session of its own, so that Ctrl-C reaches this program alone, which then ends them in order.
+            # In a session of its own, so that Ctrl-C reaches only this program, which then stops the servers in order.
             return self._open_process(
                 role,
                 command,
@@ -135,12 +140,12 @@ class LocalProcesses:
             )
 
     def _open_process(self, role: Role, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-        """`subprocess.Popen`, wherever the role's process is to run."""
+        """Start a process. Subclasses may start it elsewhere, depending on the role."""
         del role
         return subprocess.Popen(command, **options)  # noqa: S603 (our own program and file names)
 
     def _config(self, role: Role) -> ProcessConfig:
-        """The process's configuration, for asking it whether it serves."""
+        """Load the configuration of a process, for its health check."""
         return load_process_config(self._configs[role], {})
 
     async def _wait_until_serving(self) -> None:
@@ -152,7 +157,7 @@ class LocalProcesses:
         while time.monotonic() < deadline:
             exit_code = self._processes[role].poll()
             if exit_code is not None:
-                raise PeerError(f"the {role} ended at once, with exit code {exit_code}")
+                raise PeerError(f"the {role} ended during its start with exit code {exit_code}")
             with suppress(PeerError):
                 await check_health(config, seconds=1)
                 return
@@ -161,7 +166,7 @@ class LocalProcesses:
 
     def _stop(self) -> None:
         if self._guard is not None:
-            # First, while the IDs that it knows are still those of the servers.
+            # Stop the guard first, while its process IDs still belong to the servers.
             self._guard.kill()
             self._guard.communicate()
         for process in self._processes.values():
@@ -175,10 +180,10 @@ class LocalProcesses:
 
 
 def _end_with_this_program(pids: Iterable[int]) -> subprocess.Popen[bytes]:
-    """Start a shell that ends the processes once this program is gone, however it went.
+    """Start a shell that ends the processes as soon as this program has ended, for whatever reason.
 
-    The shell waits for the end of its input, a pipe whose other end this program alone holds: the
-    operating system closes it, even after a SIGKILL, in which nothing here can run.
+    The shell waits for the end of its input, a pipe whose other end only this program holds. The operating system
+    closes the pipe even after a SIGKILL, when no code of this program can run.
     """
     command = ["/bin/sh", "-c", 'read -r _; kill "$@"', "sh", *map(str, pids)]
     return subprocess.Popen(  # noqa: S603 (our own command, and numbers)

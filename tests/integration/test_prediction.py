@@ -278,9 +278,9 @@ async def test_a_model_part_of_another_job_is_refused_and_both_are_named(world: 
 async def test_a_wrong_model_part_at_the_guest_is_refused_before_the_host_is_called(world: World) -> None:
     path = world.model_path(Role.GUEST)
     shutil.copy(world.model_path(Role.GUEST, OTHER.name), path)
-    await world.refused(DataError, f"of the guest's part .* job {JOB.name}, .* job {OTHER.name}")
+    await world.refused(DataError, f"for the guest's part .* job {JOB.name}, .* job {OTHER.name}")
     shutil.copy(world.model_path(Role.HOST), path)
-    await world.refused(DataError, "of the guest's part .* holds the host's part")
+    await world.refused(DataError, "for the guest's part .* holds the host's part")
     path.unlink()
     await world.refused(DataError, "there is no model file")
     assert not world.audit("OpenPrediction")
@@ -312,14 +312,14 @@ async def test_a_column_that_is_missing_or_has_another_type_is_named_on_either_s
     world.rewrite(Role.HOST, lambda table: table.drop(columns="x1"))
     await world.refused(DataError, "^the host: preprocessing mismatch: .*'x1'")
     world.rewrite(Role.HOST, lambda _: whole[Role.HOST].assign(x2="many"))
-    await world.refused(DataError, r"^the host: column 'x2' had numbers .* \(preprocessing mismatch\)")
+    await world.refused(DataError, r"^the host: column 'x2' was numeric at training, .* \(preprocessing mismatch\)")
     world.rewrite(Role.HOST, lambda _: whole[Role.HOST].drop(columns="branch"))
     await world.refused(DataError, "^the host: preprocessing mismatch: .*'branch'")
     world.rewrite(Role.HOST, lambda _: whole[Role.HOST])
     world.rewrite(Role.GUEST, lambda table: table.drop(columns="x4"))
     await world.refused(DataError, "^preprocessing mismatch: .*'x4'")
     world.rewrite(Role.GUEST, lambda _: whole[Role.GUEST].assign(x3="many"))
-    await world.refused(DataError, r"^column 'x3' had numbers .* \(preprocessing mismatch\)")
+    await world.refused(DataError, r"^column 'x3' was numeric at training, .* \(preprocessing mismatch\)")
 
 
 async def test_repeated_ids_are_counted_and_not_named_on_either_side(world: World) -> None:
@@ -430,7 +430,7 @@ async def test_no_score_leaves_out_of_order(world: World) -> None:
             await calls.align(aligned=True)
         with pytest.raises(ProtocolError, match="0 of 1 shards are settled"):
             await calls.scores(0)
-        with pytest.raises(ProtocolError, match="before it was intersected"):
+        with pytest.raises(ProtocolError, match="before the host answered it"):
             await calls.settle(0, bytes(16))
         with pytest.raises(PeerError, match="does not know this prediction"):
             await calls.scores(0)

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from trilateral.common.trial.published import PublishedDataSet
+from trilateral.common.trial.catalogue import PublishedDataSet
 
 CSV = "No,A1,A2,A3,B\n1,30,1500,0.00008,0\n2,41,NA,-2.5,1\n3,57,0,1e6,0\n"
 TABLE = pd.DataFrame(

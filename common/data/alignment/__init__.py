@@ -1,1 +1,1 @@
-"""Private alignment: which IDs both parties hold, without showing each other the others. No gRPC, no clocks."""
+"""Private alignment: finding the IDs that both parties hold without revealing the others. No gRPC, no clocks."""

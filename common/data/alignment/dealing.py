@@ -1,8 +1,8 @@
-"""How IDs are dealt to shards, each of which is one private set intersection.
+"""Dealing IDs to shards, each of which is one private set intersection.
 
-Both parties deal by the same hash, whose key is made of a nonce of each, so that an ID lies in the same shard at
-both, in another one in each session, and neither party can choose which. A shard travels padded: how many IDs of it
-are real would be one more thing that the other side learns.
+Both parties use the same hash, keyed with a nonce from each of them. An ID therefore lies in the same shard at both
+parties and in a different one in each session, and neither party can choose which. Messages about a shard are padded,
+because the other side must not learn how many of its IDs are real.
 """
 
 import hashlib
@@ -20,16 +20,21 @@ from trilateral.common.base.errors import ProtocolError
 from trilateral.common.protocol.ids import NONCE_BYTES
 
 SHARD_IDS = 10_000
-"""About how many IDs of the larger side a shard has: its messages come to some 0.7 MB."""
+"""Approximate number of IDs in a shard at the larger party. The messages of such a shard take about 0.7 MB."""
 TAG_BYTES = 16
-"""Of a keyed hash that stands for an ID towards who holds it too. Two of 10^8 IDs share one with odds of 2^-76."""
+"""Length of a tag: a keyed hash that represents an ID to a party that also holds it. The probability that two of 10^8
+IDs share a tag is 2^-76."""
 
 
 def n_points(n_ids: int, n_shards: int) -> int:
-    """Points that a party of `n_ids` sends for each shard, padding included; from public sizes alone.
+    """Return the number of points that a party sends for each shard, including padding, from public sizes only.
 
-    A shard has a binomial number of IDs. It exceeds its mean by 8 deviations and 16 with odds below 1e-12
-    (Bernstein's inequality); then the session fails and another one, with other nonces, will not.
+    The number of IDs in a shard is binomial. It exceeds its mean by 8 standard deviations plus 16 with probability
+    below 1e-12 (Bernstein's inequality). In that case the session fails; a new session with new nonces will succeed.
+
+    Args:
+        n_ids: IDs of the party.
+        n_shards: shards of the session.
     """
     if n_shards == 1:
         return n_ids
@@ -39,12 +44,12 @@ def n_points(n_ids: int, n_shards: int) -> int:
 
 @dataclass(frozen=True)
 class Dealing:
-    """One session's hash of IDs to shards and tags.
+    """The hash of IDs to shards and tags in one session.
 
     Attributes:
-        key: of the hash, 32 bytes.
-        n_guest: IDs of the guest in all.
-        n_host: IDs of the host in all.
+        key: the key of the hash, 32 bytes.
+        n_guest: the number of the guest's IDs.
+        n_host: the number of the host's IDs.
     """
 
     key: bytes
@@ -53,10 +58,16 @@ class Dealing:
 
     @classmethod
     def of(cls, guest_nonce: bytes, host_nonce: bytes, n_guest: int, n_host: int) -> Self:
-        """Deal by both nonces.
+        """Derive the hash of a session from the nonces of both parties.
+
+        Args:
+            guest_nonce: the guest's nonce, `NONCE_BYTES` long.
+            host_nonce: the host's nonce, `NONCE_BYTES` long.
+            n_guest: the number of the guest's IDs.
+            n_host: the number of the host's IDs.
 
         Raises:
-            ProtocolError: a nonce is not `NONCE_BYTES` long.
+            ProtocolError: a nonce has a different length.
         """
         if len(guest_nonce) != NONCE_BYTES or len(host_nonce) != NONCE_BYTES:
             raise ProtocolError(f"a nonce of an alignment must have {NONCE_BYTES} bytes")
@@ -64,43 +75,50 @@ class Dealing:
 
     @cached_property
     def n_shards(self) -> int:
-        """So many that the larger side has about `SHARD_IDS` in each."""
+        """The number of shards, such that the larger party has about `SHARD_IDS` IDs in each."""
         return max(1, -(-max(self.n_guest, self.n_host) // SHARD_IDS))
 
     @property
     def guest_points(self) -> int:
-        """Points of the guest in each shard."""
+        """Points of the guest in each shard, including padding."""
         return n_points(self.n_guest, self.n_shards)
 
     @property
     def host_points(self) -> int:
-        """Points of the host in each shard."""
+        """Points of the host in each shard, including padding."""
         return n_points(self.n_host, self.n_shards)
 
     @property
     def guest_room(self) -> int:
-        """Points of the guest in all shards. The host cannot tell padding from IDs, so all may be IDs."""
+        """Points of the guest in all shards. The host cannot tell padding from IDs, so all of them may be IDs."""
         return self.n_shards * self.guest_points
 
     @property
     def host_room(self) -> int:
-        """Points of the host in all shards, of which the guest cannot tell either."""
+        """Points of the host in all shards. The guest cannot tell padding from IDs, so all of them may be IDs."""
         return self.n_shards * self.host_points
 
     def shard(self, one: str) -> int:
-        """Which shard an ID belongs to."""
+        """Return the shard of an ID, from 0."""
         return int.from_bytes(self._digest(one)[TAG_BYTES:], "big") % self.n_shards
 
     def tag(self, one: str) -> bytes:
-        """What stands for an ID in this session, `TAG_BYTES` long; who does not know the ID can still guess it."""
+        """Return the tag of an ID in this session, `TAG_BYTES` long. The other party can test guesses of IDs on it."""
         return self._digest(one)[:TAG_BYTES]
 
     def tags(self, ids: Iterable[str]) -> bytes:
-        """The tags of several IDs, one after the other."""
+        """Return the tags of several IDs, concatenated in order."""
         return b"".join(map(self.tag, ids))
 
     def deal(self, ids: Sequence[str]) -> list[Rows]:
-        """Row numbers of each shard, in ascending order."""
+        """Deal IDs to the shards.
+
+        Args:
+            ids: the IDs, in the order of their rows.
+
+        Returns:
+            For each shard, its row numbers in ascending order.
+        """
         shards: NDArray[np.int64] = np.fromiter(map(self.shard, ids), np.int64, len(ids))
         order = np.argsort(shards, kind="stable")
         return np.split(order, np.cumsum(np.bincount(shards, minlength=self.n_shards))[:-1])

@@ -1,4 +1,4 @@
-"""The guest's side of one alignment."""
+"""The guest's side of one alignment: its requests, and what it learns from the answers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,13 +11,13 @@ from trilateral.common.data.alignment.sources import IdSource
 
 @dataclass(frozen=True)
 class CommonShard:
-    """What is common in one shard.
+    """The common IDs of one shard.
 
     Attributes:
-        shard: which.
-        ids: all IDs that the guest has in it.
-        places: of the common ones among them, ascending.
-        tags: what stands for the common ones towards the host, in the same order.
+        shard: number of the shard.
+        ids: all IDs of the guest in the shard.
+        places: indices of the common ones in `ids`, ascending.
+        tags: the tags of the common ones, concatenated in the same order, which the guest sends to the host.
     """
 
     shard: int
@@ -27,11 +27,11 @@ class CommonShard:
 
 
 class GuestSession:
-    """Asks for each shard and reads the answer. Both compute, for seconds, and may run in any thread.
+    """Requests each shard and reads the answer. Both computations take seconds and may run in any thread.
 
     Args:
-        source: of the guest's IDs.
-        dealing: of the session.
+        source: the guest's IDs.
+        dealing: the session's assignment of IDs to shards.
     """
 
     def __init__(self, source: IdSource, dealing: Dealing) -> None:
@@ -40,23 +40,32 @@ class GuestSession:
         self._key = new_key()
 
     def request(self, shard: int) -> bytes:
-        """The guest's points for one shard."""
+        """Return the guest's points for one shard, including padding.
+
+        Raises:
+            DataError: the shard has more IDs than it has room for; a new session will succeed.
+        """
         return blind(self._key, pad(self._key, shard, self.shards.ids(shard), self.dealing.guest_points))
 
     def read(self, shard: int, setup: bytes, response: bytes) -> CommonShard:
         """Find the common IDs in the host's answer.
 
+        Args:
+            shard: number of the shard.
+            setup: the host's own points.
+            response: the guest's points under both keys, in the order of the request.
+
         Raises:
-            ProtocolError: the answer has not the size that is due, has a point twice, or is none.
+            ProtocolError: the answer has the wrong size, repeats a point or is invalid.
         """
         due = self.dealing.host_points * POINT_BYTES, self.dealing.guest_points * POINT_BYTES
         if (len(setup), len(response)) != due:
-            raise ProtocolError(f"the host's answer to a shard of the alignment has not the {sum(due)} bytes due")
+            raise ProtocolError(f"the host's answer for a shard of the alignment does not have {sum(due)} bytes")
         if has_repeated(setup) or has_repeated(response):
-            # One point of an ID that the host holds, as the answer to each of the guest's, would make all common.
-            raise ProtocolError("the host's answer to a shard of the alignment has a point twice")
+            # A host that answers every point of the guest with one point of its own would make all IDs common.
+            raise ProtocolError("the host's answer for a shard of the alignment repeats a point")
         ids = self.shards.ids(shard)
         places = matches(self._key, setup, response)
         if places and places[-1] >= len(ids):
-            raise ProtocolError("the host's answer to a shard of the alignment has padding in common")
+            raise ProtocolError("the host's answer for a shard of the alignment claims that padding is common")
         return CommonShard(shard, ids, places, self.dealing.tags(ids[place] for place in places))

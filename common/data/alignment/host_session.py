@@ -1,4 +1,4 @@
-"""The host's side of one alignment: what it answers, and what it refuses."""
+"""The host's side of one alignment: what it answers and what it refuses."""
 
 import hashlib
 from collections import Counter
@@ -10,18 +10,27 @@ from trilateral.common.data.alignment.intersection import POINT_BYTES, new_key, 
 from trilateral.common.data.alignment.sources import IdSource
 
 MAX_ANSWERS = 10
-"""To one shard. An answer that is lost is asked for again; each takes seconds."""
+"""The maximum number of answers for one shard. The guest repeats a request if an answer is lost, and each answer takes
+seconds to compute."""
+
+NOT_COMMON = "the guest reported common IDs that are not common"
 
 
 class HostSession:
-    """Answers each shard once, whatever happens on the way, and learns which of its IDs are common.
+    """Answers one request for each shard, and learns which of its IDs are common.
 
-    A request may come again, since an answer may be lost; it must then be the same, or the guest would try more IDs
-    than it has announced. `answer` computes, for seconds; it and `settle` may run in any threads, several at a time.
+    The guest may repeat a request, because an answer can be lost. The repeated request must be the same, or else the
+    guest could try more IDs than it has announced. `answer` computes for seconds. `answer` and `settle` may run in
+    several threads at once.
 
     Args:
-        source: of the host's IDs.
-        dealing: of the session.
+        source: the host's IDs.
+        dealing: the session's assignment of IDs to shards.
+
+    Attributes:
+        dealing: as above.
+        shards: the host's IDs by shard.
+        n_common: the number of common IDs that the guest has reported so far.
     """
 
     def __init__(self, source: IdSource, dealing: Dealing) -> None:
@@ -33,10 +42,9 @@ class HostSession:
         self._answered: set[int] = set()
         self._n_requests: Counter[int] = Counter()
         self._over: str | None = None
-        """Why nothing is answered or settled any more."""
+        """Why the session is over; None while it continues."""
         self._lock = Lock()
         self.n_common = 0
-        """So far, as the guest has told."""
 
     @property
     def complete(self) -> bool:
@@ -45,42 +53,54 @@ class HostSession:
 
     @property
     def over(self) -> bool:
-        """Whether the guest has done what ends an alignment: nothing is answered or settled any more."""
+        """Whether a violation by the guest has ended the session, so that nothing is answered or settled any more."""
         return self._over is not None
 
     @property
     def n_answered(self) -> int:
-        """Shards that were intersected."""
+        """The number of answered shards."""
         return len(self._answered)
 
     @property
     def n_settled(self) -> int:
-        """Shards of which the guest has told what is common."""
+        """The number of shards whose common IDs the guest has reported."""
         return len(self._settled)
 
     def check_request(self, shard: int, points: bytes) -> None:
-        """Accept the guest's points for one shard.
+        """Accept or refuse the guest's points for one shard.
+
+        Args:
+            shard: number of the shard.
+            points: the guest's points.
 
         Raises:
-            ProtocolError: there is no such shard, their number is not the announced one, others came for it before, or
-                they came too often. Nothing is answered any more then.
+            ProtocolError: there is no such shard, the number of points is wrong, the points differ from an earlier
+                request, or there were too many requests. After too many requests the session is over.
         """
         self._check_shard(shard)
         self._check_goes_on()
         n_bytes = self.dealing.guest_points * POINT_BYTES
         if len(points) != n_bytes:
-            raise ProtocolError(f"a shard of the alignment came with {len(points)} bytes where {n_bytes} are due")
+            raise ProtocolError(f"a request for a shard of the alignment has {len(points)} bytes, expected {n_bytes}")
         _same_again(self._requests, shard, points)
         self._n_requests[shard] += 1
         if self._n_requests[shard] > MAX_ANSWERS:
-            self._over = f"the guest asked for a shard more than {MAX_ANSWERS} times"
+            self._over = f"the guest requested a shard more than {MAX_ANSWERS} times"
             self._check_goes_on()
 
     def answer(self, shard: int, points: bytes) -> tuple[bytes, bytes]:
-        """The host's own points and the guest's under both keys, for a request that was accepted.
+        """Compute the answer to an accepted request.
+
+        Args:
+            shard: number of the shard.
+            points: the guest's points, as `check_request` accepted them.
+
+        Returns:
+            The host's own points, and the guest's points under both keys.
 
         Raises:
-            ProtocolError: some are no points of the curve.
+            ProtocolError: the guest sent points that are not on the curve.
+            DataError: the shard has more IDs than it has room for; a new session will succeed.
         """
         response = respond(self._key, points)
         own = setup(self._key, pad(self._key, shard, self.shards.ids(shard), self.dealing.host_points))
@@ -88,38 +108,45 @@ class HostSession:
         return own, response
 
     def settle(self, shard: int, tags: bytes) -> list[int]:
-        """Take which IDs of a shard are common: their places in `shards.ids(shard)`, in the order of the tags.
+        """Accept the guest's report of the common IDs of a shard.
 
-        What the host gives for common rows, such as scores, it gives for these.
+        Later values for common rows, such as scores, are given for exactly these IDs.
+
+        Args:
+            shard: number of the shard.
+            tags: the tags of the common IDs, concatenated.
+
+        Returns:
+            The indices of the common IDs in `shards.ids(shard)`, in the order of the tags.
 
         Raises:
-            ProtocolError: the shard was not intersected, or was settled otherwise.
-            DataError: a tag is of no ID that the host holds, or comes twice. Nothing is settled any more then: each try
-            would tell the guest a little more of the host's IDs than it has announced to ask.
+            ProtocolError: the shard was not answered before, or was settled with other tags.
+            DataError: a tag is repeated or belongs to no ID of the host. The session is then over, because every
+                further try would tell the guest more about the host's IDs than its requests did.
         """
         self._check_shard(shard)
-        with self._lock:  # Of several tries at a time, too, only one is answered.
+        with self._lock:  # so that only one of several simultaneous tries is answered
             return self._settle(shard, tags)
 
     def _settle(self, shard: int, tags: bytes) -> list[int]:
         self._check_goes_on()
         if shard not in self._answered:
-            raise ProtocolError("the guest told what is common in a shard of the alignment before it was intersected")
+            raise ProtocolError("the guest reported common IDs of a shard of the alignment before the host answered it")
         most = min(self.dealing.guest_points, self.dealing.host_points)
         if len(tags) % TAG_BYTES or len(tags) > most * TAG_BYTES:
-            raise ProtocolError(f"{len(tags)} bytes came as tags of {TAG_BYTES} bytes, {most} at the most")
+            raise ProtocolError(f"received {len(tags)} bytes, expected at most {most} tags of {TAG_BYTES} bytes")
         if shard in self._settled:
-            _same_again(self._settled, shard, tags)  # Before it shows whether the host holds them.
+            _same_again(self._settled, shard, tags)  # Check before revealing whether the host holds them.
         told = [tags[start : start + TAG_BYTES] for start in range(0, len(tags), TAG_BYTES)]
-        # The texts have no numbers, and what comes twice is seen first, whatever the host holds: the guest is told no
-        # more of the host's IDs than that one of those that it took for common is none.
+        # The errors have no numbers, and repeated tags are checked first, regardless of the host's IDs. So the guest
+        # learns no more than that at least one of the reported IDs is not common.
         if len({*told}) < len(told):
-            self._over = "the guest took IDs for common that are not"
-            raise DataError("the guest names common IDs twice")
+            self._over = NOT_COMMON
+            raise DataError("the guest reports a common ID twice")
         place = {self.dealing.tag(one): number for number, one in enumerate(self.shards.ids(shard))}
         if not place.keys() >= {*told}:
-            self._over = "the guest took IDs for common that are not"
-            raise DataError("the guest takes IDs for common that the host does not hold")
+            self._over = NOT_COMMON
+            raise DataError("the guest reports common IDs that the host does not hold")
         if shard not in self._settled:
             self.n_common += len(told)
         _same_again(self._settled, shard, tags)
@@ -137,4 +164,4 @@ class HostSession:
 def _same_again(seen: dict[int, bytes], shard: int, data: bytes) -> None:
     digest = hashlib.sha256(data).digest()
     if seen.setdefault(shard, digest) != digest:
-        raise ProtocolError("a shard of the alignment came again, and not the same")
+        raise ProtocolError("a repeated message about a shard of the alignment differs from the first one")

@@ -1,4 +1,4 @@
-"""Where the IDs of an alignment come from, shard by shard, so that they need not all be in memory."""
+"""Sources of the IDs of an alignment, read shard by shard, so that not all IDs need to be in memory."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -10,28 +10,32 @@ from trilateral.common.data.alignment.dealing import Dealing
 
 
 class Shards(Protocol):
-    """A party's IDs, dealt for one session. Read from several threads at once."""
+    """A party's IDs, dealt to the shards of one session. Several threads may read at once."""
 
     def ids(self, shard: int) -> Sequence[str]:
-        """The IDs of one shard, each once, in the same order each time."""
+        """Return the IDs of one shard, without duplicates and in the same order in every call."""
         ...
 
 
 class IdSource(Protocol):
-    """A party's IDs, in their normal form, each once."""
+    """A party's IDs in their normal form, without duplicates."""
 
     @property
     def n_ids(self) -> int:
-        """How many there are, 1 at least."""
+        """The number of IDs, at least 1."""
         ...
 
     def deal(self, dealing: Dealing) -> Shards:
-        """Deal them to the shards of one session."""
+        """Deal the IDs to the shards of one session."""
         ...
 
 
 class MemoryIds:
-    """IDs in memory: a source for one session, which knows afterwards which rows are common."""
+    """A source of IDs in memory for one session. It also converts the result back to row numbers.
+
+    Args:
+        ids: the IDs, in the order of their rows.
+    """
 
     def __init__(self, ids: Sequence[str]) -> None:
         self._ids = ids
@@ -39,19 +43,26 @@ class MemoryIds:
 
     @property
     def n_ids(self) -> int:
-        """See `IdSource`."""
+        """The number of IDs."""
         return len(self._ids)
 
     def deal(self, dealing: Dealing) -> "MemoryIds":
-        """See `IdSource`."""
+        """Deal the IDs to the shards of one session, as `IdSource` promises."""
         self._rows = dealing.deal(self._ids)
         return self
 
     def ids(self, shard: int) -> list[str]:
-        """See `Shards`."""
+        """Return the IDs of one shard, as `Shards` promises."""
         return [self._ids[row] for row in self._rows[shard]]
 
     def common_rows(self, places: Mapping[int, Sequence[int]]) -> Rows:
-        """Row numbers of the common IDs, ascending, from their places in each shard's `ids`."""
+        """Return the row numbers of the common IDs.
+
+        Args:
+            places: for each shard, the indices of the common IDs in its `ids`.
+
+        Returns:
+            Row numbers, ascending, shape (n_common,).
+        """
         rows = [self._rows[shard][list(of_shard)] for shard, of_shard in places.items() if of_shard]
         return np.sort(np.concatenate(rows)) if rows else np.zeros(0, np.int64)

@@ -1,1 +1,1 @@
-"""A party's part of a model: its file, its calibration and quality figures, scoring and export."""
+"""A party's part of a model: its file, scoring, calibration, quality figures and export."""

@@ -1,4 +1,4 @@
-"""What the guest finds out about a model on its hold-out rows: figures, a calibration, and what that is worth."""
+"""The guest's assessment of a model on the hold-out rows: quality figures, a calibration and its reliability."""
 
 from typing import Self
 
@@ -22,24 +22,32 @@ NO_HOLDOUT = "there are no hold-out rows: set `holdout` in the job"
 
 
 class ReliabilityBin(Settings):
-    """Rows with about the same probability."""
+    """A group of rows with similar predicted probabilities."""
 
     n: int
+    """Number of rows."""
     mean_predicted: float
+    """Mean of the predicted probabilities."""
     observed_rate: float
-    """Share of positive labels."""
+    """Share of rows with the positive label."""
 
 
 class Reliability(Settings):
-    """Whether rows of probability p are positive at the rate p."""
+    """Whether a share p of the rows with predicted probability p is positive."""
 
     log_loss: float
+    """Mean logistic loss of the predicted probabilities."""
     bins: list[ReliabilityBin]
-    """Ten of equal size by rising probability, or fewer if there are fewer rows."""
+    """Ten groups of equal size in order of probability, or fewer if there are fewer than ten rows."""
 
     @classmethod
     def of(cls, log_odds: FloatVector, labels: FloatVector) -> Self:
-        """Of the probabilities with these log-odds and labels -1 or +1, both of shape (n_rows,)."""
+        """Compare predicted probabilities with labels.
+
+        Args:
+            log_odds: log-odds of the predicted probabilities, shape (n_rows,).
+            labels: -1 or +1, shape (n_rows,).
+        """
         predicted = equal_groups(expit(log_odds), by=log_odds)
         observed = equal_groups((labels > 0).astype(np.float64), by=log_odds)
         bins = [
@@ -50,27 +58,34 @@ class Reliability(Settings):
 
 
 class CalibrationReport(Settings):
-    """The same rows by the sigmoid of their scores, and by calibrated probabilities."""
+    """The reliability of the same rows without and with calibration."""
 
     before: Reliability
+    """With the sigmoid of the scores."""
     after: Reliability
-    """Each row by a map that was fitted without it."""
+    """With calibrated probabilities, each from a map that was fitted without the row."""
 
 
 class Assessment(Settings):
-    """All of it."""
+    """Quality figures and calibration of a model."""
 
     metrics: HoldoutMetrics | None
-    """None without hold-out rows. Log loss and accuracy are of calibrated probabilities, each row's by a map
-    that was fitted without it."""
+    """Quality figures; None without hold-out rows. Log loss and accuracy use calibrated probabilities, each from a map
+    that was fitted without the row."""
     calibration: Calibration
-    """Fitted on all of the hold-out rows."""
+    """The map from scores to probabilities, fitted on all hold-out rows."""
     report: CalibrationReport | None
-    """None if nothing was calibrated."""
+    """The reliability before and after calibration; None without calibration."""
 
 
 def assess(scores: FloatVector, labels: FloatVector, config: LabelConfig) -> Assessment:
-    """Measure and calibrate a model by scores and labels -1 or +1 of the hold-out rows, of shape (n_holdout,)."""
+    """Measure and calibrate a model on the hold-out rows.
+
+    Args:
+        scores: the scores u of both parties together, shape (n_holdout,).
+        labels: -1 or +1, shape (n_holdout,).
+        config: the method of calibration and the threshold of the accuracy.
+    """
     if len(scores) == 0:
         return Assessment(metrics=None, calibration=Uncalibrated(reason=NO_HOLDOUT), report=None)
     calibration = fit_calibration(scores, labels, config.calibration)

@@ -1,8 +1,8 @@
-"""From scores to probabilities that mean something.
+"""Calibration: a map from scores to probabilities that match observed rates.
 
-The Taylor loss draws scores towards 2 and -2 where the logistic loss would let them grow, so their sigmoid is not
-the rate at which rows of that score are positive. The guest fits a map from scores to probabilities on its own
-labels, which needs no message. It is fitted on the hold-out rows: no others' scores are known to anyone.
+The Taylor loss pulls scores towards 2 and -2 where the logistic loss would let them grow. Therefore the sigmoid of a
+score is not the rate at which rows with that score are positive. The guest fits a map from scores to probabilities on
+its own labels, which needs no message. It uses the hold-out rows, because no process knows the scores of other rows.
 """
 
 from itertools import pairwise
@@ -16,59 +16,83 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.config.settings import Settings
 
 Method = Literal["platt", "isotonic", "none"]
+"""Names of the methods, as in `LabelConfig.calibration`."""
 FOLDS = 5
-"""Also the least rows of each label that a map is fitted on."""
+"""Folds of the cross-fitting, and the minimum number of rows of each label for fitting a map."""
 _SEED = 0
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+"""A float that is neither infinite nor NaN."""
 
 
 class Platt(Settings):
-    """p = 1 / (1 + exp(-(a u + b)))."""
+    """The map p = 1 / (1 + exp(-(a u + b))) of a score u."""
 
     method: Literal["platt"] = "platt"
+    """Identifies the class in JSON."""
     a: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    """The slope."""
     b: Finite
+    """The offset."""
 
 
 class Isotonic(Settings):
-    """A rising function: linear between the thresholds, constant below the first and above the last."""
+    """A non-decreasing map: linear between the thresholds, constant below the first and above the last."""
 
     method: Literal["isotonic"] = "isotonic"
+    """Identifies the class in JSON."""
     thresholds: Annotated[list[Finite], Field(min_length=1)]
-    """Scores, rising."""
+    """Scores in non-decreasing order."""
     values: Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(min_length=1)]
-    """The probability at each of them."""
+    """The probability at each threshold, in non-decreasing order."""
 
     @model_validator(mode="after")
     def _check(self) -> "Isotonic":
         if len(self.thresholds) != len(self.values):
-            raise ValueError("as many `values` belong there as `thresholds`")
+            raise ValueError("`values` and `thresholds` must have the same length")
         for numbers in (self.thresholds, self.values):
             if any(after < before for before, after in pairwise(numbers)):
-                raise ValueError("`thresholds` and `values` must be rising")
+                raise ValueError("`thresholds` and `values` must not decrease")
         return self
 
 
 class Uncalibrated(Settings):
-    """p = 1 / (1 + exp(-u))."""
+    """The plain sigmoid, p = 1 / (1 + exp(-u)) of a score u."""
 
     method: Literal["none"] = "none"
+    """Identifies the class in JSON."""
     reason: str
-    """Why nothing was fitted."""
+    """Why no map was fitted."""
 
 
 Calibration = Annotated[Platt | Isotonic | Uncalibrated, Field(discriminator="method")]
+"""A map from scores to probabilities."""
 
 
 def calibrate(scores: FloatVector, calibration: Platt | Isotonic | Uncalibrated) -> FloatVector:
-    """Probabilities of the positive label, each in [0, 1], of scores of the same shape."""
+    """Convert scores to probabilities.
+
+    Args:
+        scores: the scores u of both parties together, shape (n_rows,).
+        calibration: the map.
+
+    Returns:
+        Probabilities of the positive label in [0, 1], shape (n_rows,).
+    """
     probabilities: FloatVector = expit(log_odds(scores, calibration))
     return probabilities
 
 
 def log_odds(scores: FloatVector, calibration: Platt | Isotonic | Uncalibrated) -> FloatVector:
-    """log(p / (1 - p)) of the calibrated probabilities p: finite also where p rounds to 0 or 1."""
+    """Convert scores to log-odds of calibrated probabilities, which stay finite where p rounds to 0 or 1.
+
+    Args:
+        scores: the scores u of both parties together, shape (n_rows,).
+        calibration: the map.
+
+    Returns:
+        log(p / (1 - p)), shape (n_rows,).
+    """
     match calibration:
         case Platt(a=a, b=b):
             return a * scores + b
@@ -80,25 +104,39 @@ def log_odds(scores: FloatVector, calibration: Platt | Isotonic | Uncalibrated) 
 
 
 def fit_calibration(scores: FloatVector, labels: FloatVector, method: Method) -> Platt | Isotonic | Uncalibrated:
-    """Fit a map on rows with scores u and labels -1 or +1, both of shape (n_rows,).
+    """Fit a map from scores to probabilities.
 
-    Without enough rows of each label nothing is fitted, and the result says so.
+    Args:
+        scores: the scores u, shape (n_rows,).
+        labels: -1 or +1, shape (n_rows,).
+        method: the kind of map.
+
+    Returns:
+        The fitted map; `Uncalibrated` with a reason if a label has fewer than `FOLDS` rows.
     """
     if method == "none":
         return Uncalibrated(reason="the dataset says `calibration: none`")
     least = int(min((labels > 0).sum(), (labels < 0).sum()))
     if least < FOLDS:
         return Uncalibrated(
-            reason=f"there are {len(labels)} hold-out rows, {least} of the rarer label: at least {FOLDS} are needed"
+            reason=f"{len(labels)} hold-out rows, {least} of them with the rarer label, where {FOLDS} are needed"
         )
     return _fit(scores, labels, method)
 
 
 def cross_fitted(scores: FloatVector, labels: FloatVector, calibration: Platt | Isotonic | Uncalibrated) -> FloatVector:
-    """Calibrated log-odds of the rows that a map was fitted on, each by a map fitted without it; shape (n_rows,).
+    """Compute calibrated log-odds, each with a map that is fitted without the row.
 
-    A map looks better on its own rows than it is. The folds hold the same share of each label and depend on the
-    order of the rows alone.
+    On the rows that it was fitted on, a map looks better than it is. The folds are stratified by label and depend only
+    on the order of the rows.
+
+    Args:
+        scores: the scores u, shape (n_rows,).
+        labels: -1 or +1, shape (n_rows,).
+        calibration: the map that was fitted on all rows; it determines the method.
+
+    Returns:
+        log(p / (1 - p)), shape (n_rows,).
     """
     if isinstance(calibration, Uncalibrated):
         return scores
@@ -115,10 +153,10 @@ def _fit(scores: FloatVector, labels: FloatVector, method: Literal["platt", "iso
 
 
 def _fit_platt(scores: FloatVector, labels: FloatVector) -> Platt:
-    """The least logistic loss against Platt's targets, (n+ + 1)/(n+ + 2) and 1/(n- + 2) in the place of 1 and 0.
+    """Minimise the logistic loss against Platt's targets, (n+ + 1)/(n+ + 2) and 1/(n- + 2) in place of 1 and 0.
 
-    With them there is a minimum also where the scores separate the labels. A falling map would turn the ranking
-    round: where it would fit better, it is made constant, since such scores tell nothing.
+    With these targets there is a minimum even if the scores separate the labels. A decreasing map would reverse the
+    ranking. If it would fit best, the scores carry no information and the map is constant.
 
     Source: Platt (1999), Probabilistic Outputs for Support Vector Machines, section 2.2.
     """
@@ -131,7 +169,7 @@ def _fit_platt(scores: FloatVector, labels: FloatVector) -> Platt:
     constant = Platt(a=0.0, b=float(logit(targets.mean())))
     if spread <= 1e-12 * float(np.abs(scores).max()):
         return constant
-    # A row with a target t between 0 and 1 is t of a positive row and 1 - t of a negative one.
+    # A row with a target t between 0 and 1 equals a positive row of weight t and a negative row of weight 1 - t.
     columns = np.tile((scores - centre) / spread, 2)[:, np.newaxis]
     classes = np.repeat([1, 0], len(scores))
     model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-8)
@@ -143,7 +181,10 @@ def _fit_platt(scores: FloatVector, labels: FloatVector) -> Platt:
 
 
 def _fit_isotonic(scores: FloatVector, labels: FloatVector) -> Isotonic:
-    """The rising map of least squares, no more certain than 1/(n + 2): n rows cannot show that p is 0 or 1."""
+    """Fit a non-decreasing map by least squares, within [1/(n + 2), 1 - 1/(n + 2)].
+
+    The limits exist because n rows cannot show that a probability is 0 or 1.
+    """
     from sklearn.isotonic import IsotonicRegression
 
     bound = 1 / (len(scores) + 2)

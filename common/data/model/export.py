@@ -1,61 +1,62 @@
-"""A party's part of a model in other layouts: scikit-learn's coefficients as JSON, and a table of weights as CSV."""
+"""Export of a party's part of a model: scikit-learn's attributes as JSON, or a table of weights as CSV."""
 
 import csv
 import io
 import json
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from trilateral.common.data.model.model_file import PartyModel
 
 CSV_COLUMNS = ("term", "weight", "standardised_weight", "odds_ratio_per_unit", "odds_ratio_per_sd")
+"""Header of the CSV table."""
 INTERCEPT = "(intercept)"
 NOTES = (
-    "This is one party's part: the score of a person is the sum of both parties' parts, intercepts included.",
-    "feature_names_in_ are terms, in units of the table: a column of numbers is one, and a category is 0 or 1.",
-    "`columns` says how a table becomes terms. A missing number is filled with `fill`, then clipped to `lower` and "
-    "`upper`; without that, rows that miss values or lie outside get other scores.",
-    "The sigmoid of a score is no calibrated probability: the guest's `calibration` makes one of it.",
+    "This is one party's part. The score of a person is the sum of both parties' parts, including both intercepts.",
+    "feature_names_in_ are terms in units of the table: a numeric column is one term, and a category is 0 or 1.",
+    "`columns` describes how a table becomes terms. A missing number is replaced with `fill`, then clipped to `lower` "
+    "and `upper`. Without these steps, rows with missing values or values outside the limits get other scores.",
+    "The sigmoid of a score is not a calibrated probability. The guest's `calibration` maps scores to probabilities.",
 )
 
 
 @dataclass(frozen=True)
 class Weight:
-    """What one term of a model counts for."""
+    """The weight of one term of a model."""
 
     term: str
+    """Name of the term."""
     weight: float
     """Score per unit of the term."""
     standardised: float
-    """Score per unit of the standardised term; of a term that is not standardised the same as `weight`."""
+    """Score per unit of the standardised term. Equal to `weight` for a term that is not standardised."""
     has_spread: bool
     """Whether the term was standardised, so that its standard deviation is known."""
 
     @property
     def odds_ratio(self) -> float:
-        """By what the odds of the positive label are multiplied per unit, other terms left alone."""
+        """Factor on the odds of the positive label per unit of the term, with all other terms unchanged."""
         return _exp(self.weight)
 
     @property
     def odds_ratio_per_sd(self) -> float | None:
-        """The same per standard deviation of the clipped values; None where that is not known."""
+        """Factor on the odds per standard deviation of the clipped values; None if that is not known."""
         return _exp(self.standardised) if self.has_spread else None
 
 
 def weights_of(model: PartyModel) -> list[Weight]:
-    """All terms of a model, in the order of the model."""
+    """Return the weights of all terms of a model, in order."""
     flags = [flag for column in model.steps.columns for flag in column.standardised]
     pairs = zip(model.weights.items(), model.standardised_weights.values(), flags, strict=True)
     return [Weight(term, weight, beta, flag) for (term, weight), beta, flag in pairs]
 
 
 def scikit_learn_json(model: PartyModel) -> str:
-    """The fitted attributes of ``sklearn.linear_model.LogisticRegression`` by their names, as JSON.
+    """Format a model with the names of the fitted attributes of ``sklearn.linear_model.LogisticRegression``, as JSON.
 
-    `classes_` are 0 and 1, the negative and the positive label, whatever they are called in the guest's table.
+    `classes_` are 0 and 1 for the negative and the positive label, whatever their values in the guest's table.
     """
-    layout: dict[str, Any] = {
+    layout: dict[str, object] = {
         "coef_": [list(model.weights.values())],
         "intercept_": [model.intercept],
         "classes_": [0, 1],
@@ -73,7 +74,7 @@ def scikit_learn_json(model: PartyModel) -> str:
 
 
 def weights_csv(model: PartyModel) -> str:
-    """A line for each term, in the order of the model, and one for the intercept; `CSV_COLUMNS`."""
+    """Format a model as CSV: the header `CSV_COLUMNS`, a line for each term in order, and one for the intercept."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)

@@ -1,4 +1,4 @@
-"""A party's part of a model as a file: JSON, readable without this project."""
+"""The file of a party's part of a model: JSON that can be read without this project."""
 
 import hashlib
 import platform
@@ -13,10 +13,9 @@ from pydantic_core import from_json
 from trilateral.common.base.errors import ConfigError, DataError
 from trilateral.common.base.files import write_whole
 from trilateral.common.base.roles import Role
-from trilateral.common.config.check import check_settings
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
-from trilateral.common.config.settings import Settings
+from trilateral.common.config.settings import Settings, parse_settings
 from trilateral.common.data.model.assessment import Assessment, CalibrationReport, assess
 from trilateral.common.data.model.calibration import Calibration, Finite
 from trilateral.common.data.party_data import PreparedData
@@ -25,76 +24,102 @@ from trilateral.common.protocol.evaluation import HoldoutMetrics
 from trilateral.common.protocol.messages import Result
 
 FORMAT = 1
+"""The version of the file format."""
 _SHARED = {"format", "job", "run_id", "loss", "rounds", "epochs", "reason"}
+"""The fields that both parts of one model have in common."""
 
 
 class DataSummary(Settings):
-    """Which rows the model was made from, without naming one."""
+    """The table that a model was trained on, without any of its values."""
 
     sha256: str
-    """Of the table's file, as ``sha256sum`` prints it."""
+    """SHA-256 of the table's file, as ``sha256sum`` prints it."""
     n_rows: int
+    """Number of rows that both parties have."""
     n_train: int
+    """Number of training rows."""
     n_holdout: int
+    """Number of hold-out rows."""
 
 
 class EvaluatedEpoch(Settings):
-    """How good the model was during the training."""
+    """The quality of the model at one point of the training."""
 
     round: int
-    """The round that evaluated it."""
+    """The round that evaluated the model."""
     epochs: int
-    """Of the training until then."""
+    """Epochs of training until then."""
     metrics: HoldoutMetrics
-    """Of 1 / (1 + exp(-u)), nothing calibrated."""
+    """Quality figures on the hold-out rows, with the plain sigmoid as probabilities."""
 
 
 class PartyModel(Settings):
     """One party's part of a model.
 
-    The score u of a person is the sum of both parties' parts, and for values that are not missing
-    and within the clipping limits (`preprocessing` says the rest)
+    The score u of a person is the sum of both parties' parts. For values that are present and within the clipping
+    limits, a part is
 
-        part = intercept + sum over the terms of weight * value
+        intercept + sum over the terms of weight * value
+
+    `preprocessing` describes how other values are treated.
     """
 
     format: Literal[1] = 1
+    """The version of the file format."""
     role: Role
+    """The party whose part this is."""
     job: JobConfig
+    """The job that trained the model."""
     run_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-    """Of the run that made it, hexadecimal: both parts of one model have the same, and no others."""
+    """The run of the job, hexadecimal. Only the two parts of one model have the same run."""
     versions: dict[str, str]
+    """Versions of trilateral, numpy and Python at training."""
     data: DataSummary
+    """The table that the model was trained on."""
     weights: dict[str, Finite]
-    """In units of the features as they are in the table."""
+    """Weights by term, in score per unit of the table."""
     intercept: Finite
-    """The host has one too: it makes up for the means of its features."""
+    """The constant part of the score. The host has one too: it compensates for the means of its features."""
     standardised_weights: dict[str, Finite]
-    """beta, of the clipped and standardised features: comparable with each other."""
+    """beta: weights by term, of clipped and standardised values, so that they can be compared with each other."""
     training_weights: list[Finite]
-    """w, of the training columns."""
+    """w: weights of the training columns."""
     preprocessing: dict[str, Any]
-    """See `Preprocessing.to_dict`."""
+    """The fitted preprocessing, as from `Preprocessing.to_dict`."""
     loss: Finite
-    """Taylor loss, penalty included, on the training rows of both parties' parts together."""
+    """Taylor loss of the whole model on the training rows, including the penalty."""
     rounds: int
+    """Rounds of the training."""
     epochs: int
+    """Epochs of the training."""
     reason: str
     """Why training ended."""
     metrics: HoldoutMetrics | None
-    """At the guest, of both parts together on the hold-out rows, if there are any."""
+    """Guest only: quality of the whole model on the hold-out rows, if there are any."""
     calibration: Calibration | None
-    """At the guest: how scores of both parts together become probabilities."""
+    """Guest only: the map from scores of the whole model to probabilities."""
     calibration_report: CalibrationReport | None
-    """At the guest, if something was calibrated."""
+    """Guest only: the reliability before and after calibration, if the model was calibrated."""
     evaluations: list[EvaluatedEpoch]
-    """At the guest, those during the training, if the job asked for any."""
+    """Guest only: the evaluations during the training, if the job has any."""
 
     @classmethod
     def of(
         cls, role: Role, job: JobConfig, data: PreparedData, table: DatasetConfig, result: Result, *, run_id: str
     ) -> Self:
-        """Make a party's part out of what its state machine came to."""
+        """Build a party's part of a model from the result of a training.
+
+        Args:
+            role: the party.
+            job: the job.
+            data: the party's rows and fitted preprocessing.
+            table: the settings of the party's table.
+            result: the result of the party's state machine.
+            run_id: the run of the job, 32 hexadecimal digits.
+
+        Raises:
+            OSError: the table's file cannot be read for its hash.
+        """
         block = data.block
         steps = data.preprocessing
         weights, intercept = steps.to_features(result.coef)
@@ -145,52 +170,66 @@ class PartyModel(Settings):
         except DataError as error:
             raise ValueError(str(error)) from None
         except (LookupError, TypeError, ValueError, AttributeError):
-            raise ValueError("`preprocessing` is not what a party's preprocessing was saved as") from None
+            raise ValueError("`preprocessing` does not hold a party's fitted preprocessing") from None
         if len(self.training_weights) != n_columns:
             raise ValueError(
-                f"`training_weights` has {len(self.training_weights)} numbers where `preprocessing` makes {n_columns} "
+                f"`training_weights` has {len(self.training_weights)} numbers, but `preprocessing` makes {n_columns} "
                 "columns"
             )
         if list(self.weights) != list(self.standardised_weights):
-            raise ValueError("`weights` and `standardised_weights` are not of the same features")
+            raise ValueError("`weights` and `standardised_weights` have different terms")
         if (self.calibration is None) != (self.role is Role.HOST):
-            raise ValueError("`calibration` belongs into the guest's part, and there alone")
+            raise ValueError("the guest's part must have a `calibration`, and the host's part must not")
         return self
 
     @property
     def steps(self) -> Preprocessing:
-        """What turns this party's table into the columns that `training_weights` belong to."""
+        """The fitted preprocessing, which turns this party's table into the columns of `training_weights`."""
         return Preprocessing.from_dict(self.preprocessing)
 
     @property
     def shared_digest(self) -> bytes:
-        """SHA-256 of what both parties' parts of one model have in common, 32 bytes; no value of either part."""
+        """SHA-256, 32 bytes, of the fields that both parts of one model have in common. It covers no weight."""
         return hashlib.sha256(self.model_dump_json(include=_SHARED).encode()).digest()
 
 
 def check_half(model: PartyModel, role: Role, job: str, run_id: str) -> None:
-    """Check that a party's part is of this job and of this run of it, in hexadecimal.
+    """Check that a model is a party's part of one run of a job.
+
+    Args:
+        model: the part.
+        role: the expected party.
+        job: the expected name of the job.
+        run_id: the expected run, 32 hexadecimal digits.
 
     Raises:
-        DataError: it is of another; both are named.
+        DataError: the part belongs to another party, job or run; the text names both.
     """
     if (model.role, model.job.name, model.run_id) != (role, job, run_id):
         raise DataError(
-            f"the file of the {role}'s part of the model of job {job}, run {run_id}, holds the {model.role}'s part of "
-            f"job {model.job.name}, run {model.run_id}: both parties need their parts of one run"
+            f"the file for the {role}'s part of job {job}, run {run_id}, holds the {model.role}'s part of job "
+            f"{model.job.name}, run {model.run_id}: both parties need their parts of the same run"
         )
 
 
 def save_model(path: Path, model: PartyModel) -> None:
-    """Write the file, whole and for this user alone."""
+    """Write a model atomically, readable by this user only.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     write_whole(path, model.model_dump_json(indent=2) + "\n")
 
 
 def load_model(path: Path) -> PartyModel:
-    """Read a file that `save_model` wrote. It is data and nothing else: no code in it is run.
+    """Read a file that `save_model` wrote. The file holds data only; loading it runs no code.
+
+    Args:
+        path: the file.
 
     Raises:
-        DataError: there is none, or it is not a model of this format; a line for each thing that is wrong.
+        DataError: the file does not exist or is not a valid model of this format; the text has one line for each
+            problem.
     """
     try:
         content = from_json(path.read_bytes())
@@ -203,11 +242,11 @@ def load_model(path: Path) -> PartyModel:
     if not isinstance(content, dict):
         raise DataError(f"{path} is not a model file: it has no fields")
     if content.get("format") != FORMAT:
-        raise DataError(f"{path} is not a model file that this version reads: its `format` is not {FORMAT}")
+        raise DataError(f"{path} is not a model file that this version can read: its `format` is not {FORMAT}")
     try:
-        return check_settings(PartyModel, content, path.name)
+        return parse_settings(PartyModel, content, path.name)
     except ConfigError as error:
-        raise DataError(f"{path} is not a model file that this version reads:\n{_indented(error)}") from None
+        raise DataError(f"{path} is not a model file that this version can read:\n{_indented(error)}") from None
 
 
 def _indented(error: ConfigError) -> str:

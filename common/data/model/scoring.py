@@ -1,4 +1,4 @@
-"""One party's part of the scores of any rows: its model file applied to its table."""
+"""Scoring: a party's part of a model applied to its table."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -13,26 +13,27 @@ from trilateral.common.data.tables.id_form import normalise
 from trilateral.common.data.tables.table import stream_table
 
 _MIN_KNOWN = 0.01
-"""A column is told of if a smaller share of its values is of known categories. By default a known one alone was as
-frequent in the training rows."""
+"""The share of known categories below which a column is reported. By default, every known category alone was at least
+this frequent in the training rows."""
 
 
 def score_table(
     model: PartyModel, dataset: DatasetConfig, rows: ScoredRows, on_progress: Callable[[int], None]
 ) -> list[str]:
-    """Read a table in bounded memory, score its rows, and put them into `rows`, which is finished then.
-
-    Returns a sentence on each column of categories of which nearly none is known to the model: what is wrong with the
-    column may be its spelling. It is for this party alone.
+    """Read a table in bounded memory, score its rows and add them to `rows`.
 
     Args:
-        model: this party's part.
-        dataset: the table; of its columns only the ID and the model's features are read.
-        rows: where they go.
-        on_progress: is told how many rows there are so far, after each piece; what it raises ends the reading.
+        model: this party's part of the model.
+        dataset: the settings of the table. Only the ID and the features of the model are read.
+        rows: receives the scored rows and is finished at the end.
+        on_progress: is called after each chunk with the number of rows so far. Its exceptions end the reading.
+
+    Returns:
+        Warnings for this party only: a sentence for each categorical column in which the model knows almost no value,
+        possibly because the values are spelt differently.
 
     Raises:
-        DataError: the table cannot be used, by column and count.
+        DataError: the table cannot be used. The text has the column and the number of faulty rows.
         OSError: the rows cannot be written.
     """
     steps, weights = model.steps, np.array(model.training_weights)
@@ -40,13 +41,13 @@ def score_table(
     known = [column for column in categorical if column.known]
     n_present, n_known = Counter[str](), Counter[str]()
     for chunk in stream_table(dataset, steps.features, categorical):
-        with np.errstate(over="ignore", invalid="ignore"):  # What overflows is found below.
+        with np.errstate(over="ignore", invalid="ignore"):  # Overflows are reported below.
             scores = steps.transform(chunk.features) @ weights
         infinite = int((~np.isfinite(scores)).sum())
         if infinite:
             raise DataError(
-                f"{infinite} rows have values beyond all training rows whose score is no number: correct them, or train"
-                " with `clip`"
+                f"{infinite} rows have values so far outside the training range that their scores overflow: correct "
+                "them, or train with `clip`"
             )
         for column in known:
             values = chunk.features[column.name]
@@ -56,8 +57,8 @@ def score_table(
         on_progress(rows.n_ids)
     rows.finish()
     return [
-        f"column {name!r} has a category that the model knows in {n_known[name]} of {count} rows: "
-        "is it written as it was for the training?"
+        f"the model knows the category in column {name!r} in only {n_known[name]} of {count} rows: check that the "
+        "column is written in the same way as for the training"
         for name, count in n_present.items()
         if n_known[name] < _MIN_KNOWN * count
     ]

@@ -1,7 +1,7 @@
-"""Scored rows of a table on disk: as many as the disk holds, in bounded memory.
+"""Scored rows on disk, in bounded memory.
 
-First they are spooled in the order of the table; then, once both parties' tables are counted, dealt to shards of which
-each fits in memory. `ScoredRows` is an `IdSource`, so that rows are aligned from here.
+The rows are first written in the order of the table. Once the sizes of both parties' tables are known, the rows are
+dealt to shards that each fit in memory. `ScoredRows` is an `IdSource`, so that an alignment can read from it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,20 +18,20 @@ from trilateral.common.base.errors import DataError
 from trilateral.common.data.alignment.dealing import Dealing
 
 _DEALT_ROWS = 500_000
-"""Rows in memory while they are dealt."""
+"""Rows in memory while rows are dealt."""
 
 _SPOOL = pa.schema([("id", pa.string()), ("written", pa.string()), ("score", pa.float64())])
 _SHARD = pa.schema([("id", pa.string()), ("row", pa.int64()), ("score", pa.float64())])
 
 
 class ScoredRows:
-    """A table's IDs with this party's score of each, as they are written to `folder`.
+    """The IDs of a table with this party's scores, stored in a folder.
+
+    All methods raise OSError if the folder cannot be written or read.
 
     Args:
-        folder: empty, and for this table alone.
-        column: of the IDs, for errors.
-
-    Methods raise OSError when the folder cannot be written or read.
+        folder: an empty folder for this table only.
+        column: name of the ID column, for errors.
     """
 
     def __init__(self, folder: Path, column: str) -> None:
@@ -44,33 +44,42 @@ class ScoredRows:
 
     @property
     def n_ids(self) -> int:
-        """How many rows were added."""
+        """The number of rows added so far."""
         return self._n_ids
 
     def add(self, ids: Sequence[str], written: Sequence[str], scores: FloatVector) -> None:
-        """Add rows in the order of the table: IDs in their normal form and as they are written."""
-        # Most are written as their normal form is, and need not be kept twice.
+        """Add rows, in the order of the table.
+
+        Args:
+            ids: the IDs in their normal form.
+            written: the same IDs as they are written.
+            scores: this party's parts of the scores, shape (n_added,).
+        """
+        # Most IDs are written in their normal form and need not be stored twice.
         other = [None if one == own else own for one, own in zip(ids, written, strict=True)]
         columns = [pa.array(ids, pa.string()), pa.array(other, pa.string()), pa.array(scores, pa.float64())]
         self._stream.write_batch(pa.record_batch(columns, _SPOOL))
         self._n_ids += len(ids)
 
     def finish(self) -> None:
-        """Nothing more is added; another time it does nothing."""
+        """Close the file after the last row was added. A second call has no effect."""
         if not self._file.closed:
             self._stream.close()
             self._file.close()
 
     def written(self) -> Iterator[pa.Array]:
-        """The IDs as they are written, in the order of the table, a piece at a time."""
+        """Yield the IDs as they are written, in batches, in the order of the table."""
         for batch in self._batches():
             yield pc.coalesce(batch["written"], batch["id"])
 
     def deal(self, dealing: Dealing) -> "ScoredShards":
-        """Deal the rows to shards.
+        """Deal the rows to the shards of a session.
+
+        Args:
+            dealing: the session's assignment of IDs to shards.
 
         Raises:
-            DataError: an ID comes twice; how many do.
+            DataError: the table repeats IDs; the text has the number of such rows.
         """
         shards = ScoredShards(self._folder, dealing.n_shards)
         pending: list[pa.RecordBatch] = []
@@ -92,7 +101,11 @@ class ScoredRows:
         return shards
 
     def dealt(self, n_shards: int) -> "ScoredShards":
-        """The shards to which the rows were dealt."""
+        """Return the shards to which `deal` has dealt the rows.
+
+        Args:
+            n_shards: the number of shards.
+        """
         return ScoredShards(self._folder, n_shards)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
@@ -105,22 +118,28 @@ class ScoredShard:
     """The rows of one shard, in the order of the table."""
 
     ids: list[str]
-    """In their normal form."""
+    """The IDs in their normal form."""
     rows: Rows
-    """Where each is in the table, from 0 up; shape (n,)."""
+    """Row numbers in the table, from 0; shape (n_shard_rows,)."""
     scores: FloatVector
-    """Shape (n,)."""
+    """This party's parts of the scores, shape (n_shard_rows,)."""
 
 
 class ScoredShards:
-    """Rows dealt to shards, each a file. Read from several threads at once."""
+    """Rows dealt to shards, one file for each shard. Several threads may read at once."""
 
     def __init__(self, folder: Path, n_shards: int) -> None:
         self._folder = folder
         self._n_shards = n_shards
 
     def append(self, table: pa.Table, first: int, dealing: Dealing) -> None:
-        """Deal some more rows, of which the first has number `first`."""
+        """Deal more rows.
+
+        Args:
+            table: the rows, as `ScoredRows` stores them.
+            first: row number of the first of them.
+            dealing: the session's assignment of IDs to shards.
+        """
         rows = dealing.deal(table["id"].to_pylist())
         numbers = pa.array(np.arange(first, first + len(table)))
         table = pa.table([table["id"], numbers, table["score"]], schema=_SHARD)
@@ -128,23 +147,23 @@ class ScoredShards:
         start = 0
         for shard, length in enumerate(map(len, rows)):
             if length:
-                # Opened for each piece: so many files at a time would be more than some systems permit.
+                # Open a file for each piece, because some systems do not permit that many open files.
                 with self._path(shard).open("ab") as file, ipc.new_stream(file, _SHARD) as stream:
                     stream.write_table(table.slice(start, length))
             start += length
 
     def ids(self, shard: int) -> list[str]:
-        """See `Shards`."""
+        """Return the IDs of one shard, as `Shards` promises."""
         ids: list[str] = self._read(shard)["id"].to_pylist()
         return ids
 
     def read(self, shard: int) -> ScoredShard:
-        """All about the rows of one shard."""
+        """Return the rows of one shard."""
         table = self._read(shard)
         return ScoredShard(table["id"].to_pylist(), table["row"].to_numpy(), table["score"].to_numpy())
 
     def count_repeated(self, shard: int) -> int:
-        """How many IDs of a shard have come before."""
+        """Return how many rows of a shard repeat an earlier ID."""
         ids = self._read(shard)["id"]
         return len(ids) - int(pc.count_distinct(ids).as_py())
 

@@ -1,4 +1,4 @@
-"""From a party's features to its training columns, and from training weights back."""
+"""From a party's features to its training columns, and from training weights back to weights of the features."""
 
 from trilateral.common.data.preprocessing.steps import Preprocessing
 

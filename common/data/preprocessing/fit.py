@@ -1,10 +1,10 @@
-"""Fitting a party's columns on its training rows, by scikit-learn's transformers.
+"""Fitting a party's columns on its training rows, with scikit-learn's transformers.
 
-They are imported where they are used: that takes a second and 75 MB, which only a training needs. What they have
-fitted is read out of them at once.
+The transformers are imported inside the functions, because the import takes a second and 75 MB and only a training
+needs it. Their fitted parameters are copied out at once.
 
-A term that is 1 for few rows would make a gradient a sum over those rows alone, and a sum over one row is that row.
-So would a number that is the same in all rows but a few: see `MIN_ROWS`.
+A term that is 1 for a few rows only would make a gradient a sum over these rows, and a sum over one row is that row.
+The same holds for a number that is equal in all rows but a few. `MIN_ROWS` excludes both.
 """
 
 import math
@@ -22,28 +22,35 @@ from trilateral.common.config.dataset import ColumnPreprocessing, PreprocessingC
 from trilateral.common.data.preprocessing.terms import ROWS_AT_A_TIME, CategoryColumn, NumberColumn, is_fraction
 
 MIN_ROWS = 10
-"""A term of 0 and 1 is 1 in at least this many training rows, and 0 in as many, or there is no such term. A column of
-numbers has another value than its usual one in as many."""
+"""The minimum number of training rows in which a term of 0 and 1 is 1, and in which it is 0. Also the minimum number of
+training rows in which a numeric column differs from its most frequent value."""
 
 _CONSTANT = 1e-12
-"""A column whose range is at most this share of its largest value varies by rounding only."""
+"""A column counts as constant if its range is at most this share of its largest absolute value: rounding errors."""
 
 SAME_VALUE = "the same value in all training rows: exclude it"
 TOO_RARE = (
-    f"the same value in all but fewer than {MIN_ROWS} training rows, which is too rare to train on without telling"
-    " those rows: exclude it"
+    f"the same value in all but fewer than {MIN_ROWS} training rows, so that training would reveal those rows: exclude"
+    " it"
 )
 
 
 class _UnusableError(Exception):
-    """What is wrong with one column, in words that follow its name and "has"."""
+    """A column cannot be used. The text continues the words "column 'name' has"."""
 
 
 def fit_columns(features: pd.DataFrame, config: PreprocessingConfig) -> tuple[NumberColumn | CategoryColumn, ...]:
-    """Fit every column of the training rows: numbers with NaN where one is missing, or text.
+    """Fit every column of the table on the training rows.
+
+    Args:
+        features: the training rows, shape (n_train, n_features): numbers with NaN where one is missing, or text.
+        config: the settings of the party.
+
+    Returns:
+        The fitted columns, in the order of the table.
 
     Raises:
-        DataError: a column cannot be used; all such are named.
+        DataError: columns cannot be used; the text names all of them.
     """
     _check_names(features, config)
     columns: list[NumberColumn | CategoryColumn] = []
@@ -62,10 +69,13 @@ def fit_columns(features: pd.DataFrame, config: PreprocessingConfig) -> tuple[Nu
 
 
 def refuse(unusable: Mapping[str, list[str]]) -> None:
-    """Name every column with a fault at once, by what it has: a user mends them all in one go.
+    """Raise one error for all unusable columns, so that a user can fix them all at once.
+
+    Args:
+        unusable: names of columns by what they have; a text that continues the words "column 'name' has".
 
     Raises:
-        DataError: if there is any.
+        DataError: there is an unusable column.
     """
     parts = []
     for reason, names in unusable.items():
@@ -81,31 +91,35 @@ def _check_names(features: pd.DataFrame, config: PreprocessingConfig) -> None:
     names = list(features.columns)
     for name in config.columns:
         if name not in names:
-            raise DataError(f"`preprocessing.columns` names {name!r}, which is no feature")
+            raise DataError(f"`preprocessing.columns` names {name!r}, which is not a feature")
         if not is_numeric_dtype(features[name].dtype):
             raise DataError(
-                f"`preprocessing.columns` names {name!r}, which is categorical: its options are for numbers"
+                f"`preprocessing.columns` names {name!r}, which is categorical: its options are for numeric columns"
             )
 
 
 def fit_scales(
     columns: tuple[NumberColumn | CategoryColumn, ...], features: pd.DataFrame, *, centred: bool
 ) -> tuple[FloatVector, FloatVector]:
-    """What to take away from each term and to divide it by, shape (n_terms,).
+    """Fit the mean that is subtracted from each term and the scale that it is divided by.
 
     Args:
-        columns: fitted on these rows.
-        features: the training rows.
-        centred: whether also those terms get mean 0 that are not standardised.
+        columns: the columns, fitted on the same rows.
+        features: the training rows, shape (n_train, n_features).
+        centred: whether to centre the terms that are not standardised, too.
+
+    Returns:
+        Means and scales, both of shape (n_terms,).
 
     Raises:
-        DataError: a term is to be left as it is, and its mean square is above 1.
+        DataError: a term that is neither standardised nor centred has a mean square above 1, or two terms have the
+            same name.
     """
     names = [name for column in columns for name in column.terms]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise DataError(f"several columns make a term of the same name, {twice[0]!r}: rename one of them")
-    # One column at a time, since all terms of all rows take far more memory than the table.
+        raise DataError(f"several columns have a term with the same name, {twice[0]!r}: rename one of the columns")
+    # Process one column at a time, because all terms of all rows take far more memory than the table.
     moments = [_moments(column, features[column.name]) for column in columns]
     mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
     standardised = np.array([each for column in columns for each in column.standardised], dtype=bool)
@@ -113,22 +127,22 @@ def fit_scales(
         too_large = np.flatnonzero(~standardised & (np.square(mean) + variance > 1))
         if len(too_large):
             reason = (
-                "a mean square above 1, which a column that is not standardised must not have without whitening: "
-                "change its unit, or leave out `standardise: false`"
+                "a mean square above 1, which is not allowed for a column that is neither standardised nor whitened: "
+                "change its unit, or remove `standardise: false`"
             )
             refuse({reason: [names[term] for term in too_large]})
     return np.where(standardised | centred, mean, 0.0), np.where(standardised, np.sqrt(variance), 1.0)
 
 
 def _moments(column: NumberColumn | CategoryColumn, values: "pd.Series[Any]") -> tuple[FloatVector, FloatVector]:
-    """Mean and variance of each term of a column, shape (n_terms_of_column,)."""
+    """Return the mean and variance of each term of a column, shape (n_column_terms,)."""
     from sklearn.preprocessing import StandardScaler
 
     if isinstance(column, NumberColumn):
         terms: FloatMatrix = np.empty((len(values), len(column.terms)), order="F")
         column.expand(values, terms)
         scaler = StandardScaler().fit(terms)
-        # Not `scale_`, which would be 1 for a column that varies little for its size.
+        # Do not use `scale_`, which is 1 for a column whose variance is small relative to its values.
         return scaler.mean_, scaler.var_
     ones = np.zeros(len(column.terms))
     for start in range(0, len(values), ROWS_AT_A_TIME):
@@ -182,10 +196,10 @@ def _fit_fill(present: FloatVector, config: ColumnPreprocessing) -> float:
 
 
 def _fit_clip(filled: FloatVector, quantiles: tuple[float, float]) -> tuple[float, float] | tuple[None, None]:
-    """The limits of a column.
+    """Fit the clipping limits of a column.
 
-    A column of two values has no tail. And where nearly all values are the same one, so that the quantiles are both
-    that value, the quantiles of the rest are taken: clipping must not make a column constant.
+    A column of two values has no tail and is not clipped. If both quantiles are the most frequent value, the quantiles
+    of the other values are used instead, because clipping must not make a column constant.
     """
     if ((filled == filled.min()) | (filled == filled.max())).all():
         return None, None
@@ -204,8 +218,8 @@ def _is_constant(values: FloatVector) -> bool:
 
 
 def _is_too_rare(values: FloatVector) -> bool:
-    """Whether most values are the same one, and fewer than `MIN_ROWS` another."""
-    # If more than half of the values are the same, the one in the middle is.
+    """Return whether most values are equal and fewer than `MIN_ROWS` differ."""
+    # If more than half of the values are equal, so is the median.
     usual = np.partition(values, len(values) // 2)[len(values) // 2]
     n_others = int(np.count_nonzero(np.abs(values - usual) > _CONSTANT * np.abs(values).max()))
     return n_others < MIN_ROWS and 2 * n_others < len(values)
@@ -219,7 +233,7 @@ def _fit_category(name: str, values: "pd.Series[str]", rare: float) -> CategoryC
 
     if values.isna().all():
         raise _UnusableError("no value in any training row: exclude it")
-    # The encoder is given numbers for the categories: it is twenty times faster with them than with text.
+    # The encoder gets codes in place of categories, because it is twenty times faster with numbers than with text.
     codes, levels = pd.factorize(values, sort=True, use_na_sentinel=False)
     least = max(MIN_ROWS, math.ceil(round(rare * len(values), 6)))
     encoder = OneHotEncoder(min_frequency=least, handle_unknown="infrequent_if_exist").fit(codes[:, np.newaxis])
@@ -228,7 +242,7 @@ def _fit_category(name: str, values: "pd.Series[str]", rare: float) -> CategoryC
     is_rare: NDArray[np.bool_] = np.isin(np.arange(len(levels)), [] if infrequent is None else infrequent)
 
     frequent: dict[str, int] = {}
-    n_missing = 0  # unless they are rare
+    n_missing = 0  # stays 0 if missing values are rare
     for level, count, few in zip(levels, counts.tolist(), is_rare.tolist(), strict=True):
         if few:
             continue
@@ -242,7 +256,7 @@ def _fit_category(name: str, values: "pd.Series[str]", rare: float) -> CategoryC
 
 
 def _choose_terms(name: str, frequent: dict[str, int], n_missing: int, n_other: int, least: int) -> CategoryColumn:
-    """Give each group of rows a term but the largest; equal ones go by the order here."""
+    """Give each group of rows a term, except the largest. Of equal ones, the first here is the reference."""
     most = max([*frequent.values(), n_missing, n_other])
     reference = next((category for category, count in frequent.items() if count == most), None)
     missing_is_reference = reference is None and n_missing == most
@@ -256,7 +270,7 @@ def _choose_terms(name: str, frequent: dict[str, int], n_missing: int, n_other: 
     )
     if not column.terms:
         raise _UnusableError(
-            f"no two categories of at least {least} training rows: exclude it, join categories, or lower "
+            f"fewer than two categories with at least {least} training rows: exclude it, merge categories, or lower "
             "`preprocessing.rare`"
         )
     return column

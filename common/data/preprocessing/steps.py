@@ -1,27 +1,27 @@
 """The steps from a party's features to its training columns.
 
-Every number is fitted on the training rows alone, stays with the party, and is plain enough
-for JSON. In order:
+All parameters are fitted on the training rows only, stay with the party and can be written as JSON. In order, the steps
+are:
 
-    fill        a missing number becomes the column's median or mean, or a constant
-    clip        at two quantiles of the filled column
-    indicate    1 where a number is missing, 1 where a text is of a category, and else 0
-    standardise mean 0 and mean square 1: (x - mean) / scale; what is 0 or 1 by nature is left as it is
-    whiten      columns Z T, where Z = U S V' is the centred block and T = V (S^2/n + 4 lambda)^-1/2
-    intercept   a column of ones
+    fill        replace a missing number by the column's median or mean, or by a constant
+    clip        limit the filled column at two quantiles
+    indicate    add terms of 0 and 1: is the number missing, is the text of this category
+    standardise scale to mean 0 and mean square 1: (x - mean) / scale; terms of 0 and 1 are not scaled
+    whiten      Z T, where Z = U S V' is the centred block and T = V (S^2/n + 4 lambda I)^-1/2
+    intercept   add a column of ones
 
-What the first three steps make of the table are its *terms*: see `columns`. Whitening makes the party's own block of
-the Hessian, T' (Z'Z/4n + lambda I) T, a quarter of the
-identity: lambda is the job's L2 penalty on beta. Only the correlation between the two parties'
-blocks is left, so a training needs far fewer rounds. It changes the coordinates, not the model: a weight vector w
-of the training columns is beta = T w in standardised terms. The column of ones is left out of the
-decomposition, being orthogonal to every centred column already.
+The first three steps turn the table into *terms*, see `terms.py`.
 
-Without whitening nothing of 0 and 1 is centred: as exponents, zeros cost nothing and ones next to nothing.
+Whitening turns the party's own block of the Hessian, T' (Z'Z/4n + lambda I) T, into a quarter of the identity, where
+lambda is the job's L2 penalty on beta. Only the correlation between the two parties' blocks remains, so that training
+needs far fewer rounds. Whitening changes the coordinates, not the model: weights w of the training columns correspond
+to beta = T w in standardised terms. The column of ones is not part of the decomposition, because it is already
+orthogonal to every centred column.
 
-On the training rows, **the mean square of every training column is at most 1** (to 1e-9). The
-width of a slot relies on it: by Cauchy-Schwarz, no inner product of a column with a vector d is above
-n * rms(d).
+Without whitening, terms of 0 and 1 are not centred: as exponents, zeros cost nothing and ones next to nothing.
+
+On the training rows, **the mean square of every training column is at most 1** (up to 1e-9). The width of a slot
+depends on this bound: by Cauchy-Schwarz, the inner product of a column with a vector d is at most n * rms(d).
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,29 +43,36 @@ _COLUMNS = TypeAdapter(tuple[Column, ...])
 
 @dataclass(frozen=True, eq=False)
 class Preprocessing:
-    """The fitted steps."""
+    """The fitted steps.
+
+    A standardised term is (term - mean) / scale.
+    """
 
     columns: tuple[NumberColumn | CategoryColumn, ...]
-    """What each column of the table becomes."""
+    """The fitted columns of the table, in its order."""
     mean: FloatVector
-    """Standardised term = (term - mean) / scale. Shape (n_terms,); 0 where a term is left as it is."""
+    """Shape (n_terms,); 0 for terms that are not centred."""
     scale: FloatVector
-    """Shape (n_terms,); 1 where a term is left as it is."""
+    """Shape (n_terms,); 1 for terms that are not standardised."""
     directions: FloatMatrix | None
     """T, shape (n_terms, rank); None without whitening."""
     intercept: bool
-    """Whether the last training column is ones."""
+    """Whether the last training column consists of ones."""
 
     @classmethod
-    @np.errstate(over="ignore", invalid="ignore")  # What overflows is not finite in the end, and named.
+    @np.errstate(over="ignore", invalid="ignore")  # Overflows become values that are not finite and are reported below.
     def fit(cls, features: pd.DataFrame, config: PreprocessingConfig, intercept: bool, l2: float = 0.0) -> Self:
-        """Fit on the training rows: numbers, NaN where a value is missing, and text.
+        """Fit the steps on the training rows.
 
-        `l2` is the job's lambda, which whitening takes into account.
+        Args:
+            features: the training rows, shape (n_train, n_features): numbers with NaN where one is missing, or text.
+            config: the settings of the party.
+            intercept: whether to add a column of ones.
+            l2: the job's L2 penalty lambda, which affects whitening.
 
         Raises:
-            DataError: a column has no value, is constant, is too large or small to be squared, or is to be left as
-                it is and too large for that.
+            DataError: columns cannot be used: empty, constant, too large or too small to be squared, or too large
+                without standardisation. The text names them.
         """
         from trilateral.common.data.preprocessing.fit import fit_columns, fit_scales
 
@@ -78,17 +85,17 @@ class Preprocessing:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the table's columns, in the order of `columns`."""
+        """Names of the table's columns, in order."""
         return tuple(column.name for column in self.columns)
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """Names of what the weights belong to, such as `age`, `age is missing` and `branch=north`."""
+        """Names of the terms, such as `age`, `age is missing` and `branch=north`."""
         return tuple(term for column in self.columns for term in column.terms)
 
     @property
     def n_columns(self) -> int:
-        """Training columns."""
+        """Number of training columns, including the intercept."""
         return self._rank + self.intercept
 
     @property
@@ -97,17 +104,23 @@ class Preprocessing:
 
     @property
     def penalty(self) -> FloatMatrix:
-        """P, shape (n_columns, n_columns), with ||beta||^2 = w' P w: the intercept is not penalised."""
+        """P with ||beta||^2 = w' P w, shape (n_columns, n_columns). The intercept is not penalised."""
         rank = self._rank
         P = np.zeros((self.n_columns, self.n_columns))
         P[:rank, :rank] = np.eye(rank) if self.directions is None else self.directions.T @ self.directions
         return P
 
     def transform(self, features: pd.DataFrame) -> FloatMatrix:
-        """Training columns of any rows, shape (n_rows, n_columns). Columns are taken by name.
+        """Compute the training columns of any rows.
+
+        Args:
+            features: the rows, shape (n_rows, n_features). Columns are found by name.
+
+        Returns:
+            Shape (n_rows, n_columns).
 
         Raises:
-            DataError: a feature is not there, or has text where there were numbers, or numbers where there was text.
+            DataError: a feature is missing, has text in place of numbers, or numbers in place of text.
         """
         columns: FloatMatrix = np.ones((len(features), self.n_columns))
         start = 0
@@ -118,10 +131,16 @@ class Preprocessing:
         return columns
 
     def expand(self, features: pd.DataFrame) -> FloatMatrix:
-        """Terms of any rows, shape (n_rows, n_terms).
+        """Compute the terms of any rows.
+
+        Args:
+            features: the rows, shape (n_rows, n_features). Columns are found by name.
+
+        Returns:
+            Shape (n_rows, n_terms).
 
         Raises:
-            DataError: as `transform`.
+            DataError: as for `transform`.
         """
         gone = [name for name in self.features if name not in features.columns]
         if gone:
@@ -138,7 +157,7 @@ class Preprocessing:
         return terms
 
     def _standardised_blocks(self, features: pd.DataFrame) -> Iterator[FloatMatrix]:
-        """Standardised terms, some rows at a time; without any rows, one block of none."""
+        """Yield standardised terms in blocks of rows; one empty block if there are no rows."""
         for start in range(0, max(len(features), 1), ROWS_AT_A_TIME):
             block = self.expand(features.iloc[start : start + ROWS_AT_A_TIME])
             block -= self.mean
@@ -146,24 +165,37 @@ class Preprocessing:
             yield block
 
     def to_standardised(self, coef: FloatVector) -> FloatVector:
-        """Training weights (n_columns,) to beta, the weights of the standardised terms (n_terms,)."""
+        """Convert training weights to weights of the standardised terms.
+
+        Args:
+            coef: w, shape (n_columns,).
+
+        Returns:
+            beta = T w, shape (n_terms,).
+        """
         own = coef[: self._rank]
         beta: FloatVector = own.copy() if self.directions is None else self.directions @ own
         return beta
 
     def to_features(self, coef: FloatVector) -> tuple[FloatVector, float]:
-        """Training weights (n_columns,) to weights in units of the terms (n_terms,), and a constant.
+        """Convert training weights to weights of the terms and a constant.
 
-        transform(X) @ coef equals expand(X) @ weights + constant. For a column of numbers, its term is the value
-        itself where that is not missing and inside the clipping limits. A party without an intercept has a constant
-        too: it makes up for its means.
+        transform(X) @ coef equals expand(X) @ weights + constant. The term of a numeric column is the value itself if
+        that is present and within the clipping limits. The constant is not 0 even for a party without an intercept: it
+        compensates for the subtracted means.
+
+        Args:
+            coef: w, shape (n_columns,).
+
+        Returns:
+            The weights, shape (n_terms,), in score per unit of the term; and the constant.
         """
         weights = self.to_standardised(coef) / self.scale
         own = float(coef[-1]) if self.intercept else 0.0
         return weights, own - float(self.mean @ weights)
 
     def to_dict(self) -> dict[str, Any]:
-        """The state in lists, strings and numbers."""
+        """Return the fitted steps as lists, strings and numbers, fit for JSON."""
         return {
             "columns": [column.model_dump() for column in self.columns],
             "mean": self.mean.tolist(),
@@ -174,10 +206,10 @@ class Preprocessing:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`, exact to the last bit also through JSON.
+        """Restore fitted steps, exactly, from what `to_dict` returned, possibly by way of JSON.
 
         Raises:
-            DataError: it is none that this version has made.
+            DataError: this version cannot read `state`.
         """
         try:
             columns = _COLUMNS.validate_python(state["columns"])
@@ -191,9 +223,9 @@ class Preprocessing:
             )
         except (KeyError, TypeError, ValueError) as error:
             where = f": look at columns.{error.errors()[0]['loc']}" if isinstance(error, ValidationError) else ""
-            raise DataError(f"the model's preprocessing is none that this version reads{where}: train again") from None
+            raise DataError(f"this version cannot read the model's preprocessing{where}: train again") from None
         n_terms = len(steps.terms)
         T = steps.directions
         if steps.mean.shape != (n_terms,) or steps.scale.shape != (n_terms,) or (T is not None and len(T) != n_terms):
-            raise DataError(f"the model's preprocessing has {n_terms} terms, and not as many means and scales")
+            raise DataError(f"the model's preprocessing has {n_terms} terms but a different number of means or scales")
         return steps

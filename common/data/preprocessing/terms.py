@@ -1,7 +1,7 @@
-"""What a fitted column of a table becomes: a number, a number and whether it is missing, or 0 and 1 for categories.
+"""The terms of a fitted column: a number, a number and whether it is missing, or 0 and 1 for each category.
 
-Each of these values is a *term*: what a weight in a model belongs to. All that was fitted is in fields that JSON holds
-exactly, and applying it needs numpy and pandas alone.
+Each weight of a model belongs to one *term*. All fitted parameters are fields that JSON represents exactly. Computing
+terms needs only numpy and pandas.
 """
 
 import math
@@ -18,44 +18,49 @@ from trilateral.common.base.errors import DataError
 from trilateral.common.config.settings import Settings
 
 ROWS_AT_A_TIME = 65_536
-"""All terms of all rows take far more memory than the table, so no more rows than these are expanded at once."""
+"""Rows whose terms are computed at once. All terms of all rows would take far more memory than the table."""
 
 
 class NumberColumn(Settings):
-    """A column of numbers: filled where one is missing, then clipped."""
+    """A numeric column: missing values are filled, then all values are clipped."""
 
     kind: Literal["number"] = "number"
+    """Identifies the class in JSON."""
     name: str
+    """Name of the column in the table."""
     fill: FiniteFloat
-    """What a missing value becomes, before clipping."""
+    """The replacement for missing values, before clipping."""
     lower: FiniteFloat | None = None
-    """Clipping limits; None without clipping."""
+    """The lower clipping limit; None without clipping."""
     upper: FiniteFloat | None = None
+    """The upper clipping limit; None without clipping."""
     missing_indicator: bool = False
-    """Whether a second term is 1 where a value is missing, and else 0."""
+    """Whether there is a second term that is 1 where the value is missing and 0 elsewhere."""
     standardise: bool = True
-    """Whether the first term is brought to mean 0 and mean square 1 in the end."""
+    """Whether the first term is scaled to mean 0 and mean square 1 later."""
 
     @property
     def terms(self) -> list[str]:
-        """Their names."""
+        """Names of the terms."""
         return [self.name, f"{self.name} is missing"] if self.missing_indicator else [self.name]
 
     @property
     def standardised(self) -> list[bool]:
-        """For each term, whether it is standardised: what is 0 or 1 by nature never is."""
+        """For each term, whether it is standardised. A term of 0 and 1 never is."""
         return [self.standardise, False] if self.missing_indicator else [self.standardise]
 
     def expand(self, values: "pd.Series[float]", out: FloatMatrix) -> None:
-        """Write the terms of any rows into `out`, shape (n_rows, n_terms).
+        """Compute the terms of any rows.
+
+        Args:
+            values: the column, NaN where a value is missing; shape (n_rows,).
+            out: receives the terms, shape (n_rows, n_column_terms).
 
         Raises:
-            DataError: the column holds no numbers.
+            DataError: the column is not numeric.
         """
         if not is_numeric_dtype(values.dtype):
-            raise DataError(
-                f"preprocessing mismatch: column {self.name!r} had numbers when the model was fitted, and has none here"
-            )
+            raise DataError(f"preprocessing mismatch: column {self.name!r} was numeric at training, now holds text")
         numbers = values.to_numpy(np.float64, na_value=np.nan)
         missing = np.isnan(numbers)
         out[:, 0] = np.where(missing, self.fill, numbers)
@@ -66,35 +71,44 @@ class NumberColumn(Settings):
 
 
 class CategoryColumn(Settings):
-    """A column of text: a term for each category, 1 where a row is of it, and else 0.
+    """A categorical column: one term for each category, 1 in the rows of that category and 0 elsewhere.
 
-    The most frequent group of the training rows is the reference and has no term: rows of it are 0 in all of them, so
-    that the terms of a column do not add up to a column of ones.
+    The largest group of the training rows is the reference and has no term. Without it, the terms of a column do not
+    add up to a column of ones. Rows of the reference are 0 in all terms.
     """
 
     kind: Literal["category"] = "category"
+    """Identifies the class in JSON."""
     name: str
+    """Name of the column in the table."""
     reference: str | None
-    """The reference category; None where the missing values or the others are more than any category."""
+    """The reference category; None if the missing or the other values are the reference."""
     categories: list[str]
-    """Those with a term of their own."""
+    """The categories that have a term."""
     missing: Literal["term", "reference", "other"]
-    """Missing values have a term, are the reference, or count among the others."""
+    """Whether missing values have a term, are the reference or belong to the other values."""
     other: Literal["term", "reference"]
-    """What is none of `categories`, rare in the training rows or not there at all, has one term, or counts as the
-    reference."""
+    """Whether other values have a term or belong to the reference. Other values are those that were rare or absent in
+    the training rows."""
     fractions: bool = False
-    """Whether a value in the training rows was a number that is not whole."""
+    """Whether the training rows had a number that is not an integer."""
 
     @property
     def known(self) -> list[str]:
-        """All categories that were frequent in the training rows, the reference included."""
+        """All categories that were frequent in the training rows, including the reference."""
         return [*self.categories, *([] if self.reference is None else [self.reference])]
 
     def may_be_categories(self, numbers: FloatVector) -> NDArray[np.bool_]:
-        """Which values of a column of a numeric type may be categories, or are missing; all of shape (n_rows,).
+        """Return which values of a numeric column are missing or may be categories.
 
-        Numbers may not where no known category is one, nor numbers that are not whole where there was none such.
+        No number may be a category if no known category is a number. A number that is not an integer may be a category
+        only if the training rows had such numbers.
+
+        Args:
+            numbers: the column, NaN where a value is missing; shape (n_rows,).
+
+        Returns:
+            Shape (n_rows,).
         """
         missing: NDArray[np.bool_] = np.isnan(numbers)
         if self.known and all(_number(category) is None for category in self.known):
@@ -105,12 +119,12 @@ class CategoryColumn(Settings):
         return missing | whole
 
     def count_known(self, values: "pd.Series[str]") -> int:
-        """How many of the rows are of a known category."""
+        """Return in how many rows the value is a known category."""
         return int(values.isin(self.known).sum())
 
     @property
     def terms(self) -> list[str]:
-        """Their names."""
+        """Names of the terms."""
         names = [f"{self.name}={category}" for category in self.categories]
         if self.missing == "term":
             names.append(f"{self.name} is missing")
@@ -120,19 +134,23 @@ class CategoryColumn(Settings):
 
     @property
     def standardised(self) -> list[bool]:
-        """For each term, whether it is standardised: what is 0 or 1 by nature never is."""
+        """For each term, whether it is standardised. A term of 0 and 1 never is."""
         return [False] * len(self.terms)
 
     def expand(self, values: "pd.Series[str]", out: FloatMatrix) -> None:
-        """Write the terms of any rows into `out`, shape (n_rows, n_terms).
+        """Compute the terms of any rows.
+
+        Args:
+            values: the column as text, missing where a value is missing; shape (n_rows,).
+            out: receives the terms, shape (n_rows, n_column_terms).
 
         Raises:
-            DataError: the column holds numbers.
+            DataError: the column is numeric.
         """
         missing = values.isna().to_numpy()
         if is_numeric_dtype(values.dtype) and not missing.all():
             raise DataError(
-                f"preprocessing mismatch: column {self.name!r} had text when the model was fitted, and has numbers here"
+                f"preprocessing mismatch: column {self.name!r} was categorical at training, now holds numbers"
             )
         place = pd.Index(self.known, dtype=object).get_indexer(pd.Index(values, dtype=object))
         place[missing] = -1
@@ -148,13 +166,13 @@ class CategoryColumn(Settings):
 
 
 def is_fraction(text: str) -> bool:
-    """Whether a text is a number that is not whole."""
+    """Return whether a text is a number that is not an integer."""
     number = _number(text)
     return number is not None and not number.is_integer()
 
 
 def _number(text: str) -> float | None:
-    """A finite number as it is written."""
+    """Parse a finite number, or return None."""
     try:
         number = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Directions in which a party's own columns are orthogonal, and its own block of the Hessian a multiple of one."""
+"""Whitening: directions in which a party's columns are orthogonal and its block of the Hessian is a quarter of I."""
 
 from collections.abc import Iterable
 
@@ -7,25 +7,33 @@ import numpy as np
 from trilateral.common.base.arrays import FloatMatrix
 
 _RANK = 1e-6
-"""Directions shorter than this share of the longest are dropped.
+"""Directions whose singular value is below this share of the largest are dropped.
 
-They are what rounding leaves of linearly dependent columns. Scaled up, their rounding errors
-of about 1e-16 / 1e-6 stay below the 1e-9 that a training column's mean square may be above 1.
+Linearly dependent columns leave such directions as rounding errors. Of the directions that are kept, the rounding
+errors grow to at most about 1e-16 / 1e-6, which stays below the 1e-9 by which a mean square may exceed 1.
 """
 
 
 def fit_whitening(blocks: Iterable[FloatMatrix], l2: float) -> FloatMatrix:
-    """T, shape (n_terms, rank), such that T' (Z'Z/n + 4 l2 I) T = I, of centred columns Z, shape (n_rows, n_terms).
+    """Fit T such that T' (Z'Z/n + 4 l2 I) T = I for centred columns Z of shape (n_rows, n_terms).
 
-    Z comes in blocks of rows, so that it need not be in memory as a whole.
+    For Z = U S V', this is T = V (S^2/n + 4 l2 I)^-1/2. Which directions to keep is decided on columns with mean
+    square 1, Z = Z_1 D, so that a column of small values counts as much as any other. With Z_1 = U S V', restricted to
+    the directions that are kept, B = D^-1 V S^-1 n^1/2 makes the columns of Z B orthogonal with mean square 1. With
+    B = P Q R', the penalty is diagonal in T = B R (1 + 4 l2 Q^2)^-1/2. For D = I this is the T above.
 
-    For Z = U S V' that is T = V (S^2/n + 4 l2)^-1/2. Which directions are kept is decided on columns that all have
-    mean square 1, Z = Z_1 D, so that a column of small values is none of little weight: with Z_1 = U S V', restricted
-    to what is kept, B = D^-1 V S^-1 n^1/2 makes Z B orthonormal but for n^1/2, and with B = P Q R' the penalty is
-    diagonal in T = B R (1 + 4 l2 Q^2)^-1/2. Without D that is the same T.
+    S and V come from the triangle of a QR decomposition that is built block by block. The signs are chosen so that the
+    largest entry of each column of T is positive: the same table always yields the same columns.
 
-    S and V are those of the small triangle of a QR decomposition, made block by block. The largest entry of each
-    column of T is made positive, so that the same table always gives the same columns.
+    Args:
+        blocks: the rows of Z in blocks of shape (n_block_rows, n_terms), so that Z need not fit in memory.
+        l2: the job's L2 penalty lambda.
+
+    Returns:
+        T, shape (n_terms, rank).
+
+    Raises:
+        ValueError: there are no rows.
     """
     n_rows = 0
     triangle: FloatMatrix | None = None
@@ -40,7 +48,7 @@ def fit_whitening(blocks: Iterable[FloatMatrix], l2: float) -> FloatMatrix:
     kept = s > _RANK * s[0]
     B = Vt[kept].T / s[kept] * np.sqrt(n_rows) / size[:, np.newaxis]
     _, q, Rt = np.linalg.svd(B, full_matrices=False)
-    # Ascending q: what the rows vary in most comes first.
+    # In ascending order of q: the direction with the largest variance comes first.
     q, R = q[::-1], Rt[::-1].T
     T: FloatMatrix = B @ R / np.sqrt(1 + 4 * l2 * q**2)
     largest = T[np.abs(T).argmax(axis=0), np.arange(T.shape[1])]

@@ -1,6 +1,6 @@
-"""A column of a table, as Arrow reads it, made into IDs, labels, numbers or categories; and what is wrong with it.
+"""Conversion of a column that Arrow has read into IDs, labels, numbers or categories.
 
-Columns come in batches, so faults of single rows are collected: `Faults` counts them and knows the first of each kind.
+Columns come in batches, so faults of single rows are collected: `Faults` counts them and keeps the first of each kind.
 """
 
 from dataclasses import dataclass
@@ -18,18 +18,17 @@ from trilateral.common.data.preprocessing.terms import CategoryColumn
 from trilateral.common.data.tables.table_file import TableFile
 
 MISSING = ["", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "Null", "null", "None", "none", "<NA>"]
-"""How a missing feature is written in text, blanks around it aside. An ID or a label is missing only where its field
-is empty."""
+"""Texts that mean a missing feature; surrounding blanks are ignored. An ID or label is missing only if it is empty."""
 
 NOT_NUMBERS = (
-    "has {count} values that are not numbers: write numbers with a decimal point and leave missing values empty; "
-    "name a column of categories in `categorical`, or exclude the column"
+    "has {count} values that are not numbers: use a decimal point and leave missing values empty; list a column of "
+    "categories in `categorical`, or exclude the column"
 )
-INFINITE = "has {count} infinite values: make them missing, or exclude the column"
+INFINITE = "has {count} infinite values: leave them empty, or exclude the column"
 NO_ID = "has no ID in {count} of {n_rows} rows"
 
 _NUMBER = r"(?i)^[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?$|^[+-]?(?:inf(?:inity)?|nan)$"
-"""What Arrow takes for a number."""
+"""The texts that Arrow reads as numbers."""
 
 _WHOLE_NUMBER = r"^([+-]?\d+)\.0*$"
 
@@ -49,24 +48,38 @@ class _Fault:
 
 
 class Faults:
-    """What single rows of a file have wrong: how many for each column and kind, and which is the first."""
+    """The faults of single rows of a file: for each column and kind, how many there are and which is the first.
+
+    Args:
+        file: the file, for the location of the first faulty row.
+    """
 
     def __init__(self, file: TableFile) -> None:
         self._file = file
         self._found: dict[tuple[str, str], _Fault] = {}
 
     def note(self, column: str, kind: str, bad: NDArray[np.bool_], first_row: int) -> None:
-        """Count the rows that are bad, of a batch that begins at `first_row`."""
+        """Count the faulty rows of a batch.
+
+        Args:
+            column: name of the column.
+            kind: what is wrong, as a format string with `{count}` and `{n_rows}`.
+            bad: whether each row of the batch is faulty, shape (n_batch_rows,).
+            first_row: row number of the first row of the batch, from 0.
+        """
         count = int(np.count_nonzero(bad))
         if count:
             fault = self._found.setdefault((column, kind), _Fault(0, first_row + int(bad.argmax())))
             fault.count += count
 
     def check(self, n_rows: int) -> None:
-        """Refuse the fault that was found first, if any, after `n_rows` rows.
+        """Raise an error for the fault that was noted first, if there is any.
+
+        Args:
+            n_rows: rows read so far.
 
         Raises:
-            DataError: by column and count; where the first of them is, is a note.
+            DataError: there is a fault. The text has its column and count, a note the location of the first one.
         """
         for (column, kind), fault in self._found.items():
             error = DataError(f"column {column!r} {kind.format(count=fault.count, n_rows=n_rows)}")
@@ -75,26 +88,52 @@ class Faults:
 
 
 def read_ids(column: pa.ChunkedArray, name: str, faults: Faults, first_row: int) -> list[str]:
-    """IDs as they are written."""
+    """Read IDs as they are written.
+
+    Args:
+        column: one batch of the column.
+        name: name of the column.
+        faults: receives the rows without an ID.
+        first_row: row number of the first row of the batch.
+
+    Returns:
+        The IDs, in the order of the rows.
+
+    Raises:
+        DataError: the type of the column does not suit IDs.
+    """
     if pa.types.is_floating(column.type):
-        raise DataError(f"column {name!r} is of a floating-point type: write IDs as text or as integers")
+        raise DataError(f"column {name!r} has a floating-point type: write IDs as text or integers")
     ids = read_text(column, name)
     faults.note(name, NO_ID, np.array([not one.strip() for one in ids], dtype=bool), first_row)
     return ids
 
 
 def read_labels(column: pa.ChunkedArray, label: LabelConfig, faults: Faults, first_row: int) -> FloatVector:
-    """Labels as -1 and +1, shape (n_rows,); NaN where it is neither, which is noted."""
+    """Read labels.
+
+    Args:
+        column: one batch of the column.
+        label: name of the column and the two values.
+        faults: receives the rows whose label is missing or a third value.
+        first_row: row number of the first row of the batch.
+
+    Returns:
+        -1 or +1, or NaN for a faulty row; shape (n_rows,).
+
+    Raises:
+        DataError: the type of the column does not suit labels.
+    """
     values = read_text(column, label.column)
     y = {label_key(label.positive): 1.0, label_key(label.negative): -1.0}
-    # Labels have few distinct values, so the keys are made once for each.
+    # Labels have few distinct values, so compute the key once for each value.
     y_of = {value: y.get(label_key(value), np.nan) for value in set(values)}
     labels = np.array([y_of[value] for value in values], dtype=np.float64)
     missing = np.array([not value.strip() for value in values], dtype=bool)
-    faults.note(label.column, "has no label in {count} of {n_rows} rows: leave those rows out", missing, first_row)
+    faults.note(label.column, "has no label in {count} of {n_rows} rows: remove those rows", missing, first_row)
     faults.note(
         label.column,
-        "has another value than the two in {count} of {n_rows} rows: " + _braced(expected_labels(label)),
+        "has a value other than the two labels in {count} of {n_rows} rows: " + _braced(expected_labels(label)),
         np.isnan(labels) & ~missing,
         first_row,
     )
@@ -102,17 +141,28 @@ def read_labels(column: pa.ChunkedArray, label: LabelConfig, faults: Faults, fir
 
 
 def expected_labels(label: LabelConfig) -> str:
-    """Name the two values."""
+    """Name the two values of the label, for an error."""
     return f"`label` expects {label.positive!r} and {label.negative!r}"
 
 
 def read_numbers(
     column: pa.ChunkedArray, name: str, faults: Faults, first_row: int, not_numbers: str = NOT_NUMBERS
 ) -> FloatVector:
-    """A feature as float64, NaN where a value is missing; shape (n_rows,)."""
+    """Read a numeric feature.
+
+    Args:
+        column: one batch of the column.
+        name: name of the column.
+        faults: receives the rows with text that is not a number, or an infinite value.
+        first_row: row number of the first row of the batch.
+        not_numbers: the fault to note for text that is not a number; a format string.
+
+    Returns:
+        float64, NaN where the value is missing or faulty; shape (n_rows,).
+    """
     column = _decoded(column)
     if any(is_type(column.type) for is_type in _NUMBER_TYPES):
-        # Not safe: integers beyond 2^53 may be rounded.
+        # safe=False permits rounding of integers beyond 2^53.
         numbers: FloatVector = column.cast(pa.float64(), safe=False).to_numpy()
     elif _is_text(column.type):
         numbers, wrong = _parse_numbers(column)
@@ -125,9 +175,20 @@ def read_numbers(
 
 
 def read_categories(column: pa.ChunkedArray, name: str) -> "pd.Series[str]":
-    """A feature as text, missing where a value is missing.
+    """Read a categorical feature.
 
-    Blanks around a value do not count, and `2.0` is `2`: that is how pandas writes whole numbers once one is missing.
+    Surrounding blanks are removed, and `2.0` becomes `2`, because pandas writes whole numbers with a decimal point
+    once a value of the column is missing.
+
+    Args:
+        column: one batch of the column.
+        name: name of the column.
+
+    Returns:
+        The categories as text, missing where the value is missing; shape (n_rows,).
+
+    Raises:
+        DataError: the column has a type that cannot be read as text.
     """
     texts = pc.replace_substring_regex(_trimmed(_cast_to_text(_decoded(column), name)), _WHOLE_NUMBER, r"\1")
     series: pd.Series[str] = texts.to_pandas()
@@ -135,9 +196,16 @@ def read_categories(column: pa.ChunkedArray, name: str) -> "pd.Series[str]":
 
 
 def note_numbers(column: pa.ChunkedArray, category: CategoryColumn, faults: Faults, first_row: int, kind: str) -> None:
-    """Note as faults of this kind the numbers in a column of a numeric type that can be no categories of the training.
+    """Note the numbers in a numeric column that cannot be categories that the model was fitted on.
 
-    In text a number may be a category that is new, so nothing of it is noted.
+    A column of text is not checked: a number in it may be a new category.
+
+    Args:
+        column: one batch of the column.
+        category: the column as it was fitted.
+        faults: receives the rows with such numbers.
+        first_row: row number of the first row of the batch.
+        kind: the fault to note; a format string.
     """
     column = _decoded(column)
     if any(is_type(column.type) for is_type in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)):
@@ -146,7 +214,11 @@ def note_numbers(column: pa.ChunkedArray, category: CategoryColumn, faults: Faul
 
 
 def read_text(column: pa.ChunkedArray, name: str) -> list[str]:
-    """A column as text, empty where a value is missing."""
+    """Read a column as text, empty where a value is missing.
+
+    Raises:
+        DataError: the column has a type that cannot be read as text.
+    """
     return [value or "" for value in _cast_to_text(column, name).to_pylist()]
 
 
@@ -158,7 +230,7 @@ def _cast_to_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 
 def _parse_numbers(column: pa.ChunkedArray) -> tuple[FloatVector, NDArray[np.bool_]]:
-    """Numbers that are written as text, and which values are no numbers at all."""
+    """Parse numbers from text; also return which values are not numbers."""
     texts = _trimmed(column)
     wrong = np.zeros(len(texts), dtype=bool)
     try:
@@ -172,12 +244,13 @@ def _parse_numbers(column: pa.ChunkedArray) -> tuple[FloatVector, NDArray[np.boo
 
 
 def _trimmed(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Without blanks at the ends, and null where that is one of `MISSING`."""
+    """Remove blanks at both ends, and replace the texts in `MISSING` with null."""
     texts = pc.utf8_trim_whitespace(texts)
     return pc.if_else(pc.is_in(texts, pa.array(MISSING, texts.type)), None, texts)
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Replace dictionary codes with their values."""
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
@@ -186,5 +259,5 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _braced(text: str) -> str:
-    """For a text that goes through `str.format`."""
+    """Escape the braces of a text that later goes through `str.format`."""
     return text.replace("{", "{{").replace("}", "}}")

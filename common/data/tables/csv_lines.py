@@ -1,7 +1,8 @@
-"""Where in a CSV file something is: for errors, once Arrow has found that there is one.
+"""The location of a fault in a CSV file.
 
-Arrow reads blocks and knows no lines, and its own errors quote them. So a file at fault is read once more, line by
-line, and never otherwise. Lines count from 1, the names and blank lines included, as an editor shows them.
+Arrow reads blocks and does not count lines, and its own errors quote the content of lines. So these functions read the
+file a second time, line by line, but only after Arrow has found a fault. Lines count from 1, including the header and
+blank lines, as an editor shows them.
 """
 
 import csv
@@ -15,26 +16,41 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 DAMAGED = (OSError, EOFError, zlib.error)
-"""What reading a file that is damaged may raise."""
+"""The exceptions that reading a damaged file may raise."""
 
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 @dataclass(frozen=True)
 class Record:
-    """One row of a file as it is written: the line it begins on, and its values."""
+    """One row of a file.
+
+    Attributes:
+        line: the line on which the row begins.
+        values: the values as they are written.
+    """
 
     line: int
     values: list[str]
 
 
 def open_plain(path: Path) -> BinaryIO:
-    """The bytes of a file, unpacked if its name ends in .gz."""
+    """Open a file for reading bytes, decompressed if its name ends in .gz.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
     return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """The names, then the rows, as far as the file can be read; bytes that are not UTF-8 become lone surrogates."""
+    """Yield the header and then the rows, up to the first damage.
+
+    Bytes that are not UTF-8 become lone surrogates.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
     with _open_text(path) as text:
         reader = csv.reader(text)
         line = 1
@@ -48,9 +64,13 @@ def read_records(path: Path) -> Iterator[Record]:
 
 
 def unclosed_quote(path: Path) -> int | None:
-    """The line of the row whose quotation mark is open at the end of the file, if one is."""
+    """Return the line of the row whose quotation mark is still open at the end of the file, or None.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
     with _open_text(path) as text:
-        # A row of its own, unless a quotation mark is open.
+        # This line reads as a row of its own unless a quotation mark is open.
         end = ["\0 end of the file"]
         reader = csv.reader(chain(text, end))
         start = next_start = 1
@@ -59,7 +79,7 @@ def unclosed_quote(path: Path) -> int | None:
                 if values == end:
                     return None
                 start, next_start = next_start, reader.line_num + 1
-        except csv.Error:  # A value is longer than any.
+        except csv.Error:  # a value exceeds the limit of the csv module, as an unclosed quotation makes it
             return next_start
         except DAMAGED:
             return None
@@ -71,7 +91,15 @@ def _open_text(path: Path) -> TextIOWrapper:
 
 
 def line_of_row(path: Path, row: int) -> int | None:
-    """The line that a row begins on; `row` counts from 0, after the names."""
+    """Return the line on which a row begins, or None if the file has no such row.
+
+    Args:
+        path: the file.
+        row: number of the row, from 0, not counting the header.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
     for number, record in enumerate(read_records(path)):
         if number == row + 1:
             return record.line
@@ -79,13 +107,35 @@ def line_of_row(path: Path, row: int) -> int | None:
 
 
 def odd_lines(path: Path, n_names: int) -> tuple[int, int] | None:
-    """How many rows have another number of values than there are names, and the line of the first."""
+    """Find the rows whose number of values differs from the number of columns.
+
+    Args:
+        path: the file.
+        n_names: the number of columns.
+
+    Returns:
+        How many such rows there are and the line of the first, or None if there are none.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
     lines = [record.line for record in read_records(path) if len(record.values) != n_names]
     return (len(lines), lines[0]) if lines else None
 
 
 def first_undecodable(path: Path, names: Sequence[str]) -> tuple[int, str] | None:
-    """The line and column of the first of these columns' values that is not UTF-8; '' for the names themselves."""
+    """Find the first value that is not UTF-8.
+
+    Args:
+        path: the file.
+        names: the columns to look at.
+
+    Returns:
+        Its line and the name of its column, which is '' for the header; or None if all values are UTF-8.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
     wanted: list[tuple[int, str]] = []
     for number, record in enumerate(read_records(path)):
         if number == 0:

@@ -1,6 +1,6 @@
-"""IDs in their normal form: what two ways of writing one ID have in common.
+"""The normal form of IDs, in which different spellings of one ID are equal.
 
-Both parties must bring their IDs to the same form, so each says by which rules it does; see `IdForm`.
+Both parties must use the same rules, so each tells the other which ones it applies; see `IdForm`.
 """
 
 import re
@@ -33,22 +33,22 @@ RULES: Mapping[str, Callable[[str], str]] = MappingProxyType(
     {
         "spaces": str.strip,
         "unicode": _composed,
-        # Folding can take a letter apart, so what it makes is composed again.
+        # Case folding can decompose a letter, so compose the result again.
         "case": lambda one: _composed(one.casefold()),
         "decimals": _without_decimals,
         "zeros": _without_zeros,
     }
 )
-"""By the name of the setting, in the order in which they apply."""
+"""The rules by the name of their setting, in the order in which they apply."""
 
 
 @dataclass(frozen=True)
 class NormalIds:
-    """IDs in their normal form, in the order given.
+    """IDs in their normal form.
 
     Attributes:
-        ids: the IDs.
-        changed: how many each rule has changed, by its name, for all rules of the form.
+        ids: the IDs, in the order of the original ones.
+        changed: for each rule of the form, by name, how many IDs it has changed.
     """
 
     ids: list[str]
@@ -56,12 +56,17 @@ class NormalIds:
 
 
 def rules_of(form: IdForm) -> list[str]:
-    """Names of the rules that a form applies, in their order: what a party tells the other."""
+    """Return the names of the rules that a form applies, in order. A party tells them to the other party."""
     return [rule for rule in RULES if getattr(form, rule)]
 
 
 def normalise(ids: Iterable[str], form: IdForm) -> NormalIds:
-    """Bring IDs to their normal form."""
+    """Bring IDs to their normal form.
+
+    Args:
+        ids: the IDs as they are written.
+        form: the rules to apply.
+    """
     result, changed = list(ids), {}
     for rule in rules_of(form):
         apply = RULES[rule]
@@ -72,5 +77,12 @@ def normalise(ids: Iterable[str], form: IdForm) -> NormalIds:
 
 
 def describe_changes(changed: Mapping[str, int]) -> str:
-    """Which rules have changed how many IDs, for people; empty if none did."""
+    """Describe how many IDs each rule has changed, for people.
+
+    Args:
+        changed: counts by rule, as in `NormalIds`.
+
+    Returns:
+        A text such as `spaces: 12, decimals: 3`; empty if no rule has changed an ID.
+    """
     return ", ".join(f"{rule}: {count:,}" for rule, count in changed.items() if count)

@@ -1,14 +1,13 @@
-"""Reading a party's table: whole for a training, in chunks of bounded size for scoring.
+"""Reading a party's table: as a whole for training, in chunks of bounded size for scoring.
 
-A file without a line of names would have its first row taken for names, an ID and a label among
-them. So no name is told unless the ID column and, at the guest, the label column were found;
-before that they go to this process's own log alone.
+In a file without a header, the first row would be read as column names, including an ID and a label. So errors reveal
+column names only after the ID column and, at the guest, the label column were found. Until then the names are a note
+of the error, which only this organisation can read.
 """
 
 import difflib
-import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -30,24 +29,22 @@ from trilateral.common.data.tables.column_reader import (
     read_labels,
     read_numbers,
 )
-from trilateral.common.data.tables.id_form import NormalIds, describe_changes, normalise
+from trilateral.common.data.tables.id_form import NormalIds, normalise
 from trilateral.common.data.tables.table_file import TableFile, open_table
 from trilateral.common.protocol.ids import canonical_order
 
-log = logging.getLogger(__name__)
-
 _LISTED_NAMES = 40
-"""A list of names in an error stops here."""
+"""The maximum number of column names in an error."""
 
 _ROWS_AT_A_TIME = 100_000
 
 _NOW_NUMBERS = (
-    "had categories when the model was fitted, and here has {count} numbers that are none (preprocessing mismatch): "
-    "write the column as it was for the training"
+    "was categorical at training, now holds {count} numbers (preprocessing mismatch): write the column in the same way "
+    "as for the training"
 )
 _CHANGED = (
-    "had numbers when the model was fitted, and here has {count} values that are none (preprocessing mismatch): "
-    "write the column as it was for the training"
+    "was numeric at training, now holds {count} values that are not numbers (preprocessing mismatch): write the column "
+    "in the same way as for the training"
 )
 
 
@@ -56,20 +53,26 @@ class PartyTable:
     """A party's rows in canonical order of their IDs."""
 
     ids: list[str]
+    """The IDs in their normal form."""
     features: pd.DataFrame
     """Shape (n_rows, n_features): float64, NaN where a value is missing; text where the column is categorical."""
     labels: FloatVector | None
     """-1 or +1, shape (n_rows,); None at the host."""
+    changed_ids: Mapping[str, int] = field(default_factory=dict)
+    """How many IDs of the file each rule of `id_form` has changed, by name of the rule."""
 
     def select(self, rows: Rows) -> Self:
-        """The table of some rows only, whose numbers are given in ascending order.
+        """Return the table of some of the rows.
+
+        Args:
+            rows: row numbers in ascending order, shape (n_selected,).
 
         Raises:
-            DataError: only one of the two labels is left.
+            DataError: the rows hold only one of the two labels.
         """
         labels = None if self.labels is None else self.labels[rows]
         if labels is not None and len(labels) and (labels == labels[0]).all():
-            raise DataError("the rows that both parties have hold only one of the two labels, and training needs both")
+            raise DataError("the common rows hold only one of the two labels, and training needs both")
         features = self.features.iloc[rows].reset_index(drop=True)
         return replace(self, ids=[self.ids[row] for row in rows], features=features, labels=labels)
 
@@ -79,16 +82,23 @@ class TableChunk:
     """Some rows of a party's table, in the order of the file."""
 
     ids: list[str]
-    """As they are written."""
+    """The IDs as they are written."""
     features: pd.DataFrame
-    """As in `PartyTable`."""
+    """Shape (n_chunk_rows, n_features), as in `PartyTable`."""
 
 
 def read_table(dataset: DatasetConfig) -> PartyTable:
-    """Read and check the whole table.
+    """Read and check a whole table.
+
+    Args:
+        dataset: the settings of the table.
+
+    Returns:
+        All rows of the table.
 
     Raises:
-        DataError: what is wrong with it, by column and count; a note says in which line.
+        DataError: the table cannot be used. The text has the column and the number of faulty rows, a note the line of
+            the first.
     """
     label = dataset.label
     file = open_table(dataset.path)
@@ -108,7 +118,8 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
     _check_rows(file, ids)
     faults.check(len(ids))
 
-    ids = _normal_ids(ids, dataset, file).ids
+    normal = _normal_ids(ids, dataset, file)
+    ids = normal.ids
     order = np.array(canonical_order(ids))
     frame = _join(chunks, order)
     for name in features:
@@ -120,14 +131,21 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
             f"column {label.column!r} holds only one of the two values: {expected_labels(label)},"
             " and training needs both"
         )
-    return PartyTable([ids[row] for row in order], frame, y)
+    return PartyTable([ids[row] for row in order], frame, y, normal.changed)
 
 
 def read_table_ids(dataset: DatasetConfig) -> NormalIds:
-    """Read and check the IDs of a table alone, in canonical order of their normal form.
+    """Read and check only the IDs of a table.
+
+    Args:
+        dataset: the settings of the table.
+
+    Returns:
+        The IDs in canonical order of their normal form.
 
     Raises:
-        DataError: what is wrong with them, by column and count; a note says in which line.
+        DataError: the IDs cannot be used. The text has the column and the number of faulty rows, a note the line of
+            the first.
     """
     file = open_table(dataset.path)
     _check_names(file, {"id": dataset.id})
@@ -144,18 +162,20 @@ def read_table_ids(dataset: DatasetConfig) -> NormalIds:
 def stream_table(
     dataset: DatasetConfig, features: Sequence[str], categorical: Sequence[CategoryColumn], rows: int = _ROWS_AT_A_TIME
 ) -> Iterator[TableChunk]:
-    """Read a table of any size in bounded memory, `rows` at a time, for a model that was fitted before.
+    """Read a table of any size in bounded memory, for a model that was fitted before.
 
     Args:
-        dataset: whose `path` and `id` are read; what it says of labels and features is not.
+        dataset: the settings of the table. Only `path` and `id` are used, not the label and features.
         features: names of the columns that the model was fitted on.
-        categorical: those of them that are text.
-        rows: of a chunk; the last may have fewer.
+        categorical: the fitted categorical columns among them.
+        rows: rows in each chunk; the last chunk may have fewer.
+
+    Yields:
+        The rows of the table, in the order of the file. Duplicate IDs are not detected.
 
     Raises:
-        DataError: the table cannot be used, by column and count of the rows so far; with the words "preprocessing
-            mismatch" where a column is gone, no longer holds numbers, or holds numbers in the place of categories.
-            IDs that repeat are not found here.
+        DataError: the table cannot be used. The text has the column and the number of faulty rows so far. It contains
+            "preprocessing mismatch" if a column is missing, or its type differs from the training.
     """
     file = open_table(dataset.path)
     _check_names(file, {"id": dataset.id})
@@ -199,7 +219,7 @@ def _read_features(
 
 
 def _join(chunks: list[pd.DataFrame], order: NDArray[np.int64]) -> pd.DataFrame:
-    """One table of all rows in this order; the chunks are emptied, so that no column is in memory twice."""
+    """Join chunks and reorder the rows. Empties the chunks, so that no column is in memory twice."""
     names = list(chunks[0].columns)
     columns = {name: pd.concat([chunk.pop(name) for chunk in chunks], ignore_index=True) for name in names}
     return pd.DataFrame({name: columns.pop(name).take(order).reset_index(drop=True) for name in names})
@@ -211,7 +231,7 @@ def _check_rows(file: TableFile, ids: list[str]) -> None:
 
 
 def _normal_ids(written: list[str], dataset: DatasetConfig, file: TableFile) -> NormalIds:
-    """IDs in their normal form, in the order of the file, each once."""
+    """Return the IDs in their normal form, in the order of the file, after checking that they are unique."""
     normal = normalise(written, dataset.id_form)
     ids = normal.ids
     repeated = len(ids) - len(set(ids))
@@ -219,16 +239,13 @@ def _normal_ids(written: list[str], dataset: DatasetConfig, file: TableFile) -> 
         seen: set[str] = set()
         first = next(row for row, one in enumerate(ids) if one in seen or seen.add(one))  # type: ignore[func-returns-value]
         by_form = repeated - (len(written) - len(set(written)))
-        found = f", {by_form} of them only in the form that `id_form` gives it" if by_form else ""
+        found = f", {by_form} of them only after the rules of `id_form`" if by_form else ""
         error = DataError(
             f"column {dataset.id!r} repeats an earlier ID in {repeated} of {len(ids)} rows{found}: keep one row for "
             "each ID"
         )
         error.add_note(f"the first is in {file.place(first)}, column {dataset.id!r}")
         raise error
-    changes = describe_changes(normal.changed)
-    if changes:
-        log.info("%s: IDs changed by a rule of `id_form`: %s", dataset.path.name, changes)
     return normal
 
 
@@ -236,37 +253,35 @@ def _normal_ids(written: list[str], dataset: DatasetConfig, file: TableFile) -> 
 
 
 def _check_names(file: TableFile, required: dict[str, str]) -> None:
-    """Check the names of all columns; `required` are those that settings name."""
+    """Check the names of all columns; `required` has a column name for each setting that names one."""
     names = file.names
     for setting, name in required.items():
         if name not in names:
-            log.warning("%s has no column %r, but these: %r", file.path.name, name, names)
-            raise DataError(
+            error = DataError(
                 f"`{setting}` names a column {name!r} that {file.path.name} does not have: {_way_out(names)}"
             )
+            error.add_note(f"the first line of {file.path.name} holds these names: {names!r}")
+            raise error
     if "" in names:
         raise DataError(
-            f"{file.path.name} has a column without a name: name it, or leave it out "
-            "(pandas writes one without `to_csv(..., index=False)`)"
+            f"{file.path.name} has a column without a name: name it, or remove it "
+            "(pandas writes one unless `to_csv` is called with `index=False`)"
         )
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise DataError(f"{file.path.name} has several columns of the same name: {_listed(twice)}")
+        raise DataError(f"{file.path.name} has several columns with the same name: {_listed(twice)}")
 
 
 def _way_out(names: list[str]) -> str:
-    """What to do where the names may be anything, so that none is told."""
+    """Suggest a remedy without quoting a name, since the names may be values of a row."""
     for separator, plural in ((";", "semicolons"), ("\t", "tabs")):
         if any(separator in name for name in names):
             return f"its values seem to be separated by {plural}; separate them by commas"
     if any("\0" in name for name in names):
-        return "it seems to be written in UTF-16; save it in UTF-8"
+        return "it seems to be encoded in UTF-16; save it in UTF-8"
     if any(_is_number(name) for name in names):
-        return "its first line seems to hold values, and must hold the names of the columns"
-    return (
-        "correct the name, or the file, whose first line must hold the names of the columns;"
-        " this organisation's own log has what stands there"
-    )
+        return "its first line seems to hold values, but must hold the column names"
+    return "correct the setting, or the first line of the file, which must hold the column names"
 
 
 def _is_number(name: str) -> bool:
@@ -278,11 +293,11 @@ def _is_number(name: str) -> bool:
 
 
 def _choose_features(names: list[str], dataset: DatasetConfig) -> list[str]:
-    """The feature columns, in the order of the file; `_check_names` has found the ID and the label."""
+    """Return the feature columns in the order of the file. `_check_names` has found the ID and the label."""
     special = {dataset.id} if dataset.label is None else {dataset.id, dataset.label.column}
     for name in dataset.features or []:
         _check_exists(name, "features", names)
-    # A misspelt name here would train on a column that was meant to be kept out.
+    # Without this check, a misspelt name would let a column into the training that was meant to stay out.
     for name in dataset.exclude:
         _check_exists(name, "exclude", names)
     for name in dataset.categorical:

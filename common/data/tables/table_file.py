@@ -1,10 +1,11 @@
-"""The file of a table: its names, and its rows in batches of bounded size.
+"""The file of a table: its column names, and its rows in batches of bounded size.
 
-Both formats are read by Arrow, which keeps IDs as they are written and names the columns of a file even where a name
-comes twice. A CSV file is read as text throughout, so that no row decides what a column is. Arrow's own errors quote
-the row that they are about, so they are never shown or chained: every error here is in public words, and calls the
-file by its name alone, since its folder is no one else's affair. Where in the file the fault is, line and column, is
-for this organisation alone: a note of the error, see `trilateral.common.base.errors`.
+Arrow reads both formats. It keeps IDs as they are written and lists all column names, even duplicates. All columns of
+a CSV file are read as text, so that no row determines the type of a column.
+
+Errors of Arrow quote the row at fault, so they are never shown or chained. The errors raised here are safe for the
+public. They give the name of the file but not its folder, which does not concern other organisations. The line and
+column of a fault are for this organisation only: they are a note of the error, see `trilateral.common.base.errors`.
 """
 
 from abc import ABC, abstractmethod
@@ -32,7 +33,18 @@ _CSV_BLOCK = 4 << 20
 
 
 class TableFile(ABC):
-    """A file that is there, of a kind that can be read."""
+    """An existing file of a supported format.
+
+    Args:
+        path: the file.
+
+    Attributes:
+        path: the file.
+        names: the names of all columns, in the order of the file.
+
+    Raises:
+        DataError: the column names cannot be read.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -40,10 +52,14 @@ class TableFile(ABC):
             self.names = self._read_names()
 
     def batches(self, columns: list[str], rows: int) -> Iterator[pa.Table]:
-        """These columns of the whole file in order, `rows` at a time and the rest in the end.
+        """Yield columns of the whole file in batches, in the order of the file.
+
+        Args:
+            columns: the names of the columns to read.
+            rows: rows in each batch; the last batch may have fewer.
 
         Raises:
-            DataError: the file cannot be read on.
+            DataError: the file cannot be read any further.
         """
         waiting: list[pa.RecordBatch] = []
         n_waiting = 0
@@ -64,11 +80,15 @@ class TableFile(ABC):
     @property
     @abstractmethod
     def kind(self) -> str:
-        """What to call it."""
+        """The format of the file, for errors."""
 
     @abstractmethod
     def place(self, row: int) -> str:
-        """Where a row is, counted from 0."""
+        """Describe the location of a row, for a note of an error.
+
+        Args:
+            row: number of the row, from 0.
+        """
 
     @abstractmethod
     def _read_names(self) -> list[str]: ...
@@ -77,43 +97,49 @@ class TableFile(ABC):
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]: ...
 
     def _why_unreadable(self, columns: list[str]) -> DataError | None:
-        """Say more of a file that Arrow has refused, if more can be said."""
+        """Return a more specific error for a file that Arrow has refused, or None."""
         return None
 
     @contextmanager
     def _public_errors(self, columns: list[str]) -> Iterator[None]:
+        """Replace errors that quote the file with errors that are safe for the public."""
         try:
             yield
         except PermissionError:
-            raise DataError(f"{self.path.name} may not be read by this process: change its owner or mode") from None
+            raise DataError(
+                f"this process has no permission to read {self.path.name}: change its owner or mode"
+            ) from None
         except (*DAMAGED, pa.ArrowException, UnicodeDecodeError):
             raise self._why_unreadable(columns) or DataError(
-                f"{self.path.name} cannot be read as a {self.kind}: it may be empty, damaged or of another kind"
+                f"{self.path.name} cannot be read as a {self.kind}: it may be empty, damaged or in another format"
             ) from None
 
 
 def open_table(path: Path) -> TableFile:
-    """Find out what kind of file it is, by its name, and read the names of its columns.
+    """Open a table, detect its format by its file name and read its column names.
+
+    Args:
+        path: a `.csv`, `.csv.gz` or `.parquet` file.
 
     Raises:
-        DataError: there is none, or it cannot be read.
+        DataError: the file does not exist or cannot be read.
     """
     if not path.is_file():
         raise DataError(
-            f"there is no file {path.name} at the dataset's `path`: correct it; a relative one starts at the folder of "
-            "the configuration"
+            f"there is no file {path.name} at the dataset's `path`: correct the path; a relative path starts at the "
+            "folder of the configuration file"
         )
     if path.name.endswith((".csv", ".csv.gz")):
         return _CsvFile(path)
     if path.suffix == ".parquet":
         return _ParquetFile(path)
-    raise DataError(f"{path.name} is of an unknown kind: its name must end in .csv, .csv.gz or .parquet")
+    raise DataError(f"{path.name} has an unknown format: its name must end in .csv, .csv.gz or .parquet")
 
 
 class _QuoteCounter:
-    """A file's bytes for Arrow to read, and how many quotation marks have gone by.
+    """A stream of bytes for Arrow that counts quotation marks.
 
-    An odd number tells that one may be open at the end of the file. Arrow would take all that follows it for one value.
+    If the count is odd, a quotation mark may be unclosed. Arrow would read everything after it as one value.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -138,7 +164,7 @@ class _CsvFile(TableFile):
         return f"row {row + 1}" if line is None else f"line {line}"
 
     def _read_names(self) -> list[str]:
-        # A line of another length is reported, with the number of such lines, by the reading that follows.
+        # Skip lines of another length here: `_read` counts and reports them.
         options = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda _: "skip")
         with csv.open_csv(self.path, parse_options=options) as reader:
             return list(reader.schema.names)
@@ -173,7 +199,7 @@ class _CsvFile(TableFile):
         line = unclosed_quote(self.path)
         if line is not None:
             error = DataError(f"{self.path.name} has a quotation mark that is never closed")
-            error.add_note(f"it opens in the row that begins in line {line}")
+            error.add_note(f"it is in the row that begins in line {line}")
             raise error
 
     def _odd_lines(self) -> DataError:
@@ -190,7 +216,7 @@ class _CsvFile(TableFile):
             except DAMAGED:
                 return None
         if start in UTF_16_MARKS:
-            return DataError(f"{self.path.name} is written in UTF-16: save it as a CSV file in UTF-8")
+            return DataError(f"{self.path.name} is encoded in UTF-16: save it in UTF-8")
         self._check_quotes()
         found = first_undecodable(self.path, columns)
         if found is None:
@@ -198,7 +224,7 @@ class _CsvFile(TableFile):
         line, column = found
         where = f"a value of column {column!r}" if column else "the name of a column"
         error = DataError(
-            f"{self.path.name} cannot be read as a {self.kind}: {where} is in another encoding; save it in UTF-8"
+            f"{self.path.name} cannot be read as a {self.kind}: {where} has another encoding; save the file in UTF-8"
         )
         error.add_note(f"the first is in line {line}" + (f", column {column!r}" if column else ""))
         return error
@@ -214,6 +240,6 @@ class _ParquetFile(TableFile):
         return list(parquet.read_schema(self.path).names)
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
-        # Arrow would keep all that it has read ahead until the file is closed.
+        # With pre_buffer, Arrow would keep everything that it has read until the file is closed.
         with parquet.ParquetFile(self.path, pre_buffer=False) as file:
             yield from file.iter_batches(rows, columns=columns)

@@ -13,7 +13,7 @@ from trilateral.cli.program import command_line
 from trilateral.common.base.errors import ConfigError, DataError, PeerError
 from trilateral.common.base.files import write_whole
 from trilateral.common.base.roles import PARTIES, Role
-from trilateral.common.trial.published import PUBLISHED, PublishedDataSet, PublishedName
+from trilateral.common.trial.catalogue import PUBLISHED, PublishedDataSet, PublishedName
 
 app = typer.Typer(help="Get tables to try with.", no_args_is_help=True)
 
@@ -82,7 +82,7 @@ def demo(
 
 
 def _read(path: Path) -> bytes:
-    from trilateral.common.trial.published_table import MAX_BYTES
+    from trilateral.common.trial.published import MAX_BYTES
 
     try:
         if path.stat().st_size > MAX_BYTES:
@@ -97,7 +97,7 @@ def _download(url: str) -> bytes:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
     from trilateral.common.trial.download import download
-    from trilateral.common.trial.published_table import MAX_BYTES
+    from trilateral.common.trial.published import MAX_BYTES
 
     console = Console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(bar_width=12), DownloadColumn()
@@ -121,11 +121,11 @@ def _refuse_to_overwrite(folder: Path, force: bool) -> None:
 
 def _make_files(name: PublishedName, data_set: PublishedDataSet, content: bytes, source: Path | str) -> dict[str, str]:
     """Return the texts of all files, by their names."""
-    from trilateral.common.config.write import commented_yaml
+    from trilateral.common.config.settings import commented_yaml
 
     with _naming(source):
         # What reads tables takes longer to import than the rest of the command line.
-        from trilateral.common.trial.published_table import check_content, csv_text, read_published, split
+        from trilateral.common.trial.published import check_content, csv_text, read_published, split
 
         table = read_published(content, data_set)
         check_content(table, data_set)
@@ -146,7 +146,7 @@ def _naming(source: Path | str) -> Iterator[None]:
 
 
 def _process_yaml(role: Role, name: PublishedName) -> str:
-    from trilateral.common.config.write import commented_yaml
+    from trilateral.common.config.settings import commented_yaml
     from trilateral.common.trial.localhost import process_settings
 
     config = process_settings(role, ADDRESSES, certificates=Path(CERTIFICATES))

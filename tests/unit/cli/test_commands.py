@@ -449,7 +449,7 @@ def test_a_missing_configuration(runner: CliRunner, tmp_path: Path, job_file: Pa
     arguments = [str(job_file) if each == "JOB" else each for each in command]
     result = runner.invoke(app, [*arguments, "--config", str(missing)])
     assert result.exit_code == 2
-    assert result.stderr == f"error: {missing}: there is no such file\n"
+    assert result.stderr == f"error: {missing}: no such file\n"
 
 
 def test_the_role_must_be_that_of_the_file(runner: CliRunner, guest_file: Path) -> None:

@@ -16,8 +16,8 @@ from trilateral.cli.main import app
 from trilateral.common.base.roles import Role
 from trilateral.common.config.load import load_job, load_process_config
 from trilateral.common.data.tables.table import read_table
-from trilateral.common.trial import published_table
-from trilateral.common.trial.published import PUBLISHED, PublishedDataSet, PublishedName
+from trilateral.common.trial import published
+from trilateral.common.trial.catalogue import PUBLISHED, PublishedDataSet, PublishedName
 
 COMMANDS = ("certs", "serve", "train")
 FILES = ["coordinator.yaml", "guest.csv", "guest.yaml", "host.csv", "host.yaml", "job.yaml"]
@@ -133,17 +133,17 @@ def test_nothing_is_replaced_without_being_asked_to(out: Path, tmp_path: Path) -
         (answer(CSV.replace("57", "58").encode()), "is not as published: the SHA-256 of its content is"),
         (answer(b"gone", 404), "the server answers 404 Not Found"),
         (answer(CSV.encode()[:-9], Content_Length=str(len(CSV))), "the connection ended after"),
-        (answer(CSV.encode() * 100), "sends more than"),
-        (answer(b"<html>Log in</html>"), "is a web page and not a CSV file"),
-        (answer(CSV.replace("A3", "A4").encode()), "has not the columns that were published: 'A3' missing"),
-        (answer(CSV[: CSV.rindex("\n3") + 1].encode()), "has 2 rows, and 3 were published"),
+        (answer(CSV.encode() * 100), "the file exceeds"),
+        (answer(b"<html>Log in</html>"), "is a web page, not a CSV file"),
+        (answer(CSV.replace("A3", "A4").encode()), "lacks columns that were published: 'A3'"),
+        (answer(CSV[: CSV.rindex("\n3") + 1].encode()), "has 2 rows, but 3 were published"),
     ],
     ids=["checksum", "404", "truncated", "too large", "web page", "columns", "rows"],
 )
 def test_a_download_that_is_not_the_data_set_leaves_nothing(
     out: Path, monkeypatch: pytest.MonkeyPatch, give: Answer, told: str
 ) -> None:
-    monkeypatch.setattr(published_table, "MAX_BYTES", 1000)
+    monkeypatch.setattr(published, "MAX_BYTES", 1000)
     with file_server(give) as (address, _):
         result = get("--out", out, "--url", f"{address}/table.csv")
     assert result.exit_code == 1
@@ -164,7 +164,7 @@ def test_a_wrong_file_leaves_what_was_there(out: Path, tmp_path: Path, force: li
 
 
 def test_a_file_larger_than_any_published_one(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(published_table, "MAX_BYTES", len(CSV) - 1)
+    monkeypatch.setattr(published, "MAX_BYTES", len(CSV) - 1)
     result = get("--out", out, "--file", save(tmp_path))
     assert result.exit_code == 1
     assert "so it is another file" in result.stderr

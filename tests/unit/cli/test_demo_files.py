@@ -101,7 +101,7 @@ def test_a_process_that_ends_at_once_is_told_with_its_log(tmp_path: Path) -> Non
     processes = LocalProcesses(files.configs, files.log_files)
     with (
         socket.create_server((host, int(port))),
-        pytest.raises(PeerError, match="host ended at once, with exit code"),
+        pytest.raises(PeerError, match="host ended during its start with exit code"),
         processes,
     ):
         pytest.fail("it has started")

@@ -48,7 +48,7 @@ def test_numbers_may_be_in_scientific_notation(job_file: Path) -> None:
         ("epoch: 3", "epoch: unknown key; did you mean epochs?"),
         (
             "colour: red",
-            "colour: unknown key; there are algorithm, aligned, batch, cipher, dataset, epochs, evaluate_every, "
+            "colour: unknown key; valid keys are algorithm, aligned, batch, cipher, dataset, epochs, evaluate_every, "
             "holdout, intercept, key_bits, l2, name, patience, seed, slots, tolerance",
         ),
         ("epochs: 1.5", "epochs: expected a whole number, not 1.5"),
@@ -63,13 +63,13 @@ def test_numbers_may_be_in_scientific_notation(job_file: Path) -> None:
         ("batch: some", "batch: expected a whole number or all, not some"),
         ("batch: 0", "batch: expected at least 1 or all, not 0"),
         ("cipher: rsa", "cipher: expected packed or reference, not rsa"),
-        ("algorithm: sqn", "algorithm: expected keys with values under it, such as {name: sqn}, not sqn"),
-        ("algorithm: 3", "algorithm: expected keys with values under it, not 3"),
-        ("algorithm: {memory: 3}", "algorithm: expected the key `name` under it"),
+        ("algorithm: sqn", "algorithm: expected nested keys with values, such as {name: sqn}, not sqn"),
+        ("algorithm: 3", "algorithm: expected nested keys with values, not 3"),
+        ("algorithm: {memory: 3}", "algorithm: expected a nested key `name`"),
         ("algorithm: {name: adam}", "algorithm: expected `name` to be one of sgd, sqn, lbfgs"),
         ("algorithm: {name: sqn, memory: 0}", "algorithm.memory: expected at least 1, not 0"),
         ("algorithm: {name: sqn, learning_rat: 1}", "algorithm.learning_rat: unknown key; did you mean learning_rate?"),
-        ("algorithm: {name: lbfgs, rate: 1}", "algorithm.rate: unknown key; there are memory, name"),
+        ("algorithm: {name: lbfgs, rate: 1}", "algorithm.rate: unknown key; valid keys are memory, name"),
         ("algorithm: {name: sgd, learning_rate: 0}", "algorithm.learning_rate: expected more than 0, not 0"),
     ],
 )
@@ -83,7 +83,7 @@ def test_a_name_must_be_fit_for_a_folder(job_file: Path) -> None:
     assert error_of(job_file) == [
         f"{job_file}: name: expected 1 to 64 letters, digits, `.`, `_` or `-`, beginning with a letter or digit, "
         "not ../up",
-        f"{job_file}: dataset: expected text (a number or a word such as yes becomes text in quotes), not 7",
+        f"{job_file}: dataset: expected text (put a number, or a word such as yes, in quotes), not 7",
     ]
 
 
@@ -99,15 +99,18 @@ def test_every_problem_is_told_at_once(job_file: Path) -> None:
 def test_options_that_exclude_each_other_are_told_the_way_out(job_file: Path) -> None:
     job_file.write_text(MINIMAL + "batch: 100\n")
     assert error_of(job_file) == [
-        f"{job_file}: lbfgs takes exact steps on the whole training set: leave `batch` out, or set it to `all`"
+        f"{job_file}: lbfgs takes exact steps on the whole training set: remove `batch`, or set it to `all`"
     ]
 
 
 @pytest.mark.parametrize(
     ("line", "way_out"),
     [
-        ("patience: 2", "`patience` counts evaluations: set `evaluate_every`, or leave it out"),
-        ("evaluate_every: 2\nholdout: 0", "`evaluate_every` needs hold-out rows: set `holdout`, or leave it out"),
+        ("patience: 2", "`patience` counts evaluations: set `evaluate_every`, or remove `patience`"),
+        (
+            "evaluate_every: 2\nholdout: 0",
+            "`evaluate_every` needs hold-out rows: set `holdout`, or remove `evaluate_every`",
+        ),
     ],
 )
 def test_evaluations_need_what_they_are_made_of(line: str, way_out: str, job_file: Path) -> None:
@@ -122,7 +125,7 @@ def test_long_values_are_cut_in_messages(job_file: Path) -> None:
 
 
 def test_a_missing_file(job_file: Path) -> None:
-    assert error_of(job_file) == [f"{job_file}: there is no such file"]
+    assert error_of(job_file) == [f"{job_file}: no such file"]
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
@@ -132,7 +135,7 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "# nothing but a comment\n", "---\n"])
 def test_an_empty_file(job_file: Path, text: str) -> None:
     job_file.write_text(text)
-    assert error_of(job_file) == [f"{job_file}: is empty; see configs/ for examples"]
+    assert error_of(job_file) == [f"{job_file}: the file is empty; see configs/ for examples"]
 
 
 @pytest.mark.parametrize("text", ["- a\n- b\n", "just text", "42"])
@@ -149,7 +152,7 @@ def test_text_that_is_no_yaml_is_told_the_line(job_file: Path) -> None:
 
 def test_bytes_that_are_no_text(job_file: Path) -> None:
     job_file.write_bytes(b"\xff\xfe\x00name")
-    assert error_of(job_file) == [f"{job_file}: is not UTF-8 text; a configuration is a YAML file"]
+    assert error_of(job_file) == [f"{job_file}: not UTF-8 text; expected a YAML file"]
 
 
 def test_control_characters_are_no_yaml(job_file: Path) -> None:
@@ -159,7 +162,7 @@ def test_control_characters_are_no_yaml(job_file: Path) -> None:
 
 def test_a_key_given_twice_is_no_silent_choice(job_file: Path) -> None:
     job_file.write_text("name: first\ndataset: a\nname: second\n")
-    assert error_of(job_file) == [f"{job_file}: line 3, column 1: not valid YAML: the key `name` is given twice"]
+    assert error_of(job_file) == [f"{job_file}: line 3, column 1: not valid YAML: duplicate key `name`"]
 
 
 def test_yaml_cannot_make_python_objects(job_file: Path) -> None:

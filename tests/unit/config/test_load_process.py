@@ -76,8 +76,8 @@ def test_addresses_of_this_machine_are_accepted(tmp_path: Path, address: str) ->
 def test_an_address_beyond_this_machine_is_refused(tmp_path: Path, key: str, address: str) -> None:
     old = "127.0.0.1:50050" if key == "listen:" else "127.0.0.1:50052"
     assert problems(tmp_path, COORDINATOR.replace(old, address)) == [
-        f"{key} is not an address of this machine itself, and with `plaintext: true` only localhost, 127.0.0.1 and "
-        "[::1] are allowed: give `tls` in its place"
+        f"{key} is not a loopback address, and `plaintext: true` allows only localhost, 127.0.0.1 and "
+        "[::1]: use `tls` instead"
     ]
 
 
@@ -93,7 +93,7 @@ def test_what_is_no_address_is_told_the_form(tmp_path: Path, address: str) -> No
 
 def test_a_peer_needs_a_port(tmp_path: Path) -> None:
     assert problems(tmp_path, COORDINATOR.replace("127.0.0.1:50052", "127.0.0.1:0")) == [
-        "peers.guest: expected the port on which the peer listens, from 1 to 65535"
+        "peers.guest: expected the port that the peer listens on, from 1 to 65535"
     ]
 
 
@@ -105,7 +105,7 @@ def test_both_peers_are_needed(tmp_path: Path) -> None:
 
 def test_a_process_is_not_its_own_peer(tmp_path: Path) -> None:
     text = COORDINATOR.replace("state:", "  coordinator: 127.0.0.1:50050\nstate:")
-    assert problems(tmp_path, text) == ["peers: coordinator is this process itself: take it out"]
+    assert problems(tmp_path, text) == ["peers: coordinator is the role of this process itself: remove it"]
 
 
 def test_an_unknown_peer(tmp_path: Path) -> None:
@@ -115,11 +115,11 @@ def test_an_unknown_peer(tmp_path: Path) -> None:
 
 def test_a_coordinator_has_no_data(tmp_path: Path) -> None:
     text = COORDINATOR + "datasets: {credit: {path: a.csv}}\n"
-    assert problems(tmp_path, text) == ["datasets: the coordinator has no data: take `datasets` out"]
+    assert problems(tmp_path, text) == ["datasets: the coordinator has no data: remove `datasets`"]
 
 
 def test_a_coordinator_has_no_policy(tmp_path: Path) -> None:
-    problem = "policy: each party has its own policy, the coordinator none: take `policy` out"
+    problem = "policy: only the host and the guest have a policy: remove `policy`"
     assert problems(tmp_path, COORDINATOR + "policy: {min_key_bits: 3072}\n") == [problem]
 
 
@@ -134,7 +134,7 @@ def test_a_guest_has_no_scores_to_share(tmp_path: Path) -> None:
         "allow_prediction: true",
         "max_scores_a_day: 1",
     ):
-        problem = f"policy: the scores are the host's to share: take `{setting.partition(':')[0]}` out"
+        problem = f"policy: only the host decides about its scores: remove `{setting.partition(':')[0]}`"
         assert problems(tmp_path, guest + f"policy: {{{setting}}}\n") == [problem]
 
 
@@ -170,8 +170,8 @@ def test_the_environment_reaches_a_dataset_whose_name_has_capitals(tmp_path: Pat
         ),
         ("{path: a, features: [x, 3]}", "datasets.credit.features.1: expected text"),
         ("{path: a, features: x}", "datasets.credit.features: expected a list, such as [a, b], not x"),
-        ("{path: a, features: [x], exclude: [y]}", "datasets.credit: `features` and `exclude` are two ways"),
-        ("a.csv", "datasets.credit: expected keys with values under it, not a.csv"),
+        ("{path: a, features: [x], exclude: [y]}", "datasets.credit: `features` and `exclude` cannot be combined"),
+        ("a.csv", "datasets.credit: expected nested keys with values, not a.csv"),
     ],
 )
 def test_what_is_wrong_deep_inside_is_named_by_all_its_keys(tmp_path: Path, table: str, problem: str) -> None:
@@ -190,10 +190,10 @@ def test_a_datasets_name_is_checked_too(tmp_path: Path) -> None:
     [
         ("policy: {min_key_bit: 1024}", "policy.min_key_bit: unknown key; did you mean min_key_bits?"),
         ("policy: {min_key_bits: 100}", "policy.min_key_bits: expected at least 256, not 100"),
-        ("policy: strict", "policy: expected keys with values under it, not strict"),
+        ("policy: strict", "policy: expected nested keys with values, not strict"),
         ("limits: {peer_timeout: 0}", "limits.peer_timeout: expected more than 0, not 0"),
         ("limits: {round_timeout: soon}", "limits.round_timeout: expected a number, not soon"),
-        ("datasets: [a]", "datasets: expected keys with values under it"),
+        ("datasets: [a]", "datasets: expected nested keys with values"),
         ("pears: 1", "pears: unknown key; did you mean peers?"),
     ],
 )
@@ -289,12 +289,14 @@ def test_without_a_name_the_host_of_the_address_is_the_name(tmp_path: Path, addr
 
 def test_neither_tls_nor_plaintext_names_both_ways_out(tmp_path: Path) -> None:
     (line,) = problems(tmp_path, SECURE.replace(TLS, ""))
-    assert line.startswith("`tls` is missing: give certificate, key and authorities (`trilateral certs` makes them)")
-    assert "`plaintext: true`, by which anyone on it can read and pretend to be anyone" in line
+    assert line.startswith("`tls` is missing: set certificate, key and authorities (`trilateral certs` creates them)")
+    assert "`plaintext: true`, which lets anyone on it read and impersonate" in line
 
 
 def test_tls_and_plaintext_exclude_each_other(tmp_path: Path) -> None:
-    assert problems(tmp_path, COORDINATOR + TLS) == ["`tls` and `plaintext: true` exclude each other: take one out"]
+    assert problems(tmp_path, COORDINATOR + TLS) == [
+        "`tls` and `plaintext: true` cannot be combined: remove one of them"
+    ]
 
 
 def test_every_file_of_tls_is_needed(tmp_path: Path) -> None:
@@ -309,15 +311,13 @@ def test_every_file_of_tls_is_needed(tmp_path: Path) -> None:
 def test_two_peers_of_one_name_are_refused(tmp_path: Path) -> None:
     text = SECURE.replace("name: host.example.org", "name: Guest.example.org")
     (line,) = problems(tmp_path, text)
-    assert line.startswith(
-        "peers: both would be known by the name guest.example.org in a certificate: give each its own"
-    )
+    assert line.startswith("peers: both peers have the certificate name guest.example.org: give each a name of its own")
 
 
 @pytest.mark.parametrize("name", ['"*.example.org"', "https://host.example.org", '""', "host example"])
 def test_a_peers_name_is_that_of_a_host(tmp_path: Path, name: str) -> None:
     (line,) = problems(tmp_path, SECURE.replace("name: host.example.org", f"name: {name}"))
-    assert line.startswith("peers.host.name: expected a host's name or address as a certificate has it")
+    assert line.startswith("peers.host.name: expected a host name or address as in a certificate")
 
 
 def test_a_peers_address_can_be_overridden_without_its_name(tmp_path: Path) -> None:
@@ -344,21 +344,21 @@ def test_operators_are_roles_or_names_of_certificates(tmp_path: Path) -> None:
 
 def test_a_misspelt_role_is_no_operator(tmp_path: Path) -> None:
     assert problems(tmp_path, SECURE + "operators: {start: [gest]}\n") == [
-        "operators.start.0: gest is neither host, guest, coordinator nor a certificate's name with a dot in it"
+        "operators.start.0: gest is neither a role (host, guest, coordinator) nor a certificate name with a dot"
     ]
 
 
 @pytest.mark.parametrize("name", ["'*.example.org'", "ann@bank.example.org", "https://ann.example.org", "a. b"])
 def test_an_operator_has_a_name_that_a_certificate_can_have(tmp_path: Path, name: str) -> None:
     (line,) = problems(tmp_path, SECURE + f"operators: {{start: [{name}]}}\n")
-    assert line.startswith("operators.start.0: expected a host's name or address as a certificate has it")
+    assert line.startswith("operators.start.0: expected a host name or address as in a certificate")
 
 
 def test_only_the_coordinator_has_operators(tmp_path: Path) -> None:
     (line,) = problems(tmp_path, HOST.partition("datasets")[0] + "operators: {start: [host]}\n")
-    assert line.startswith("operators: the coordinator's configuration says who may start and stop jobs")
+    assert line.startswith("operators: only the coordinator decides who may start and stop jobs")
 
 
 def test_a_certificates_name_is_no_operator_in_plaintext(tmp_path: Path) -> None:
     (line,) = problems(tmp_path, COORDINATOR + "operators: {start: [ann.bank.example.org]}\n")
-    assert line.startswith("operators: names of certificates mean nothing with `plaintext: true`")
+    assert line.startswith("operators: there are no certificate names with `plaintext: true`")

@@ -69,12 +69,14 @@ PAIRS: dict[str, tuple[Side, Side]] = {
     "UTF-16, with a mark and without": (
         Side(
             "id,income\nanna,1\n".encode("utf-16"),
-            refused=("table.csv is written in UTF-16: save it as a CSV file in UTF-8",),
+            refused=("table.csv is encoded in UTF-16: save it in UTF-8",),
             hidden=("anna",),
         ),
         Side(
             "id,label,age\nanna,1,2\n".encode("utf-16-le"),
-            refused=("`id` names a column 'id' that table.csv does not have", "seems to be written in UTF-16"),
+            refused=("`id` names a column 'id' that table.csv does not have", "seems to be encoded in UTF-16"),
+            place="the first line of table.csv holds these names: "
+            r"['i\x00d\x00', '\x00l\x00a\x00b\x00e\x00l\x00', '\x00a\x00g\x00e\x00']",
             hidden=("anna",),
         ),
     ),
@@ -82,7 +84,7 @@ PAIRS: dict[str, tuple[Side, Side]] = {
         Side(
             "id,income,city\n1,5,Bern\n2,6,Z\u00fcrich\n3,7,Gen\u00e8ve\n".encode("latin-1"),
             {"categorical": ["city"]},
-            refused=("a value of column 'city' is in another encoding; save it in UTF-8",),
+            refused=("a value of column 'city' has another encoding; save the file in UTF-8",),
             place="the first is in line 3, column 'city'",
             hidden=("rich",),
         ),
@@ -193,16 +195,17 @@ PAIRS: dict[str, tuple[Side, Side]] = {
         Side(
             b"id;x\n1;2,5\n2;3,5\n",
             refused=("its values seem to be separated by semicolons",),
+            place="the first line of table.csv holds these names: ['id;x']",
         ),
         Side(
             b'id,label,x\n1,1,"900"\n2,0,"1,234.50"\n3,1,"2,5"\n',
-            refused=("column 'x' has 2 values that are not numbers", "write numbers with a decimal point"),
+            refused=("column 'x' has 2 values that are not numbers", "use a decimal point"),
             place="the first is in line 3, column 'x'",
             hidden=("1,234", "234.50"),
         ),
     ),
     "names that come twice, and values without one": (
-        Side(b"id,x,x\n1,2,3\n", refused=("table.csv has several columns of the same name: 'x'",)),
+        Side(b"id,x,x\n1,2,3\n", refused=("table.csv has several columns with the same name: 'x'",)),
         Side(
             b"id,label,x\n1,1,2\n2,0,3,4\n3,1\n4,0,1\n",
             refused=("table.csv has 2 lines with more or fewer values than there are column names",),
@@ -214,7 +217,7 @@ PAIRS: dict[str, tuple[Side, Side]] = {
             b'id,x,note\n1,2,"fine, so far"\n2,3,"open\n3,4,anna\n4,5,\n',
             {"exclude": ["note"]},
             refused=("table.csv has a quotation mark that is never closed",),
-            place="it opens in the row that begins in line 3",
+            place="it is in the row that begins in line 3",
             hidden=("anna",),
         ),
         Side(
@@ -240,7 +243,7 @@ PAIRS: dict[str, tuple[Side, Side]] = {
         ),
         Side(
             b'id,label,x\n"anna\nlou",1,1\nbert,maybe,2\n,0,3\n',
-            refused=("column 'label' has another value than the two in 1 of 3 rows",),
+            refused=("column 'label' has a value other than the two labels in 1 of 3 rows",),
             place="the first is in line 4, column 'label'",
             hidden=("anna", "maybe"),
         ),

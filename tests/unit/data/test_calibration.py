@@ -95,7 +95,7 @@ def test_too_few_rows_of_a_label_are_not_calibrated_on_and_the_reason_is_told(n_
     scores = np.linspace(-1, 1, 50 + n_positive)
     fitted = fit_calibration(scores, labels, "platt")
     assert isinstance(fitted, Uncalibrated)
-    assert f"{n_positive} of the rarer label" in fitted.reason
+    assert f"{n_positive} of them with the rarer label" in fitted.reason
     np.testing.assert_allclose(calibrate(scores, fitted), expit(scores))
 
 

@@ -155,7 +155,9 @@ def test_a_column_without_two_frequent_categories_is_named() -> None:
     frame = people().assign(code=pd.Series([f"{each}" for each in range(N_ROWS)], dtype="str"), same="x", none=None)
     frame["none"] = frame["none"].astype("str").mask(frame["none"].isna())
 
-    with pytest.raises(DataError, match="columns 'code', 'same' has no two categories of at least 10") as refusal:
+    with pytest.raises(
+        DataError, match="columns 'code', 'same' has fewer than two categories with at least 10"
+    ) as refusal:
         Preprocessing.fit(frame, PreprocessingConfig(), intercept=False)
 
     assert "column 'none' has no value in any training row" in str(refusal.value)
@@ -188,15 +190,15 @@ def test_settings_of_numbers_for_categories_are_refused() -> None:
 
 def test_terms_of_the_same_name_are_refused() -> None:
     frame = people().assign(**{"owner=yes": np.arange(float(N_ROWS)), "owner=no": np.arange(float(N_ROWS))})
-    with pytest.raises(DataError, match="several columns make a term of the same name, 'owner="):
+    with pytest.raises(DataError, match="several columns have a term with the same name, 'owner="):
         Preprocessing.fit(frame, CONFIG, intercept=False)
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"age": "young"}, "column 'age' had numbers when the model was fitted"),
-        ({"job": 3.0}, "column 'job' had text when the model was fitted"),
+        ({"age": "young"}, "column 'age' was numeric at training"),
+        ({"job": 3.0}, "column 'job' was categorical at training"),
     ],
 )
 def test_a_column_of_another_type_is_named(changed: dict[str, Any], said: str) -> None:
@@ -340,7 +342,10 @@ def test_a_state_in_another_form_is_refused_with_a_way_out() -> None:
         "scale": [1.0, 1.0],
     }
     for state in (other, {**other, "directions": None, "intercept": True}, {}):
-        with pytest.raises(DataError, match="the model's preprocessing is none that this version reads: .*train again"):
+        with pytest.raises(
+            DataError,
+            match="this version cannot read the model's preprocessing.*: train again",
+        ):
             Preprocessing.from_dict(state)
 
 

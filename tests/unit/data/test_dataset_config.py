@@ -25,7 +25,7 @@ def test_label_values_may_be_written_as_numbers() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"features": ["a"], "exclude": ["b"]}, "two ways to say the same"),
+        ({"features": ["a"], "exclude": ["b"]}, "cannot be combined"),
         ({"features": []}, "at least 1 item"),
         ({"features": ["a", "a"]}, "names a column twice"),
         ({"features": ["id"]}, "an ID is not a feature"),
@@ -40,10 +40,10 @@ def test_label_values_may_be_written_as_numbers() -> None:
         ({"preprocessing": {"fill": float("inf")}}, "finite number"),
         ({"preprocessing": {"rare": 1}}, "less than 1"),
         ({"preprocessing": {"columns": {"a": {"rare": 0.1}}}}, "Extra inputs"),
-        ({"categorical": ["id"]}, "names 'id', which is no feature"),
-        ({"categorical": ["a"], "exclude": ["a"]}, "names 'a', which is no feature"),
-        ({"categorical": ["a"], "features": ["b"]}, "names 'a', which is no feature"),
-        ({"categorical": ["label"], "label": {}}, "names 'label', which is no feature"),
+        ({"categorical": ["id"]}, "names 'id', which the other settings exclude"),
+        ({"categorical": ["a"], "exclude": ["a"]}, "names 'a', which the other settings exclude"),
+        ({"categorical": ["a"], "features": ["b"]}, "names 'a', which the other settings exclude"),
+        ({"categorical": ["label"], "label": {}}, "names 'label', which the other settings exclude"),
         ({"categorical": ["a"], "preprocessing": {"columns": {"a": {}}}}, "'a', which is categorical"),
         ({"lable": {}}, "Extra inputs"),
     ],

@@ -143,7 +143,7 @@ def test_a_column_may_have_settings_of_its_own() -> None:
 
 def test_settings_for_a_column_that_is_none_are_refused() -> None:
     config = PreprocessingConfig.model_validate({"columns": {"f7": {"fill": 0}}})
-    with pytest.raises(DataError, match="`preprocessing.columns` names 'f7', which is no feature"):
+    with pytest.raises(DataError, match="`preprocessing.columns` names 'f7', which is not a feature"):
         Preprocessing.fit(features(), config, intercept=False)
 
 

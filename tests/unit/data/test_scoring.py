@@ -60,5 +60,5 @@ def test_categories_of_which_nearly_none_is_known_are_warned_of(model: PartyMode
 
     (warning,) = warnings(model, rows, tmp_path)
 
-    assert "column 'branch' has a category that the model knows in 2 of 292 rows" in warning
+    assert "the model knows the category in column 'branch' in only 2 of 292 rows" in warning
     assert "NORTH" not in warning

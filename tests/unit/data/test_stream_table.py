@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from trilateral.common.base.errors import DataError
+from trilateral.common.base.errors import DataError, notes
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.preprocessing.terms import CategoryColumn
 from trilateral.common.data.tables.table import TableChunk, read_table, stream_table
@@ -120,7 +120,7 @@ def test_a_column_that_has_become_text_is_named_with_its_place(
     frame.loc[2100, "b"] = "secret"
     with pytest.raises(DataError) as refusal:
         stream(write(frame, tmp_path / name), ["a", "b"], [], 1000)
-    assert "column 'b' had numbers when the model was fitted" in str(refusal.value)
+    assert "column 'b' was numeric at training, now holds 1 values that are not numbers" in str(refusal.value)
     assert "preprocessing mismatch" in str(refusal.value)
     assert refusal.value.__notes__ == [f"the first is in {place}, column 'b'"]
     assert "secret" not in str(refusal.value)
@@ -128,7 +128,7 @@ def test_a_column_that_has_become_text_is_named_with_its_place(
 
 def test_a_parquet_column_of_another_type_is_named(frame: pd.DataFrame, tmp_path: Path) -> None:
     frame["a"] = pd.to_datetime(frame["a"], unit="D")
-    with pytest.raises(DataError, match="column 'a' had numbers .*preprocessing mismatch"):
+    with pytest.raises(DataError, match="column 'a' was numeric at training, .*preprocessing mismatch"):
         stream(write(frame, tmp_path / "table.parquet"), ["a"], [], 1000)
 
 
@@ -138,8 +138,8 @@ def test_a_parquet_column_of_another_type_is_named(frame: pd.DataFrame, tmp_path
         ("id,a\nx,1\n ,2\n", "no ID in 1 of 2 rows", "line 3, column 'id'"),
         ("id,a\nx,1\ny,inf\n", "column 'a' has 1 infinite", "line 3, column 'a'"),
         ("id,a\nx,1\ny\n", "1 lines with more or fewer values", "line 3"),
-        ("id,a,a\nx,1,2\n", "several columns of the same name", None),
-        ("a\n1\n", "`id` names a column 'id'", None),
+        ("id,a,a\nx,1,2\n", "several columns with the same name", None),
+        ("a\n1\n", "`id` names a column 'id'", "line of table.csv holds these names: ['a']"),
         ("id,a\n", "has no rows", None),
     ],
 )
@@ -148,9 +148,8 @@ def test_faults_are_those_of_the_whole_table(tmp_path: Path, text: str, said: st
     path.write_text(text)
     with pytest.raises(DataError, match=said) as refusal:
         stream(path, ["a"], [], 100)
-    assert getattr(refusal.value, "__notes__", []) == ([] if note is None else [f"the first is in {note}"]) or (
-        refusal.value.__notes__ == [f"the first is {note}"]
-    )
+    told = notes(refusal.value)
+    assert told == [] if note is None else told in ([f"the first {verb}{note}"] for verb in ("is in ", "is ", ""))
 
 
 def test_numbers_that_are_categories_read_alike_from_every_kind_of_file(tmp_path: Path) -> None:
@@ -185,7 +184,9 @@ def test_numbers_in_the_place_of_categories_are_refused(
     path = tmp_path / "table.parquet"
     parquet.write_table(pa.table({"id": list("abcd")[: len(values)], "kind": values}), path)
 
-    with pytest.raises(DataError, match=rf"column 'kind' had categories .* {count} numbers .*preprocessing mismatch"):
+    with pytest.raises(
+        DataError, match=rf"column 'kind' was categorical at training, .* {count} numbers .*preprocessing mismatch"
+    ):
         stream(path, ["kind"], [known], 100)
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from trilateral.common.base.errors import DataError
+from trilateral.common.base.errors import DataError, notes
 from trilateral.common.config.dataset import DatasetConfig, LabelConfig
 from trilateral.common.data.tables.table import PartyTable, read_table
 
@@ -34,12 +34,16 @@ def parquet_table(folder: Path, columns: dict[str, Any], **settings: Any) -> Par
 
 def refusal(folder: Path, text: str, **settings: Any) -> str:
     """The text of the error, which must be public whatever the table holds."""
+    return str(refused(folder, text, **settings))
+
+
+def refused(folder: Path, text: str, **settings: Any) -> DataError:
     with pytest.raises(DataError) as error:
         csv_table(folder, text, **settings)
     assert error.value.__cause__ is None
     assert error.value.__suppress_context__ or error.value.__context__ is None
     assert str(folder) not in str(error.value)
-    return str(error.value)
+    return error.value
 
 
 # --- what is read
@@ -215,6 +219,13 @@ def test_lines_of_another_length_are_counted(folder: Path) -> None:
     assert "2 lines" in refusal(folder, "id,a,b\n1,2,text\nsecret1,2\n3,4,5,6\n")
 
 
+def test_a_table_tells_how_many_ids_each_rule_has_changed(folder: Path) -> None:
+    table = csv_table(folder, "id,a\n 17.0,1\n18,2\n19.0,3\n")
+
+    assert table.ids == ["17", "18", "19"]
+    assert table.changed_ids == {"spaces": 1, "unicode": 0, "decimals": 2}
+
+
 # --- names of columns
 
 
@@ -229,27 +240,28 @@ def test_a_missing_column_is_named_with_what_there_is(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "settings", "way_out"),
     [
-        ("alice,malignant,7x\nbob,benign,1\n", {}, "whose first line must hold the names"),
+        ("alice,malignant,7x\nbob,benign,1\n", {}, "first line of the file, which must hold the column names"),
         ("alice,malignant,0.5\nbob,benign,1\n", {}, "seems to hold values"),
-        ("alice,malignant,malignant\nbob,benign,\n", {}, "whose first line must hold the names"),
-        ("alice,malignant,\nbob,benign,\n", {}, "whose first line must hold the names"),
+        ("alice,malignant,malignant\nbob,benign,\n", {}, "first line of the file, which must hold the column names"),
+        ("alice,malignant,\nbob,benign,\n", {}, "first line of the file, which must hold the column names"),
         ("alice;malignant;0.5\nbob;benign;1\n", {}, "separated by semicolons"),
         ("alice;malignant;0,5\nbob;benign;1,5\n", {}, "separated by semicolons"),
         ("alice\tmalignant\t0.5\nbob\tbenign\t1\n", {}, "separated by tabs"),
-        ("alice,malignant,id\nbob,benign,x\n", {}, "whose first line must hold the names"),
-        ("alice,malignant,7x\nbob,benign,1\n", {"id": "alise", "label": {"column": "malignan"}}, "correct the name"),
-        ("alice,malignant,7x\nbob,benign,1\n", {"exclude": ["alise"]}, "correct the name"),
+        ("alice,malignant,id\nbob,benign,x\n", {}, "first line of the file, which must hold the column names"),
+        ("alice,malignant,7x\nbob,benign,1\n", {"id": "alise", "label": {"column": "malignan"}}, "correct the setting"),
+        ("alice,malignant,7x\nbob,benign,1\n", {"exclude": ["alise"]}, "correct the setting"),
     ],
 )
 def test_no_name_of_a_file_is_told_before_the_id_and_the_label_are_found(
-    folder: Path, caplog: pytest.LogCaptureFixture, text: str, settings: dict[str, Any], way_out: str
+    folder: Path, text: str, settings: dict[str, Any], way_out: str
 ) -> None:
     """It may be the first person's ID, with a label."""
-    message = refusal(folder, text, **{"label": {"column": "label"}, **settings})
+    error = refused(folder, text, **{"label": {"column": "label"}, **settings})
 
-    assert way_out in message
-    assert not any(word in message for word in ("alice", "'malignant'", "0.5", "7x"))
-    assert "alice" in caplog.text, "the party itself is told what stands there"
+    assert way_out in str(error)
+    assert not any(word in str(error) for word in ("alice", "'malignant'", "0.5", "7x"))
+    (note,) = notes(error)
+    assert "alice" in note, "the party itself is told what stands there"
 
 
 @pytest.mark.parametrize(
@@ -273,7 +285,7 @@ def test_a_wide_table_is_not_listed_whole(folder: Path) -> None:
 
 
 def test_a_name_that_comes_twice_is_refused(folder: Path) -> None:
-    assert "several columns of the same name: 'a'" in refusal(folder, "id,a,b,a\n1,2,3,4\n")
+    assert "several columns with the same name: 'a'" in refusal(folder, "id,a,b,a\n1,2,3,4\n")
 
 
 def test_a_column_without_a_name_is_refused(folder: Path) -> None:
@@ -299,7 +311,7 @@ def test_repeated_ids_are_counted_and_not_named(folder: Path) -> None:
 
 
 def test_fractional_ids_are_refused(folder: Path) -> None:
-    with pytest.raises(DataError, match="column 'id' is of a floating-point type"):
+    with pytest.raises(DataError, match="column 'id' has a floating-point type"):
         parquet_table(folder, {"id": [1.0, 2.0], "a": [1, 2]})
 
 
@@ -323,7 +335,7 @@ def test_rows_without_a_label_are_counted(folder: Path) -> None:
 def test_other_label_values_are_counted_and_not_shown(folder: Path) -> None:
     message = refusal(folder, "id,a,label\n1,1,1\n2,2,maybe\n3,3,0\n4,4,maybe\n", label={})
 
-    assert "column 'label' has another value than the two in 2 of 4 rows" in message
+    assert "column 'label' has a value other than the two labels in 2 of 4 rows" in message
     assert "expects '1' and '0'" in message
     assert "maybe" not in message
 

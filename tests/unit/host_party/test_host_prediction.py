@@ -85,13 +85,13 @@ def test_after_an_intersection_there_are_scores_of_common_rows_alone(rows: Score
     prediction = HostPrediction(rows.dealt(dealing.n_shards), dealing.n_shards, host, tmp_path)
     guest = GuestSession(MemoryIds(guests), dealing)
     points = guest.request(0)
-    with pytest.raises(ProtocolError, match="before it was intersected"):
+    with pytest.raises(ProtocolError, match="before the host answered it"):
         prediction.settle(0, dealing.tags(IDS))
     host.check_request(0, points)
     common = guest.read(0, *host.answer(0, points))
     prediction.settle(0, common.tags)
     assert prediction.scores(0).tolist() == [SCORES[common.ids[place]] for place in common.places]
-    with pytest.raises(ProtocolError, match="came again, and not the same"):
+    with pytest.raises(ProtocolError, match="differs from the first one"):
         prediction.settle(0, common.tags[16:])
     assert prediction.n_common == len(IDS[::-3])
 

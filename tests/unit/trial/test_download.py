@@ -60,7 +60,7 @@ def test_a_file_and_its_progress(give: Answer, told: int | None) -> None:
         (answer(CONTENT, Content_Length="300000"), "the connection ended after 256,000 of 300,000 bytes: try again"),
         (answer(b"5\r\nab", Transfer_Encoding="chunked", Content_Length=""), "the connection ended after"),
         (answer(b"", 302, Location="/other.csv"), "which is not https"),
-        (answer(b"", 302, Location="http://mirror.example.org/"), "sends on to http://mirror.example.org/, which is"),
+        (answer(b"", 302, Location="http://mirror.example.org/"), "redirects to http://mirror.example.org/, which is"),
         (answer(b"", 302, Location="file:///etc/hostname"), "the server answers 302 Found"),
         (lambda handler: None, "Remote end closed connection without response"),
         (lambda handler: handler.wfile.write(b"SSH-2.0\r\n") and None, "does not speak HTTP"),
@@ -71,7 +71,9 @@ def test_what_is_no_whole_file(give: Answer, told: str) -> None:
 
 
 def test_more_than_may_come_is_refused_before_it_comes() -> None:
-    assert refusal(answer(b"", Content_Length="1048577"), 2**20) == "sends more than 1 MB, so it is another file"
+    assert (
+        refusal(answer(b"", Content_Length="1048577"), 2**20) == "the file exceeds 1 MB, so it is not the expected one"
+    )
 
 
 def test_more_than_may_come_without_a_length_is_not_read_to_its_end() -> None:
@@ -82,7 +84,7 @@ def test_more_than_may_come_without_a_length_is_not_read_to_its_end() -> None:
         while True:  # until the other side closes the connection
             sent.append(handler.wfile.write(bytes(2**16)))
 
-    assert refusal(give, 2**20) == "sends more than 1 MB, so it is another file"
+    assert refusal(give, 2**20) == "the file exceeds 1 MB, so it is not the expected one"
     assert sum(sent) < 2**26
 
 
@@ -117,7 +119,7 @@ def test_nobody_there() -> None:
     ],
 )
 def test_what_is_no_address(url: str) -> None:
-    with pytest.raises(ConfigError, match="is no address of a file: expected one such as https://"):
+    with pytest.raises(ConfigError, match="is not the URL of a file: expected one such as https://"):
         get(url)
 
 

@@ -13,9 +13,9 @@ import pytest
 from tests.support.published import CSV, SMALL, TABLE
 from trilateral.common.base.errors import DataError
 from trilateral.common.base.roles import Role
-from trilateral.common.trial import published_table
-from trilateral.common.trial.published import PUBLISHED, PublishedDataSet, PublishedName
-from trilateral.common.trial.published_table import check_content, content_sha256, csv_text, read_published, split
+from trilateral.common.trial import published
+from trilateral.common.trial.catalogue import PUBLISHED, PublishedDataSet, PublishedName
+from trilateral.common.trial.published import check_content, content_sha256, csv_text, read_published, split
 
 
 def zipped(**members: str) -> bytes:
@@ -66,9 +66,9 @@ def test_a_table_with_the_right_columns_and_other_values_is_refused(data_set: Pu
         table = read_published(rows.to_csv(index=False).encode(), data_set)
         assert tuple(table.columns) == ("id", *data_set.features, "label")
         assert list(table["label"]) == [1, 0, 1]
-        with pytest.raises(DataError, match=f"has 3 rows, and {data_set.n_rows:,} were published"):
+        with pytest.raises(DataError, match=f"has 3 rows, but {data_set.n_rows:,} were published"):
             check_content(table, data_set)
-        with pytest.raises(DataError, match=f"and must be {data_set.sha256}"):
+        with pytest.raises(DataError, match=f"instead of {data_set.sha256}"):
             check_content(table, dataclasses.replace(data_set, n_rows=3))
 
 
@@ -130,20 +130,20 @@ def test_a_missing_value_and_zero_have_one_form(value: float) -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"", "has not the columns that were published"),
-        (b"\xff\xfe\0\0", "has not the columns that were published"),
-        (b"No,A1,A2\n1,2,3\n", "has not the columns that were published: 'A3', 'B' missing"),
-        (b"\n <!DOCTYPE html><title>Log in</title>", "is a web page and not a CSV file"),
-        (b"\xd0\xcf\x11\xe0" + bytes(512), "is an Excel file, which is not read here: save it as CSV"),
+        (b"", "lacks columns that were published"),
+        (b"\xff\xfe\0\0", "lacks columns that were published"),
+        (b"No,A1,A2\n1,2,3\n", "lacks columns that were published: 'A3', 'B'"),
+        (b"\n <!DOCTYPE html><title>Log in</title>", "is a web page, not a CSV file"),
+        (b"\xd0\xcf\x11\xe0" + bytes(512), "is an Excel file, which is not supported: save it as CSV"),
         (CSV.replace("1500", "many").encode(), "has values that are not numbers"),
-        (CSV.replace("30,", "").encode(), "lines of different lengths"),
-        (CSV.replace("A2,A3", "A2,A3,A3").encode(), "several columns of the same name"),
-        (CSV.replace("\n2,", "\n1,").encode(), "without an ID or a label, or an ID twice"),
+        (CSV.replace("30,", "").encode(), "lines with different numbers of values"),
+        (CSV.replace("A2,A3", "A2,A3,A3").encode(), "several columns with the same name"),
+        (CSV.replace("\n2,", "\n1,").encode(), "without an ID or a label, or repeats an ID"),
         (CSV.replace("\n2,", "\n,").encode(), "without an ID or a label"),
-        (CSV[: CSV.rindex("\n3,") + 1].encode(), "has 2 rows, and 3 were published: it may be cut off"),
+        (CSV[: CSV.rindex("\n3,") + 1].encode(), "has 2 rows, but 3 were published: it may be truncated"),
         (CSV.replace("57", "58").encode(), "is not as published: the SHA-256 of its content is"),
-        (zipped(**{"data.xls": "x"}), "with 0 CSV files, and should have table.csv"),
-        (zipped(**{"a.csv": CSV, "b.csv": CSV}), "with 2 CSV files, and should have table.csv"),
+        (zipped(**{"data.xls": "x"}), "with 0 CSV files but without table.csv"),
+        (zipped(**{"a.csv": CSV, "b.csv": CSV}), "with 2 CSV files but without table.csv"),
         (zipped(**{"table.csv": CSV})[:-30], "cannot be unpacked"),
     ],
 )
@@ -152,7 +152,7 @@ def test_what_is_refused(content: bytes, told: str) -> None:
 
 
 def test_a_cut_line_at_the_end_is_no_row() -> None:
-    assert "lines of different lengths" in refusal(CSV[: CSV.rindex(",")].encode())
+    assert "lines with different numbers of values" in refusal(CSV[: CSV.rindex(",")].encode())
 
 
 def test_no_value_is_told() -> None:
@@ -161,8 +161,8 @@ def test_no_value_is_told() -> None:
 
 
 def test_an_archive_that_unpacks_to_more_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(published_table, "MAX_BYTES", len(CSV) - 1)
-    assert "is a zip archive of more than" in refusal(zipped(**{"table.csv": CSV}))
+    monkeypatch.setattr(published, "MAX_BYTES", len(CSV) - 1)
+    assert "unpacks to more than" in refusal(zipped(**{"table.csv": CSV}))
 
 
 # --- splitting

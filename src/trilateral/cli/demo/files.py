@@ -8,7 +8,7 @@ from typing import Any
 from trilateral.cli.demo.tables import DATASET, demo_tables
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.roles import Role
-from trilateral.common.config.write import commented_yaml
+from trilateral.common.config.settings import commented_yaml
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.trial.development import write_development_files
 from trilateral.common.trial.localhost import process_settings

@@ -17,9 +17,9 @@ from trilateral.cli.program import command_line
 from trilateral.cli.wording import duration
 from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.roles import Role
-from trilateral.common.config.check import check_settings
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.load import load_job, load_process_config
+from trilateral.common.config.settings import parse_settings
 from trilateral.common.trial.localhost import LocalProcesses, free_addresses
 
 
@@ -30,7 +30,7 @@ def run_demo(folder: Path, key_bits: int, algorithm: str) -> None:
         ConfigError: the key's size cannot be used, or the folder.
         TrilateralError: something failed; the text ends with the logs' last lines.
     """
-    check_settings(JobConfig, {"name": JOB, "dataset": DATASET, "key_bits": key_bits}, "demo")
+    parse_settings(JobConfig, {"name": JOB, "dataset": DATASET, "key_bits": key_bits}, "demo")
     progress = Console(stderr=True)
     addresses = free_addresses()
     files = write_files(folder, addresses, key_bits, algorithm)

@@ -68,7 +68,7 @@ def test_padding_never_repeats_and_an_overfull_shard_is_refused() -> None:
     padded = pad(bytes(32), 0, ["a", "b"], 100)
     assert padded[:2] == ["a", "b"]
     assert len(set(padded)) == 100
-    with pytest.raises(DataError, match="try again"):
+    with pytest.raises(DataError, match="run the alignment again"):
         pad(bytes(32), 0, ["a", "b"], 1)
 
 

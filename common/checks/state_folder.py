@@ -1,4 +1,4 @@
-"""The state folder: whose it is, whether it can be written, and what is in it."""
+"""Check of the state folder: its owner, whether it is writable, and the journal in it."""
 
 import os
 import shutil
@@ -13,11 +13,16 @@ from trilateral.common.jobs.journal import JOURNAL, examine_journal
 from trilateral.common.process.state_folder import TRIAL_BYTES, holder
 
 MIN_BYTES = 2**30
-"""A day of ten thousand rounds leaves some tens of MB in journal and history, and a prediction as much as its table."""
+"""The least free space. A day of ten thousand rounds adds some tens of MB to the journal and history, and a prediction
+needs about the size of its table."""
 
 
 def check_state(config: ProcessConfig) -> Iterator[Finding]:
-    """Check the state folder, which a process may hold meanwhile."""
+    """Check the state folder, which a running process may be using.
+
+    Args:
+        config: the configuration of the process.
+    """
     folder = config.state
     try:
         place = next(each for each in (folder, *folder.parents) if each.exists())
@@ -25,18 +30,18 @@ def check_state(config: ProcessConfig) -> Iterator[Finding]:
     except OSError as error:
         yield problem(
             "state",
-            f"{folder} cannot be reached: {error.strerror}: run this check as the user of the process, and let that "
-            "user enter each folder above it",
+            f"cannot access {folder}: {error.strerror}: run this check as the user of the process, and give that user "
+            "access to each parent folder",
         )
         return
     if not place.is_dir():
-        yield problem("state", f"{place} is no folder: choose another one for `state`")
+        yield problem("state", f"{place} is not a folder: choose another path for `state`")
         return
     if owner != os.geteuid() and place == folder:
         yield warning(
             "state",
-            f"{folder} is another user's, number {owner}: run this check as the user of the process, since it tells "
-            "what you may do",
+            f"{folder} belongs to another user, number {owner}: run this check as that user, because it tests the "
+            "permissions of the user who runs it",
         )
     try:
         process = holder(folder, config.role)
@@ -44,22 +49,22 @@ def check_state(config: ProcessConfig) -> Iterator[Finding]:
         yield from faults("state", error)
         return
     if not os.access(place, os.W_OK | os.X_OK):
-        yield problem("state", f"{place} cannot be written by this user: give it to the process's user")
+        yield problem("state", f"this user cannot write to {place}: make the user of the process its owner")
         return
     yield from _room(place)
     if folder != place:
-        yield ok("state", f"{folder} is not there yet, and will be made")
+        yield ok("state", f"{folder} does not exist yet and will be created")
     elif process is not None:
-        yield note("state", f"{folder} is held by process {process}, a {config.role} that runs")
+        yield note("state", f"{folder} is in use by the running {config.role}, process {process}")
     else:
-        yield ok("state", f"{folder} can be written, and no process holds it")
+        yield ok("state", f"{folder} is writable and not in use by another process")
     try:
         examine_journal(folder)
     except ConfigError as error:
         yield from faults("state", error)
     else:
         if (folder / JOURNAL).exists():
-            yield ok("state", f"{JOURNAL} is whole")
+            yield ok("state", f"{JOURNAL} is intact")
 
 
 def _room(place: Path) -> Iterator[Finding]:
@@ -67,12 +72,12 @@ def _room(place: Path) -> Iterator[Finding]:
         with tempfile.TemporaryFile(dir=place) as trial:
             trial.write(bytes(TRIAL_BYTES))
     except OSError as error:
-        yield problem("state", f"{place} cannot be written: {error.strerror}: make room, or choose another folder")
+        yield problem("state", f"cannot write to {place}: {error.strerror}: free some space, or choose another folder")
         return
     free = shutil.disk_usage(place).free
     if free < MIN_BYTES:
         yield warning(
-            "state", f"{free / 2**20:,.0f} MiB are free in {place}: a job that finds none fails; make room for 1 GiB"
+            "state", f"{free / 2**20:,.0f} MiB are free in {place}: a job without space fails; free at least 1 GiB"
         )
     else:
         yield ok("state", f"{free / 2**30:,.0f} GiB are free in {place}")
