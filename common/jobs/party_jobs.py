@@ -60,7 +60,7 @@ class JobAlignment(Protocol):
     """The alignment of one run of a job, seen from here."""
 
     async def common_rows(
-        self, ids: Sequence[str], form: IdForm, report: Callable[[AlignmentProgress], None]
+        self, ids: Sequence[str], form: IdForm, on_progress: Callable[[AlignmentProgress], None]
     ) -> Aligned:
         """Find the rows that both parties have; one of them reports how far it is."""
         ...

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
-from trilateral.cli.client import JobClient
+from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.config.process import ProcessConfig

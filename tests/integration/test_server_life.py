@@ -28,7 +28,7 @@ from tests.support.three_servers import (
     trained_coef,
     write_tables,
 )
-from trilateral.cli.client import JobClient
+from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import ConfigError, ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig, Sgd
