@@ -39,5 +39,5 @@ async def test_an_interrupt_tells_how_to_watch_again_and_leaves_the_job_running(
 
     assert train.returncode == 130
     assert f"watch endless --config {config}" in told.decode()
-    assert told.decode().splitlines()[-1].startswith("still training; watch again with: ")
+    assert told.decode().splitlines()[-1].startswith("the job continues; to watch it again, run: ")
     assert status.state == JOB_STATE_TRAINING

@@ -48,8 +48,12 @@ class Demo:
         algorithm: Literal["lbfgs", "sqn", "sgd"] = "lbfgs",
     ) -> None:
         check_settings(JobConfig, {"name": JOB, "dataset": DATASET, "key_bits": key_bits}, "demo")
-        self.files: DemoFiles = write_files(Path(folder), free_addresses(), key_bits, algorithm)
+        self._folder = Path(folder)
+        self.files: DemoFiles = write_files(self._folder, free_addresses(), key_bits, algorithm)
         self._processes = LocalProcesses(self.files.configs, self.files.log_files)
+
+    def __repr__(self) -> str:
+        return f"<Demo in {self._folder}>"
 
     def start(self) -> Self:
         """Start the three processes and wait until they serve.

@@ -142,6 +142,8 @@ def _process_yaml(files: DemoFiles, role: Role, addresses: dict[Role, str], key_
             dataset["label"] = {"column": "diagnosis", "positive": "malignant", "negative": "benign"}
         config["datasets"] = {DATASET: dataset}
         config["policy"] = {"min_key_bits": min(key_bits, 2048)}
+        if role is Role.HOST:
+            config["policy"]["allow_prediction"] = True
     return commented_yaml(f"The {role} of the demo. All options: configs/demo/{role}.yaml", config)
 
 

@@ -49,6 +49,7 @@ def test_what_is_written_loads(tmp_path: Path, algorithm: str) -> None:
         assert config.role is role
         assert config.listen == ADDRESSES[role]
         assert config.policy.min_key_bits == (2048 if role is Role.COORDINATOR else 1024)
+        assert config.policy.allow_prediction is (role is Role.HOST)
 
 
 def test_a_key_larger_than_the_usual_policy_leaves_the_policy_alone(tmp_path: Path) -> None:
