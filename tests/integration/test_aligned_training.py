@@ -116,7 +116,7 @@ async def test_two_forms_of_ids_are_refused_by_their_names(tmp_path: Path) -> No
     dataset = configs[Role.GUEST].datasets[DATASET].model_copy(update={"id_form": IdForm(zeros=True)})
     configs[Role.GUEST] = configs[Role.GUEST].model_copy(update={"datasets": {DATASET: dataset}})
     detail = await failed(configs)
-    assert "(spaces, unicode, decimals, zeros) and the host's in (spaces, unicode, decimals)" in detail
+    assert "(spaces, unicode, decimals, zeros) and the host's have (spaces, unicode, decimals)" in detail
 
 
 async def test_what_the_host_finds_wrong_with_its_table_is_why_the_job_fails(tmp_path: Path) -> None:

@@ -208,7 +208,9 @@ async def test_the_host_says_why_it_does_not_align(
 
 async def test_another_normal_form_is_refused_by_the_names_of_both(tmp_path: Path) -> None:
     async with served(tmp_path) as host:
-        with pytest.raises(ConfigError, match=r"form \(spaces, unicode, case, decimals\) and the host's in \(spaces, "):
+        with pytest.raises(
+            ConfigError, match=r"form \(spaces, unicode, case, decimals\) and the host's have \(spaces, "
+        ):
             await host.guest.open(DATASET, MemoryIds(GUEST_IDS), IdForm(case=True))
 
 

@@ -339,7 +339,7 @@ async def test_ids_that_repeat_are_counted_and_not_named_on_either_side(world: W
 async def test_tables_that_do_not_hold_the_same_ids_are_not_aligned(world: World) -> None:
     await world.refused(DataError, "do not hold the same IDs", aligned=True)
     world.rewrite(Role.HOST, lambda table: table.iloc[1:])
-    await world.refused(DataError, "the host has 74 rows and the guest 75", aligned=True)
+    await world.refused(DataError, "the host has 74 rows and the guest has 75", aligned=True)
 
 
 async def test_ids_in_another_form_are_refused(world: World) -> None:
