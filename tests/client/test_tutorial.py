@@ -14,7 +14,7 @@ TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.ipynb"
 # The kernel is a process of its own, and what its libraries leave behind is not ours.
 @pytest.mark.filterwarnings("default")
 def test_the_tutorial_runs_and_shows_the_result(tmp_path: Path) -> None:
-    notebook = nbformat.read(TUTORIAL, as_version=4)
+    notebook = nbformat.read(TUTORIAL, as_version=4)  # type: ignore[no-untyped-call]
     NotebookClient(notebook, timeout=150, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     pictures = [output for output in outputs if "image/png" in output.get("data", {})]

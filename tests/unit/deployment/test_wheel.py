@@ -23,7 +23,7 @@ NEEDED = [
     "trilateral/host_party/server.py",
 ]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
