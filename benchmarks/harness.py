@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from trilateral.cli.client import JobClient
+from trilateral.client.job_client import JobClient
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.roles import PARTIES, Role

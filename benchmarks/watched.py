@@ -43,7 +43,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.harness import DATASET, Setup, processor_seconds, read_lines, scratch_folder
 from benchmarks.round import WARM_UP, make_tables
-from trilateral.cli.client import JobClient
+from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd

@@ -1,4 +1,4 @@
-"""The guest's side of an alignment over gRPC: it asks the host for each shard, several at a time."""
+"""The guest's side of an alignment over gRPC. The guest asks the host for each shard, several shards at a time."""
 
 import asyncio
 import os
@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from secrets import token_bytes
 from typing import Any, TypeVar
 
@@ -34,26 +35,44 @@ Response = TypeVar("Response", bound=Message)
 
 CORES = os.cpu_count() or 1
 IN_FLIGHT = min(2 * CORES + 2, 32)
-"""Shards under way at a time: enough for the cores of both sides, few enough for memory (some 4 MB each)."""
+"""Shards in work at a time: enough for the cores of both sides, few enough for memory (about 4 MB for each shard)."""
 
 
 CLOSE_SECONDS = 2.0
-"""For the last word of an alignment that has failed."""
+"""How long the guest tries to close an alignment that failed."""
 REPORT_SECONDS = 1.0
-"""The least time between two reports to the coordinator."""
+"""Minimum time between two reports to the coordinator."""
 
 OnProgress = Callable[[AlignmentProgress], None]
 Settle = Callable[[CommonShard], Awaitable[None]]
-"""Is called once for each shard, several at a time, in any order."""
+"""Called once for each shard, for several shards at a time, in any order."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A step of an alignment or a prediction.
+
+    Attributes:
+        doing: what the guest is doing, for people.
+        done: how much of it is done: rows or shards.
+        total: how much there is to do; None as long as that is unknown.
+    """
+
+    doing: str
+    done: int
+    total: int | None = None
+
+
+OnStage = Callable[[Stage], None]
 
 
 class GuestAlignments:
-    """Makes alignments with one host. Its threads are its own.
+    """Alignments with one host, computed in a thread pool of its own.
 
     Args:
-        host: the peer.
-        limits: how long to wait.
-        quota: of the IDs that the host brings.
+        host: the host.
+        limits: how long to wait for the host.
+        quota: limit on the number of IDs that the host may bring.
     """
 
     def __init__(self, host: Peer, limits: Limits, quota: IdQuota) -> None:
@@ -64,15 +83,18 @@ class GuestAlignments:
         self._running: set[Future[Any]] = set()
 
     async def open(self, purpose: JobKey | str, source: IdSource, form: IdForm) -> "GuestAlignment":
-        """Begin an alignment with the host.
+        """Ask the host to open an alignment.
 
         Args:
-            purpose: the run of a job; or the name of a dataset, to learn how many rows are common and no more.
-            source: of the guest's IDs.
-            form: by which they were brought to their normal form; the host's must be the same.
+            purpose: the run of a job; or the name of a dataset, to count the common rows only.
+            source: the guest's IDs.
+            form: the normal form of these IDs. The host's form must be the same.
+
+        Returns:
+            The open alignment.
 
         Raises:
-            PolicyError: of either side: too many IDs.
+            PolicyError: there are more IDs than the policy of a party allows.
             TrilateralError: the host does not answer, or refuses.
         """
         nonce = token_bytes(NONCE_BYTES)
@@ -87,46 +109,56 @@ class GuestAlignments:
     async def begin(
         self, session_id: bytes, nonce: bytes, host_nonce: bytes, source: IdSource, n_host: int
     ) -> "GuestAlignment":
-        """Begin an alignment that the host has opened, with both nonces, on `n_host` IDs of its own.
+        """Prepare the guest's side of an alignment that the host has opened.
+
+        Args:
+            session_id: identifier of the session at the host.
+            nonce: the guest's nonce.
+            host_nonce: the host's nonce.
+            source: the guest's IDs.
+            n_host: number of the host's IDs.
+
+        Returns:
+            The open alignment.
 
         Raises:
-            PolicyError: too many IDs.
-            ProtocolError: the host's nonce is none, or it says that it has no IDs, or more than there can be.
+            PolicyError: the host has more IDs than the guest's policy allows.
+            ProtocolError: the host's nonce or its number of IDs is invalid.
         """
         if not 1 <= n_host <= MAX_TOTAL:
-            raise ProtocolError(f"the host aligns {n_host} IDs: 1 to {MAX_TOTAL} are possible")
+            raise ProtocolError(f"the host reports {n_host} IDs: expected 1 to {MAX_TOTAL}")
         dealing = Dealing.of(nonce, host_nonce, source.n_ids, n_host)
         await asyncio.to_thread(spend_ids, dealing.host_room, self._quota, Role.GUEST)
         session = await self.compute(GuestSession, source, dealing)
         return GuestAlignment(self, session_id, session)
 
     @contextmanager
-    def expect(self, run: JobKey) -> Iterator["JobAlignment"]:
-        """The alignment of a job's run, which lives within the block."""
-        yield JobAlignment(self, run)
+    def expect(self, run: JobKey) -> Iterator["GuestJobAlignment"]:
+        """Yield the alignment for a run of a job. Use it within the block only."""
+        yield GuestJobAlignment(self, run)
 
     async def call(self, method: str, request: Message, response: type[Response]) -> Response:
-        """Call a method of the host, ``Service/Method``."""
+        """Call a method of the host, given as ``Service/Method``."""
         return await call_peer(self._host, Role.GUEST, f"/{PACKAGE}.{method}", request, response, limits=self._limits)
 
     async def compute(self, function: Callable[..., T], *args: object) -> T:
-        """Call a function in one of the threads."""
+        """Call a function in the thread pool."""
         running = self._pool.submit(function, *args)
         self._running.add(running)
         running.add_done_callback(self._running.discard)
         return await asyncio.wrap_future(running)
 
     async def computed(self) -> None:
-        """Wait until nothing is computed any more, for those either who have stopped waiting."""
+        """Wait until every thread is idle, including threads whose caller was cancelled."""
         await asyncio.gather(*map(asyncio.wrap_future, list(self._running)), return_exceptions=True)
 
 
 class GuestAlignment:
-    """One alignment that is open.
+    """One open alignment.
 
     Attributes:
-        id: by which the host knows the session.
-        session: the guest's side of it.
+        id: identifier of the session at the host.
+        session: the guest's side of the computation.
     """
 
     def __init__(self, alignments: GuestAlignments, session_id: bytes, session: GuestSession) -> None:
@@ -135,10 +167,17 @@ class GuestAlignment:
         self._alignments = alignments
 
     async def run(self, settle: Settle, on_progress: OnProgress = lambda _: None) -> AlignmentProgress:
-        """Find what is common in each shard, and hand it to `settle`; then close the session.
+        """Intersect every shard, then close the session.
+
+        Args:
+            settle: called with the common IDs of each shard.
+            on_progress: called at the start and after each shard.
+
+        Returns:
+            The final numbers of IDs.
 
         Raises:
-            TrilateralError: the host does not answer, or refuses; or what `settle` raises.
+            TrilateralError: the host does not answer or refuses, or `settle` raised.
         """
         dealing = self.session.dealing
         progress = AlignmentProgress(0, dealing.n_shards, dealing.n_host, dealing.n_guest, 0)
@@ -161,17 +200,17 @@ class GuestAlignment:
         return progress
 
     async def confirm(self, common: CommonShard) -> None:
-        """Tell the host what is common in a shard: a job's way to `settle`."""
+        """Tell the host which IDs of a shard are common, as a job does in `settle`."""
         request = alignment_pb2.ConfirmShardRequest(session=self.id, shard=common.shard, tags=common.tags)
         await self._alignments.call("AlignmentService/ConfirmShard", request, alignment_pb2.ConfirmShardResponse)
 
     async def close(self) -> None:
-        """Let the host forget the session."""
+        """Tell the host to forget the session."""
         request = alignment_pb2.CloseAlignmentRequest(session=self.id)
         await self._alignments.call("AlignmentService/CloseAlignment", request, alignment_pb2.CloseAlignmentResponse)
 
     async def _let_go(self) -> None:
-        """Close the session if the host is there, or it would keep its IDs in memory until the session expires."""
+        """Close the session if the host answers, so that it drops the IDs before the session expires."""
         with suppress(TrilateralError, TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self.close()
@@ -185,34 +224,46 @@ class GuestAlignment:
         return await self._alignments.compute(self.session.read, shard, answer.setup, answer.response)
 
 
-class JobAlignment:
-    """A job's alignment at the guest.
+class GuestJobAlignment:
+    """The alignment of one job at the guest.
 
     Args:
-        alignments: with the host.
-        run: of the job.
+        alignments: alignments with the host.
+        run: run of the job.
     """
 
     def __init__(self, alignments: GuestAlignments, run: JobKey) -> None:
         self._alignments = alignments
         self._run = run
 
-    async def common_rows(self, ids: Sequence[str], form: IdForm, report: OnProgress) -> Aligned:
-        """Find what is common, and let the host know; `report` is told about once a second, and of the end."""
+    async def common_rows(self, ids: Sequence[str], form: IdForm, on_progress: OnProgress) -> Aligned:
+        """Find the common rows and tell the host.
+
+        Args:
+            ids: the guest's IDs in their normal form.
+            form: this normal form.
+            on_progress: called about once a second and at the end.
+
+        Returns:
+            The guest's common rows, and how many IDs each party has.
+
+        Raises:
+            TrilateralError: the host does not answer, or refuses.
+        """
         source = MemoryIds(ids)
         alignment = await self._alignments.open(self._run, source, form)
         places: dict[int, Sequence[int]] = {}
-        told = -REPORT_SECONDS
+        reported_at = -REPORT_SECONDS
 
         async def settle(common: CommonShard) -> None:
             await alignment.confirm(common)
             places[common.shard] = common.places
 
-        def tell(progress: AlignmentProgress) -> None:
-            nonlocal told
-            if progress.done == progress.n_shards or time.monotonic() - told >= REPORT_SECONDS:
-                told = time.monotonic()
-                report(progress)
+        def report(progress: AlignmentProgress) -> None:
+            nonlocal reported_at
+            if progress.done == progress.n_shards or time.monotonic() - reported_at >= REPORT_SECONDS:
+                reported_at = time.monotonic()
+                on_progress(progress)
 
-        result = await alignment.run(settle, tell)
+        result = await alignment.run(settle, report)
         return Aligned(source.common_rows(places), result.n_host, result.n_guest)

@@ -1,4 +1,4 @@
-"""An alignment for its own sake: how many rows of a dataset both parties have."""
+"""An alignment without a job: the number of IDs of a dataset that both parties hold."""
 
 import asyncio
 from dataclasses import dataclass
@@ -11,19 +11,18 @@ from trilateral.common.data.tables.table import read_table_ids
 from trilateral.common.jobs.quota import IdQuota
 from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.rpc.channel import Peer
-from trilateral.guest_party.alignment import GuestAlignments
-from trilateral.guest_party.stages import OnStage, Stage
+from trilateral.guest_party.alignment import GuestAlignments, OnStage, Stage
 
 
 @dataclass(frozen=True)
 class DatasetAlignment:
-    """Counts of IDs.
+    """Numbers of IDs of a dataset.
 
     Attributes:
-        n_host: of the host in all.
-        n_guest: of the guest in all.
-        n_common: that both have.
-        changed: of the guest's, how many each rule of the normal form has changed.
+        n_host: IDs at the host.
+        n_guest: IDs at the guest.
+        n_common: IDs that both parties hold.
+        changed: for each rule of `id_form`, how many of the guest's IDs it changed.
     """
 
     n_host: int
@@ -35,35 +34,40 @@ class DatasetAlignment:
 async def align_dataset(
     config: ProcessConfig, host: Peer, name: str, on_stage: OnStage = lambda _: None
 ) -> DatasetAlignment:
-    """Count the common IDs of a dataset. The host learns how many IDs the guest has, and nothing else.
+    """Count the IDs that both parties hold. The host learns how many IDs the guest has, and nothing else.
 
     Args:
-        config: of the guest.
-        host: the peer.
-        name: of the dataset, in both parties' configurations.
-        on_stage: is told how far it is.
+        config: configuration of the guest.
+        host: the host.
+        name: name of the dataset in the configurations of both parties.
+        on_stage: called with each stage of the work.
+
+    Returns:
+        The numbers of IDs.
 
     Raises:
-        TrilateralError: it cannot be done.
+        ConfigError: the guest has no such dataset, or its state folder cannot be written.
+        TrilateralError: a table cannot be used, a policy refuses, or the host does not answer.
     """
     dataset = config.datasets.get(name)
     if dataset is None:
-        raise ConfigError(f"datasets: has no {name}: there are {', '.join(sorted(config.datasets)) or 'none'}")
+        known = ", ".join(sorted(config.datasets)) or "no datasets"
+        raise ConfigError(f"datasets: there is no dataset {name}: the configuration has {known}")
     on_stage(Stage("reading IDs", 0))
     normal = await asyncio.to_thread(read_table_ids, dataset)
     try:
-        config.state.mkdir(mode=0o700, parents=True, exist_ok=True)  # for the counter of the host's IDs
+        config.state.mkdir(mode=0o700, parents=True, exist_ok=True)  # for the quota of the host's IDs
     except OSError as error:
         raise ConfigError(f"state: the folder {config.state} cannot be written: {error.strerror}") from error
 
-    def tell(progress: AlignmentProgress) -> None:
+    def report(progress: AlignmentProgress) -> None:
         on_stage(Stage("intersecting IDs", progress.done, progress.n_shards))
 
-    async def count_alone(common: CommonShard) -> None:
-        """The host is not told what is common."""
+    async def keep_secret(common: CommonShard) -> None:
+        """Do not tell the host which IDs are common."""
         del common
 
     alignments = GuestAlignments(host, config.limits, IdQuota(config.state, config.policy.max_ids_a_day))
     alignment = await alignments.open(name, MemoryIds(normal.ids), dataset.id_form)
-    result = await alignment.run(count_alone, tell)
+    result = await alignment.run(keep_secret, report)
     return DatasetAlignment(result.n_host, result.n_guest, result.n_common, normal.changed)

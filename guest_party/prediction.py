@@ -1,6 +1,6 @@
-"""The guest's side of a prediction: it scores its rows, asks the host for its part, and writes the sums to a file.
+"""The guest's side of a prediction: score its own rows, ask the host for its part, and write the sums to a file.
 
-All of it is on disk in a folder of its own, so that memory is bounded whatever the number of rows.
+All intermediate data are in a folder on disk, so that memory is bounded for any number of rows.
 """
 
 import asyncio
@@ -38,26 +38,25 @@ from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.ids import NONCE_BYTES, canonical_order, id_digest
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import MAX_TOTAL, PREDICTION_BYTES
-from trilateral.guest_party.alignment import IN_FLIGHT, GuestAlignments
+from trilateral.guest_party.alignment import IN_FLIGHT, GuestAlignments, OnStage, Stage
 from trilateral.guest_party.score_file import check_suffix, write_scores
-from trilateral.guest_party.stages import OnStage, Stage
 
 Response = TypeVar("Response", bound=Message)
 
 CLOSE_SECONDS = 5.0
-"""For telling a host, which may be gone, that nothing more will come."""
+"""How long the guest tries to close a prediction at a host that may be gone."""
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is to be predicted, and where to.
+class PredictionPlan:
+    """A prediction that the guest wants.
 
     Attributes:
-        job: whose model.
-        dataset: name of the table, in the configurations of both parties.
+        job: name of the job that trained the model.
+        dataset: name of the table in the configurations of both parties.
         out: file for the scores.
-        missing: file for the IDs that the host does not hold.
-        aligned: both tables hold the same IDs already.
+        missing: file for the guest's IDs that the host does not hold.
+        aligned: whether both tables hold the same IDs already.
     """
 
     job: str
@@ -68,80 +67,92 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Counts:
-    """What came of it."""
+class PredictionCounts:
+    """Numbers of rows of a prediction.
+
+    Attributes:
+        n_scored: rows with a score.
+        n_guest: rows of the guest's table.
+        n_host: rows of the host's table.
+        warnings: what the guest should check in its own table.
+    """
 
     n_scored: int
     n_guest: int
     n_host: int
     warnings: tuple[str, ...] = ()
-    """What the guest should look at in its own table."""
 
 
-async def predict(config: ProcessConfig, host: Peer, wanted: Wanted, on_progress: OnStage = lambda _: None) -> Counts:
-    """Score the rows of the guest's table that the host holds too, and write them down.
+async def predict(
+    config: ProcessConfig, host: Peer, plan: PredictionPlan, on_stage: OnStage = lambda _: None
+) -> PredictionCounts:
+    """Score the rows that both parties hold, and write the scores to a file.
 
     Args:
-        config: of the guest.
-        host: the peer.
-        wanted: what is to be predicted.
-        on_progress: is told how far it is, from several threads.
+        config: configuration of the guest.
+        host: the host.
+        plan: what to predict.
+        on_stage: called with each stage of the work, from several threads.
+
+    Returns:
+        The numbers of rows.
 
     Raises:
-        TrilateralError: it cannot be done; nothing is written then.
+        TrilateralError: a table, a model or a file cannot be used, a policy refuses, or the host does not answer. No
+            file is written.
     """
-    table = check_prediction(wanted.job, wanted.dataset, config.datasets, config.policy, Role.GUEST)
-    _check_files(wanted, table)
-    model = load_model(JobFolder(config.state, wanted.job).model)
-    check_half(model, Role.GUEST, wanted.job, model.run_id)
+    table = check_prediction(plan.job, plan.dataset, config.datasets, config.policy, Role.GUEST)
+    _check_files(plan, table)
+    model = load_model(JobFolder(config.state, plan.job).model)
+    check_half(model, Role.GUEST, plan.job, model.run_id)
     try:
         with scratch_folder(config.state) as folder:
-            prediction = _Prediction(
-                config, host, wanted, table=table, model=model, folder=folder, on_progress=on_progress
-            )
+            prediction = _Prediction(config, host, plan, table=table, model=model, folder=folder, on_stage=on_stage)
             return await prediction.run()
     except OSError as error:
         raise ConfigError(f"state: {config.state / SCRATCH} cannot be written: {error.strerror}") from error
 
 
-def _check_files(wanted: Wanted, table: DatasetConfig) -> None:
-    check_suffix(wanted.out)
-    check_suffix(wanted.missing)
-    if len({path.resolve() for path in (wanted.out, wanted.missing, table.path)}) < 3:
-        raise ConfigError(f"{wanted.out}: scores, missing IDs and the dataset {wanted.dataset} need a file each")
+def _check_files(plan: PredictionPlan, table: DatasetConfig) -> None:
+    check_suffix(plan.out)
+    check_suffix(plan.missing)
+    if len({path.resolve() for path in (plan.out, plan.missing, table.path)}) < 3:
+        raise ConfigError(
+            f"{plan.out}: the scores, the missing IDs and the dataset {plan.dataset} need three different files"
+        )
 
 
 class _Prediction:
-    """One prediction at the guest."""
+    """One prediction under way at the guest."""
 
     def __init__(
         self,
         config: ProcessConfig,
         host: Peer,
-        wanted: Wanted,
+        plan: PredictionPlan,
         *,
         table: DatasetConfig,
         model: PartyModel,
         folder: Path,
-        on_progress: OnStage,
+        on_stage: OnStage,
     ) -> None:
-        self._wanted = wanted
+        self._plan = plan
         self._table = table
         self._model = model
         self._folder = folder
-        self._on_progress = on_progress
+        self._on_stage = on_stage
         self._alignments = GuestAlignments(host, config.limits, IdQuota(config.state, config.policy.max_ids_a_day))
         self._rows = ScoredRows(folder, table.id)
         self._name = token_bytes(PREDICTION_BYTES)
         self._warnings: list[str] = []
         self._over = threading.Event()
-        """Nobody waits for the table that is read in a thread any more."""
+        """Ends the thread that reads the table."""
 
-    async def run(self) -> Counts:
-        """All of it, in order."""
+    async def run(self) -> PredictionCounts:
+        """Run all steps in order."""
         try:
             n_host = await self._read_both()
-            shards, n_shards = await (self._prove(n_host) if self._wanted.aligned else self._intersect(n_host))
+            shards, n_shards = await (self._prove(n_host) if self._plan.aligned else self._intersect(n_host))
             totals = np.memmap(self._folder / "totals", np.float64, "w+", shape=(self._rows.n_ids,))
             await self._fetch(shards, n_shards, totals)
             n_scored = await self._alignments.compute(self._write, totals)
@@ -149,20 +160,20 @@ class _Prediction:
             try:
                 await self._close()
             finally:
-                # A thread goes on when nobody waits for it any more, and would write to the folder while it is removed.
+                # A thread outlives its cancelled caller. Wait for it, since it may still write to the folder.
                 await self._alignments.computed()
                 self._rows.finish()
-        return Counts(n_scored, self._rows.n_ids, n_host, tuple(self._warnings))
+        return PredictionCounts(n_scored, self._rows.n_ids, n_host, tuple(self._warnings))
 
-    # --- both tables are read at the same time
+    # --- reading both tables at the same time
 
     async def _read_both(self) -> int:
-        """Return how many rows the host has."""
+        """Open the prediction at the host while the own table is read; return the number of the host's rows."""
         opening, reading = asyncio.create_task(self._open()), asyncio.create_task(self._read())
         try:
             done, _ = await asyncio.wait({opening, reading}, return_when=asyncio.FIRST_EXCEPTION)
         finally:
-            # The thread that reads ends with its piece, and the file that it writes to can be closed then.
+            # The reading thread ends after its current piece. Only then can its file be closed.
             self._over.set()
             opening.cancel()
             await asyncio.gather(opening, reading, return_exceptions=True)
@@ -172,26 +183,26 @@ class _Prediction:
 
     async def _open(self) -> int:
         request = prediction_pb2.OpenPredictionRequest(
-            job=self._wanted.job,
+            job=self._plan.job,
             run_id=bytes.fromhex(self._model.run_id),
             prediction=self._name,
             model=self._model.shared_digest,
-            dataset=self._wanted.dataset,
+            dataset=self._plan.dataset,
         )
         n_rows = (await self._call("OpenPrediction", request, prediction_pb2.OpenPredictionResponse)).n_rows
         if not 1 <= n_rows <= MAX_TOTAL:
-            raise ProtocolError(f"the host says that its table has {n_rows} rows")
+            raise ProtocolError(f"the host reports a table of {n_rows} rows: expected 1 to {MAX_TOTAL}")
         return n_rows
 
     async def _read(self) -> None:
-        def tell(n_rows: int) -> None:
+        def report(n_rows: int) -> None:
             if self._over.is_set():
                 raise PeerError("the prediction has ended")
-            self._on_progress(Stage("reading", n_rows))
+            self._on_stage(Stage("reading", n_rows))
 
-        self._warnings = await self._alignments.compute(score_table, self._model, self._table, self._rows, tell)
+        self._warnings = await self._alignments.compute(score_table, self._model, self._table, self._rows, report)
 
-    # --- which rows are common
+    # --- finding the common rows
 
     async def _align(self, nonce: bytes) -> prediction_pb2.AlignPredictionResponse:
         request = prediction_pb2.AlignPredictionRequest(
@@ -199,7 +210,7 @@ class _Prediction:
             nonce=nonce,
             n_rows=self._rows.n_ids,
             form=rules_of(self._table.id_form),
-            aligned=self._wanted.aligned,
+            aligned=self._plan.aligned,
         )
         return await self._call("AlignPrediction", request, prediction_pb2.AlignPredictionResponse)
 
@@ -212,10 +223,10 @@ class _Prediction:
             await self._settle(common.shard, common.tags)
             await self._alignments.compute(np.array(common.places, np.int64).tofile, self._places_path(common.shard))
 
-        def tell(progress: AlignmentProgress) -> None:
-            self._on_progress(Stage("aligning", progress.done, progress.n_shards))
+        def report(progress: AlignmentProgress) -> None:
+            self._on_stage(Stage("aligning", progress.done, progress.n_shards))
 
-        await alignment.run(settle, tell)
+        await alignment.run(settle, report)
         n_shards = alignment.session.dealing.n_shards
         return self._rows.dealt(n_shards), n_shards
 
@@ -237,24 +248,26 @@ class _Prediction:
         await self._for_each(dealing.n_shards, settle, "comparing")
         return shards, dealing.n_shards
 
-    async def _settle(self, shard: int, told: bytes) -> None:
-        request = prediction_pb2.SettleShardRequest(prediction=self._name, shard=shard, told=told)
+    async def _settle(self, shard: int, proof: bytes) -> None:
+        request = prediction_pb2.SettleShardRequest(prediction=self._name, shard=shard, told=proof)
         await self._call("SettleShard", request, prediction_pb2.SettleShardResponse)
 
     def _places_path(self, shard: int) -> Path:
-        """File of the places of the common rows among those of a shard; int64, without a header."""
+        """Return the file with the places of the common rows within a shard: int64, without a header."""
         return self._folder / f"common-{shard}"
 
-    # --- the scores
+    # --- adding the scores
 
     async def _fetch(self, shards: ScoredShards, n_shards: int, totals: FloatVector) -> None:
-        """Put u_A + u_B of the common rows into `totals`, shape (n_rows,), and NaN for all others."""
+        """Put u_A + u_B of the common rows into `totals`, shape (n_rows,), and NaN for the other rows."""
         totals[:] = np.nan
 
         def add(shard: int, scores: FloatVector) -> None:
             own, places = shards.read(shard), np.fromfile(self._places_path(shard), np.int64)
             if scores.shape != places.shape or not np.isfinite(scores).all():
-                raise ProtocolError(f"the host sent {len(scores)} scores where {len(places)} are due, or some are none")
+                raise ProtocolError(
+                    f"the host sent {len(scores)} scores for {len(places)} common rows, or some are not finite"
+                )
             totals[own.rows[places]] = own.scores[places] + scores
 
         async def fetch(shard: int) -> None:
@@ -265,7 +278,7 @@ class _Prediction:
         await self._for_each(n_shards, fetch, "scoring")
 
     def _write(self, totals: FloatVector) -> int:
-        """Write both files; return how many rows have a score."""
+        """Write both files; return the number of rows with a score."""
         n_scored = 0
 
         def pieces() -> Iterator[tuple[pa.Array, FloatVector]]:
@@ -275,27 +288,27 @@ class _Prediction:
                 scores = totals[start : start + len(ids)]
                 start += len(ids)
                 n_scored += int(np.isfinite(scores).sum())
-                self._on_progress(Stage("writing", start, self._rows.n_ids))
+                self._on_stage(Stage("writing", start, self._rows.n_ids))
                 yield ids, scores
 
         calibration = self._model.calibration
         if calibration is None:
             raise DataError("the guest's part of the model has no calibration")
-        missing = None if self._wanted.aligned else self._wanted.missing
-        write_scores(self._wanted.out, missing, pieces(), lambda scores: calibrate(scores, calibration))
+        missing = None if self._plan.aligned else self._plan.missing
+        write_scores(self._plan.out, missing, pieces(), lambda scores: calibrate(scores, calibration))
         return n_scored
 
     # --- calls
 
     async def _for_each(self, n_shards: int, work: Callable[[int], Awaitable[None]], doing: str) -> None:
-        """Do it for each shard, several at a time."""
+        """Run `work` for each shard, several shards at a time."""
         done = 0
 
         async def work_on(shard: int) -> None:
             nonlocal done
             await work(shard)
             done += 1
-            self._on_progress(Stage(doing, done, n_shards))
+            self._on_stage(Stage(doing, done, n_shards))
 
         await for_each(n_shards, IN_FLIGHT, work_on)
 
@@ -303,7 +316,7 @@ class _Prediction:
         return await self._alignments.call(f"PredictionService/{method}", request, response)
 
     async def _close(self) -> None:
-        """Let the host forget the prediction, if it can be told at all."""
+        """Tell the host to forget the prediction, if it answers."""
         request = prediction_pb2.ClosePredictionRequest(prediction=self._name)
         with suppress(TrilateralError, TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):

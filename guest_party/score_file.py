@@ -1,4 +1,4 @@
-"""The guest's result: a table of scores, whole or not at all, in the order of the guest's own rows."""
+"""The files of a prediction. Each appears only when it is complete, with its rows in the order of the guest's table."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,15 +16,15 @@ MISSING = pa.schema([("id", pa.string())])
 
 
 def check_suffix(path: Path) -> None:
-    """Accept the name of a file whose kind is known.
+    """Check that a file can be written in a known format.
 
     Raises:
-        ConfigError: it is of none, or its folder is not there.
+        ConfigError: the suffix is unknown, or the folder does not exist.
     """
     if path.suffix not in (".csv", ".parquet"):
-        raise ConfigError(f"{path}: is of an unknown kind: the name must end in .csv or .parquet")
+        raise ConfigError(f"{path}: unknown file type: the name must end in .csv or .parquet")
     if not path.parent.is_dir():
-        raise ConfigError(f"{path}: there is no folder {path.parent}")
+        raise ConfigError(f"{path}: the folder {path.parent} does not exist")
 
 
 def write_scores(
@@ -33,22 +33,22 @@ def write_scores(
     rows: Iterable[tuple[pa.Array, FloatVector]],
     probabilities: Callable[[FloatVector], FloatVector],
 ) -> None:
-    """Write both files, mode 0600: the scores of the rows that have one, and the IDs of those that have none.
+    """Write both files with mode 0600.
 
     Args:
-        out: for ID, score and probability.
-        missing: for the IDs without a score; None if there are none.
-        rows: pieces of IDs and their scores, NaN where a row has none.
-        probabilities: from scores, of the same shape.
+        out: file for the ID, the score and the probability of each row that has a score.
+        missing: file for the IDs of the rows without a score; None if every row has one.
+        rows: pieces of IDs with their scores, NaN for a row without a score.
+        probabilities: computes probabilities from scores, with the same shape.
 
     Raises:
-        ConfigError: a file cannot be written. What was there before is there still.
+        ConfigError: a file cannot be written. An older file stays as it was.
     """
     with ExitStack() as files:
         scored = files.enter_context(_whole_table(out, SCORES))
         unscored = None if missing is None else files.enter_context(_whole_table(missing, MISSING))
         for ids, scores in rows:
-            found = scores == scores  # noqa: PLR0124 (NaN is unlike itself)
+            found = scores == scores  # noqa: PLR0124 (NaN is unequal to itself)
             kept = scores[found]
             scored(
                 pa.record_batch([ids.filter(pa.array(found)), pa.array(kept), pa.array(probabilities(kept))], SCORES)
@@ -59,7 +59,7 @@ def write_scores(
 
 @contextmanager
 def _whole_table(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], None]]:
-    """Yield what takes batches; the file appears at the end, if all went well."""
+    """Yield a function that writes batches. The file appears at the end unless there was an error."""
     try:
         make = csv.CSVWriter if path.suffix == ".csv" else parquet.ParquetWriter
         with whole_file(path) as file, make(file, schema) as writer:

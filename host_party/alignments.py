@@ -1,4 +1,4 @@
-"""The host's alignments: who may open one, on which IDs, for how long."""
+"""The host's open alignments: who may open one, on which IDs, and for how long."""
 
 import asyncio
 import logging
@@ -36,9 +36,9 @@ T = TypeVar("T")
 
 SESSION_BYTES = 16
 MAX_LOOSE = 2
-"""Sessions at a time that belong to no job, since each holds the IDs of a table."""
+"""Maximum number of open sessions outside jobs. Each holds the IDs of a table."""
 MAX_DONE = 100
-"""Sessions of jobs whose good end is remembered."""
+"""How many completed sessions of jobs the host remembers."""
 CORES = os.cpu_count() or 1
 
 
@@ -47,8 +47,8 @@ class Offer:
     """IDs that the guest may align with.
 
     Attributes:
-        source: of the host's IDs.
-        form: by which they were brought to their normal form.
+        source: the host's IDs.
+        form: normal form of these IDs.
     """
 
     source: IdSource
@@ -56,15 +56,17 @@ class Offer:
 
 
 def load_offer(config: ProcessConfig, dataset: str) -> Offer:
-    """Read the IDs of a dataset of this process's configuration.
+    """Read the IDs of a dataset in this process's configuration.
 
     Raises:
-        PolicyError: it has none of that name.
-        DataError: its IDs cannot be used.
+        PolicyError: the configuration has no dataset of that name.
+        DataError: the IDs cannot be used.
     """
     found = config.datasets.get(dataset)
     if found is None:
-        raise PolicyError(f"the host has no dataset named {dataset}: name one of its configuration, or add it there")
+        raise PolicyError(
+            f"the host has no dataset named {dataset}: use a name from its configuration, or add the dataset there"
+        )
     try:
         normal = read_table_ids(found)
     except DataError as error:
@@ -78,13 +80,13 @@ def load_offer(config: ProcessConfig, dataset: str) -> Offer:
 
 @dataclass(frozen=True)
 class Asked:
-    """What the guest asks for when it opens an alignment.
+    """The guest's request to open an alignment.
 
     Attributes:
-        form: rules of the normal form of its IDs.
-        n_ids: how many it says that it has.
-        nonce: the guest's.
-        purpose: what the audit log says of it; a session with a `run` in it is a job's.
+        form: rules of the normal form of the guest's IDs.
+        n_ids: number of IDs that the guest reports.
+        nonce: the guest's nonce.
+        purpose: fields for the audit log. A session whose fields include `run` belongs to a job.
     """
 
     form: Sequence[str]
@@ -95,16 +97,17 @@ class Asked:
 
 @dataclass(eq=False)
 class Opened:
-    """A session that is open.
+    """One open session.
 
     Attributes:
-        id: by which the guest names it.
-        purpose: the run of a job, or what the audit log says of it otherwise.
-        nonce: the host's.
-        session: what it answers.
-        common: places of the common IDs in each shard that is settled, for a job.
-        settled: set when the guest has told of every shard.
-        key: of the opening, if it belongs to no job.
+        id: identifier that the guest uses.
+        purpose: see `Asked`.
+        nonce: the host's nonce.
+        session: the host's side of the computation.
+        common: for a job, the places of the common IDs in each settled shard.
+        settled: set once every shard is settled.
+        timer: ends a session outside a job when it expires.
+        key: identifies the request to open a session outside a job.
     """
 
     id: bytes
@@ -118,20 +121,20 @@ class Opened:
 
     @property
     def of_job(self) -> bool:
-        """Whether it lives as long as its job."""
+        """Whether the session belongs to a job and ends with it."""
         return "run" in self.purpose
 
 
 @dataclass(frozen=True)
 class _Loose:
-    """A session that belongs to no job, from the moment it is asked for to its end."""
+    """A session outside a job, from the request to its end."""
 
     asked: Asked
     opening: "asyncio.Task[Opened]"
 
 
-class JobAlignment:
-    """A job's alignment at the host: first the guest may ask for it, then there are IDs, then it is done."""
+class HostJobAlignment:
+    """The alignment of one job at the host. The guest may ask for it before the host has offered its IDs."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -141,10 +144,19 @@ class JobAlignment:
         self.opening: asyncio.Task[None] | None = None
 
     async def common_rows(
-        self, ids: Sequence[str], form: IdForm, report: Callable[[AlignmentProgress], None]
+        self, ids: Sequence[str], form: IdForm, on_progress: Callable[[AlignmentProgress], None]
     ) -> Aligned:
-        """Offer the IDs; return what is common, once the guest has told of every shard. The guest reports."""
-        del report
+        """Offer the IDs, and return the common rows once the guest has confirmed every shard.
+
+        Args:
+            ids: the host's IDs in their normal form.
+            form: this normal form.
+            on_progress: not called. The guest reports the progress.
+
+        Returns:
+            The host's common rows, and how many IDs each party has.
+        """
+        del on_progress
         source = MemoryIds(ids)
         self.offered.set_result(Offer(source, form))
         opened = await self.opened
@@ -153,21 +165,21 @@ class JobAlignment:
         return Aligned(source.common_rows(opened.common), dealing.n_host, dealing.n_guest)
 
     def fail(self, error: Exception) -> None:
-        """Tell whoever waits, and whoever asks from now on, why there is no alignment."""
+        """Give everybody who waits for the alignment, now or later, the reason why there is no alignment."""
         public = public_error(error, Role.HOST)
         for future in (self.offered, self.opened):
             if not future.done():
                 # A copy has no traceback, which would keep the table.
                 future.set_exception(type(public)(str(public)))
-                future.exception()  # Nobody need be waiting.
+                future.exception()  # Marks the error as seen, since perhaps there is no waiter.
 
 
 class Alignments:
     """All sessions of one host.
 
     Args:
-        config: of this process.
-        audit: takes down each session.
+        config: configuration of this process.
+        audit: records each session.
     """
 
     def __init__(self, config: ProcessConfig, audit: Audit) -> None:
@@ -176,20 +188,20 @@ class Alignments:
         self._quota = IdQuota(config.state, config.policy.max_ids_a_day)
         self._pool = ThreadPoolExecutor(CORES, thread_name_prefix="alignment")
         self._sessions: dict[bytes, Opened] = {}
-        self._expected: dict[JobKey, JobAlignment] = {}
+        self._expected: dict[JobKey, HostJobAlignment] = {}
         self._loose: dict[bytes, _Loose] = {}
         self._done: deque[bytes] = deque(maxlen=MAX_DONE)
 
-    # --- for a job
+    # --- sessions of jobs
 
     @contextmanager
-    def expect(self, run: JobKey) -> Iterator[JobAlignment]:
-        """Let the guest align for this run of a job within the block, once it is offered IDs."""
-        alignment = self._expected[run] = JobAlignment()
+    def expect(self, run: JobKey) -> Iterator[HostJobAlignment]:
+        """Let the guest align for this run of a job within the block, once the host has offered its IDs."""
+        alignment = self._expected[run] = HostJobAlignment()
         try:
             yield alignment
         except Exception as error:
-            alignment.fail(error)  # The guest may wait already: it hears the same reason.
+            alignment.fail(error)  # The guest may already wait, and gets the same reason.
             raise
         finally:
             alignment.fail(PeerError("the host has ended the job"))
@@ -200,26 +212,26 @@ class Alignments:
                 self._end(opened, "finished" if opened.session.complete else "failed")
 
     async def open_for_job(self, run: JobKey, form: Sequence[str], n_ids: int, nonce: bytes) -> Opened:
-        """Open the one session of a run; the same request again gets the same session.
+        """Open the single session of a run. The same request again gets the same session.
 
         Raises:
-            UnknownJobError: there is no such run here, or not yet.
-            PolicyError: too many IDs, or a second session.
-            ConfigError: the guest's IDs are in another form.
+            UnknownJobError: the host does not have this run, or not yet.
+            PolicyError: there are too many IDs, or the guest asks for a second session.
+            ConfigError: the guest's IDs have another normal form.
         """
         alignment = self._expected.get(run)
         if alignment is None:
-            raise UnknownJobError(f"the host does not align for this run of the job {run.name}")
+            raise UnknownJobError(f"the host does not align for this run of job {run.name}")
         if alignment.opening is None:
             alignment.guest_nonce = nonce
             opening = self._open_offered(alignment, Asked(form, n_ids, nonce, _run_fields(run)))
             alignment.opening = asyncio.create_task(opening)
         elif alignment.guest_nonce != nonce:
-            raise PolicyError(f"the guest has opened an alignment for the job {run.name} already: one is enough")
+            raise PolicyError(f"the guest has already opened an alignment for job {run.name}: there can be only one")
         return await asyncio.shield(alignment.opened)
 
-    async def _open_offered(self, alignment: JobAlignment, asked: Asked) -> None:
-        """In a task of its own, since whoever calls may hang up and call again."""
+    async def _open_offered(self, alignment: HostJobAlignment, asked: Asked) -> None:
+        """Runs as a task of its own, because the caller may hang up and call again."""
         try:
             offer = await alignment.offered
             opened = await self._begin(lambda: offer, asked)
@@ -228,33 +240,33 @@ class Alignments:
         else:
             alignment.opened.set_result(opened)
 
-    # --- for anything else
+    # --- sessions outside jobs
 
     async def open_loose(self, key: bytes, load: Callable[[], Offer], asked: Asked) -> Opened:
-        """Open a session that belongs to no job; it ends when the guest closes it or says nothing for long.
+        """Open a session outside a job. It ends when the guest closes it or makes no call for a while.
 
-        While it is open the same again gets the same session, since an answer may be lost.
+        While the session is open, the same request gets the same session, because an answer may get lost.
 
         Args:
-            key: by which the same is known.
-            load: reads the host's IDs; it is called in a thread.
-            asked: what the guest asks for.
+            key: identifies the request.
+            load: reads the host's IDs. It is called in a thread.
+            asked: the request.
 
         Raises:
-            PolicyError: too many IDs, or sessions.
-            ConfigError: the guest's IDs are in another form.
-            ProtocolError: something else was opened by this key.
-            TrilateralError: what `load` raises.
+            PolicyError: there are too many IDs or sessions.
+            ConfigError: the guest's IDs have another normal form.
+            ProtocolError: another request came with this key.
+            TrilateralError: `load` raised.
         """
         loose = self._loose.get(key)
         if loose is None:
             if len(self._loose) >= MAX_LOOSE:
                 raise PolicyError(
-                    f"the host has {MAX_LOOSE} alignments open beside those of jobs: wait until one has ended"
+                    f"the host has {MAX_LOOSE} alignments outside jobs open, the maximum: wait until one has ended"
                 )
             loose = self._loose[key] = _Loose(asked, start(self._open_loose(key, load, asked)))
         elif loose.asked != asked:
-            raise ProtocolError("the guest opens an alignment again, and not the same")
+            raise ProtocolError("the guest opens an alignment twice with different requests")
         return await asyncio.shield(loose.opening)
 
     async def _open_loose(self, key: bytes, load: Callable[[], Offer], asked: Asked) -> Opened:
@@ -267,13 +279,13 @@ class Alignments:
         self._keep(opened)
         return opened
 
-    # --- what is asked in a session
+    # --- calls within a session
 
     def find(self, session: bytes) -> Opened:
-        """The session of that name, which then lives on.
+        """Return a session by its identifier, and restart its timer.
 
         Raises:
-            PeerError: there is none.
+            PeerError: there is no such session.
         """
         opened = self._sessions.get(session)
         if opened is None:
@@ -295,33 +307,33 @@ class Alignments:
         return answer
 
     async def settle(self, session: bytes, shard: int, tags: bytes) -> None:
-        """Take what is common in one shard of a job's alignment; see `HostSession`."""
+        """Settle the common IDs of one shard of a job's alignment; see `HostSession`."""
         if session in self._done:
-            return  # Its last answer was lost: the job goes on already.
+            return  # The last answer got lost, and the job continues already.
         opened = self.find(session)
         if not opened.of_job:
-            raise ProtocolError("the guest tells what is common in an alignment that is none of a job")
+            raise ProtocolError("the guest confirms a shard of an alignment that belongs to no job")
         opened.common[shard] = await asyncio.to_thread(opened.session.settle, shard, tags)
-        # The session is complete once the last thread has settled a shard: the places of another may be on their way.
+        # Count `common`, not the session's shards: the places of a shard arrive after the session has settled it.
         if len(opened.common) == opened.session.dealing.n_shards:
             opened.settled.set()
 
     def close(self, session: bytes) -> None:
-        """End a session that belongs to no job, if it goes on; a job ends its own."""
+        """End a session outside a job, if it is open. A job ends its own session."""
         opened = self._sessions.get(session)
         if opened is not None and not opened.of_job:
             done = opened.session.n_answered == opened.session.dealing.n_shards
             self._end(opened, "finished" if done and not opened.session.over else "failed")
 
     async def compute(self, function: Callable[..., T], *args: object) -> T:
-        """Call a function in one of the threads."""
+        """Call a function in the thread pool."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
 
-    # --- a session's life
+    # --- the life of a session
 
     async def _begin(self, load: Callable[[], Offer], asked: Asked) -> Opened:
         n_ids = asked.n_ids
-        # What the guest has announced counts before a table is read for it, and its padding once there is its number.
+        # The reported IDs count before a table is read. The padding counts once its number is known.
         await asyncio.to_thread(spend_ids, n_ids, self._quota, Role.HOST)
         offer = await self.compute(load)
         check_form(asked.form, offer.form)
@@ -342,7 +354,7 @@ class Alignments:
         return opened
 
     def _keep(self, opened: Opened) -> None:
-        """Let the session live for another while, if its life is its own."""
+        """Restart the timer of a session outside a job."""
         if opened.timer is not None:
             opened.timer.cancel()
         if not opened.of_job:
@@ -366,14 +378,18 @@ class Alignments:
 
 
 def check_form(guests: Sequence[str], own: IdForm) -> None:
-    """Check that the guest's IDs, by the rules that it tells, are in the same form as the host's.
+    """Check that the IDs of both parties have the same normal form.
+
+    Args:
+        guests: rules of the guest's form.
+        own: the host's form.
 
     Raises:
-        ConfigError: they are not.
+        ConfigError: the forms differ.
     """
     if list(guests) != rules_of(own):
         raise ConfigError(
-            f"the guest's IDs are in the form {_listed(guests)} and the host's in {_listed(rules_of(own))}: give both "
+            f"the guest's IDs have the form {_listed(guests)} and the host's have {_listed(rules_of(own))}: give both "
             "datasets the same `id_form`"
         )
 

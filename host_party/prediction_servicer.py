@@ -11,7 +11,7 @@ from trilateral.common.pb.v1 import prediction_pb2, prediction_pb2_grpc
 from trilateral.common.rpc.codec import PREDICTION_BYTES, job_key
 from trilateral.common.rpc.interceptor import Context
 from trilateral.host_party.alignment_servicer import check_opening
-from trilateral.host_party.predictions import Beginning, Predictions, Wanted
+from trilateral.host_party.predictions import AlignRequest, PredictionRequest, Predictions
 
 MODEL_BYTES = 32
 
@@ -34,15 +34,15 @@ class PredictionServicer(prediction_pb2_grpc.PredictionServiceServicer):
             raise ProtocolError("received a prediction with an invalid ID or model")
         if re.fullmatch(JOB_NAME, request.dataset) is None:
             raise ProtocolError("received an invalid dataset name")
-        wanted = Wanted(run, request.model, request.dataset)
+        wanted = PredictionRequest(run, request.model, request.dataset)
         return prediction_pb2.OpenPredictionResponse(n_rows=await self._predictions.open(request.prediction, wanted))
 
     async def AlignPrediction(
         self, request: prediction_pb2.AlignPredictionRequest, context: Context
     ) -> prediction_pb2.AlignPredictionResponse:
         form = check_opening(request.nonce, request.n_rows, request.form)
-        beginning = Beginning(request.nonce, request.n_rows, form, request.aligned)
-        begun = await self._predictions.align(request.prediction, beginning)
+        wanted = AlignRequest(request.nonce, request.n_rows, form, request.aligned)
+        begun = await self._predictions.align(request.prediction, wanted)
         return prediction_pb2.AlignPredictionResponse(nonce=begun.nonce, session=begun.session)
 
     async def SettleShard(

@@ -1,4 +1,4 @@
-"""The host's predictions: who may have one, on which rows, and how many scores leave."""
+"""The host's open predictions: which are allowed, on which rows, and how many scores leave."""
 
 import asyncio
 import logging
@@ -31,23 +31,23 @@ from trilateral.common.protocol.ids import NONCE_BYTES
 from trilateral.common.rpc.access import calling
 from trilateral.common.rpc.codec import JobKey
 from trilateral.host_party.alignments import Alignments, Asked, Offer, check_form
-from trilateral.host_party.prediction import HostPrediction, SameIds
+from trilateral.host_party.score_release import SameIds, ScoreRelease
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MOST = 2
-"""Predictions at a time: each reads a table, and has it on disk."""
+MAX_OPEN = 2
+"""Maximum number of open predictions. Each reads a table and keeps it on disk."""
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What the guest asks for.
+class PredictionRequest:
+    """The guest's request to open a prediction.
 
     Attributes:
-        run: of the job whose model it is.
-        model: `PartyModel.shared_digest` of the guest's half of it.
+        run: run of the job that trained the model.
+        model: `PartyModel.shared_digest` of the guest's part.
         dataset: name of the host's table.
     """
 
@@ -57,14 +57,14 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Beginning:
-    """How the guest begins the alignment.
+class AlignRequest:
+    """The guest's request to align the rows of a prediction.
 
     Attributes:
-        nonce: the guest's.
-        n_rows: of the guest's table.
-        form: rules of its IDs' normal form.
-        aligned: both tables hold the same IDs already.
+        nonce: the guest's nonce.
+        n_rows: number of rows in the guest's table.
+        form: rules of the normal form of the guest's IDs.
+        aligned: whether both tables hold the same IDs already.
     """
 
     nonce: bytes
@@ -74,12 +74,12 @@ class Beginning:
 
 
 @dataclass(frozen=True)
-class Begun:
-    """What the guest is answered.
+class AlignAnswer:
+    """The host's answer to an `AlignRequest`.
 
     Attributes:
-        nonce: the host's.
-        session: of the alignment; empty if the tables are aligned already.
+        nonce: the host's nonce.
+        session: identifier of the alignment; empty if the tables are aligned already.
     """
 
     nonce: bytes
@@ -88,52 +88,52 @@ class Begun:
 
 @dataclass(eq=False)
 class _Open:
-    """A prediction that goes on, and how far it has come."""
+    """One open prediction and its state."""
 
     name: bytes
-    wanted: Wanted
+    request: PredictionRequest
     table: DatasetConfig
     model: PartyModel
     folder: Path
     rows: ScoredRows
     resources: ExitStack
     stopped: threading.Event = field(default_factory=threading.Event)
-    """Ends the reading, in whatever thread it goes on."""
+    """Ends the thread that reads the table."""
     working: "set[asyncio.Task[Any]]" = field(default_factory=set)
-    """All that goes on with the folder, for those too who have hung up."""
+    """Tasks that use the folder, including those whose caller hung up."""
     reading: "asyncio.Task[None] | None" = None
-    beginning: Beginning | None = None
-    aligning: "asyncio.Task[Begun] | None" = None
+    align_request: AlignRequest | None = None
+    aligning: "asyncio.Task[AlignAnswer] | None" = None
     session: bytes = b""
-    """Of the alignment, if there is one."""
-    prediction: HostPrediction | None = None
+    """Identifier of the alignment, if there is one."""
+    release: ScoreRelease | None = None
     counting: asyncio.Lock = field(default_factory=asyncio.Lock)
     n_counted: int | None = None
-    """Scores that were counted as given, before the first of them left."""
+    """Number of scores counted against the quota before the first one left; None until then."""
     fetched: set[int] = field(default_factory=set)
-    """Shards whose scores have left."""
+    """Shards whose scores left."""
     n_calls: int = 0
     timer: asyncio.TimerHandle | None = None
 
     @property
     def record(self) -> dict[str, str]:
-        """What the audit log says of it each time."""
-        run = self.wanted.run
-        return {"job": run.name, "run": run.run_id.hex(), "dataset": self.wanted.dataset}
+        """The fields of every line about this prediction in the audit log."""
+        run = self.request.run
+        return {"job": run.name, "run": run.run_id.hex(), "dataset": self.request.dataset}
 
     @property
     def is_complete(self) -> bool:
-        """Whether all scores have left."""
-        return self.prediction is not None and len(self.fetched) == self.prediction.n_shards
+        """Whether all scores left."""
+        return self.release is not None and len(self.fetched) == self.release.n_shards
 
 
 class Predictions:
-    """All predictions of one host. One that is asked nothing for `Limits.party_timeout` ends.
+    """All open predictions of one host. A prediction without a call for `Limits.party_timeout` seconds ends.
 
     Args:
-        config: of this process.
-        audit: takes down each prediction, and how many scores leave.
-        alignments: find the common rows.
+        config: configuration of this process.
+        audit: records each prediction and how many scores leave.
+        alignments: finds the common rows.
     """
 
     def __init__(self, config: ProcessConfig, audit: Audit, alignments: Alignments) -> None:
@@ -144,79 +144,81 @@ class Predictions:
         self._ids_quota = IdQuota(config.state, config.policy.max_ids_a_day)
         self._open: dict[bytes, _Open] = {}
         self._holding: set[_Open] = set()
-        """Those that have a folder on disk: what goes on in a thread may outlive the prediction."""
+        """Predictions with a folder on disk. A thread may outlive its prediction."""
         sweep_scratch(config.state)
 
-    async def open(self, name: bytes, wanted: Wanted) -> int:
-        """Read and score the host's table, if it is permitted; return the number of its rows.
+    async def open(self, name: bytes, request: PredictionRequest) -> int:
+        """Read and score the host's table, if the policy allows it; return the number of its rows.
 
-        The same again waits for the same.
+        The same request again waits for the same work.
 
         Raises:
-            PolicyError: it is not permitted, or too many go on.
-            DataError: the host has no half of that model, or its table cannot be used.
-            ConfigError: no score may leave, since none could be counted; or the state folder cannot be written.
+            PolicyError: the policy does not allow it, or too many predictions are open.
+            DataError: the host has no part of this model, or its table cannot be used.
+            ConfigError: the quota cannot be recorded, or the state folder cannot be written.
         """
         opened = self._open.get(name)
         if opened is None:
-            opened = self._admit(name, wanted)
-        elif opened.wanted != wanted:
-            raise ProtocolError("a prediction was asked for again, and not the same")
+            opened = self._admit(name, request)
+        elif opened.request != request:
+            raise ProtocolError("the guest opens a prediction twice with different requests")
         async with self._using(name) as opened:
             if opened.reading is not None:
                 await asyncio.shield(opened.reading)
             return opened.rows.n_ids
 
-    async def align(self, name: bytes, beginning: Beginning) -> Begun:
-        """Begin the alignment; the same again gets the same.
+    async def align(self, name: bytes, align_request: AlignRequest) -> AlignAnswer:
+        """Begin the alignment. The same request again gets the same answer.
 
         Raises:
-            TrilateralError: the prediction is not that far, or what the alignment says against it.
+            ProtocolError: the host is still reading its table, or the guest aligns twice with different requests.
+            TrilateralError: the alignment is refused.
         """
         async with self._using(name) as opened:
             if opened.reading is None or not opened.reading.done():
                 raise ProtocolError("the guest aligns a prediction before the host has read its table")
             if opened.aligning is None:
-                opened.beginning = beginning
-                opened.aligning = self._start(opened, self._align(opened, beginning))
-            elif opened.beginning != beginning:
-                raise ProtocolError("the guest aligns a prediction a second time")
+                opened.align_request = align_request
+                opened.aligning = self._start(opened, self._align(opened, align_request))
+            elif opened.align_request != align_request:
+                raise ProtocolError("the guest aligns a prediction twice with different requests")
             return await asyncio.shield(opened.aligning)
 
-    async def settle(self, name: bytes, shard: int, told: bytes) -> None:
-        """Take which rows of a shard are common; see `HostPrediction`.
+    async def settle(self, name: bytes, shard: int, proof: bytes) -> None:
+        """Settle the common rows of a shard; see `ScoreRelease`.
 
-        What is not so ends the prediction: each try would tell the guest a little of the host's IDs, uncounted.
+        A wrong proof ends the prediction. Otherwise, each try would tell the guest a little about the host's IDs
+        without counting against a quota.
         """
         async with self._using(name) as opened:
-            work = self._settle(opened, _begun(opened), shard, told)
+            work = self._settle(opened, _release_of(opened), shard, proof)
             await asyncio.shield(self._start(opened, work))
 
-    async def _settle(self, opened: _Open, prediction: HostPrediction, shard: int, told: bytes) -> None:
+    async def _settle(self, opened: _Open, release: ScoreRelease, shard: int, proof: bytes) -> None:
         try:
             with self._writing():
-                await asyncio.to_thread(prediction.settle, shard, told)
+                await asyncio.to_thread(release.settle, shard, proof)
         except TrilateralError:
             self._end(opened)
             raise
 
     async def scores(self, name: bytes, shard: int) -> FloatVector:
-        """u_A of the common rows of a shard; the first time, those of all shards are counted.
+        """Return u_A of the common rows of a shard. The first call counts the scores of all shards.
 
         Raises:
-            PolicyError: so many scores may not leave today. None does.
-            ConfigError: they cannot be counted, or written into the audit log. None leaves.
+            PolicyError: the quota of the day does not allow so many scores. No score leaves.
+            ConfigError: the count or the audit log cannot be written. No score leaves.
             ProtocolError: a shard is not settled.
         """
         async with self._using(name) as opened:
-            return await asyncio.shield(self._start(opened, self._scores(opened, _begun(opened), shard)))
+            return await asyncio.shield(self._start(opened, self._scores(opened, _release_of(opened), shard)))
 
-    async def _scores(self, opened: _Open, prediction: HostPrediction, shard: int) -> FloatVector:
+    async def _scores(self, opened: _Open, release: ScoreRelease, shard: int) -> FloatVector:
         with self._writing():
-            scores = await asyncio.to_thread(prediction.scores, shard)
+            scores = await asyncio.to_thread(release.scores, shard)
         async with opened.counting:
             if opened.n_counted is None:
-                n_scores = prediction.n_common
+                n_scores = release.n_common
                 left = await asyncio.to_thread(spend_scores, n_scores, self._quota, PREDICTION)
                 self._audit.allowed(calling(), "GetScores", **opened.record, n_scores=n_scores, n_left=left)
                 opened.n_counted = n_scores
@@ -224,32 +226,32 @@ class Predictions:
         return scores
 
     def close(self, name: bytes) -> None:
-        """End a prediction, if it goes on."""
+        """End a prediction, if it is open."""
         if name in self._open:
             self._end(self._open[name])
 
     async def stop(self) -> None:
-        """End all, since the process stops."""
+        """End all predictions because the process stops."""
         for opened in list(self._open.values()):
             self._end(opened)
         working = [task for opened in self._holding for task in opened.working]
         if working:
             await asyncio.wait(working)
 
-    # --- the start
+    # --- opening
 
-    def _admit(self, name: bytes, wanted: Wanted) -> _Open:
-        config, run = self._config, wanted.run
-        table = check_prediction(run.name, wanted.dataset, config.datasets, config.policy, Role.HOST)
-        if len(self._holding) >= MOST:
-            raise PolicyError(f"the host has {MOST} predictions open: wait until one has ended")
+    def _admit(self, name: bytes, request: PredictionRequest) -> _Open:
+        config, run = self._config, request.run
+        table = check_prediction(run.name, request.dataset, config.datasets, config.policy, Role.HOST)
+        if len(self._holding) >= MAX_OPEN:
+            raise PolicyError(f"the host has {MAX_OPEN} predictions open, the maximum: wait until one has ended")
         check_scores(1, self._quota, PREDICTION)
-        model = self._load_model(wanted)
+        model = self._load_model(request)
         with ExitStack() as resources, self._writing():
             folder = resources.enter_context(scratch_folder(config.state))
             rows = ScoredRows(folder, table.id)
             resources.callback(rows.finish)
-            opened = _Open(name, wanted, table, model, folder, rows, resources)
+            opened = _Open(name, request, table, model, folder, rows, resources)
             self._audit.allowed(calling(), "OpenPrediction", **opened.record)
             opened.resources = resources.pop_all()
         self._holding.add(opened)
@@ -257,25 +259,25 @@ class Predictions:
         self._open[name] = opened
         with LogContext(run.name).current():
             opened.reading = self._start(opened, self._read(opened))
-            log.info("job %s: prediction on dataset %s", run.name, wanted.dataset)
+            log.info("job %s: prediction on dataset %s", run.name, request.dataset)
         return opened
 
-    def _load_model(self, wanted: Wanted) -> PartyModel:
-        """The host's half, if it belongs to the guest's."""
-        run = wanted.run
+    def _load_model(self, request: PredictionRequest) -> PartyModel:
+        """Load the host's part, and check that it belongs to the guest's part."""
+        run = request.run
         path = JobFolder(self._config.state, run.name).model
         if not path.exists():
-            raise DataError(f"the host has no model of a job {run.name}")
+            raise DataError(f"the host has no model of job {run.name}")
         try:
             model = load_model(path)
         except DataError as error:
             log.error("%s", error)
-            raise DataError(f"the host's model of the job {run.name} cannot be read: see its log") from None
+            raise DataError(f"the host's model of job {run.name} cannot be read: see the host's log") from None
         check_half(model, Role.HOST, run.name, run.run_id.hex())
-        if model.shared_digest != wanted.model:
+        if model.shared_digest != request.model:
             raise DataError(
-                f"the two halves of the model of job {run.name}, run {run.run_id.hex()}, do not belong together: one of"
-                " the files was changed"
+                f"the two parts of the model of job {run.name}, run {run.run_id.hex()}, do not belong together: one"
+                " of the files was changed"
             )
         return model
 
@@ -291,58 +293,60 @@ class Predictions:
             self._end(opened)
             raise
         for warning in warnings:
-            log.warning("job %s: dataset %s: %s", opened.wanted.run.name, opened.wanted.dataset, warning)
-        log.info("job %s: %d rows scored for a prediction", opened.wanted.run.name, opened.rows.n_ids)
+            log.warning("job %s: dataset %s: %s", opened.request.run.name, opened.request.dataset, warning)
+        log.info("job %s: scored %d rows for a prediction", opened.request.run.name, opened.rows.n_ids)
 
-    async def _align(self, opened: _Open, beginning: Beginning) -> Begun:
-        return await (self._prove(opened, beginning) if beginning.aligned else self._intersect(opened, beginning))
+    async def _align(self, opened: _Open, align_request: AlignRequest) -> AlignAnswer:
+        return await (
+            self._prove(opened, align_request) if align_request.aligned else self._intersect(opened, align_request)
+        )
 
-    async def _intersect(self, opened: _Open, beginning: Beginning) -> Begun:
+    async def _intersect(self, opened: _Open, align_request: AlignRequest) -> AlignAnswer:
         def load() -> Offer:
             return Offer(opened.rows, opened.table.id_form)
 
-        purpose = {"job": opened.wanted.run.name, "dataset": opened.wanted.dataset}
+        purpose = {"job": opened.request.run.name, "dataset": opened.request.dataset}
         with self._using_table():
             alignment = await self._alignments.open_loose(
-                opened.name, load, Asked(beginning.form, beginning.n_rows, beginning.nonce, purpose)
+                opened.name, load, Asked(align_request.form, align_request.n_rows, align_request.nonce, purpose)
             )
         if opened.stopped.is_set():
             self._alignments.close(alignment.id)
             raise PeerError("the prediction has ended")
         opened.session, n_shards = alignment.id, alignment.session.dealing.n_shards
-        opened.prediction = HostPrediction(opened.rows.dealt(n_shards), n_shards, alignment.session, opened.folder)
-        return Begun(alignment.nonce, alignment.id)
+        opened.release = ScoreRelease(opened.rows.dealt(n_shards), n_shards, alignment.session, opened.folder)
+        return AlignAnswer(alignment.nonce, alignment.id)
 
-    async def _prove(self, opened: _Open, beginning: Beginning) -> Begun:
-        rows, n_guest = opened.rows, beginning.n_rows
-        check_form(beginning.form, opened.table.id_form)
+    async def _prove(self, opened: _Open, align_request: AlignRequest) -> AlignAnswer:
+        rows, n_guest = opened.rows, align_request.n_rows
+        check_form(align_request.form, opened.table.id_form)
         if n_guest != rows.n_ids:
             raise DataError(
-                f"the host has {rows.n_ids} rows and the guest {n_guest}: both must hold the same IDs, or leave"
-                " --aligned out"
+                f"the host has {rows.n_ids} rows and the guest has {n_guest}: both must hold the same IDs; if they do"
+                " not, leave out --aligned"
             )
         check_scores(rows.n_ids, self._quota, PREDICTION)
         await asyncio.to_thread(spend_ids, n_guest, self._ids_quota, Role.HOST)
         nonce = token_bytes(NONCE_BYTES)
-        dealing = Dealing.of(beginning.nonce, nonce, n_guest, rows.n_ids)
+        dealing = Dealing.of(align_request.nonce, nonce, n_guest, rows.n_ids)
         with self._using_table():
             shards = await asyncio.to_thread(rows.deal, dealing)
-        settling = SameIds(shards, beginning.nonce, nonce)
-        opened.prediction = HostPrediction(shards, dealing.n_shards, settling, opened.folder)
-        return Begun(nonce, b"")
+        settling = SameIds(shards, align_request.nonce, nonce)
+        opened.release = ScoreRelease(shards, dealing.n_shards, settling, opened.folder)
+        return AlignAnswer(nonce, b"")
 
-    # --- a prediction's life
+    # --- the life of a prediction
 
     @asynccontextmanager
     async def _using(self, name: bytes) -> AsyncIterator[_Open]:
-        """Keep a prediction from ending of idleness while it is asked something, and for a while after."""
+        """Keep a prediction from expiring during a call, and restart its timer afterwards."""
         opened = self._open.get(name)
         if opened is None:
             raise PeerError("the host does not know this prediction: it has ended, or the host was restarted")
         opened.n_calls += 1
         if opened.timer is not None:
             opened.timer.cancel()
-        with LogContext(opened.wanted.run.name).current():
+        with LogContext(opened.request.run.name).current():
             try:
                 yield opened
             finally:
@@ -359,20 +363,20 @@ class Predictions:
         if opened.timer is not None:
             opened.timer.cancel()
         self._alignments.close(opened.session)
-        prediction = opened.prediction
+        release = opened.release
         self._audit.ended(
             Outcome.FINISHED if opened.is_complete else Outcome.FAILED,
             method="OpenPrediction",
             **opened.record,
-            n_rows={"host": opened.rows.n_ids, "guest": opened.beginning.n_rows if opened.beginning else None},
-            n_common=prediction.n_common if prediction else None,
+            n_rows={"host": opened.rows.n_ids, "guest": opened.align_request.n_rows if opened.align_request else None},
+            n_common=release.n_common if release else None,
             n_scores=opened.n_counted or 0,
         )
-        log.info("job %s: the prediction has ended", opened.wanted.run.name)
+        log.info("job %s: the prediction has ended", opened.request.run.name)
         self._release(opened)
 
     def _start(self, opened: _Open, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Begin what goes on with the folder of a prediction, which is there as long."""
+        """Start a task that uses the folder of a prediction. The folder stays until the task ends."""
 
         def done(task: "asyncio.Task[T]") -> None:
             opened.working.discard(task)
@@ -384,13 +388,13 @@ class Predictions:
         return task
 
     def _release(self, opened: _Open) -> None:
-        """Remove the folder of a prediction that has ended, once no thread writes to it any more."""
+        """Remove the folder of a prediction that has ended, once no thread uses it."""
         if opened.stopped.is_set() and not opened.working:
             opened.resources.close()
 
     @contextmanager
     def _using_table(self) -> Iterator[None]:
-        """Say whose table it is that cannot be used."""
+        """Name the host in errors about its table."""
         try:
             with self._writing():
                 yield
@@ -401,7 +405,7 @@ class Predictions:
         return writing(Role.HOST, self._config.state / SCRATCH)
 
 
-def _begun(opened: _Open) -> HostPrediction:
-    if opened.prediction is None:
-        raise ProtocolError("the guest asks for a prediction's rows before it has begun the alignment")
-    return opened.prediction
+def _release_of(opened: _Open) -> ScoreRelease:
+    if opened.release is None:
+        raise ProtocolError("the guest asks for the rows of a prediction before it has aligned them")
+    return opened.release

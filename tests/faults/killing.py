@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.support.forked import ForkedProcesses
 from tests.support.three_processes import write_configs
 from tests.support.three_servers import DATASET, check_model, make_configs, write_tables
-from trilateral.cli.client import JobClient
+from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig, Sqn

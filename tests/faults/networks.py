@@ -15,7 +15,7 @@ from tests.support.three_hosts import ProcessesOnWan, addresses_on
 from tests.support.three_processes import write_configs
 from tests.support.three_servers import make_configs, write_tables
 from tests.support.wan import Line, Wan
-from trilateral.cli.client import JobClient
+from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig

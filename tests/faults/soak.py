@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.support.three_processes import write_configs
 from tests.support.three_servers import DATASET, make_configs, write_tables
-from trilateral.cli.client import JobClient
+from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Lbfgs, Sgd, Sqn

@@ -10,7 +10,7 @@ from tests.faults.networks import GOOD_LINE, Network, end_of, on_wan, partition,
 from tests.support.three_servers import DATASET, check_model
 from tests.support.waiting import eventually
 from tests.support.wan import Line, Wan, why_not
-from trilateral.cli.client import JobClient
+from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sqn
 from trilateral.common.jobs.states import ENDED

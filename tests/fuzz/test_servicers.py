@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz.requests import requests
 from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
-from trilateral.cli.client import JobClient
+from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig

@@ -117,7 +117,7 @@ async def test_two_forms_of_ids_are_refused_and_both_are_named(tmp_path: Path) -
     dataset = configs[Role.GUEST].datasets[DATASET].model_copy(update={"id_form": IdForm(zeros=True)})
     configs[Role.GUEST] = configs[Role.GUEST].model_copy(update={"datasets": {DATASET: dataset}})
     detail = await failed(configs)
-    assert "(spaces, unicode, decimals, zeros) and the host's in (spaces, unicode, decimals)" in detail
+    assert "(spaces, unicode, decimals, zeros) and the host's have (spaces, unicode, decimals)" in detail
 
 
 async def test_an_error_in_the_hosts_table_is_the_reason_for_which_the_job_fails(tmp_path: Path) -> None:

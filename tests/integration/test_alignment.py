@@ -152,7 +152,7 @@ async def test_a_job_continues_only_once_every_shard_is_settled(
 async def test_the_host_accepts_common_rows_only_for_a_job(tmp_path: Path) -> None:
     async with served(tmp_path) as host:
         alignment = await open_with(host, GUEST_IDS)
-        with pytest.raises(ProtocolError, match="none of a job"):
+        with pytest.raises(ProtocolError, match="belongs to no job"):
             await alignment.run(alignment.confirm)
 
 
@@ -174,7 +174,7 @@ async def test_a_run_has_one_alignment(tmp_path: Path) -> None:
         with host.alignments.expect(run) as expected:
             waiting = asyncio.create_task(expected.common_rows(HOST_IDS, IdForm(), ignore))
             await open_with(host, GUEST_IDS, run)
-            with pytest.raises(PolicyError, match="already: one is enough"):
+            with pytest.raises(PolicyError, match="there can be only one"):
                 await open_with(host, GUEST_IDS, run)
             waiting.cancel()
 
@@ -214,7 +214,9 @@ async def test_the_host_states_the_reason_for_a_refusal(
 
 async def test_another_normal_form_is_refused_and_both_are_named(tmp_path: Path) -> None:
     async with served(tmp_path) as host:
-        with pytest.raises(ConfigError, match=r"form \(spaces, unicode, case, decimals\) and the host's in \(spaces, "):
+        with pytest.raises(
+            ConfigError, match=r"form \(spaces, unicode, case, decimals\) and the host's have \(spaces, "
+        ):
             await host.guest.open(DATASET, MemoryIds(GUEST_IDS), IdForm(case=True))
 
 
@@ -241,7 +243,7 @@ async def test_every_point_counts_since_padding_may_be_an_id(tmp_path: Path, mon
 @pytest.mark.parametrize("n_host", [0, 2**31 + 1])
 async def test_the_guest_refuses_an_impossible_number_of_ids(tmp_path: Path, n_host: int) -> None:
     async with served(tmp_path) as host:
-        with pytest.raises(ProtocolError, match=f"the host aligns {n_host} IDs"):
+        with pytest.raises(ProtocolError, match=f"the host reports {n_host} IDs"):
             await host.guest.begin(bytes(16), bytes(32), bytes(32), MemoryIds(GUEST_IDS), n_host)
     assert not (tmp_path / "guest" / IDS_COUNTER).exists()
 
@@ -251,7 +253,7 @@ async def test_the_number_of_sessions_is_limited_and_they_expire(
 ) -> None:
     async with served(tmp_path) as host:
         first, second = await open_with(host, GUEST_IDS), await open_with(host, GUEST_IDS)
-        with pytest.raises(PolicyError, match="has 2 alignments open"):
+        with pytest.raises(PolicyError, match="has 2 alignments outside jobs open"):
             await open_with(host, GUEST_IDS)
         await first.close()
         monkeypatch.setattr(host.alignments, "_seconds", 0.01)
@@ -305,11 +307,11 @@ async def test_a_repeated_opening_gets_the_same_session_and_counts_once(tmp_path
         first, second = await asyncio.gather(ask(), ask())
         assert first == second == await ask()
         assert json.loads((host.config.state / IDS_COUNTER).read_text())["given"] == 9
-        with pytest.raises(ProtocolError, match="opens an alignment again, and not the same"):
+        with pytest.raises(ProtocolError, match="opens an alignment twice with different requests"):
             await ask(n_ids=10)
         other = await ask(nonce=bytes([1] * 32))
         assert other.session != first.session
-        with pytest.raises(PolicyError, match="has 2 alignments open"):
+        with pytest.raises(PolicyError, match="has 2 alignments outside jobs open"):
             await ask(nonce=bytes([2] * 32))
         host.alignments.close(first.session)
         assert (await ask()).session not in (first.session, other.session)
@@ -341,17 +343,17 @@ async def test_the_command_prints_the_number_of_matches_and_the_changed_spelling
         said, _ = await align.communicate()
     assert align.returncode == 0
     assert said.decode().splitlines() == [
-        "30 IDs are common",
-        "the guest has 90: 60 are not at the host",
-        "the host has 140: 110 are not at the guest",
-        "of the guest's IDs `id_form` has changed spaces: 90",
+        "30 common IDs",
+        "guest: 90 IDs, 60 of them not at the host",
+        "host: 140 IDs, 110 of them not at the guest",
+        "guest's IDs changed by `id_form`: spaces: 90",
     ]
 
 
 async def test_an_unknown_dataset_is_named(tmp_path: Path) -> None:
     config = make_configs(tmp_path)[Role.GUEST]
     async with served(tmp_path) as host:
-        with pytest.raises(ConfigError, match=f"datasets: has no other: there are {DATASET}"):
+        with pytest.raises(ConfigError, match=f"datasets: there is no dataset other: the configuration has {DATASET}"):
             await align_dataset(config, host.peer, "other")
 
 

@@ -9,7 +9,6 @@ import pytest
 from tests.support.compose import ROOT
 from tests.support.containers import Containers
 from tests.support.wan import why_not
-from trilateral.cli.demo.tables import demo_tables
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.load import load_job
@@ -17,6 +16,7 @@ from trilateral.common.data.model.model_file import load_model
 from trilateral.common.data.party_data import make_block
 from trilateral.common.data.tables.table import read_table
 from trilateral.coordinator.numpy_training import join, train_plain
+from trilateral.demo.tables import demo_tables
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no containers without namespaces: {why_not()}")
 

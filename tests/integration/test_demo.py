@@ -15,12 +15,12 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.waiting import eventually_in_thread, interruptible
-from trilateral.cli.demo.files import write_files
 from trilateral.cli.main import app
 from trilateral.common.base.roles import Role
 from trilateral.common.config.load import load_process_config
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.trial.ports import lock_address
+from trilateral.demo.files import write_files
 
 
 def demo_command(folder: Path, *options: str) -> list[str]:
@@ -123,7 +123,7 @@ def test_a_demo_whose_training_fails_shows_the_logs(tmp_path: Path, monkeypatch:
         files.table(Role.HOST).write_text("patient,worst_radius\nP1,a word\n")
         return files
 
-    monkeypatch.setattr("trilateral.cli.demo.run.write_files", write_a_bad_table)
+    monkeypatch.setattr("trilateral.demo.write_files", write_a_bad_table)
     result = CliRunner().invoke(app, ["demo", "--out", str(folder), "--key-bits", "1024"])
 
     assert result.exit_code == 1

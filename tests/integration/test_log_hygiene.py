@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.three_processes import KnownProcesses
 from tests.support.three_servers import DATASET, make_configs, train_over_localhost, write_tables
-from trilateral.cli.client import JobClient
+from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig, Sqn
 from trilateral.common.config.process import MetricsConfig, ProcessConfig

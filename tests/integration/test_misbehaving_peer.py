@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
 from tests.support.waiting import SECONDS
-from trilateral.cli.client import JobClient
+from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.config.process import ProcessConfig

@@ -13,7 +13,7 @@ import pandas as pd
 from tests.support.new_rows import NEW, with_new_rows, write_new_rows
 from tests.support.three_processes import write_configs
 from tests.support.three_servers import DATASET, LENIENT, load_tables, make_configs, train_over_localhost, write_tables
-from trilateral.cli.client import JobClient
+from trilateral.client.job_client import JobClient
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig

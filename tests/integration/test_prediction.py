@@ -34,9 +34,9 @@ from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.protocol.ids import NONCE_BYTES, id_digest
 from trilateral.common.rpc.channel import Peer, new_channel
 from trilateral.guest_party.alignment import GuestAlignments
-from trilateral.guest_party.prediction import Counts, Wanted, predict
+from trilateral.guest_party.prediction import PredictionCounts, PredictionPlan, predict
 from trilateral.guest_party.score_file import write_scores
-from trilateral.host_party.prediction import HostPrediction
+from trilateral.host_party.score_release import ScoreRelease
 
 JOB = JobConfig(name="scores", aligned=True, dataset=DATASET, key_bits=512)
 OTHER = JOB.model_copy(update={"name": "other", "holdout": 0.0})
@@ -87,7 +87,7 @@ class World:
         async with serving({Role.HOST: self.configs[Role.HOST]}), new_channel(address, None, "") as channel:
             yield Peer(Role.HOST, address, channel)
 
-    async def predict(self, peer: Peer, out: str = "scores.csv", **settings: Any) -> Counts:
+    async def predict(self, peer: Peer, out: str = "scores.csv", **settings: Any) -> PredictionCounts:
         path = self.folder / out
         wanted: dict[str, Any] = {
             "job": JOB.name,
@@ -95,7 +95,7 @@ class World:
             "out": path,
             "missing": path.with_stem("missing"),
         } | settings
-        return await predict(self.configs[Role.GUEST], peer, Wanted(**wanted))
+        return await predict(self.configs[Role.GUEST], peer, PredictionPlan(**wanted))
 
     async def refused(self, kind: type[TrilateralError], said: str, **settings: Any) -> None:
         """Check that a prediction is refused, that no score leaves, and that no file remains."""
@@ -153,7 +153,7 @@ def world(trained: Path, tmp_path: Path) -> World:
 async def test_scores_match_plain_numpy_on_the_joined_rows_in_the_guests_order(world: World) -> None:
     async with world.host() as peer:
         counts = await world.predict(peer)
-    assert counts == Counts(N_COMMON, N_COMMON + N_ONLY, N_COMMON + N_ONLY)
+    assert counts == PredictionCounts(N_COMMON, N_COMMON + N_ONLY, N_COMMON + N_ONLY)
     table = pd.read_csv(world.folder / "scores.csv")
     expected = plain_scores(world.configs, JOB.name, world.rows)
     assert table["id"].tolist() == expected.index.tolist()
@@ -171,7 +171,9 @@ async def test_tables_with_the_same_ids_need_no_intersection(world: World) -> No
     for role in world.rows:
         world.rewrite(role, lambda table: table[table["id"].str.startswith("new")])
     async with world.host() as peer:
-        assert await world.predict(peer, "scores.parquet", aligned=True) == Counts(N_COMMON, N_COMMON, N_COMMON)
+        assert await world.predict(peer, "scores.parquet", aligned=True) == PredictionCounts(
+            N_COMMON, N_COMMON, N_COMMON
+        )
     table = pd.read_parquet(world.folder / "scores.parquet").set_index("id")["score"]
     pd.testing.assert_series_equal(table, plain_scores(world.configs, JOB.name, world.rows), check_names=False)
     assert not (world.folder / "missing.parquet").exists()
@@ -202,7 +204,7 @@ async def test_ids_are_compared_in_normal_form_and_written_in_the_guests_spellin
 async def test_tables_without_common_rows_are_not_an_error(world: World) -> None:
     world.rewrite(Role.GUEST, lambda table: table[table["id"].str.startswith("only")])
     async with world.host() as peer:
-        assert await world.predict(peer) == Counts(0, N_ONLY, N_COMMON + N_ONLY)
+        assert await world.predict(peer) == PredictionCounts(0, N_ONLY, N_COMMON + N_ONLY)
     assert len(pd.read_csv(world.folder / "scores.csv")) == 0
     assert world.given == 0
 
@@ -291,7 +293,7 @@ async def test_a_wrong_model_part_at_the_guest_is_refused_before_the_host_is_cal
     [
         ({"run_id": "0" * 32}, f"job {JOB.name}, run [0-9a-f]{{32}}, holds .* job {JOB.name}, run 0000"),
         ({"rounds": 999}, "do not belong together: one of the files was changed"),
-        ({"format": 0}, "the host's model of the job scores cannot be read: see its log"),
+        ({"format": 0}, "the host's model of job scores cannot be read: see the host's log"),
     ],
 )
 async def test_a_model_part_of_another_run_or_a_modified_one_is_refused(
@@ -304,7 +306,7 @@ async def test_a_model_part_of_another_run_or_a_modified_one_is_refused(
 
 async def test_a_host_without_the_model_says_so(world: World) -> None:
     world.model_path(Role.HOST).unlink()
-    await world.refused(DataError, f"the host has no model of a job {JOB.name}$")
+    await world.refused(DataError, f"the host has no model of job {JOB.name}$")
 
 
 async def test_a_column_that_is_missing_or_has_another_type_is_named_on_either_side(world: World) -> None:
@@ -338,7 +340,7 @@ async def test_repeated_ids_are_counted_and_not_named_on_either_side(world: Worl
 async def test_tables_with_different_ids_are_not_accepted_as_aligned(world: World) -> None:
     await world.refused(DataError, "do not hold the same IDs", aligned=True)
     world.rewrite(Role.HOST, lambda table: table.iloc[1:])
-    await world.refused(DataError, "the host has 74 rows and the guest 75", aligned=True)
+    await world.refused(DataError, "the host has 74 rows and the guest has 75", aligned=True)
 
 
 async def test_ids_in_another_form_are_refused(world: World) -> None:
@@ -366,7 +368,9 @@ async def test_without_an_audit_log_or_a_counter_no_score_leaves(world: World) -
 
 @pytest.mark.parametrize("name", ["new-guest.csv", "missing.csv"])
 async def test_a_result_does_not_replace_a_file_that_it_is_made_from(world: World, name: str) -> None:
-    await world.refused(ConfigError, "need a file each", out=world.folder / name, missing=world.folder / "missing.csv")
+    await world.refused(
+        ConfigError, "need three different files", out=world.folder / name, missing=world.folder / "missing.csv"
+    )
 
 
 # --- a guest that keeps to no order
@@ -420,15 +424,15 @@ async def test_no_score_leaves_out_of_order(world: World) -> None:
                 await early
         assert await calls.open() == N_COMMON + N_ONLY
         for early in (calls.settle(0, b""), calls.scores(0)):
-            with pytest.raises(ProtocolError, match="before it has begun the alignment"):
+            with pytest.raises(ProtocolError, match="before it has aligned them"):
                 await early
         begun = await calls.align()
         assert await calls.align() == begun
-        with pytest.raises(ProtocolError, match="a second time"):
+        with pytest.raises(ProtocolError, match="twice with different requests"):
             await calls.align(nonce=bytes([1] * NONCE_BYTES))
-        with pytest.raises(ProtocolError, match="a second time"):
+        with pytest.raises(ProtocolError, match="twice with different requests"):
             await calls.align(aligned=True)
-        with pytest.raises(ProtocolError, match="0 of 1 shards are settled"):
+        with pytest.raises(ProtocolError, match="only 0 of 1 shards are settled"):
             await calls.scores(0)
         with pytest.raises(ProtocolError, match="before the host answered it"):
             await calls.settle(0, bytes(16))
@@ -453,7 +457,7 @@ async def test_a_repeated_request_is_answered_again_and_a_different_one_is_refus
     async with world.host() as peer:
         calls = Calls(world, peer)
         assert await calls.open() == await calls.open()
-        with pytest.raises(ProtocolError, match="asked for again, and not the same"):
+        with pytest.raises(ProtocolError, match="opens a prediction twice with different requests"):
             await calls.open(dataset=DATASET)
         assert len([line for line in world.audit("OpenPrediction") if line["decision"] == "allowed"]) == 1
 
@@ -502,8 +506,8 @@ async def hang_up(call: "asyncio.Task[Any]") -> None:
 async def test_the_hosts_folder_exists_while_a_thread_writes_to_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Held(HostPrediction.settle)
-    monkeypatch.setattr(HostPrediction, "settle", held)
+    held = Held(ScoreRelease.settle)
+    monkeypatch.setattr(ScoreRelease, "settle", held)
     async with world.host() as peer:
         calls = Calls(world, peer)
         await calls.open()
@@ -517,11 +521,9 @@ async def test_the_hosts_folder_exists_while_a_thread_writes_to_it(
         await eventually(world.nothing_is_left)
 
 
-async def test_a_caller_that_hangs_up_after_a_wrong_guess_has_no_other_try(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = Held(HostPrediction.settle)
-    monkeypatch.setattr(HostPrediction, "settle", held)
+async def test_who_hangs_up_after_a_wrong_guess_has_no_other_try(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(ScoreRelease.settle)
+    monkeypatch.setattr(ScoreRelease, "settle", held)
     async with world.host() as peer:
         calls = Calls(world, peer)
         await calls.open()

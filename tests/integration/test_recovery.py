@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.three_servers import DATASET, SERVE, check_model, load_tables, make_configs, serving, write_tables
 from tests.support.waiting import SECONDS, eventually
-from trilateral.cli.client import JobClient
+from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import ConfigError, ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig, Sgd

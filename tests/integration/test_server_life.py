@@ -29,7 +29,7 @@ from tests.support.three_servers import (
     write_tables,
 )
 from tests.support.waiting import SECONDS, eventually, interruptible
-from trilateral.cli.client import JobClient
+from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import ConfigError, ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig, Sgd

@@ -18,7 +18,7 @@ from tests.support.three_servers import (
     trained_coef,
     write_tables,
 )
-from trilateral.cli.client import JobClient
+from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import PeerError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd

@@ -41,5 +41,5 @@ async def test_an_interrupted_command_says_how_to_watch_again_and_leaves_the_job
 
     assert train.returncode == 130
     assert f"watch endless --config {config}" in told.decode()
-    assert told.decode().splitlines()[-1].startswith("still training; watch again with: ")
+    assert told.decode().splitlines()[-1].startswith("the job continues; to watch it again, run: ")
     assert status.state == JOB_STATE_TRAINING

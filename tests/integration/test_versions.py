@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.three_servers import DATASET, make_configs, train_over_localhost, write_tables
 from tests.support.versions import NEWER, OLDER, OWN, let_versions_differ, serving_versions, speaking
-from trilateral.cli.client import JobClient
+from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig, Sgd
@@ -17,7 +17,7 @@ from trilateral.common.process.description import ask_description
 from trilateral.common.rpc.channel import Peer, open_channel
 from trilateral.common.rpc.versions import PROTOCOL, WAY_OUT, Version
 from trilateral.guest_party.dataset_alignment import align_dataset
-from trilateral.guest_party.prediction import Wanted, predict
+from trilateral.guest_party.prediction import PredictionPlan, predict
 
 JOB = JobConfig(name="quick", dataset=DATASET, key_bits=512)
 SILENT = "states no version of the protocol, since its release is from before the protocol had versions"
@@ -83,7 +83,7 @@ async def test_a_host_of_another_version_aligns_and_scores_nothing(
     guest = configs[Role.GUEST]
     async with serving_versions(configs, {}) as client:
         assert (await train_over_localhost(client, JOB)).state == JOB_STATE_FINISHED
-    wanted = Wanted(JOB.name, DATASET, tmp_path / "scores.csv", tmp_path / "missing.csv", aligned=False)
+    wanted = PredictionPlan(JOB.name, DATASET, tmp_path / "scores.csv", tmp_path / "missing.csv", aligned=False)
     host_config = configs[Role.HOST].model_copy(
         update={"policy": configs[Role.HOST].policy.model_copy(update={"allow_prediction": True})}
     )

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from tests.support.three_machines import Tables
-from trilateral.cli.client import JobClient
+from trilateral.client.job_client import JobClient
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig

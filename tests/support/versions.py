@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.three_servers import serving
-from trilateral.cli import client
-from trilateral.cli.client import JobClient
+from trilateral.client import job_client as client
+from trilateral.client.job_client import JobClient
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.process import description

@@ -4,11 +4,14 @@ from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
+import pandas as pd
 
+from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.model.spool import ScoredRows
+from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.tables.id_form import normalise
 from trilateral.common.data.tables.table import stream_table
 
@@ -41,14 +44,7 @@ def score_table(
     known = [column for column in categorical if column.known]
     n_present, n_known = Counter[str](), Counter[str]()
     for chunk in stream_table(dataset, steps.features, categorical):
-        with np.errstate(over="ignore", invalid="ignore"):  # Overflows are reported below.
-            scores = steps.transform(chunk.features) @ weights
-        infinite = int((~np.isfinite(scores)).sum())
-        if infinite:
-            raise DataError(
-                f"{infinite} rows have values so far outside the training range that their scores overflow: correct "
-                "them, or train with `clip`"
-            )
+        scores = score_features(steps, weights, chunk.features)
         for column in known:
             values = chunk.features[column.name]
             n_present[column.name] += int(values.notna().sum())
@@ -62,3 +58,25 @@ def score_table(
         for name, count in n_present.items()
         if n_known[name] < _MIN_KNOWN * count
     ]
+
+
+def score_features(steps: Preprocessing, weights: FloatVector, features: pd.DataFrame) -> FloatVector:
+    """Compute a party's part of the score of some rows, shape (n_rows,).
+
+    Args:
+        steps: of the party's model.
+        weights: of its training columns, shape (n_columns,).
+        features: the rows, as `read_frame` and `stream_table` make them.
+
+    Raises:
+        DataError: a score overflows.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # The check below finds what overflows.
+        scores: FloatVector = steps.transform(features) @ weights
+    infinite = int((~np.isfinite(scores)).sum())
+    if infinite:
+        raise DataError(
+            f"{infinite} rows have values so far outside the training rows that their score overflows: correct the "
+            "values, or train with `clip`"
+        )
+    return scores

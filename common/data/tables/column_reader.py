@@ -48,13 +48,13 @@ class _Fault:
 
 
 class Faults:
-    """The faults of single rows of a file: for each column and kind, how many there are and which is the first.
+    """The faults of single rows of a table: for each column and kind, how many there are and which is the first.
 
     Args:
-        file: the file, for the location of the first faulty row.
+        file: the table's file, which knows in which line a row is; None for a table in memory.
     """
 
-    def __init__(self, file: TableFile) -> None:
+    def __init__(self, file: TableFile | None) -> None:
         self._file = file
         self._found: dict[tuple[str, str], _Fault] = {}
 
@@ -83,7 +83,8 @@ class Faults:
         """
         for (column, kind), fault in self._found.items():
             error = DataError(f"column {column!r} {kind.format(count=fault.count, n_rows=n_rows)}")
-            error.add_note(f"the first is in {self._file.place(fault.first_row)}, column {column!r}")
+            place = f"row {fault.first_row}" if self._file is None else self._file.place(fault.first_row)
+            error.add_note(f"the first is in {place}, column {column!r}")
             raise error
 
 

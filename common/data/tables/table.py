@@ -8,7 +8,7 @@ of the error, which only this organisation can read.
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -199,8 +199,46 @@ def stream_table(
         _check_rows(file, [])
 
 
+def read_frame(frame: pd.DataFrame, features: Sequence[str], categorical: Sequence[CategoryColumn]) -> pd.DataFrame:
+    """Read the features of a table in memory as `stream_table` reads those of a file.
+
+    Args:
+        frame: the table.
+        features: names of the columns that the model was fitted on.
+        categorical: those of them that are text.
+
+    Returns:
+        The features as in `PartyTable`.
+
+    Raises:
+        DataError: a column is missing or there twice, or its values are of the wrong kind.
+    """
+    gone = [name for name in features if name not in frame.columns]
+    if gone:
+        raise DataError(f"preprocessing mismatch: the table lacks columns of the model: {_listed(gone)}")
+    faults = Faults(None)
+    columns = {name: _arrow_column(frame[name], name) for name in features}
+    names = [column.name for column in categorical]
+    for column in categorical:
+        note_numbers(columns[column.name], column, faults, 0, _NOW_NUMBERS)
+    read = _read_features(columns, features, names, faults, first_row=0, not_numbers=_CHANGED)
+    faults.check(len(frame))
+    return read
+
+
+def _arrow_column(values: "pd.Series[Any] | pd.DataFrame", name: str) -> pa.ChunkedArray:
+    if isinstance(values, pd.DataFrame):
+        raise DataError(f"the table has several columns named {name!r}: keep one")
+    try:
+        return pa.chunked_array([pa.Array.from_pandas(values)])
+    except pa.ArrowException:
+        raise DataError(
+            f"column {name!r} mixes values of different types: convert it to numbers, or to text if it holds categories"
+        ) from None
+
+
 def _read_features(
-    batch: pa.Table,
+    batch: pa.Table | Mapping[str, pa.ChunkedArray],
     features: Sequence[str],
     categorical: Sequence[str],
     faults: Faults,

@@ -1,8 +1,7 @@
-"""The command line: serving a role, and an operator's calls to the coordinator."""
+"""The command line: to serve a role, to run jobs, and to use models."""
 
 import os
 
-# gRPC writes about lost connections on stderr by itself, and about every caller whose certificate it refuses, as
-# often as it likes to call. We say it in our own words. It reads this when it is imported, which every module
-# here does later.
+# gRPC would write to stderr about every lost connection and every refused certificate. The project reports these
+# itself. gRPC reads the variable when it is imported, which happens after this line.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -1,46 +1,42 @@
-"""Jobs as lines: a table of all, and all about one."""
+"""Jobs as text: a table of all jobs, and the details of one."""
 
 from collections.abc import Iterable
 
-from trilateral.cli.progress import STATE_NAMES, facts
+from trilateral.cli.progress import facts
 from trilateral.cli.wording import decimal, duration
-from trilateral.common.pb.v1.jobs_pb2 import JobStatus
+from trilateral.client.progress import Progress
 
 HEADINGS = ("job", "state", "epoch", "round", "loss", "time", "detail")
 
 
-def table_lines(statuses: Iterable[JobStatus]) -> list[str]:
-    """Return headings and a line for each job, with the longest text last."""
-    rows = [HEADINGS, *map(_cells, statuses)]
+def table_lines(jobs: Iterable[Progress]) -> list[str]:
+    """Return the headings and a line for each job, with the longest text last."""
+    rows = [HEADINGS, *map(_cells, jobs)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def shorten(line: str, width: int) -> str:
-    """Cut a line that would not fit, and show that it is cut."""
+    """Cut a line that is too long, and mark the cut."""
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
-def detail_lines(status: JobStatus) -> list[str]:
-    """Return all that is known of a job."""
+def detail_lines(job: Progress) -> list[str]:
+    """Return everything about one job."""
     return [
-        "  ".join([status.job, _state(status), *facts(status)]),
-        *status.detail.splitlines(),
-        *(f"note: {note}" for note in status.notes),
+        "  ".join([job.job, job.state, *facts(job)]),
+        *job.detail.splitlines(),
+        *(f"note: {note}" for note in job.notes),
     ]
 
 
-def _cells(status: JobStatus) -> tuple[str, ...]:
+def _cells(job: Progress) -> tuple[str, ...]:
     return (
-        status.job,
-        _state(status),
-        f"{status.epoch}/{status.n_epochs}" if status.epoch else "",
-        str(status.round or ""),
-        decimal(status.loss, 5) if status.HasField("loss") else "",
-        duration(status.seconds),
-        " ".join(status.detail.split()),
+        job.job,
+        job.state,
+        f"{job.epoch}/{job.n_epochs}" if job.epoch else "",
+        str(job.round or ""),
+        "" if job.loss is None else decimal(job.loss, 5),
+        duration(job.seconds),
+        " ".join(job.detail.split()),
     )
-
-
-def _state(status: JobStatus) -> str:
-    return STATE_NAMES.get(status.state, "unknown")

@@ -1,4 +1,4 @@
-"""``trilateral model``: a party's part of a model, for people and for other programs."""
+"""``trilateral model``: show or export a party's part of a model."""
 
 import re
 from enum import StrEnum
@@ -7,23 +7,28 @@ from typing import Annotated
 
 import typer
 
-from trilateral.cli.errors import public_errors
+from trilateral.cli.command import public_errors
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.jobs.folder import JobFolder
 
-app = typer.Typer(help="Look at a party's part of a model.", no_args_is_help=True)
+app = typer.Typer(help="Show or export a party's part of a model.", no_args_is_help=True)
 
 ModelArgument = Annotated[
-    str, typer.Argument(metavar="PATH|JOB", help="A model file; or a job's name, with --config.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="PATH|JOB",
+        help="Path of a model file, or the name of a job together with --config.",
+        show_default=False,
+    ),
 ]
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="Configuration of your own organisation's process, for a job."),
+    typer.Option("--config", metavar="FILE", help="Configuration of your own organisation's process."),
 ]
 
 
 class Format(StrEnum):
-    """What to export."""
+    """Format of an export."""
 
     SKLEARN = "sklearn"
     CSV = "csv"
@@ -31,7 +36,7 @@ class Format(StrEnum):
 
 @app.command()
 def show(model: ModelArgument, config: ConfigOption = None) -> None:
-    """Print a model: its weights by importance and, of the guest's part, how good it is and how it is calibrated."""
+    """Print the weights by importance. For the guest's part, also print the quality and the calibration."""
     from rich.console import Console
 
     from trilateral.cli.results import print_part
@@ -44,14 +49,14 @@ def show(model: ModelArgument, config: ConfigOption = None) -> None:
 @app.command()
 def export(
     model: ModelArgument,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="What to write.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="File to write.")],
     format_: Annotated[
         Format,
-        typer.Option("--format", help="scikit-learn's coefficients as JSON, or a table of weights as CSV."),
+        typer.Option("--format", help="The coefficients of scikit-learn as JSON, or a table of weights as CSV."),
     ],
     config: ConfigOption = None,
 ) -> None:
-    """Write a model's weights for other programs."""
+    """Write the weights for other programs."""
     from trilateral.common.base.files import write_whole
     from trilateral.common.data.model.export import scikit_learn_json, weights_csv
     from trilateral.common.data.model.model_file import load_model
@@ -59,17 +64,17 @@ def export(
     with public_errors():
         part = load_model(_find(model, config))
         if out.exists():
-            raise ConfigError(f"--out {out}: is there already: name another file, or take it away")
+            raise ConfigError(f"--out {out}: the file exists: choose another name, or remove the file")
         text = scikit_learn_json(part) if format_ is Format.SKLEARN else weights_csv(part)
         try:
             write_whole(out, text)
         except OSError as error:
             raise ConfigError(f"--out {out}: cannot be written: {error.strerror}") from error
-        typer.echo(f"{out} has the weights of the {part.role}'s part of the model of job {part.job.name}")
+        typer.echo(f"{out}: weights of the {part.role}'s part of the model of job {part.job.name}")
 
 
 def _find(model: str, config: Path | None) -> Path:
-    """The file of a model that is named by its path or, with a configuration, by its job."""
+    """Find the file of a model by its path or, with a configuration, by the name of its job."""
     from trilateral.common.config.load import load_process_config
     from trilateral.common.config.settings import JOB_NAME
 
@@ -78,7 +83,9 @@ def _find(model: str, config: Path | None) -> Path:
             return JobFolder(Path(model).parent, Path(model).name).model
         if Path(model).is_file() or Path(model).name != model:
             return Path(model)
-        raise ConfigError(f"there is no file {model}: give its path; or, if it is a job's name, --config too")
+        raise ConfigError(
+            f"there is no file {model}: give the path of a file, or the name of a job together with --config"
+        )
     if re.fullmatch(JOB_NAME, model) is None:
-        raise ConfigError(f"{model} is not a job's name: give one, or leave --config out to give a path")
+        raise ConfigError(f"{model} is not a valid job name: correct it, or leave out --config to give a path")
     return JobFolder(load_process_config(config).state, model).model

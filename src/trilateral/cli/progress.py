@@ -1,7 +1,8 @@
-"""A job's progress on a terminal, or as plain lines for a log."""
+"""The progress of a job: a bar on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -12,31 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from trilateral.cli.wording import decimal, duration
-from trilateral.common.jobs.states import ENDED
-from trilateral.common.pb.v1.jobs_pb2 import (
-    JOB_STATE_FAILED,
-    JOB_STATE_FINISHED,
-    JOB_STATE_STARTING,
-    JOB_STATE_STOPPED,
-    JOB_STATE_TRAINING,
-    JobState,
-    JobStatus,
-)
+from trilateral.client.progress import JobState, Progress
 
-STATE_NAMES = {
-    JOB_STATE_STARTING: "starting",
-    JOB_STATE_TRAINING: "training",
-    JOB_STATE_FINISHED: "finished",
-    JOB_STATE_FAILED: "failed",
-    JOB_STATE_STOPPED: "stopped",
-}
-NAME_WIDTH = max(map(len, STATE_NAMES.values()))
+NAME_WIDTH = max(map(len, JobState))
 LINE_SECONDS = 1.0
-"""The least time between two plain lines that report a round and nothing else."""
+"""Minimum time between two plain lines that report nothing but a round."""
 
 
 class ProgressView(Protocol):
-    """Shows one status after the other; use it in ``with``."""
+    """Shows one snapshot after the other. Use it in ``with``."""
 
     def __enter__(self) -> Self: ...
 
@@ -44,24 +29,24 @@ class ProgressView(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
 
-    def show(self, status: JobStatus) -> None:
-        """Show what has changed."""
+    def show(self, progress: Progress) -> None:
+        """Show what changed."""
         ...
 
 
 def progress_view(console: Console) -> ProgressView:
-    """Return a bar for a terminal, lines for anything else."""
+    """Return a bar for a terminal, or lines for anything else."""
     return BarView(console) if console.is_terminal else LinesView(console)
 
 
 class BarView:
-    """One bar that moves, notes above it; under it what it waits for. The time goes on between two statuses."""
+    """A moving bar with notes above it and what the job waits for below it. The time also runs between snapshots."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._clock = clock
         self._pace = Pace()
-        self._status: JobStatus | None = None
+        self._progress: Progress | None = None
         self._came_at = 0.0
         self._seconds_left: float | None = None
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=10)
@@ -75,24 +60,23 @@ class BarView:
     ) -> None:
         self._live.stop()
 
-    def show(self, status: JobStatus) -> None:
+    def show(self, progress: Progress) -> None:
         """Move the bar."""
-        for note in status.notes:
+        for note in progress.notes:
             self._console.print(f"note: {note}", markup=False, highlight=False)
-        self._seconds_left = self._pace.seconds_left(status)
+        self._seconds_left = self._pace.seconds_left(progress)
         self._came_at = self._clock()
-        self._status = status
+        self._progress = progress
         self._live.refresh()
 
     def _render(self) -> RenderableType:
-        if self._status is None:
+        progress = self._progress
+        if progress is None:
             return ""
-        status = JobStatus()
-        status.CopyFrom(self._status)
-        if status.state not in ENDED:
-            status.seconds += self._clock() - self._came_at
+        if not progress.state.is_final:
+            progress = replace(progress, seconds=progress.seconds + self._clock() - self._came_at)
 
-        # With widths of their own, nothing moves when the text's length changes.
+        # Fixed widths keep everything in place when the length of the text changes.
         bar_width = 40 if self._console.width >= 120 else 10
         room = self._console.width - NAME_WIDTH - bar_width - 2
         line = Table.grid(padding=(0, 1, 0, 0))
@@ -100,28 +84,29 @@ class BarView:
         line.add_column(width=bar_width)
         line.add_column(no_wrap=True)
         line.add_row(
-            STATE_NAMES.get(status.state, ""),
-            self._bar(status, bar_width),
-            Text(_fit(facts(status, self._seconds_left), room)),
+            progress.state,
+            self._bar(progress, bar_width),
+            Text(_fit(facts(progress, self._seconds_left), room)),
         )
-        doing = _doing(status)
+        doing = _doing(progress)
         return Group(line, Text(doing)) if doing else line
 
-    def _bar(self, status: JobStatus, width: int) -> ProgressBar:
-        # A training that converges early has done all that there was to do.
-        done, total = (1, 1) if status.state == JOB_STATE_FINISHED else (rounds_done(status), rounds_bound(status))
-        # Without a total the bar pulses.
+    def _bar(self, progress: Progress, width: int) -> ProgressBar:
+        # A training that converges early is complete all the same.
+        finished = progress.state is JobState.FINISHED
+        done, total = (1, 1) if finished else (progress.rounds_done, progress.max_rounds)
+        # Without a total, the bar pulses.
         return ProgressBar(total=total or None, completed=done, width=width, animation_time=self._clock())
 
 
 class LinesView:
-    """A line at every change of state and every note, when it waits for someone, and about one a second in between."""
+    """A line for each change of state, each note and each wait, and about one a second in between."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._clock = clock
         self._pace = Pace()
-        self._state: JobState.ValueType | None = None
+        self._state: JobState | None = None
         self._waits = False
         self._last_line = -LINE_SECONDS
 
@@ -133,32 +118,31 @@ class LinesView:
     ) -> None:
         pass
 
-    def show(self, status: JobStatus) -> None:
+    def show(self, progress: Progress) -> None:
         """Print what is new."""
-        for note in status.notes:
+        for note in progress.notes:
             self._print(f"note: {note}")
-        seconds_left = self._pace.seconds_left(status)
-        if status.state in ENDED:  # whoever follows the job says how it ended
+        seconds_left = self._pace.seconds_left(progress)
+        if progress.state.is_final:  # the command itself reports how the job ended
             return
-        doing = _doing(status)
-        is_new = (status.state, bool(doing)) != (self._state, self._waits)
+        doing = _doing(progress)
+        is_new = (progress.state, bool(doing)) != (self._state, self._waits)
         if not is_new and self._clock() - self._last_line < LINE_SECONDS:
             return
-        self._state, self._waits = status.state, bool(doing)
+        self._state, self._waits = progress.state, bool(doing)
         self._last_line = self._clock()
-        name = STATE_NAMES.get(status.state, "")
-        numbers = facts(status, seconds_left) if status.state == JOB_STATE_TRAINING else []
-        self._print("  ".join(filter(None, (name, *numbers, doing))))
+        numbers = facts(progress, seconds_left) if progress.state is JobState.TRAINING else []
+        self._print("  ".join(filter(None, (progress.state, *numbers, doing))))
 
     def _print(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 class Pace:
-    """How long the rounds that may still come would take, from those seen so far.
+    """Estimates how long the remaining rounds take, from the rounds seen so far.
 
-    Keys, data and the first round's start are left out by measuring from the first round seen, and rounds in which
-    a party was away, since they tell nothing about the others.
+    Two things are left out: the time before the first round seen, which went into keys and data, and rounds in which a
+    party was away.
     """
 
     def __init__(self) -> None:
@@ -167,51 +151,41 @@ class Pace:
         self._n_rounds = 0
         self._seconds = 0.0
 
-    def seconds_left(self, status: JobStatus) -> float | None:
-        """Return an upper bound, as training may converge before its last epoch; None while unknown."""
-        if status.state != JOB_STATE_TRAINING:
+    def seconds_left(self, progress: Progress) -> float | None:
+        """Return an upper bound, because training may converge before the last epoch; None while it is unknown."""
+        if progress.state is not JobState.TRAINING:
             return None
-        waits = bool(_doing(status))
-        self._disturbed |= waits or status.attempt > 1
-        done = rounds_done(status)
+        waits = bool(_doing(progress))
+        self._disturbed |= waits or progress.attempt > 1
+        done = progress.rounds_done
         if done and (self._last is None or done > self._last[0]):
             if self._last is not None and not self._disturbed:
                 self._n_rounds += done - self._last[0]
-                self._seconds += status.seconds - self._last[1]
-            self._last = done, status.seconds
+                self._seconds += progress.seconds - self._last[1]
+            self._last = done, progress.seconds
             self._disturbed = waits
         if waits or self._n_rounds == 0:
             return None
-        return max(0.0, self._seconds / self._n_rounds * (rounds_bound(status) - done))
+        return max(0.0, self._seconds / self._n_rounds * (progress.max_rounds - done))
 
 
-def rounds_done(status: JobStatus) -> int:
-    """Return how many of the epochs' rounds are over."""
-    return max(0, status.epoch - 1) * status.n_batches + status.batch
-
-
-def rounds_bound(status: JobStatus) -> int:
-    """Return how many rounds there may be at most."""
-    return status.n_epochs * status.n_batches
-
-
-def facts(status: JobStatus, seconds_left: float | None = None) -> list[str]:
-    """Return a job's numbers in words, the most important first."""
-    parts = [f"epoch {status.epoch}/{status.n_epochs}"] if status.epoch else []
-    if status.round:
-        parts.append(f"round {status.round}")
-    if status.attempt > 1:
-        parts.append(f"attempt {status.attempt}")
-    if status.HasField("loss"):
-        parts.append(f"loss {decimal(status.loss, 5)}")
-    parts.append(duration(status.seconds))
+def facts(progress: Progress, seconds_left: float | None = None) -> list[str]:
+    """Return the numbers of a job as text, the most important first."""
+    parts = [f"epoch {progress.epoch}/{progress.n_epochs}"] if progress.epoch else []
+    if progress.round:
+        parts.append(f"round {progress.round}")
+    if progress.attempt > 1:
+        parts.append(f"attempt {progress.attempt}")
+    if progress.loss is not None:
+        parts.append(f"loss {decimal(progress.loss, 5)}")
+    parts.append(duration(progress.seconds))
     if seconds_left is not None:
         parts.append(f"at most {duration(seconds_left)} left")
     return parts
 
 
 def _fit(parts: list[str], width: int) -> str:
-    """Join as many parts as there is room for."""
+    """Join as many parts as fit into the width."""
     text = ""
     for part in parts:
         longer = f"{text}  {part}" if text else part
@@ -221,6 +195,6 @@ def _fit(parts: list[str], width: int) -> str:
     return text
 
 
-def _doing(status: JobStatus) -> str:
-    """Return what a job that has not ended is doing or waiting for; empty while it trains undisturbed."""
-    return "" if status.state in ENDED else status.detail
+def _doing(progress: Progress) -> str:
+    """Return what an unfinished job does or waits for; empty while it trains undisturbed."""
+    return "" if progress.state.is_final else progress.detail

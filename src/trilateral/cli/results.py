@@ -1,4 +1,4 @@
-"""What a party has at the end, for people."""
+"""A party's result on the console."""
 
 from rich.console import Console
 from rich.table import Table
@@ -15,10 +15,10 @@ from trilateral.common.protocol.evaluation import HoldoutMetrics
 
 
 def print_model(config: ProcessConfig, job: str, console: Console) -> None:
-    """Say where a party's part of the model is and, at the guest, how good the whole is.
+    """Print where a party's part of the model is and, at the guest, the quality of the whole model.
 
     Raises:
-        DataError: the state folder has no such model.
+        DataError: the state folder has no such model, or it cannot be read.
     """
     path = JobFolder(config.state, job).model
     model = load_model(path)
@@ -27,21 +27,21 @@ def print_model(config: ProcessConfig, job: str, console: Console) -> None:
 
 
 def print_part(model: PartyModel, console: Console) -> None:
-    """Print all that a person wants to know of a party's part of a model."""
+    """Print the weights, the quality and the calibration of a party's part of a model."""
     data = model.data
     _say(console, f"the {model.role}'s part of the model of job {model.job.name}, run {model.run_id}")
     _say(
         console,
-        f"trained on {data.n_train} rows, {data.n_holdout} held out; loss {decimal(model.loss, 6)} after"
+        f"trained on {data.n_train} rows, with {data.n_holdout} hold-out rows; loss {decimal(model.loss, 6)} after"
         f" {model.rounds} rounds; {model.reason}",
     )
     console.print()
     console.print(_weights_table(model))
     _say(
         console,
-        "Odds ratio: by what the odds of the positive label are multiplied when the term grows by one unit, or by its"
-        " standard deviation, and all others stay; by the score as it is, before calibration. Terms are sorted by the"
-        " latter; those without one are 0 or 1, or were not standardised.",
+        "Odds ratio: factor by which the odds of the positive label grow when the term grows by one unit, or by one"
+        " standard deviation, and the other terms stay the same. It applies to the score before calibration. Terms are"
+        " sorted by their weight per standard deviation. Terms without one are 0 or 1, or were not standardised.",
     )
     if model.metrics is not None or model.calibration is not None:
         console.print()
@@ -55,7 +55,7 @@ def print_part(model: PartyModel, console: Console) -> None:
 
 
 def metrics_table(title: str) -> Table:
-    """Return a table to which `add_metrics` adds rows."""
+    """Return an empty table for `add_metrics`."""
     table = Table(title=title, title_justify="left")
     table.add_column("model")
     for name in ("AUC", "KS", "accuracy", "log loss"):
@@ -64,7 +64,7 @@ def metrics_table(title: str) -> Table:
 
 
 def add_metrics(table: Table, name: str, metrics: HoldoutMetrics) -> None:
-    """Add a model's figures; AUC and KS do not exist for rows that all have one label."""
+    """Add the figures of a model. AUC and KS are undefined if all rows have the same label."""
     figures = (metrics.auc, metrics.ks, metrics.accuracy, metrics.log_loss)
     table.add_row(name, *("-" if figure is None else decimal(figure, 4) for figure in figures))
 
@@ -80,14 +80,17 @@ def _print_quality(model: PartyModel, console: Console) -> None:
         gini = "" if metrics.gini is None else f"; Gini {decimal(metrics.gini, 4)}"
         _say(
             console,
-            f"{metrics.n_positive} of {metrics.n_rows} rows are positive{gini}; accuracy is at a probability of"
+            f"{metrics.n_positive} of {metrics.n_rows} rows are positive{gini}; accuracy uses a threshold of"
             f" {metrics.threshold:g}",
         )
     match model.calibration:
         case Platt(a=a, b=b):
-            _say(console, f"calibrated by Platt: p = 1 / (1 + exp(-({a:.6g} u {'+' if b >= 0 else '-'} {abs(b):.6g})))")
+            _say(
+                console,
+                f"calibrated by Platt scaling: p = 1 / (1 + exp(-({a:.6g} u {'+' if b >= 0 else '-'} {abs(b):.6g})))",
+            )
         case Isotonic(thresholds=thresholds):
-            _say(console, f"calibrated by a rising function of {len(thresholds)} points")
+            _say(console, f"calibrated by isotonic regression with {len(thresholds)} points")
         case Uncalibrated(reason=reason):
             _say(console, f"not calibrated: {reason}")
     if model.calibration_report is not None:
@@ -95,7 +98,7 @@ def _print_quality(model: PartyModel, console: Console) -> None:
         _say(
             console,
             f"log loss before {decimal(report.before.log_loss, 4)}, after {decimal(report.after.log_loss, 4)};"
-            " each row's probability is by a map that was fitted without it",
+            " each row is calibrated by a fit without that row",
         )
 
 
@@ -117,7 +120,7 @@ def _weights_table(model: PartyModel) -> Table:
 
 
 def _evaluations_table(evaluations: list[EvaluatedEpoch]) -> Table:
-    table = Table(title="during the training, on the hold-out rows, not calibrated", title_justify="left")
+    table = Table(title="during the training, on the hold-out rows, before calibration", title_justify="left")
     for name in ("epochs", "AUC", "KS", "accuracy", "log loss"):
         table.add_column(name, justify="right")
     for each in evaluations:
@@ -127,7 +130,7 @@ def _evaluations_table(evaluations: list[EvaluatedEpoch]) -> Table:
 
 
 def _lift_table(lift: tuple[float, ...]) -> Table:
-    table = Table(title="lift by decile of the score, the highest first", title_justify="left")
+    table = Table(title="lift by decile of the score, highest first", title_justify="left")
     for number in range(1, len(lift) + 1):
         table.add_column(str(number), justify="right")
     table.add_row(*(f"{each:.2f}" for each in lift))
@@ -136,7 +139,8 @@ def _lift_table(lift: tuple[float, ...]) -> Table:
 
 def _reliability_table(report: CalibrationReport) -> Table:
     table = Table(
-        title="reliability: mean probability and rate of positives, in tenths of the rows", title_justify="left"
+        title="reliability: mean probability and observed rate of positives, by tenths of the rows",
+        title_justify="left",
     )
     for name in ("rows", "before", "observed", "rows", "after", "observed"):
         table.add_column(name, justify="right")

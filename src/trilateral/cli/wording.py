@@ -1,8 +1,12 @@
-"""Numbers as people write them."""
+"""Text for people: numbers, and commands to type."""
+
+import shlex
+import sys
+from pathlib import Path
 
 
 def duration(seconds: float) -> str:
-    """Return seconds in the units that fit."""
+    """Return a duration in suitable units."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -11,5 +15,12 @@ def duration(seconds: float) -> str:
 
 
 def decimal(value: float, decimals: int) -> str:
-    """Return a number with so many decimals, or in scientific notation if it is huge, as a diverging loss may be."""
+    """Return a number with so many decimals. A huge number, such as a diverging loss, is in scientific notation."""
     return f"{value:.{decimals}f}" if abs(value) < 1e6 else f"{value:.{decimals}g}"
+
+
+def command_line(*arguments: object) -> str:
+    """Return a command of this program. It has the program's path, so that it works in every terminal."""
+    program = Path(sys.executable).with_name("trilateral")
+    words = [str(program)] if program.exists() else [sys.executable, "-m", "trilateral.cli.main"]
+    return shlex.join([*words, *map(str, arguments)])

@@ -34,7 +34,7 @@ def test_three_identities_of_one_authority(runner: CliRunner, tmp_path: Path) ->
         certificates = Certificates(TlsConfig.model_validate(settings))
         own = f"{role}.trilateral.test"
         assert certificates.names == (own, "localhost", "127.0.0.1", "::1", "box.lan", "10.0.0.7")
-        assert f"{role}/certificate.pem is named {own}" in result.stdout
+        assert f"{role}/certificate.pem is for the name {own}" in result.stdout
         leaf = x509.load_pem_x509_certificate(files.certificate(role).read_bytes())
         leaf.verify_directly_issued_by(authority)
         assert leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value == BOTH_USES
@@ -62,7 +62,7 @@ def test_nothing_is_overwritten(runner: CliRunner, tmp_path: Path, name: str) ->
     (tmp_path / name).write_text("precious")
     result = runner.invoke(app, ["certs", "development", "--out", str(tmp_path)])
     assert result.exit_code == 2
-    assert result.stderr.startswith(f"error: --out {tmp_path}: has {name} already, and a key is not replaced")
+    assert result.stderr.startswith(f"error: --out {tmp_path}: {name} exists, and a key is never overwritten")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / name]
     assert (tmp_path / name).read_text() == "precious"
 
@@ -93,12 +93,12 @@ def test_a_request_for_the_organisations_own_authority(runner: CliRunner, tmp_pa
     assert request.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value == BOTH_USES
     assert {path.stat().st_mode & 0o777 for path in out.iterdir()} == {0o600}
     assert "PRIVATE" not in (out / "request.pem").read_text()
-    for told in ("Send", "request.pem", "stays here", f"key: {out}/key.pem", "the name guest.bank.example.org"):
+    for told in ("Send", "request.pem", "Keep it here", f"key: {out}/key.pem", "set `name` to guest.bank.example.org"):
         assert told in result.stdout
 
     again = runner.invoke(app, ["certs", "request", "--out", str(out), "--name", "guest.bank.example.org"])
     assert again.exit_code == 2
-    assert "has key.pem already" in again.stderr
+    assert "key.pem exists" in again.stderr
 
 
 @pytest.mark.parametrize("name", ["*.example.org", "https://a.example.org", "", "a b"])
@@ -106,7 +106,7 @@ def test_what_is_no_name_is_told(runner: CliRunner, tmp_path: Path, name: str) -
     for command, option in (("request", "--name"), ("development", "--host")):
         result = runner.invoke(app, ["certs", command, "--out", str(tmp_path / "tls"), option, name])
         assert result.exit_code == 2
-        assert "expected a host's name or address" in result.stderr
+        assert "expected a host name or an address" in result.stderr
         assert not (tmp_path / "tls").exists()
 
 

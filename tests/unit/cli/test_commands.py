@@ -15,8 +15,9 @@ import grpc
 import pytest
 from typer.testing import CliRunner
 
-from trilateral.cli import client, follow
+from trilateral.cli import follow
 from trilateral.cli.main import app
+from trilateral.client import job_client as client
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.config.job import JobConfig
 from trilateral.common.pb.v1 import jobs_pb2, jobs_pb2_grpc
@@ -239,7 +240,7 @@ def test_train_can_leave_the_job_alone(
     assert result.exit_code == 0
     assert len(coordinator.started) == 1
     told, command = result.stdout.rstrip().split(": ")
-    assert told == "started first; watch it with"
+    assert told == "started first; to watch it, run"
     assert is_watch_command(command, guest_file)
 
 
@@ -253,8 +254,8 @@ def test_watch_does_not_start_anything(runner: CliRunner, coordinator: FakeCoord
 @pytest.mark.parametrize(
     ("state", "detail", "text"),
     [
-        (JOB_STATE_FAILED, "the IDs differ", " has failed: the IDs differ"),
-        (JOB_STATE_STOPPED, "stopped by the operator", ": stopped by the operator"),
+        (JOB_STATE_FAILED, "the IDs differ", "failed: the IDs differ"),
+        (JOB_STATE_STOPPED, "stopped by the operator", "stopped by the operator"),
     ],
 )
 def test_a_job_without_a_model_is_an_error(
@@ -294,7 +295,7 @@ def test_an_interrupt_leaves_the_job_running(
     assert result.exit_code == 130
     assert coordinator.stopped == []
     told, command = result.stderr.rstrip().split(": ")
-    assert told == "still training; watch again with"
+    assert told == "the job continues; to watch it again, run"
     assert is_watch_command(command, guest_file)
 
 
@@ -305,7 +306,7 @@ def test_a_watch_that_breaks_off_is_no_end_of_the_job(
     coordinator.cuts_after = 1
     result = runner.invoke(app, ["watch", "first", "--config", str(coordinator_file)])
     assert result.exit_code == 1
-    assert "error: the coordinator has ended the watch of first" in result.stderr
+    assert "error: the coordinator stopped reporting on job first, but the job continues" in result.stderr
 
 
 def test_a_coordinator_that_dies_in_mid_training_will_go_on_when_it_is_started(
@@ -315,8 +316,10 @@ def test_a_coordinator_that_dies_in_mid_training_will_go_on_when_it_is_started(
     coordinator.dies = True
     result = runner.invoke(app, ["watch", "first", "--config", str(coordinator_file)])
     assert result.exit_code == 1
-    assert "error: lost sight of first" in result.stderr
-    assert "start it if it has ended, and watch the job again" in " ".join(result.stderr.split())
+    assert "error: lost contact with job first" in result.stderr
+    assert "if the coordinator has stopped, start it again, and then watch the job again" in " ".join(
+        result.stderr.split()
+    )
 
 
 def test_a_watch_that_outlasts_its_deadline_goes_on_and_tells_each_note_once(
@@ -375,7 +378,7 @@ def test_status_of_one_job_has_all_of_its_error_and_its_notes(
 
 def test_status_without_jobs(runner: CliRunner, coordinator: FakeCoordinator, coordinator_file: Path) -> None:
     result = runner.invoke(app, ["status", "--config", str(coordinator_file)])
-    assert result.stdout == "no jobs since the coordinator started\n"
+    assert result.stdout == "the coordinator knows no jobs\n"
 
 
 def test_an_unknown_job(runner: CliRunner, coordinator: FakeCoordinator, coordinator_file: Path) -> None:
@@ -394,7 +397,7 @@ def test_stop_asks_the_coordinator(runner: CliRunner, coordinator: FakeCoordinat
 def test_resume_asks_the_coordinator(runner: CliRunner, coordinator: FakeCoordinator, guest_file: Path) -> None:
     result = runner.invoke(app, ["resume", "first", "--detach", "--config", str(guest_file)])
     assert result.exit_code == 0
-    assert result.stdout.startswith("resumed first; watch it with: ")
+    assert result.stdout.startswith("resumed first; to watch it, run: ")
     assert coordinator.resumed == ["first"]
 
 
@@ -424,8 +427,8 @@ def test_a_coordinator_that_is_not_there(runner: CliRunner, job_file: Path, unre
     result = runner.invoke(app, ["train", str(job_file), "--config", str(unreachable)])
     assert result.exit_code == 1
     assert result.stderr == (
-        "error: the coordinator at 127.0.0.1:1 cannot be reached: start it with `trilateral serve coordinator "
-        "--config FILE`, or correct its address in --config\n"
+        "error: cannot reach the coordinator at 127.0.0.1:1: start it with `trilateral serve coordinator "
+        "--config FILE`, or correct its address in your configuration\n"
     )
 
 
@@ -455,7 +458,7 @@ def test_a_missing_configuration(runner: CliRunner, tmp_path: Path, job_file: Pa
 def test_the_role_must_be_that_of_the_file(runner: CliRunner, guest_file: Path) -> None:
     result = runner.invoke(app, ["serve", "host", "--config", str(guest_file)])
     assert result.exit_code == 2
-    assert result.stderr == f"error: {guest_file}: role: is guest, and you asked to serve host: take the other file\n"
+    assert result.stderr == f"error: {guest_file}: role: is guest, not host: use the configuration of the host\n"
 
 
 def predict_command(config: Path, out: Path) -> list[str]:
@@ -465,7 +468,7 @@ def predict_command(config: Path, out: Path) -> list[str]:
 def test_scores_are_asked_for_with_the_guests_file(runner: CliRunner, coordinator_file: Path, tmp_path: Path) -> None:
     result = runner.invoke(app, predict_command(coordinator_file, tmp_path / "scores.csv"))
     assert result.exit_code == 2
-    assert "role: is coordinator, and scores are the guest's: take the guest's file" in result.stderr
+    assert "role: is coordinator, but only the guest can predict: use the guest's configuration" in result.stderr
 
 
 def test_a_prediction_on_a_dataset_that_is_none_ends_before_anyone_is_asked(
@@ -545,7 +548,9 @@ def test_a_bug_is_told_without_a_traceback_unless_asked(
     arguments = ["watch", "first", "--config", str(coordinator_file)]
     result = runner.invoke(app, arguments)
     assert result.exit_code == 1
-    assert result.stderr == ("error: this should not happen: ZeroDivisionError: a bug; more with: trilateral --debug\n")
+    assert result.stderr == (
+        "error: internal error: ZeroDivisionError: a bug; for details, run: trilateral --debug ...\n"
+    )
     monkeypatch.setenv("TRILATERAL_DEBUG", "1")
     assert "Traceback" in runner.invoke(app, arguments).stderr
 

@@ -116,7 +116,7 @@ def test_nothing_is_replaced_without_being_asked_to(out: Path, tmp_path: Path) -
         assert requests == []
     assert result.exit_code == 2
     assert result.stderr == (
-        f"error: --out {out}: has guest.csv already: choose a new folder, or replace it with --force\n"
+        f"error: --out {out}: guest.csv exists: choose a new folder, or replace the files with --force\n"
     )
     assert [path.name for path in out.iterdir()] == ["guest.csv"]
     assert (out / "guest.csv").read_text() == "precious"
@@ -150,7 +150,7 @@ def test_a_download_that_is_not_the_data_set_leaves_nothing(
     error, way_out, command = result.stderr.splitlines()
     assert error.startswith(f"error: {address}/table.csv: ")
     assert told in error
-    assert way_out == "  By hand: ask the author for table.csv, and then type"
+    assert way_out == "  By hand: ask the author for table.csv, and then run"
     assert command.endswith(f"data get credit1 --out {out} --file table.csv")
     assert not out.exists()
 
@@ -167,7 +167,7 @@ def test_a_file_larger_than_any_published_one(out: Path, tmp_path: Path, monkeyp
     monkeypatch.setattr(published, "MAX_BYTES", len(CSV) - 1)
     result = get("--out", out, "--file", save(tmp_path))
     assert result.exit_code == 1
-    assert "so it is another file" in result.stderr
+    assert "so it cannot be this data set" in result.stderr
 
 
 @pytest.mark.parametrize(("name", "told"), [("none.csv", "No such file or directory"), (".", "Is a directory")])
@@ -208,7 +208,7 @@ def test_the_demos_tables_in_a_folder_for_each_party(tmp_path: Path) -> None:
         assert result.exit_code == 0, result.stderr
     files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
     assert files == [tmp_path / "guest/breast-cancer.csv", tmp_path / "host/breast-cancer.csv"]
-    assert all(f"{path} has 569 rows" in result.stdout for path in files)
+    assert all(f"{path}: 569 rows" in result.stdout for path in files)
     assert all(len(path.read_text().splitlines()) == 570 for path in files)
 
 

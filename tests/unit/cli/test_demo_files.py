@@ -8,9 +8,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from trilateral.cli.demo.files import ALGORITHMS, JOB, DemoFiles, write_files
 from trilateral.cli.demo.report import print_report
-from trilateral.cli.demo.tables import DATASET
 from trilateral.common.base.errors import ConfigError, PeerError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.load import load_job, load_process_config
@@ -19,6 +17,8 @@ from trilateral.common.data.party_data import load_party_data
 from trilateral.common.protocol.messages import Result
 from trilateral.common.trial.localhost import LocalProcesses, free_addresses
 from trilateral.coordinator.numpy_training import join, train_plain
+from trilateral.demo.files import ALGORITHMS, JOB, DemoFiles, write_files
+from trilateral.demo.tables import DATASET
 
 ADDRESSES = {Role.HOST: "127.0.0.1:1", Role.GUEST: "127.0.0.1:2", Role.COORDINATOR: "127.0.0.1:3"}
 
@@ -49,6 +49,7 @@ def test_what_is_written_loads(tmp_path: Path, algorithm: str) -> None:
         assert config.role is role
         assert config.listen == ADDRESSES[role]
         assert config.policy.min_key_bits == (2048 if role is Role.COORDINATOR else 1024)
+        assert config.policy.allow_prediction is (role is Role.HOST)
 
 
 def test_a_key_larger_than_the_usual_policy_leaves_the_policy_alone(tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_a_key_larger_than_the_usual_policy_leaves_the_policy_alone(tmp_path: Pa
 def test_a_folder_that_no_demo_made_is_left_alone(tmp_path: Path, name: str) -> None:
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).touch()
-    with pytest.raises(ConfigError, match="has something in it that no demo wrote; choose a new folder, or delete it"):
+    with pytest.raises(ConfigError, match="has files that no demo wrote: use a new folder, or delete this one"):
         write_files(tmp_path, ADDRESSES, 1024, "lbfgs")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / name]
 

@@ -103,16 +103,21 @@ def test_export_writes_a_file_and_overwrites_none(config: Path, form: str) -> No
         assert json.loads(text)["feature_names_in_"] == ["small", "[red]big"]
     again = run("export", "credit", "--config", config, "--format", form, "--out", out)
     assert again.exit_code == 2
-    assert "is there already" in again.output
+    assert "the file exists: choose another name" in again.output
 
 
 @pytest.mark.parametrize(
     ("model", "with_config", "exit_code", "said"),
     [
-        ("credit", False, 2, "there is no file credit: give its path; or, if it is a job's name, --config too"),
+        (
+            "credit",
+            False,
+            2,
+            "there is no file credit: give the path of a file, or the name of a job together with --config",
+        ),
         ("no/model.json", False, 1, "there is no model file no/model.json"),
         ("other", True, 1, "there is no model file"),
-        ("../../etc/passwd", True, 2, "is not a job's name"),
+        ("../../etc/passwd", True, 2, "is not a valid job name"),
     ],
 )
 def test_a_model_that_is_not_there_is_told_with_the_way_out(

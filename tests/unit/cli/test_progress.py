@@ -2,18 +2,20 @@
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from trilateral.cli.progress import BarView, LinesView, Pace, facts, progress_view
 from trilateral.cli.wording import decimal, duration
-from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED, JOB_STATE_STARTING, JOB_STATE_TRAINING, JobStatus
+from trilateral.client.progress import JobState, Progress
 
 
-def training(epoch: int, batch: int, seconds: float, *notes: str) -> JobStatus:
-    return JobStatus(
-        state=JOB_STATE_TRAINING,
+def training(epoch: int, batch: int, seconds: float, *notes: str) -> Progress:
+    return Progress(
+        job="first",
+        state=JobState.TRAINING,
         round=(epoch - 1) * 4 + batch,
         attempt=1,
         epoch=epoch,
@@ -56,7 +58,7 @@ def test_rounds_come_at_most_once_a_second_but_notes_and_states_always() -> None
     console, clock = text_console(), Clock()
     view = LinesView(console, clock)
     with view:
-        view.show(JobStatus(state=JOB_STATE_STARTING, detail="making the key"))
+        view.show(Progress(job="first", state=JobState.STARTING, detail="making the key"))
         view.show(training(1, 1, 3))
         clock.now += 0.5
         view.show(training(1, 2, 3.5))
@@ -77,7 +79,7 @@ def test_the_bar_shows_the_numbers_and_keeps_notes_above_it() -> None:
     console = terminal_console()
     view = BarView(console)
     with view:
-        view.show(JobStatus(state=JOB_STATE_STARTING, detail="making the key"))
+        view.show(Progress(job="first", state=JobState.STARTING, detail="making the key"))
         view.show(training(1, 1, 3, "a note [1]"))
         view.show(training(5, 4, 22))
     text = written(console)
@@ -85,7 +87,7 @@ def test_the_bar_shows_the_numbers_and_keeps_notes_above_it() -> None:
     assert "epoch 5/10  round 20  loss 0.50000  22 s  at most 20 s left" in text
 
 
-def terminal_lines(width: int, *statuses: JobStatus, seconds_later: float = 0) -> list[str]:
+def terminal_lines(width: int, *statuses: Progress, seconds_later: float = 0) -> list[str]:
     """What stands on a terminal in the end."""
     console, clock = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None), Clock()
     view = BarView(console, clock)
@@ -118,10 +120,9 @@ def test_the_bars_line_at_eighty_columns() -> None:
     ]
 
 
-def waiting(seconds: float = 12.0) -> JobStatus:
-    status = training(3, 2, seconds)
-    status.detail = "waiting until 14:04:20 UTC for the host at 127.0.0.1:50051, silent since 14:03:20"
-    return status
+def waiting(seconds: float = 12.0) -> Progress:
+    detail = "waiting until 14:04:20 UTC for the host at 127.0.0.1:50051, silent since 14:03:20"
+    return replace(training(3, 2, seconds), detail=detail)
 
 
 def test_a_peer_that_is_waited_for_is_named_in_the_place_of_the_time_left() -> None:
@@ -132,20 +133,18 @@ def test_a_peer_that_is_waited_for_is_named_in_the_place_of_the_time_left() -> N
 
 
 def test_the_bar_says_what_is_done_before_training() -> None:
-    status = JobStatus(state=JOB_STATE_STARTING, detail="making the job's key", seconds=2)
+    status = Progress(job="first", state=JobState.STARTING, detail="making the job's key", seconds=2)
     assert terminal_lines(80, status)[-1] == "making the job's key"
 
 
 def test_what_a_job_says_at_its_end_is_left_to_the_command() -> None:
-    status = training(3, 2, 12)
-    status.state, status.detail = JOB_STATE_FINISHED, "converged"
+    status = replace(training(3, 2, 12), state=JobState.FINISHED, detail="converged")
     assert len(terminal_lines(80, training(1, 1, 2), status)) == 1
 
 
 def test_the_seconds_go_on_between_two_statuses_until_the_job_has_ended() -> None:
     assert terminal_lines(80, waiting(), seconds_later=63)[0].endswith("  1 min 15 s")
-    ended = training(3, 2, 12)
-    ended.state = JOB_STATE_FINISHED
+    ended = replace(training(3, 2, 12), state=JobState.FINISHED)
     assert terminal_lines(80, ended, seconds_later=63)[0].endswith("  12 s")
 
 
@@ -171,16 +170,14 @@ def test_the_bar_is_full_when_training_ends_before_its_last_epoch() -> None:
     view = BarView(console)
     with view:
         view.show(training(2, 1, 3))
-        finished = training(2, 4, 4)
-        finished.state = JOB_STATE_FINISHED
-        view.show(finished)
+        view.show(replace(training(2, 4, 4), state=JobState.FINISHED))
     assert "finished " + "━" * 40 in written(console)
 
 
 def test_the_time_left_is_counted_from_the_first_round_seen() -> None:
     pace = Pace()
     # 60 s went into keys and data, which tell nothing about the rounds.
-    assert pace.seconds_left(JobStatus(state=JOB_STATE_STARTING, seconds=60)) is None
+    assert pace.seconds_left(Progress(job="first", state=JobState.STARTING, seconds=60)) is None
     assert pace.seconds_left(training(1, 1, 62)) is None
     assert pace.seconds_left(training(1, 3, 66)) == pytest.approx(2 * 37)
     assert pace.seconds_left(training(10, 4, 140)) == 0
@@ -194,23 +191,18 @@ def test_a_round_in_which_a_party_was_away_tells_nothing_of_the_others() -> None
     back = training(3, 2, 1001)
     assert pace.seconds_left(back) == pytest.approx(30)
     assert pace.seconds_left(training(3, 3, 1002)) == pytest.approx(29)
-    again = training(3, 3, 1700)
-    again.attempt = 2
-    pace.seconds_left(again)
+    pace.seconds_left(replace(training(3, 3, 1700), attempt=2))
     assert pace.seconds_left(training(3, 4, 1701)) == pytest.approx(28)
     assert pace.seconds_left(training(4, 1, 1702)) == pytest.approx(27)
 
 
 def test_there_is_no_guess_before_the_first_round() -> None:
-    assert Pace().seconds_left(JobStatus(state=JOB_STATE_TRAINING, seconds=5)) is None
+    assert Pace().seconds_left(Progress(job="first", state=JobState.TRAINING, seconds=5)) is None
 
 
 def test_a_line_leaves_out_what_is_not_known() -> None:
-    assert facts(JobStatus(state=JOB_STATE_STARTING, seconds=0.2)) == ["0 s"]
-    status = training(2, 3, 10)
-    status.attempt = 2
-    status.ClearField("loss")
-    assert facts(status) == ["epoch 2/10", "round 7", "attempt 2", "10 s"]
+    assert facts(Progress(job="first", state=JobState.STARTING, seconds=0.2)) == ["0 s"]
+    assert facts(replace(training(2, 3, 10), attempt=2, loss=None)) == ["epoch 2/10", "round 7", "attempt 2", "10 s"]
 
 
 @pytest.mark.parametrize(

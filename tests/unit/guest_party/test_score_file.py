@@ -61,7 +61,7 @@ def test_after_an_error_the_old_file_is_there_and_no_part_of_a_new_one(tmp_path:
 
 def test_a_file_of_no_known_kind_or_in_no_folder_is_refused_before_anything_is_done(tmp_path: Path) -> None:
     check_suffix(tmp_path / "scores.parquet")
-    with pytest.raises(ConfigError, match=r"scores\.xlsx: has an unknown format"):
+    with pytest.raises(ConfigError, match=r"scores\.xlsx: unknown file type"):
         check_suffix(tmp_path / "scores.xlsx")
-    with pytest.raises(ConfigError, match="there is no folder"):
+    with pytest.raises(ConfigError, match="does not exist"):
         check_suffix(tmp_path / "none" / "scores.csv")

@@ -16,7 +16,7 @@ from cryptography.x509 import load_pem_x509_certificate
 
 from tests.support.certificates import make_identity, new_authority, write_identity
 from tests.support.rpc import plaintext_server
-from trilateral.cli import client as client_module
+from trilateral.client import job_client as client_module
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig, TlsConfig

@@ -1,1 +1,1 @@
-"""A whole training on one machine, with data that come with scikit-learn."""
+"""``trilateral demo``: a whole training on one machine, with data that ship with scikit-learn."""

@@ -1,4 +1,4 @@
-"""An operator's calls to the coordinator."""
+"""Calls to the coordinator's JobService, in the types of the wire."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -21,16 +21,16 @@ from trilateral.common.rpc.errors import RUN_IT, from_rpc_error, way_out
 from trilateral.common.rpc.versions import check_answer
 
 CALL_SECONDS = 15.0
-"""Deadline of a call that the coordinator answers by itself."""
+"""Deadline of a call that needs the coordinator alone."""
 WATCH_SECONDS = 3600.0
-"""Deadline of one call of WatchJob; a watch that lasts longer calls again."""
+"""Deadline of one WatchJob call. A longer watch calls again."""
 
 
 def coordinator_address(config: ProcessConfig) -> str:
-    """Return where the coordinator listens, according to any of the three processes' configuration.
+    """Return the coordinator's address, from the configuration of any of the three processes.
 
     Raises:
-        ConfigError: the coordinator's own configuration leaves its port open.
+        ConfigError: this is the coordinator's own configuration, and it does not fix a port.
     """
     if config.role is not Role.COORDINATOR:
         return config.peers[Role.COORDINATOR].address
@@ -38,11 +38,12 @@ def coordinator_address(config: ProcessConfig) -> str:
 
 
 class JobClient:
-    """The coordinator's JobService as plain calls; use it in ``async with``.
+    """The coordinator's JobService as plain calls. Use it in ``async with``.
 
-    It shows the certificate of `config`, by which the coordinator knows whether it may.
+    The client shows the certificate of `config`, and the coordinator decides by it what the client may do.
 
-    Each method raises PeerError when the coordinator cannot be reached, or the error with which it refuses.
+    Each method raises PeerError if the coordinator cannot be reached, or the error with which the coordinator
+    refuses the call.
     """
 
     def __init__(self, config: ProcessConfig) -> None:
@@ -55,7 +56,7 @@ class JobClient:
         certificates = load_certificates(self._config)
         identity = certificates.current() if certificates else None
         peer = self._config.peers.get(Role.COORDINATOR)
-        # To itself, the coordinator is known by any name of its certificate.
+        # At the coordinator itself, any name in its certificate will do.
         name = peer.certificate_name if peer else identity.host_name if identity else ""
         channel = await self._resources.enter_async_context(
             open_channel(self._address, identity, name, peer_timeout=self._config.limits.peer_timeout)
@@ -69,18 +70,18 @@ class JobClient:
         await self._resources.aclose()
 
     async def start(self, job: JobConfig) -> None:
-        """Start a job; its status tells whether both parties take it."""
+        """Start a job. Its status tells later whether both parties accept it."""
         request = jobs_pb2.StartJobRequest(job_json=job.model_dump_json())
         await self._call(self._stub.StartJob, request)
 
     async def status(self, job: str) -> JobStatus:
-        """Return what a job is doing now, with all its notes."""
+        """Return the current status of a job, with all its notes."""
         response = await self._call(self._stub.GetJob, jobs_pb2.GetJobRequest(job=job))
         status: JobStatus = response.status
         return status
 
     async def statuses(self) -> list[JobStatus]:
-        """Return what each job is doing now."""
+        """Return the current status of each job, without notes."""
         response = await self._call(self._stub.ListJobs, jobs_pb2.ListJobsRequest())
         return list(response.statuses)
 
@@ -89,15 +90,15 @@ class JobClient:
         await self._call(self._stub.StopJob, jobs_pb2.StopJobRequest(job=job))
 
     async def resume(self, job: str) -> None:
-        """Take a job that was stopped or has failed up where it was; its status tells whether both parties do."""
+        """Resume a job that failed or was stopped. Its status tells later whether both parties accept it."""
         await self._call(self._stub.ResumeJob, jobs_pb2.ResumeJobRequest(job=job))
 
     async def watch(self, job: str) -> AsyncIterator[JobStatus]:
-        """Yield a job's status now and at each change, until it ends; each note comes once."""
+        """Yield the status of a job now and after each change, until the job ends. Each note comes once."""
         request = jobs_pb2.WatchJobRequest(job=job)
         n_notes = 0
         while True:
-            # A call's first message has all notes: those that the call before it brought are known.
+            # The first message of each call repeats all notes, so drop those that an earlier call brought.
             n_known = n_notes
             try:
                 call = self._stub.WatchJob(request, timeout=WATCH_SECONDS, metadata=self._metadata)
@@ -114,7 +115,7 @@ class JobClient:
                     raise self._public_error(error) from error
 
     async def _call(self, method: Any, request: Any) -> Any:
-        """Call a method that answers once, and see that whoever answers knows of versions."""
+        """Make a call with a single answer, and check the protocol version of the server."""
         call = method(request, timeout=CALL_SECONDS, metadata=self._metadata)
         try:
             response = await call
@@ -126,16 +127,16 @@ class JobClient:
     def _public_error(self, error: grpc.aio.AioRpcError) -> TrilateralError:
         match error.code():
             case grpc.StatusCode.UNAVAILABLE if way_out(error) != RUN_IT:
-                return PeerError(f"the coordinator at {self._address} cannot be called: {way_out(error)}")
+                return PeerError(f"cannot call the coordinator at {self._address}: {way_out(error)}")
             case grpc.StatusCode.UNAVAILABLE:
                 return PeerError(
-                    f"the coordinator at {self._address} cannot be reached: start it with `trilateral serve "
-                    "coordinator --config FILE`, or correct its address in --config"
+                    f"cannot reach the coordinator at {self._address}: start it with `trilateral serve coordinator "
+                    "--config FILE`, or correct its address in your configuration"
                 )
             case grpc.StatusCode.UNIMPLEMENTED:
                 return PeerError(
-                    f"what listens at {self._address} is not a coordinator, or is one of another release: correct its "
-                    "address in --config, or install the same release of trilateral at all three"
+                    f"the program at {self._address} is not a coordinator, or is one of another release: correct the "
+                    "address in your configuration, or install the same release of trilateral everywhere"
                 )
             case _:
                 return from_rpc_error(error, f"the coordinator at {self._address}")

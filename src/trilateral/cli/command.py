@@ -1,9 +1,11 @@
-"""How a command ends: errors as lines for people, and exit codes."""
+"""What the commands share: options, how errors look, and exit codes."""
 
 import os
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -12,12 +14,17 @@ from trilateral.common.base.errors import ConfigError, TrilateralError, notes
 FAILED = 1
 BAD_CONFIGURATION = 2
 INTERRUPTED = 130
-"""As shells report a command that an interrupt has ended."""
+"""The exit code that shells use for an interrupted command."""
+
+ConfigOption = Annotated[
+    Path, typer.Option("--config", metavar="FILE", help="Configuration of your own organisation's process.")
+]
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job.")]
 
 
 @contextmanager
 def public_errors() -> Iterator[None]:
-    """Turn an error into a line for people and an exit code; with --debug a traceback comes first."""
+    """Turn an exception into error lines and an exit code. With --debug, print a traceback first."""
     try:
         yield
     except (typer.Exit, typer.Abort):
@@ -30,9 +37,9 @@ def public_errors() -> Iterator[None]:
         if isinstance(error, TrilateralError):
             text = str(error)
         else:
-            text = f"this should not happen: {type(error).__name__}: {error}; more with: trilateral --debug"
+            text = f"internal error: {type(error).__name__}: {error}; for details, run: trilateral --debug ..."
         for line in text.split("\n"):
-            # What is indented belongs to the line above it.
+            # An indented line continues the line above it.
             typer.echo(line if line.startswith(" ") else f"error: {line}", err=True)
         for note in notes(error):
             typer.echo(f"  {note}", err=True)

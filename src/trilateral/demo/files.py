@@ -1,67 +1,67 @@
-"""What the demo writes before it starts: two tables, three configurations, two jobs."""
+"""The files that the demo writes before it starts: two tables, three configurations and two jobs."""
 
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trilateral.cli.demo.tables import DATASET, demo_tables
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.settings import commented_yaml
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.trial.development import write_development_files
 from trilateral.common.trial.localhost import process_settings
+from trilateral.demo.tables import DATASET, demo_tables
 
 JOB = "demo"
 JOB_BY_HAND = "by-hand"
-"""The same job under a name that is free once the demo has run."""
+"""A second name for the same job, to run it again after the demo."""
 MARKER = ".trilateral-demo"
-"""Marks a folder as a demo's: in no other one is anything replaced."""
+"""Marks the folder of a demo. The demo replaces files in such folders only."""
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "lbfgs": {"algorithm": {"name": "lbfgs"}},
     "sqn": {"algorithm": {"name": "sqn"}},
     "sgd": {"algorithm": {"name": "sgd"}},
 }
 PENALTY = 0.01
-"""The two diagnoses can be separated completely on the training rows, so that without a penalty
-scikit-learn's logistic regression, which the demo compares with, has no finite optimum."""
+"""The training rows can be separated completely by diagnosis. Without a penalty, the logistic regression of
+scikit-learn, with which the demo compares, would have no finite optimum."""
 
 
 @dataclass(frozen=True)
 class DemoFiles:
-    """Where things are in the demo's folder."""
+    """The files in the folder of a demo."""
 
     folder: Path
 
     @property
     def job(self) -> Path:
-        """The job, as `trilateral train` takes it."""
+        """The job, for `trilateral train`."""
         return self.folder / "job.yaml"
 
     @property
     def job_by_hand(self) -> Path:
-        """The same job to be run again, without the demo."""
+        """The same job under the second name, to run it without the demo."""
         return self.folder / "by-hand.yaml"
 
     @property
     def marker(self) -> Path:
-        """What only a demo writes."""
+        """The marker."""
         return self.folder / MARKER
 
     @property
     def logs(self) -> Path:
-        """Folder of what the processes write on their terminals."""
+        """Folder of the logs."""
         return self.folder / "logs"
 
     @property
     def states(self) -> Path:
-        """Folder of the processes' own folders."""
+        """Folder of the three state folders."""
         return self.folder / "state"
 
     @property
     def certificates(self) -> Path:
-        """Folder of the authority, the three certificates and their keys."""
+        """Folder of the authority's certificate and the three certificates with their keys."""
         return self.folder / "certs"
 
     def config(self, role: Role) -> Path:
@@ -83,17 +83,26 @@ class DemoFiles:
         return {role: self.log(role) for role in Role}
 
     def table(self, role: Role) -> Path:
-        """The data of one party."""
+        """The table of one party."""
         return self.folder / f"{role}.csv"
 
 
 def write_files(folder: Path, addresses: dict[Role, str], key_bits: int, algorithm: str) -> DemoFiles:
-    """Write all that the three processes need, in the place of what an earlier demo wrote.
+    """Write everything that the three processes need, and replace the files of an earlier demo.
 
-    Of the state folders only those of the demo's own job are removed: others hold models that were trained by hand.
+    In the state folders, only the folders of the demo's own job are removed. Others may hold models trained by hand.
+
+    Args:
+        folder: where to write.
+        addresses: where each process listens.
+        key_bits: bits of the Paillier modulus.
+        algorithm: a key of `ALGORITHMS`.
+
+    Returns:
+        The files.
 
     Raises:
-        ConfigError: the folder has something in it and is not a demo's, or cannot be written.
+        ConfigError: the folder is not empty and no demo made it, or it cannot be written.
     """
     files = DemoFiles(folder)
     try:
@@ -114,10 +123,10 @@ def _claim(files: DemoFiles) -> None:
     if not files.marker.exists():
         if files.folder.exists() and any(files.folder.iterdir()):
             raise ConfigError(
-                f"--out {files.folder}: has something in it that no demo wrote; choose a new folder, or delete it"
+                f"--out {files.folder}: the folder has files that no demo wrote: use a new folder, or delete this one"
             )
         files.folder.mkdir(parents=True, exist_ok=True)
-        files.marker.write_text("`trilateral demo` replaces what an earlier demo wrote into this folder.\n")
+        files.marker.write_text("`trilateral demo` replaces the files of an earlier demo in this folder.\n")
     for role in Role:
         job = JobFolder(files.states / role, JOB).path
         if job.exists():
@@ -133,9 +142,11 @@ def _process_yaml(files: DemoFiles, role: Role, addresses: dict[Role, str], key_
             dataset["label"] = {"column": "diagnosis", "positive": "malignant", "negative": "benign"}
         config["datasets"] = {DATASET: dataset}
         config["policy"] = {"min_key_bits": min(key_bits, 2048)}
+        if role is Role.HOST:
+            config["policy"]["allow_prediction"] = True
     return commented_yaml(f"The {role} of the demo. All options: configs/demo/{role}.yaml", config)
 
 
 def _job_yaml(name: str, key_bits: int, algorithm: str) -> str:
     job = {"name": name, "dataset": DATASET, **ALGORITHMS[algorithm], "l2": PENALTY, "key_bits": key_bits}
-    return commented_yaml("What the demo trains. All options: configs/jobs/", job)
+    return commented_yaml("The job of the demo. All options: configs/jobs/", job)

@@ -14,7 +14,7 @@ from trilateral.common.data.alignment.host_session import HostSession
 from trilateral.common.data.alignment.sources import MemoryIds
 from trilateral.common.data.model.spool import ScoredRows, ScoredShards
 from trilateral.common.protocol.ids import canonical_order, id_digest
-from trilateral.host_party.prediction import HostPrediction, SameIds
+from trilateral.host_party.score_release import SameIds, ScoreRelease
 
 IDS = [f"{number:03d}" for number in range(40)]
 SCORES = {one: 0.5 * float(one) for one in IDS}
@@ -32,9 +32,9 @@ def rows(tmp_path: Path) -> ScoredRows:
 
 
 @pytest.fixture
-def same(rows: ScoredRows, tmp_path: Path) -> HostPrediction:
+def same(rows: ScoredRows, tmp_path: Path) -> ScoreRelease:
     shards = rows.deal(DEALING)
-    return HostPrediction(shards, DEALING.n_shards, SameIds(shards, *NONCES), tmp_path)
+    return ScoreRelease(shards, DEALING.n_shards, SameIds(shards, *NONCES), tmp_path)
 
 
 def digest(shards: Callable[[int], list[str]], shard: int, role: Role = Role.GUEST) -> bytes:
@@ -46,9 +46,9 @@ def of_shard(shard: int, ids: list[str] = IDS) -> list[str]:
     return [one for one in ids if DEALING.shard(one) == shard]
 
 
-def test_the_same_ids_get_all_scores_in_canonical_order_once_all_shards_are_settled(same: HostPrediction) -> None:
+def test_the_same_ids_get_all_scores_in_canonical_order_once_all_shards_are_settled(same: ScoreRelease) -> None:
     same.settle(0, digest(of_shard, 0))
-    with pytest.raises(ProtocolError, match="1 of 2 shards are settled"):
+    with pytest.raises(ProtocolError, match="only 1 of 2 shards are settled"):
         same.scores(0)
     same.settle(1, digest(of_shard, 1))
     same.settle(1, digest(of_shard, 1))
@@ -57,7 +57,7 @@ def test_the_same_ids_get_all_scores_in_canonical_order_once_all_shards_are_sett
         assert same.scores(shard).tolist() == [SCORES[one] for one in sorted(of_shard(shard))]
 
 
-def test_other_ids_or_another_digest_settle_nothing(same: HostPrediction) -> None:
+def test_other_ids_or_another_digest_settle_nothing(same: ScoreRelease) -> None:
     fewer = of_shard(0)[:-1]
     for told in (
         id_digest(sorted(fewer), *NONCES, Role.GUEST),
@@ -71,7 +71,7 @@ def test_other_ids_or_another_digest_settle_nothing(same: HostPrediction) -> Non
 
 
 @pytest.mark.parametrize("shard", [-1, 2, 2**32 - 1])
-def test_there_are_no_other_shards(same: HostPrediction, shard: int) -> None:
+def test_there_are_no_other_shards(same: ScoreRelease, shard: int) -> None:
     with pytest.raises(ProtocolError, match=f"there is no shard {shard}"):
         same.settle(shard, b"")
     with pytest.raises(ProtocolError, match=f"there is no shard {shard}"):
@@ -82,7 +82,7 @@ def test_after_an_intersection_there_are_scores_of_common_rows_alone(rows: Score
     guests = ["none", *IDS[::-3], "other"]
     dealing = Dealing.of(*NONCES, len(guests), len(IDS))
     host = HostSession(rows, dealing)
-    prediction = HostPrediction(rows.dealt(dealing.n_shards), dealing.n_shards, host, tmp_path)
+    prediction = ScoreRelease(rows.dealt(dealing.n_shards), dealing.n_shards, host, tmp_path)
     guest = GuestSession(MemoryIds(guests), dealing)
     points = guest.request(0)
     with pytest.raises(ProtocolError, match="before the host answered it"):

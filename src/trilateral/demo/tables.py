@@ -1,4 +1,4 @@
-"""The demo's data: a table that comes with scikit-learn, its columns split between two parties."""
+"""The data of the demo: a table that ships with scikit-learn, with its columns split between the two parties."""
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ N_HOST_FEATURES = 15
 
 
 def demo_tables() -> dict[Role, pd.DataFrame]:
-    """Return the tables of 569 patients, each in its own order of the rows; the guest's has the diagnosis."""
+    """Return both parties' tables of 569 patients, in different orders. The guest's table has the diagnosis."""
     data = load_breast_cancer(as_frame=True)
     features = data.data.rename(columns=lambda name: name.replace(" ", "_"))
     features.insert(0, "patient", [f"P{number:05}" for number in range(len(features))])

@@ -1,0 +1,114 @@
+"""The scores that leave the host in one prediction: first the common rows are settled, then their scores leave.
+
+All shards are settled before the first score leaves. The host then knows exactly how many scores will leave and counts
+them at once, so that a prediction gets either all of its scores or none.
+"""
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.base.roles import Role
+from trilateral.common.data.model.spool import ScoredShards
+from trilateral.common.protocol.ids import canonical_order, check_id_digest
+
+
+class Settling(Protocol):
+    """Finds the common rows of a shard from the guest's proof: a `HostSession`, or `SameIds`."""
+
+    def settle(self, shard: int, proof: bytes, /) -> Sequence[int]:
+        """Return the places of the common rows within the shard, in the order in which the guest expects the scores.
+
+        Raises:
+            TrilateralError: the proof is wrong.
+        """
+        ...
+
+
+class SameIds:
+    """Both parties hold the same IDs. The guest proves it for each shard, and there is no intersection.
+
+    Scores leave in the canonical order of the IDs.
+    """
+
+    def __init__(self, shards: ScoredShards, guest_nonce: bytes, host_nonce: bytes) -> None:
+        self._shards = shards
+        self._nonces = guest_nonce, host_nonce
+
+    def settle(self, shard: int, proof: bytes, /) -> list[int]:
+        """See `Settling`. The proof is the guest's digest of the IDs of the shard in canonical order."""
+        ids = self._shards.ids(shard)
+        order = canonical_order(ids)
+        check_id_digest(proof, [ids[place] for place in order], *self._nonces, Role.GUEST)
+        return order
+
+
+class ScoreRelease:
+    """The host's scores of one prediction, shard by shard. Methods read and write files and may run in any thread.
+
+    Args:
+        shards: the host's rows with its scores.
+        n_shards: number of shards.
+        settling: finds the common rows.
+        folder: folder for the scores that will leave.
+    """
+
+    def __init__(self, shards: ScoredShards, n_shards: int, settling: Settling, folder: Path) -> None:
+        self._shards = shards
+        self.n_shards = n_shards
+        self._settling = settling
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._settled: dict[int, int] = {}
+        """Number of common rows of each settled shard."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every shard is settled."""
+        return len(self._settled) == self.n_shards
+
+    @property
+    def n_common(self) -> int:
+        """Number of common rows in the shards settled so far."""
+        return sum(self._settled.values())
+
+    def settle(self, shard: int, proof: bytes) -> None:
+        """Settle the common rows of a shard. Repeating the call changes nothing.
+
+        Raises:
+            TrilateralError: there is no such shard, or the proof is wrong.
+        """
+        self._check(shard)
+        with self._lock:
+            places = self._settling.settle(shard, proof)
+            if shard not in self._settled:
+                scores = self._shards.read(shard).scores[np.asarray(places, np.int64)]
+                # Not as .npy: its header is parsed as Python, which sometimes fails when several threads do it at once.
+                scores.tofile(self._path(shard))
+                self._settled[shard] = len(scores)
+
+    def scores(self, shard: int) -> FloatVector:
+        """Return u_A of the common rows of a shard, in the order of its settling; shape (n_common of the shard,).
+
+        Raises:
+            ProtocolError: there is no such shard, or a shard is not settled yet.
+        """
+        self._check(shard)
+        if not self.complete:
+            raise ProtocolError(
+                f"the guest asks for scores, but only {len(self._settled)} of {self.n_shards} shards are settled"
+            )
+        scores: FloatVector = np.fromfile(self._path(shard), np.float64)
+        return scores
+
+    def _check(self, shard: int) -> None:
+        if not 0 <= shard < self.n_shards:
+            raise ProtocolError(f"there is no shard {shard} in a prediction of {self.n_shards} shards")
+
+    def _path(self, shard: int) -> Path:
+        return self._folder / f"scores-{shard}"

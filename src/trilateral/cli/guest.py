@@ -1,0 +1,123 @@
+"""Commands of the guest: ``trilateral align`` and ``trilateral predict``."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trilateral.cli.command import ConfigOption, JobArgument, public_errors
+
+# Each command imports what it needs, so that `trilateral healthcheck` and `--help` stay fast.
+if TYPE_CHECKING:
+    from trilateral.guest_party.alignment import OnStage, Stage
+    from trilateral.guest_party.dataset_alignment import DatasetAlignment
+    from trilateral.guest_party.prediction import PredictionCounts
+
+
+def align(
+    dataset: Annotated[
+        str, typer.Argument(metavar="DATASET", help="Name of the dataset in the configurations of both parties.")
+    ],
+    config: ConfigOption,
+) -> None:
+    """Count the IDs that both parties hold. Neither party sees the other's remaining IDs.
+
+    Run this command at the guest.
+    """
+    from trilateral.client.asynchronous import connect
+    from trilateral.common.data.tables.id_form import describe_changes
+
+    async def ask() -> "DatasetAlignment":
+        async with connect(config) as session:
+            with _shown_stages() as on_stage:
+                return await session.align(dataset, on_stage=on_stage)
+
+    with public_errors():
+        counts = asyncio.run(ask())
+        typer.echo(f"{counts.n_common:,} common IDs")
+        typer.echo(f"guest: {counts.n_guest:,} IDs, {counts.n_guest - counts.n_common:,} of them not at the host")
+        typer.echo(f"host: {counts.n_host:,} IDs, {counts.n_host - counts.n_common:,} of them not at the guest")
+        typer.echo(f"guest's IDs changed by `id_form`: {describe_changes(counts.changed) or 'none'}")
+
+
+def predict(
+    job: JobArgument,
+    config: ConfigOption,
+    *,
+    dataset: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Rows to score: name of a dataset in the configurations of both parties."),
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File for the scores, .csv or .parquet.")],
+    missing: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File for the IDs that the host does not hold. Default: next to --out."),
+    ] = None,
+    aligned: Annotated[
+        bool, typer.Option("--aligned", help="Both tables hold the same IDs: compare them instead of intersecting.")
+    ] = False,
+) -> None:
+    """Score rows with the model of a job.
+
+    Run this command at the guest. The host's policy must allow it.
+    """
+    from trilateral.client.asynchronous import connect, missing_file
+
+    unscored = missing or missing_file(out)
+
+    async def ask() -> "PredictionCounts":
+        async with connect(config) as session:
+            with _shown_stages() as on_stage:
+                return await session.predict_to_file(
+                    job, dataset, out, missing=unscored, aligned=aligned, on_stage=on_stage
+                )
+
+    with public_errors():
+        counts = asyncio.run(ask())
+        for warning in counts.warnings:
+            typer.echo(f"warning: {warning}", err=True)
+        typer.echo(f"scored {counts.n_scored:,} rows: {out}")
+        if not aligned:
+            typer.echo(f"not at the host: {counts.n_guest - counts.n_scored:,} of the guest's rows: {unscored}")
+            typer.echo(f"not at the guest: {counts.n_host - counts.n_scored:,} of the host's rows")
+
+
+@contextmanager
+def _shown_stages() -> "Iterator[OnStage]":
+    """Yield a callback that shows stages on stderr: a bar on a terminal, elsewhere a line for each new stage."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        shown: list[str] = []
+
+        def print_new(stage: "Stage") -> None:
+            if stage.doing not in shown:
+                shown.append(stage.doing)
+                console.print(stage.doing, markup=False, highlight=False)
+
+        yield print_new
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=None)
+        doing = ""
+
+        def move(stage: "Stage") -> None:
+            nonlocal doing
+            if stage.doing != doing:
+                doing = stage.doing
+                progress.reset(task, total=stage.total, description=doing)
+            progress.update(task, completed=stage.done)
+
+        yield move

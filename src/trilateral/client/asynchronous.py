@@ -1,0 +1,430 @@
+"""The asynchronous API. The synchronous one in `trilateral.client.session` runs it in a background thread."""
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from trilateral.client.errors import JobFailedError, JobStoppedError
+from trilateral.client.job_client import JobClient
+from trilateral.client.progress import JobState, Progress, progress_of
+from trilateral.common.base.errors import ConfigError, PeerError
+from trilateral.common.base.roles import Role
+from trilateral.common.base.scratch import scratch_folder
+from trilateral.common.config.job import JobConfig
+from trilateral.common.config.load import load_job, load_process_config
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.config.settings import parse_settings
+from trilateral.common.jobs.folder import JobFolder
+
+# Only the guest has the guest's code, and tables and models take long to import: each is imported where it is used.
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from trilateral.client.model import Model
+    from trilateral.common.rpc.channel import Peer
+    from trilateral.guest_party.alignment import OnStage
+    from trilateral.guest_party.dataset_alignment import DatasetAlignment
+    from trilateral.guest_party.prediction import PredictionCounts
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Scores of a dataset, in memory.
+
+    Attributes:
+        scores: a row for each common ID, in the order of the guest's table, with the columns `id`, `score` (the sum u
+            of both parties' parts) and `probability` (calibrated probability of the positive label).
+        missing: the guest's IDs that the host does not hold.
+        counts: how many rows were scored and how many each party has.
+    """
+
+    scores: "pd.DataFrame"
+    missing: "pd.Series[str]"
+    counts: "PredictionCounts"
+
+
+def connect(config: str | os.PathLike[str] | ProcessConfig) -> "AsyncSession":
+    """Open a session with your own organisation's process.
+
+    Args:
+        config: the configuration of that process: the path of the YAML file, or what `trilateral.load_config`
+            returned. Environment variables override a file, as they do for the process itself.
+
+    Returns:
+        The session. Use it in ``async with``.
+
+    Raises:
+        ConfigError: the configuration cannot be used. The text has a line for each problem.
+    """
+    return AsyncSession(config if isinstance(config, ProcessConfig) else load_process_config(Path(config)))
+
+
+class AsyncSession:
+    """What one organisation can do: run jobs at the coordinator, align and predict, and load its part of a model.
+
+    Use it in ``async with``. It belongs to the event loop that enters it. Connecting happens with the first call.
+
+    Args:
+        config: configuration of the organisation's own process.
+
+    Example:
+        >>> import asyncio
+        >>> from trilateral import aio
+        >>> async def train() -> None:
+        ...     async with aio.connect("guest.yaml") as session:
+        ...         run = await session.train({"name": "churn", "dataset": "customers"})
+        ...         async for progress in run:
+        ...             print(progress.epoch, progress.loss)
+        >>> asyncio.run(train())  # doctest: +SKIP
+    """
+
+    def __init__(self, config: ProcessConfig) -> None:
+        self.config = config
+        self._resources = AsyncExitStack()
+        self._client: JobClient | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of the {self.config.role}>"
+
+    async def __aenter__(self) -> Self:
+        self._client = await self._resources.enter_async_context(JobClient(self.config))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._client = None
+        await self._resources.aclose()
+
+    @property
+    def _coordinator(self) -> JobClient:
+        if self._client is None:
+            raise RuntimeError("the session is not open: use it in `async with`")
+        return self._client
+
+    # --- jobs
+
+    async def train(self, job: JobConfig | Mapping[str, Any] | str | os.PathLike[str]) -> "AsyncRun":
+        """Start a job.
+
+        The call returns once the coordinator has accepted the job. Iterate over the run to learn whether both parties
+        accept it and how the training goes.
+
+        Args:
+            job: the job: a `trilateral.Job`, its options as a dict, or the path of a YAML file.
+
+        Returns:
+            The run of the job.
+
+        Raises:
+            ConfigError: an option cannot be used. The text has a line for each problem.
+            NameTakenError: there is a job of that name already.
+            AccessError: the coordinator does not let this organisation start jobs.
+            PeerError: the coordinator cannot be reached.
+        """
+        settings = _job_of(job)
+        await self._coordinator.start(settings)
+        return AsyncRun(self, settings.name)
+
+    async def jobs(self) -> list[Progress]:
+        """List the jobs that the coordinator knows, oldest first.
+
+        Returns:
+            A snapshot of each job, without notes.
+
+        Raises:
+            PeerError: the coordinator cannot be reached.
+        """
+        return [progress_of(status) for status in await self._coordinator.statuses()]
+
+    async def find(self, job: str) -> "AsyncRun":
+        """Find a job, whoever started it.
+
+        Args:
+            job: name of the job.
+
+        Returns:
+            The run of the job.
+
+        Raises:
+            UnknownJobError: the coordinator does not know the job.
+            PeerError: the coordinator cannot be reached.
+        """
+        await self._coordinator.status(job)
+        return AsyncRun(self, job)
+
+    # --- at the guest
+
+    async def align(self, dataset: str, *, on_stage: "OnStage | None" = None) -> "DatasetAlignment":
+        """Count the IDs that both parties hold. Neither party sees the other's remaining IDs.
+
+        Only the guest can do this. The host learns how many IDs the guest has.
+
+        Args:
+            dataset: name of the dataset in the configurations of both parties.
+            on_stage: called with each `Stage` of the work, from any thread.
+
+        Returns:
+            The numbers of IDs.
+
+        Raises:
+            ConfigError: this is not the guest, or it has no such dataset.
+            DataError: a table cannot be used.
+            PolicyError: a party's policy refuses.
+            PeerError: the host cannot be reached.
+        """
+        self._check_guest("only the guest can count the common IDs of a dataset")
+        from trilateral.guest_party.dataset_alignment import align_dataset
+
+        async with self._host() as host:
+            return await align_dataset(self.config, host, dataset, on_stage or _ignore)
+
+    async def predict(
+        self, job: str, dataset: str, *, aligned: bool = False, on_stage: "OnStage | None" = None
+    ) -> Prediction:
+        """Score the rows that both parties hold, in memory.
+
+        Only the guest can do this, and the host's policy must allow it.
+
+        Args:
+            job: name of the job that trained the model.
+            dataset: name of the dataset in the configurations of both parties.
+            aligned: whether both tables hold the same IDs, so that no intersection is needed.
+            on_stage: called with each `Stage` of the work, from any thread.
+
+        Returns:
+            The scores and calibrated probabilities.
+
+        Raises:
+            ConfigError: this is not the guest.
+            DataError: a table or a model cannot be used.
+            PolicyError: a party's policy refuses.
+            PeerError: the host cannot be reached.
+        """
+        import pandas as pd
+
+        self._check_guest("only the guest can predict")
+        try:
+            with scratch_folder(self.config.state) as folder:
+                out, missing = folder / "scores.parquet", folder / "missing.parquet"
+                counts = await self.predict_to_file(
+                    job, dataset, out, missing=missing, aligned=aligned, on_stage=on_stage
+                )
+                no_ids = pd.Series([], dtype=str, name="id")
+                return Prediction(pd.read_parquet(out), no_ids if aligned else pd.read_parquet(missing)["id"], counts)
+        except OSError as error:
+            raise ConfigError(f"state: the folder {self.config.state} cannot be written: {error.strerror}") from error
+
+    async def predict_to_file(
+        self,
+        job: str,
+        dataset: str,
+        out: str | os.PathLike[str],
+        *,
+        missing: str | os.PathLike[str] | None = None,
+        aligned: bool = False,
+        on_stage: "OnStage | None" = None,
+    ) -> "PredictionCounts":
+        """Score the rows that both parties hold, in bounded memory, and write the scores to a file.
+
+        Only the guest can do this, and the host's policy must allow it.
+
+        Args:
+            job: name of the job that trained the model.
+            dataset: name of the dataset in the configurations of both parties.
+            out: file for the scores, ``.csv`` or ``.parquet``, with the columns `id`, `score` and `probability`.
+            missing: file for the guest's IDs that the host does not hold; next to `out` by default.
+            aligned: whether both tables hold the same IDs, so that no intersection is needed and `missing` is not
+                written.
+            on_stage: called with each `Stage` of the work, from any thread.
+
+        Returns:
+            The numbers of rows.
+
+        Raises:
+            ConfigError: this is not the guest, or a file cannot be written.
+            DataError: a table or a model cannot be used.
+            PolicyError: a party's policy refuses.
+            PeerError: the host cannot be reached.
+        """
+        self._check_guest("only the guest can predict")
+        from trilateral.guest_party.prediction import PredictionPlan, predict
+
+        path = Path(out)
+        plan = PredictionPlan(job, dataset, path, missing_file(path) if missing is None else Path(missing), aligned)
+        async with self._host() as host:
+            return await predict(self.config, host, plan, on_stage or _ignore)
+
+    # --- at a party
+
+    def model(self, job: str) -> "Model":
+        """Load this party's part of the model of a finished job.
+
+        Args:
+            job: name of the job.
+
+        Returns:
+            The party's part.
+
+        Raises:
+            ConfigError: this is the coordinator, which has no part.
+            DataError: there is no such model in the state folder of the process, or it cannot be read.
+        """
+        from trilateral.client.model import load_model
+
+        if self.config.role is Role.COORDINATOR:
+            raise ConfigError("the coordinator has no part of a model: use the configuration of the host or the guest")
+        return load_model(JobFolder(self.config.state, job).model)
+
+    def _check_guest(self, reason: str) -> None:
+        role = self.config.role
+        if role is not Role.GUEST:
+            raise ConfigError(f"role: is {role}, but {reason}: use the guest's configuration")
+
+    @asynccontextmanager
+    async def _host(self) -> "AsyncIterator[Peer]":
+        from trilateral.common.rpc.certificates import load_certificates
+        from trilateral.common.rpc.channel import Peer, open_channel
+
+        certificates = load_certificates(self.config)
+        identity = certificates.current() if certificates else None
+        peer = self.config.peers[Role.HOST]
+        async with open_channel(peer.address, identity, peer.certificate_name) as channel:
+            yield Peer(Role.HOST, peer.address, channel)
+
+
+class AsyncRun:
+    """A job at the coordinator. Iterate over it to follow the job to its end.
+
+    Args:
+        session: session whose coordinator has the job.
+        name: name of the job.
+    """
+
+    def __init__(self, session: AsyncSession, name: str) -> None:
+        self.name = name
+        self._session = session
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    def __aiter__(self) -> AsyncIterator[Progress]:
+        return self.watch()
+
+    async def watch(self) -> AsyncIterator[Progress]:
+        """Yield the progress of the job now and after each change, until the job ends.
+
+        Leaving the loop early does not affect the job.
+
+        Yields:
+            Snapshots of the job. The last one has a final state.
+
+        Raises:
+            JobFailedError: the job failed. The snapshot that says so comes first.
+            JobStoppedError: the job was stopped. The snapshot that says so comes first.
+            UnknownJobError: the coordinator does not know the job.
+            PeerError: the coordinator cannot be reached, or stopped reporting while the job continues.
+        """
+        seen = False
+        try:
+            async for status in self._session._coordinator.watch(self.name):
+                progress = progress_of(status)
+                seen = True
+                yield progress
+                if progress.state.is_final:
+                    _check_outcome(progress)
+                    return
+        except PeerError as error:
+            if not seen:
+                raise
+            raise PeerError(
+                f"lost contact with job {self.name}, because the coordinator no longer answers: if the coordinator has "
+                "stopped, start it again, and then watch the job again. The job continues from where it was"
+            ) from error
+        raise PeerError(
+            f"the coordinator stopped reporting on job {self.name}, but the job continues: watch the job again"
+        )
+
+    async def progress(self) -> Progress:
+        """Return a snapshot of the job, with all its notes.
+
+        Raises:
+            UnknownJobError: the coordinator does not know the job.
+            PeerError: the coordinator cannot be reached.
+        """
+        return progress_of(await self._session._coordinator.status(self.name))
+
+    async def wait(self, *, on_progress: Callable[[Progress], None] = lambda _: None) -> Progress:
+        """Wait until the job has finished.
+
+        Args:
+            on_progress: called with each snapshot, the last one included.
+
+        Returns:
+            The last snapshot, with the loss of the result.
+
+        Raises:
+            JobFailedError: the job failed.
+            JobStoppedError: the job was stopped.
+            PeerError: as `watch`.
+        """
+        final: Progress | None = None
+        async for progress in self.watch():
+            on_progress(progress)
+            final = progress
+        assert final is not None  # noqa: S101 (`watch` yields or raises)
+        return final
+
+    async def stop(self) -> None:
+        """End the job without a model. It can be resumed.
+
+        Raises:
+            AccessError: the coordinator does not let this organisation stop the job.
+            PeerError: the coordinator cannot be reached, or the job has ended already.
+        """
+        await self._session._coordinator.stop(self.name)
+
+    async def resume(self) -> None:
+        """Continue a job that failed or was stopped from where it was.
+
+        Raises:
+            PolicyError: the job cannot be resumed.
+            AccessError: the coordinator does not let this organisation resume the job.
+            PeerError: the coordinator cannot be reached.
+        """
+        await self._session._coordinator.resume(self.name)
+
+    def model(self) -> "Model":
+        """Load this party's part of the model. See `AsyncSession.model`."""
+        return self._session.model(self.name)
+
+
+def missing_file(out: Path) -> Path:
+    """Return the default file for the IDs that the host does not hold, next to the file for the scores."""
+    return out.with_suffix(f".missing{out.suffix}")
+
+
+def _job_of(job: JobConfig | Mapping[str, Any] | str | os.PathLike[str]) -> JobConfig:
+    match job:
+        case JobConfig():
+            return job
+        case Mapping():
+            return parse_settings(JobConfig, dict(job), "job")
+        case _:
+            return load_job(Path(job))
+
+
+def _check_outcome(progress: Progress) -> None:
+    match progress.state:
+        case JobState.FAILED:
+            raise JobFailedError(progress)
+        case JobState.STOPPED:
+            raise JobStoppedError(progress)
+
+
+def _ignore(_: object) -> None:
+    """Report nothing."""

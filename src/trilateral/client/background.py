@@ -1,0 +1,118 @@
+"""An event loop in a thread of its own, for callers that are not asynchronous.
+
+All sessions of a process share one loop, because gRPC's asynchronous channels do not work well on several loops at
+once. The thread starts with the first session and ends with the last.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import Future, wait
+from typing import Any, ClassVar, TypeVar
+
+T = TypeVar("T")
+
+CANCEL_SECONDS = 30.0
+"""How long an interrupted call may take to clean up."""
+
+
+class BackgroundLoop:
+    """The shared loop. Each `acquire` needs one `release`."""
+
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+    _shared: ClassVar["BackgroundLoop | None"] = None
+
+    def __init__(self) -> None:
+        self._n_users = 0
+        self._loop = asyncio.new_event_loop()
+        # A daemon, so that a session that is never closed does not keep the interpreter from ending.
+        self._thread = threading.Thread(target=self._run, name="trilateral", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def acquire(cls) -> "BackgroundLoop":
+        """Return the shared loop, and start it if there is none."""
+        with cls._lock:
+            if cls._shared is None:
+                cls._shared = cls()
+            cls._shared._n_users += 1
+            return cls._shared
+
+    def release(self) -> None:
+        """Give the loop back. The last user ends its thread."""
+        with BackgroundLoop._lock:
+            self._n_users -= 1
+            if self._n_users:
+                return
+            BackgroundLoop._shared = None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def call(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        """Run a coroutine function on the loop and return its result.
+
+        An interrupt, such as Ctrl-C, cancels the coroutine and waits until it has cleaned up.
+
+        Raises:
+            RuntimeError: the caller is on the loop itself, for example in a callback, and would wait for itself.
+        """
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a session cannot be used inside its own callbacks: call it from another thread")
+        result: Future[T] = Future()
+        tasks: list[asyncio.Task[T]] = []
+
+        def begin() -> None:
+            task = self._loop.create_task(function(*args))
+            tasks.append(task)
+            task.add_done_callback(finish)
+
+        def finish(task: "asyncio.Task[T]") -> None:
+            if task.cancelled():
+                result.set_exception(asyncio.CancelledError())
+            elif error := task.exception():
+                result.set_exception(error)
+            else:
+                result.set_result(task.result())
+
+        self._loop.call_soon_threadsafe(begin)
+        try:
+            return result.result()
+        except BaseException:
+            if not result.done():
+                # `begin` may still have to run, so there may be no task yet.
+                self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())  # noqa: PLW0108
+                wait([result], CANCEL_SECONDS)
+            raise
+
+    def iterate(self, items: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
+        """Yield what an asynchronous iterator yields. When the caller stops early, the iterator is closed."""
+        iterator = items()
+        ended = object()
+
+        async def following() -> T | object:
+            return await anext(iterator, ended)
+
+        try:
+            while (item := self.call(following)) is not ended:
+                yield item  # type: ignore[misc]
+        finally:
+            close = getattr(iterator, "aclose", None)
+            if close is not None:
+                self.call(close)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.run_until_complete(self._cancel_all())
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
+
+    async def _cancel_all(self) -> None:
+        """End what other threads still wait for, so that they do not wait for ever."""
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

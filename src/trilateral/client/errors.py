@@ -1,0 +1,35 @@
+"""Errors that end the wait for a job.
+
+    TrilateralError
+    ├── JobFailedError       the job failed
+    └── JobStoppedError      somebody stopped the job
+
+`trilateral.common.base.errors` has the rest of the tree.
+"""
+
+from trilateral.client.progress import Progress
+from trilateral.common.base.errors import TrilateralError
+
+
+class JobFailedError(TrilateralError):
+    """The job failed. The text says why.
+
+    Attributes:
+        progress: the last state of the job.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__(f"job {progress.job} failed: {progress.detail}")
+        self.progress = progress
+
+
+class JobStoppedError(TrilateralError):
+    """The job ended without a model because an operator stopped it.
+
+    Attributes:
+        progress: the last state of the job.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__(f"job {progress.job} ended without a model: {progress.detail}")
+        self.progress = progress

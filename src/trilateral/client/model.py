@@ -1,0 +1,172 @@
+"""A party's part of a model, for use in memory."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from trilateral.common.base.errors import DataError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.data.model import model_file
+from trilateral.common.data.model.calibration import calibrate
+from trilateral.common.data.model.export import weights_of
+from trilateral.common.data.model.scoring import score_features
+from trilateral.common.data.tables.table import read_frame
+from trilateral.common.protocol.evaluation import HoldoutMetrics
+
+if TYPE_CHECKING:
+    from trilateral.common.data.model.model_file import PartyModel
+
+
+def load_model(path: str | os.PathLike[str]) -> "Model":
+    """Load a party's part of a model. The file is data: no code in it runs.
+
+    Args:
+        path: the file ``model.json``, or the folder of a job, which holds it.
+
+    Returns:
+        The party's part.
+
+    Raises:
+        DataError: there is no such file, or it is not a model of this format. The text has a line for each problem.
+
+    Example:
+        >>> model = trilateral.load_model("state/guest/churn/model.json")  # doctest: +SKIP
+        >>> model.score(customers)  # doctest: +SKIP
+    """
+    found = Path(path)
+    return Model(model_file.load_model(found / "model.json" if found.is_dir() else found))
+
+
+class Model:
+    """One party's part of a model.
+
+    The score u of a person is the sum of both parties' parts, u = u_host + u_guest. Each party can compute its own
+    part alone. Only both together can compute the sum, with `Session.predict`.
+    """
+
+    def __init__(self, part: "PartyModel") -> None:
+        self._part = part
+
+    def __repr__(self) -> str:
+        return f"<Model: the {self.role}'s part of job {self.job.name}, {len(self._part.weights)} terms>"
+
+    @property
+    def role(self) -> Role:
+        """The party whose part this is."""
+        return self._part.role
+
+    @property
+    def job(self) -> JobConfig:
+        """The job that trained the model."""
+        return self._part.job
+
+    @property
+    def run_id(self) -> str:
+        """Identifier of the run that trained the model, in hexadecimal. Both parts of one model have the same."""
+        return self._part.run_id
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns that `score` needs."""
+        return self._part.steps.features
+
+    @property
+    def coef(self) -> "pd.Series[float]":
+        """The weights in units of the table, by term, shape (n_terms,).
+
+        A column of numbers is a term, and so is each category of a column of categories (``branch=north``).
+        """
+        return pd.Series(self._part.weights, dtype=np.float64, name="coef")
+
+    @property
+    def intercept(self) -> float:
+        """The constant of this part. The host has one too: it makes up for the means of its columns."""
+        return self._part.intercept
+
+    def coefficients(self) -> pd.DataFrame:
+        """Return all there is to know about the weights.
+
+        Returns:
+            A row for each term, with the columns `coef` (in units of the table), `standardised` (per standard
+            deviation of the term), `odds_ratio` (factor of the odds per unit of the term) and `odds_ratio_per_sd` (per
+            standard deviation; NaN for a term that is 0 or 1 or was not standardised).
+        """
+        weights = weights_of(self._part)
+        return pd.DataFrame(
+            {
+                "coef": [each.weight for each in weights],
+                "standardised": [each.standardised for each in weights],
+                "odds_ratio": [each.odds_ratio for each in weights],
+                "odds_ratio_per_sd": [
+                    np.nan if each.odds_ratio_per_sd is None else each.odds_ratio_per_sd for each in weights
+                ],
+            },
+            index=pd.Index([each.term for each in weights], name="term"),
+        )
+
+    @property
+    def loss(self) -> float:
+        """Taylor loss, penalty included, on the training rows."""
+        return self._part.loss
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds of the training."""
+        return self._part.rounds
+
+    @property
+    def epochs(self) -> int:
+        """Number of epochs of the training."""
+        return self._part.epochs
+
+    @property
+    def reason(self) -> str:
+        """Why the training ended."""
+        return self._part.reason
+
+    @property
+    def metrics(self) -> HoldoutMetrics | None:
+        """AUC, KS and other figures on the hold-out rows; None at the host and without hold-out rows."""
+        return self._part.metrics
+
+    def score(self, frame: pd.DataFrame) -> "pd.Series[float]":
+        """Compute this party's part of the score of some rows.
+
+        Args:
+            frame: the rows. Of its columns, only `features` are read. Missing values and categories are treated as in
+                the training.
+
+        Returns:
+            The part of each row, u_host or u_guest, with the index of `frame`, shape (n_rows,).
+
+        Raises:
+            DataError: a column is missing or holds values of the wrong kind.
+        """
+        steps = self._part.steps
+        categorical = [column for column in steps.columns if column.kind == "category"]
+        features = read_frame(frame, steps.features, categorical)
+        scores = score_features(steps, np.array(self._part.training_weights), features)
+        return pd.Series(scores, index=frame.index, name="score")
+
+    def probabilities(self, scores: "pd.Series[float]") -> "pd.Series[float]":
+        """Turn scores of both parties together into calibrated probabilities of the positive label.
+
+        Only the guest's part has the calibration.
+
+        Args:
+            scores: joint scores u, such as the column `score` of a prediction, shape (n_rows,).
+
+        Returns:
+            Probabilities with the same index, shape (n_rows,).
+
+        Raises:
+            DataError: this is the host's part.
+        """
+        calibration = self._part.calibration
+        if calibration is None:
+            raise DataError("the host's part of a model has no calibration: only the guest can compute probabilities")
+        return pd.Series(calibrate(np.asarray(scores, np.float64), calibration), index=scores.index, name="probability")

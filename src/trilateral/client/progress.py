@@ -1,0 +1,122 @@
+"""What a job is doing, without the types of the wire."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.pb.v1.jobs_pb2 import (
+    JOB_STATE_FAILED,
+    JOB_STATE_FINISHED,
+    JOB_STATE_STARTING,
+    JOB_STATE_STOPPED,
+    JOB_STATE_TRAINING,
+    JobStatus,
+)
+
+
+class JobState(StrEnum):
+    """The state of a job.
+
+    Attributes:
+        STARTING: the processes make the key, read the tables and find the common rows.
+        TRAINING: rounds are under way.
+        FINISHED: both parties have their part of the model.
+        FAILED: the job ended with an error and has no model. It can be resumed.
+        STOPPED: an operator ended the job. It has no model and can be resumed.
+    """
+
+    STARTING = "starting"
+    TRAINING = "training"
+    FINISHED = "finished"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the job has ended. Only a resume changes a final state."""
+        return self in {JobState.FINISHED, JobState.FAILED, JobState.STOPPED}
+
+
+_STATES: Mapping[int, JobState] = MappingProxyType(
+    {
+        JOB_STATE_STARTING: JobState.STARTING,
+        JOB_STATE_TRAINING: JobState.TRAINING,
+        JOB_STATE_FINISHED: JobState.FINISHED,
+        JOB_STATE_FAILED: JobState.FAILED,
+        JOB_STATE_STOPPED: JobState.STOPPED,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A snapshot of one job.
+
+    Attributes:
+        job: name of the job.
+        state: state of the job.
+        detail: what the job is doing or waiting for, or why it ended, as a sentence for people.
+        epoch: epoch under way, counted from 1; 0 before the first one.
+        n_epochs: maximum number of epochs.
+        round: round under way, counted from 1; 0 before the first one.
+        attempt: attempt at this round. It rises when a party has to repeat the round.
+        batch: batch under way within the epoch, counted from 1.
+        n_batches: batches in an epoch.
+        loss: Taylor loss of the latest round, or of the result once the job has finished; None before the first round.
+        seconds: seconds since the job started.
+        notes: remarks for the operator. While you watch a job, each note arrives once. In a single snapshot, all
+            notes are there. A list of jobs has none.
+    """
+
+    job: str
+    state: JobState
+    detail: str = ""
+    epoch: int = 0
+    n_epochs: int = 0
+    round: int = 0
+    attempt: int = 0
+    batch: int = 0
+    n_batches: int = 0
+    loss: float | None = None
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rounds_done(self) -> int:
+        """Number of rounds that belong to an epoch and are complete."""
+        return max(0, self.epoch - 1) * self.n_batches + self.batch
+
+    @property
+    def max_rounds(self) -> int:
+        """Maximum number of rounds. Training that converges needs fewer."""
+        return self.n_epochs * self.n_batches
+
+
+def progress_of(status: JobStatus) -> Progress:
+    """Convert a status as it came over the wire.
+
+    Raises:
+        ProtocolError: this release does not know the state.
+    """
+    state = _STATES.get(status.state)
+    if state is None:
+        raise ProtocolError(
+            f"the coordinator reports job {status.job} in a state that this release does not know: install the same "
+            "release of trilateral at all three organisations"
+        )
+    return Progress(
+        job=status.job,
+        state=state,
+        detail=status.detail,
+        epoch=status.epoch,
+        n_epochs=status.n_epochs,
+        round=status.round,
+        attempt=status.attempt,
+        batch=status.batch,
+        n_batches=status.n_batches,
+        loss=status.loss if status.HasField("loss") else None,
+        seconds=status.seconds,
+        notes=tuple(status.notes),
+    )

@@ -1,0 +1,101 @@
+"""Alignments, predictions and models by the Python API, at three real servers."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import trilateral
+from tests.client.conftest import DATASET, N_COMMON, N_ONLY, NEW, TRAINED, World
+from trilateral.common.base.roles import Role
+
+
+def scored(world: World, role: Role) -> "pd.Series[float]":
+    """A party's part of the score of each of its new rows, by ID."""
+    with trilateral.connect(world.files[role]) as session:
+        rows = world.rows[role]
+        return session.model(TRAINED).score(rows.set_index("id"))
+
+
+def test_an_alignment_counts(session: trilateral.Session) -> None:
+    stages: list[trilateral.Stage] = []
+    counts = session.align(NEW, on_stage=stages.append)
+    assert (counts.n_common, counts.n_guest, counts.n_host) == (N_COMMON, N_COMMON + N_ONLY, N_COMMON + N_ONLY)
+    assert stages[0].doing == "reading IDs"
+
+
+def test_both_parties_scores_in_memory_add_up_to_those_of_a_prediction(
+    world: World, session: trilateral.Session
+) -> None:
+    prediction = session.predict(TRAINED, NEW)
+    scores = prediction.scores.set_index("id")
+    assert list(scores.columns) == ["score", "probability"]
+    parts = [scored(world, role).reindex(scores.index) for role in (Role.HOST, Role.GUEST)]
+    np.testing.assert_allclose(parts[0] + parts[1], scores["score"], rtol=0, atol=1e-9)
+
+    probabilities = session.model(TRAINED).probabilities(scores["score"])
+    np.testing.assert_allclose(probabilities, scores["probability"], rtol=0, atol=1e-12)
+    assert len(prediction.missing) == N_ONLY
+    assert prediction.counts.n_scored == len(scores) == N_COMMON
+
+
+def test_a_prediction_to_a_file_has_the_same_scores(session: trilateral.Session, tmp_path: Path) -> None:
+    out = tmp_path / "scores.csv"
+    counts = session.predict_to_file(TRAINED, NEW, out)
+    assert counts.n_scored == N_COMMON
+    pd.testing.assert_frame_equal(
+        pd.read_csv(out), session.predict(TRAINED, NEW).scores, check_dtype=False, rtol=0, atol=1e-12
+    )
+    assert len(pd.read_csv(tmp_path / "scores.missing.csv")) == N_ONLY
+
+
+def test_only_the_guest_aligns_and_predicts(world: World) -> None:
+    with trilateral.connect(world.files[Role.HOST]) as host:
+        with pytest.raises(trilateral.ConfigError, match="role: is host, but only the guest"):
+            host.align(NEW)
+        with pytest.raises(trilateral.ConfigError, match="role: is host, but only the guest can predict"):
+            host.predict(TRAINED, NEW)
+    with (
+        trilateral.connect(world.files[Role.COORDINATOR]) as coordinator,
+        pytest.raises(trilateral.ConfigError, match="the coordinator has no part of a model"),
+    ):
+        coordinator.model(TRAINED)
+
+
+def test_a_prediction_without_a_model_is_a_data_error(session: trilateral.Session) -> None:
+    with pytest.raises(trilateral.DataError, match="there is no model file"):
+        session.predict("never-trained", NEW)
+
+
+def test_coefficients_are_those_of_the_model_file(world: World, session: trilateral.Session) -> None:
+    state = trilateral.load_config(world.files[Role.GUEST]).state
+    for model in (session.model(TRAINED), trilateral.load_model(state / TRAINED)):
+        table = model.coefficients()
+        assert list(table.columns) == ["coef", "standardised", "odds_ratio", "odds_ratio_per_sd"]
+        pd.testing.assert_series_equal(table["coef"], model.coef, check_names=False)
+        assert set(model.features) <= set(world.rows[Role.GUEST].columns)
+        assert model.job.dataset == DATASET
+        assert model.metrics is not None
+        assert repr(model).startswith("<Model: the guest's part of job trained")
+
+
+def test_a_frame_that_does_not_fit_is_refused_by_column(session: trilateral.Session, world: World) -> None:
+    model = session.model(TRAINED)
+    rows = world.rows[Role.GUEST]
+    name = model.features[0]
+    with pytest.raises(trilateral.DataError, match=f"lacks columns of the model: '{name}'"):
+        model.score(rows.drop(columns=name))
+    with pytest.raises(trilateral.DataError, match=f"column '{name}' had numbers"):
+        model.score(rows.assign(**{name: "a word"}))
+    with pytest.raises(trilateral.DataError, match=f"several columns named '{name}'"):
+        model.score(pd.concat([rows, rows[[name]]], axis=1))
+    with pytest.raises(trilateral.DataError, match=f"column '{name}' mixes values"):
+        model.score(rows.assign(**{name: pd.Series([object()] * len(rows))}))
+
+
+def test_the_hosts_part_has_no_probabilities(world: World) -> None:
+    with trilateral.connect(world.files[Role.HOST]) as host:
+        model = host.model(TRAINED)
+    with pytest.raises(trilateral.DataError, match="has no calibration"):
+        model.probabilities(pd.Series([0.5]))
