@@ -14,7 +14,7 @@ PROTOS := $(wildcard protos/trilateral/common/pb/v1/*.proto)
 PROTOC = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iprotos
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format protos fuzz sanitize chaos network soak monitoring bench clean
+.PHONY: help demo test lint docs picture format protos fuzz sanitize chaos network soak monitoring bench clean
 
 help: ## Show these lines
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -37,6 +37,13 @@ lint: $(SET_UP) ## Check style, types, the image and compose files, and that the
 		--mypy_out=quiet:build/protos --mypy_grpc_out=quiet:build/protos $(PROTOS)
 	@diff -r -x __pycache__ -x __init__.py build/protos/trilateral/common/pb common/pb || \
 		{ echo "common/pb is not what protos/ generates: run make protos" >&2; exit 1; }
+
+docs: $(SET_UP) ## Build the documentation site in docs/_build/html; a warning is an error
+	$(BIN)/sphinx-build -q -E -n -W --keep-going -j 2 -b html docs docs/_build/html
+
+picture: $(SET_UP) ## Record the demo, and draw the diagrams of the documents
+	$(BIN)/python docs/pictures/record.py docs/pictures/demo.svg
+	$(BIN)/python docs/pictures/draw.py docs/pictures
 
 format: $(SET_UP) ## Put the code into the project's format
 	$(BIN)/ruff check --fix .
@@ -69,7 +76,8 @@ bench: $(SET_UP) ## Run the benchmark that needs no data from elsewhere
 	$(BIN)/python benchmarks/round.py
 
 clean: ## Remove all that was made here, .venv included
-	rm -rf $(VENV) build dist demo-result *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist demo-result *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis \
+		docs/_build docs/project docs/reference
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(SET_UP): pyproject.toml constraints.txt $(wildcard common/paillier/native/*.[ch])
