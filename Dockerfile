@@ -25,14 +25,14 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
 
 WORKDIR /build
 
-# Other people's packages, in a layer that is rebuilt only when these two files change.
+# What others have made, in a layer of its own that is made again only when these two files change.
 COPY pyproject.toml constraints.txt ./
 RUN python -m venv --without-pip /opt/trilateral \
     && python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
         > requirements.txt \
     && pip --python /opt/trilateral/bin/python install --only-binary :all: -c constraints.txt -r requirements.txt
 
-# The project itself. Elsewhere the kernel is optional; here it is required.
+# The project itself. Its kernel is optional elsewhere, and not here.
 COPY LICENSE README.md ./
 COPY src src
 COPY common common

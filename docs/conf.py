@@ -40,10 +40,14 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
+# Attributes of a class are part of its description, and not objects of their own beside its fields.
+napoleon_use_ivar = True
 # Docstrings put code in single backticks, as the documents do.
 default_role = "code"
 
 nitpicky = True
+# A public class is described twice, under its public name and with its module: either will do for a link.
+suppress_warnings = ["ref.python"]
 # A name must be found, but for those of other libraries, of generated code, of type variables and of private types.
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!trilateral\.).*"),
