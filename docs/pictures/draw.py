@@ -127,8 +127,8 @@ def layers() -> Picture:
         ([("common.observe", "metrics, logs, traces, audit")], COORDINATOR),
         ([("common.rpc", "moves messages")], COORDINATOR),
         ([("common.data", "a party's tables, IDs, preprocessing and model")], COORDINATOR),
-        ([("common.protocol", "messages and state machines: pure")], HOST),
-        ([("common.config", "checked settings"), ("common.paillier", "encrypted arithmetic: pure")], HOST),
+        ([("common.protocol", "messages and state machines: pure")], GREY),
+        ([("common.config", "checked settings"), ("common.paillier", "encrypted arithmetic: pure")], GREY),
         ([("common.base", "errors, roles, files"), ("common.pb", "generated from protos/")], GREY),
     ]
     picture = Picture(760, 54 * len(rows) + 22, "The packages of trilateral, the top layer first")
@@ -136,7 +136,8 @@ def layers() -> Picture:
         width = (720 - 12 * (len(names) - 1)) / len(names)
         for j, (name, what) in enumerate(names):
             lines = [name, what] if what else [name]
-            picture.box(20 + j * (width + 12), 14 + 54 * i, width, 44, lines, fill)
+            colour = HOST if what.endswith("pure") else fill
+            picture.box(20 + j * (width + 12), 14 + 54 * i, width, 44, lines, colour)
     return picture
 
 
