@@ -3,18 +3,18 @@
 #     docker build -t trilateral .
 #     docker run --rm trilateral --version
 #
-# x86-64 only: one library (private set intersection) is published for nothing else. The kernel is compiled for plain
-# x86-64 with AVX2 in functions of its own, which are used where the processor has it, so that an image built on one
-# machine runs on every other: without AVX2 the same numbers come five times more slowly. See docs/kernel.md.
+# x86-64 only: the library for private set intersection is published for no other processor. The kernel is compiled for
+# plain x86-64, and only its arithmetic functions for AVX2; they are used where the processor has it. So an image built on
+# one machine runs on every other. Without AVX2 the same numbers take five times as long. See docs/kernel.md.
 #
-# The image contains phe, which is under the GPLv3. Whoever hands the image on does so under the GPLv3's terms; see
+# The image contains phe, which is under the GPLv3. If you hand the image on, the GPLv3's terms apply; see
 # docs/deployment.md.
 
 FROM python:3.13.9-slim-bookworm AS python
 
 FROM python AS builder
 
-# A compiler for the kernel. Its version is whatever this release of Debian has; pins would outlive their packages.
+# A compiler for the kernel, in the version of this Debian release: a pinned version would disappear from the archive.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev \
@@ -50,17 +50,17 @@ LABEL org.opencontainers.image.title="trilateral" \
       org.opencontainers.image.description="Two organisations train one logistic regression on joint columns without showing them to each other" \
       org.opencontainers.image.licenses="Apache-2.0 AND GPL-3.0-or-later"
 
-# Nothing in the image is written to while it runs: everything below works with a read-only root file system, a volume
-# for the state, and a tmpfs at /tmp.
+# Nothing writes to the image while it runs. Everything below works with a read-only root file system, a volume for the
+# state, and a tmpfs at /tmp.
 ENV PATH=/opt/trilateral/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     HOME=/tmp
 
 COPY --from=builder /opt/trilateral /opt/trilateral
 
-# A number and no name, so that Kubernetes and the like can see that it is not root. Where volumes are mounted, the
-# folders are this user's, and so a new volume is: state, tables, and certificates with their key; /trial is where
-# the one-shot services of docker-compose.yml have those of all three.
+# The user is a number, so that Kubernetes and similar systems can see that it is not root. It owns the mount points of
+# the volumes, so that it also owns a new volume: state, tables, and certificates with their key. Under /trial the
+# one-shot services of docker-compose.yml mount those of all three organisations.
 RUN for folder in /etc/trilateral/certs /srv/trilateral /var/lib/trilateral \
         /trial/certs/host /trial/certs/guest /trial/certs/coordinator /trial/tables/host /trial/tables/guest \
         /trial/state/host /trial/state/guest /trial/state/coordinator; do \

@@ -17,7 +17,7 @@ PROTOS := $(wildcard protos/trilateral/common/pb/v1/*.proto)
 PROTOC = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iprotos
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage lint format protos lock fuzz sanitize chaos network soak monitoring compose-test bench clean
+.PHONY: help demo test coverage lint docs picture format protos lock fuzz sanitize chaos network soak monitoring compose-test bench clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -26,10 +26,10 @@ demo: $(SET_UP) ## Train with three processes on this machine, and show the resu
 	$(BIN)/trilateral demo
 
 test: $(SET_UP) ## Run all tests, with a worker for each processor
-	$(BIN)/pytest -n auto --dist worksteal
+	$(BIN)/pytest -n auto --dist worksteal $(PYTEST_FLAGS)
 
 coverage: $(SET_UP) ## Run all tests, and check that they cover enough of the code
-	$(BIN)/pytest -n auto --dist worksteal --cov
+	$(MAKE) test PYTEST_FLAGS=--cov
 
 lint: $(SET_UP) ## Check style, types, layers, the image, YAML files, and that common/pb matches protos/
 	$(BIN)/ruff check .
@@ -45,6 +45,13 @@ lint: $(SET_UP) ## Check style, types, layers, the image, YAML files, and that c
 		--mypy_out=quiet:build/protos --mypy_grpc_out=quiet:build/protos $(PROTOS)
 	@diff -r -x __pycache__ -x __init__.py build/protos/trilateral/common/pb common/pb || \
 		{ echo "common/pb does not match protos/: run make protos" >&2; exit 1; }
+
+docs: $(SET_UP) ## Build the documentation site in docs/_build/html; a warning is an error
+	$(BIN)/sphinx-build -q -E -n -W --keep-going -j 2 -b html docs docs/_build/html
+
+picture: $(SET_UP) ## Record the demo, and draw the diagrams of the documents
+	$(BIN)/python docs/pictures/record.py docs/pictures/demo.svg
+	$(BIN)/python docs/pictures/draw.py docs/pictures
 
 format: $(SET_UP) ## Format the code, and fix what ruff can fix
 	$(BIN)/ruff check --fix .
@@ -85,7 +92,8 @@ bench: $(SET_UP) ## Measure one round; benchmarks/README.md describes the other 
 	$(BIN)/python benchmarks/round.py
 
 clean: ## Remove everything that make made, including .venv
-	rm -rf $(VENV) build dist demo-result *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist demo-result *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis \
+		docs/_build docs/project docs/reference
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(SET_UP): pyproject.toml requirements-dev.txt $(wildcard common/paillier/native/*.[ch])

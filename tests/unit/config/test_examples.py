@@ -78,7 +78,7 @@ def test_processes_show_every_option_that_means_something_there(
 @pytest.mark.parametrize("role", list(Role))
 def test_the_demo_takes_the_certificates_that_one_command_makes(role: Role) -> None:
     command = "trilateral certs development --out configs/demo/certs"
-    assert command in (CONFIGS.parent / "README.md").read_text()
+    assert command in (CONFIGS.parent / "docs/tutorial.md").read_text()
     config = load_process_config(CONFIGS / f"demo/{role}.yaml", {})
     made = DevelopmentFiles(CONFIGS / "demo/certs").settings(role)
     assert config.tls == TlsConfig.model_validate(made)
@@ -87,8 +87,8 @@ def test_the_demo_takes_the_certificates_that_one_command_makes(role: Role) -> N
     }
 
 
-def test_the_readmes_certificates_are_a_configuration(tmp_path: Path) -> None:
-    (block,) = re.findall(r"```yaml\n(tls:.*?)```", (CONFIGS.parent / "README.md").read_text(), re.DOTALL)
+def test_the_documents_certificates_are_a_configuration(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```yaml\n(tls:.*?)```", (CONFIGS.parent / "docs/configuration.md").read_text(), re.DOTALL)
     path = tmp_path / "guest.yaml"
     path.write_text(f"role: guest\nlisten: 0.0.0.0:50052\nstate: state\n{block}")
     names = {role: peer.certificate_name for role, peer in load_process_config(path, {}).peers.items()}
