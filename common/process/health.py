@@ -24,7 +24,7 @@ def own_address(config: ProcessConfig) -> str:
         ConfigError: the configuration leaves its port open.
     """
     if config.listen.endswith(":0"):
-        raise ConfigError(f"listen: {config.listen} leaves the port open: give the port the {config.role} listens on")
+        raise ConfigError(f"listen: {config.listen} does not fix a port: set the one that the {config.role} listens on")
     host, _, port = config.listen.rpartition(":")
     return f"{LOOPBACK_OF.get(host, host)}:{port}"
 

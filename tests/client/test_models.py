@@ -86,7 +86,7 @@ def test_a_frame_that_does_not_fit_is_refused_by_column(session: trilateral.Sess
     name = model.features[0]
     with pytest.raises(trilateral.DataError, match=f"lacks columns of the model: '{name}'"):
         model.score(rows.drop(columns=name))
-    with pytest.raises(trilateral.DataError, match=f"column '{name}' had numbers"):
+    with pytest.raises(trilateral.DataError, match=f"column '{name}' was numeric at training"):
         model.score(rows.assign(**{name: "a word"}))
     with pytest.raises(trilateral.DataError, match=f"several columns named '{name}'"):
         model.score(pd.concat([rows, rows[[name]]], axis=1))

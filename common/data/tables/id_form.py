@@ -83,6 +83,6 @@ def describe_changes(changed: Mapping[str, int]) -> str:
         changed: counts by rule, as in `NormalIds`.
 
     Returns:
-        A text such as `spaces: 12, decimals: 3`; empty if no rule has changed an ID.
+        The rules with their counts, separated by commas; empty if no rule has changed an ID.
     """
     return ", ".join(f"{rule}: {count:,}" for rule, count in changed.items() if count)

@@ -31,5 +31,5 @@ class JobStoppedError(TrilateralError):
     """
 
     def __init__(self, progress: Progress) -> None:
-        super().__init__(f"job {progress.job} ended without a model: {progress.detail}")
+        super().__init__(f"job {progress.job}: {progress.detail}")
         self.progress = progress

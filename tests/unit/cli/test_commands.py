@@ -254,8 +254,8 @@ def test_watch_does_not_start_anything(runner: CliRunner, coordinator: FakeCoord
 @pytest.mark.parametrize(
     ("state", "detail", "text"),
     [
-        (JOB_STATE_FAILED, "the IDs differ", "failed: the IDs differ"),
-        (JOB_STATE_STOPPED, "stopped by the operator", "stopped by the operator"),
+        (JOB_STATE_FAILED, "the IDs differ", " failed: the IDs differ"),
+        (JOB_STATE_STOPPED, "stopped by the operator", ": stopped by the operator"),
     ],
 )
 def test_a_job_without_a_model_is_an_error(
@@ -483,7 +483,7 @@ def test_an_open_port_is_no_address_of_a_coordinator(runner: CliRunner, unreacha
     unreachable.write_text(unreachable.read_text().replace("127.0.0.1:1", "127.0.0.1:0"))
     result = runner.invoke(app, ["status", "--config", str(unreachable)])
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: listen: 127.0.0.1:0 leaves the port open")
+    assert result.stderr.startswith("error: listen: 127.0.0.1:0 does not fix a port")
 
 
 def test_what_keeps_a_server_from_starting_is_told_with_its_file(
