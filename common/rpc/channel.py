@@ -39,6 +39,8 @@ def client_options(peer_timeout: float) -> tuple[tuple[str, int | str], ...]:
         *_COMMON,
         ("grpc.enable_http_proxy", 0),  # a proxy from the environment breaks peers on localhost
         ("grpc.enable_retries", 0),  # `calls.until_answered` repeats calls, and reports that it waits
+        # Otherwise a channel starts in the back-off of an older one to that address, and fails without an attempt.
+        ("grpc.use_local_subchannel_pool", 1),
         ("grpc.keepalive_time_ms", quarter),
         # The first limits how long the system waits for data to be acknowledged, the second how long gRPC waits for
         # a ping, which is a minute by default whatever the first says.

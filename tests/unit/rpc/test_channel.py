@@ -16,6 +16,7 @@ from trilateral.common.pb.v1.jobs_pb2 import ListJobsRequest, ListJobsResponse
 from trilateral.common.process.server import bind
 from trilateral.common.rpc.calls import call_peer
 from trilateral.common.rpc.channel import SERVER_OPTIONS, Peer, client_options, open_channel
+from trilateral.common.trial.ports import free_address
 
 METHOD = "/trilateral.v1.JobService/ListJobs"
 
@@ -77,3 +78,20 @@ async def test_a_call_that_takes_longer_than_many_pings_is_answered() -> None:
         slow.seconds = 4.5
         await call()
         assert proxy.cut_all(Cut.RESET) == 1
+
+
+async def test_a_new_channel_does_not_wait_out_the_failures_of_an_older_one() -> None:
+    address = free_address()
+    async with open_channel(address, None) as older:
+        for _ in range(4):  # four failures make a back-off of about a second
+            with pytest.raises(grpc.aio.AioRpcError):
+                await older.unary_unary(METHOD)(b"", wait_for_ready=False, timeout=10)
+            await asyncio.sleep(0.2)
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        server.add_insecure_port(address)
+        await server.start()
+        async with open_channel(address, None) as newer:
+            with pytest.raises(grpc.aio.AioRpcError) as answered:
+                await newer.unary_unary(METHOD)(b"", wait_for_ready=False, timeout=10)
+        await server.stop(None)
+    assert answered.value.code() is grpc.StatusCode.UNIMPLEMENTED
