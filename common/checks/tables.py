@@ -14,7 +14,15 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.party_data import PreparedData, make_party_data, read_party_table
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.folder import JobFolder
-from trilateral.common.jobs.policy import JOB, check_holdout, check_offer, check_scores, check_sizes, holdout_scores
+from trilateral.common.jobs.policy import (
+    JOB,
+    check_holdout,
+    check_offer,
+    check_scores,
+    check_sizes,
+    holdout_scores,
+    max_peer_features,
+)
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.rpc.errors import NameTakenError
 
@@ -68,8 +76,8 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
     # Without a job the check assumes the defaults. Another job may comply with the policy.
     level = Level.PROBLEM if job is not None else Level.WARNING
 
-    def check(n_train: int, n_features: int) -> None:
-        check_sizes(trial, config.policy, n_train, n_features, role)
+    def check(n_train: int) -> None:
+        check_sizes(trial, config.policy, n_train, role)
 
     try:
         table = read_party_table(dataset, trial, labelled=role is Role.GUEST)
@@ -92,6 +100,11 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
             subject,
             f"before alignment: {n_train:,} training rows, {len(data.block.holdout_columns):,} hold-out rows and "
             f"{n_columns} training columns",
+        )
+        yield ok(
+            subject,
+            f"before alignment: policy.min_rows_per_feature allows the other party "
+            f"{max_peer_features(trial, config.policy, n_train):,} features",
         )
 
 
