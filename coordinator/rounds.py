@@ -102,6 +102,7 @@ class Rounds:
                 curvature_draw=plan.curvature_draw,
                 loss=self._last_loss,
                 evaluate_at=offsets.get(party),
+                peer_columns=sum(count for other, count in self._n_columns.items() if other is not party),
             )
             for party, step in self._parts(plan.step).items()
         }

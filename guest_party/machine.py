@@ -27,7 +27,7 @@ from trilateral.common.protocol.messages import (
     Message,
     RoundKey,
 )
-from trilateral.common.protocol.party import PartyMachine
+from trilateral.common.protocol.party import CheckPeer, PartyMachine, accept_peer
 from trilateral.common.protocol.phases import Phase, no_phase
 from trilateral.guest_party.arithmetic import GuestArithmetic
 from trilateral.guest_party.holdout import HoldoutIntake
@@ -43,6 +43,7 @@ class GuestMachine(PartyMachine):
         data: the guest's rows, in canonical order of their IDs.
         cipher: under the job's public key, which the guest has checked.
         phase: times the kinds of work, if the process has a clock.
+        check_peer: refuses a host with too many columns, see `CheckPeer`.
         measure: compares scores u of the hold-out rows with labels in {-1, +1}, both of shape (n_holdout,).
 
     Raises:
@@ -59,9 +60,10 @@ class GuestMachine(PartyMachine):
         cipher: PartyCipher,
         *,
         phase: Phase = no_phase,
+        check_peer: CheckPeer = accept_peer,
         measure: Measure = measure,
     ) -> None:
-        super().__init__(job, data, GuestArithmetic(job, data.block, cipher, phase))
+        super().__init__(job, data, GuestArithmetic(job, data.block, cipher, phase), check_peer)
         if data.block.holdout_labels is None:
             raise DataError("the guest's table has no label")
         self._measure = measure
@@ -76,7 +78,7 @@ class GuestMachine(PartyMachine):
 
     def start(self) -> Iterator[Envelope]:
         """Ask the host to prove that it holds the same IDs."""
-        yield Envelope(Role.HOST, IdChallenge(self._nonce, len(self._ids)))
+        yield Envelope(Role.HOST, IdChallenge(self._nonce, len(self._ids), self.ready.n_columns))
 
     def _handle_own(self, sender: Role, message: Message) -> Iterator[Envelope]:
         match message:
@@ -90,6 +92,7 @@ class GuestMachine(PartyMachine):
     def _check_proof(self, proof: IdProof) -> Iterator[Envelope]:
         nonces = self._nonce, proof.nonce
         check_id_digest(proof.digest, self._ids, *nonces, Role.HOST)
+        self._learn_peer_columns(proof.n_columns)
         yield Envelope(Role.HOST, IdConfirmation(id_digest(self._ids, *nonces, Role.GUEST)))
         yield Envelope(Role.COORDINATOR, self.ready)
 

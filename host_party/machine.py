@@ -24,7 +24,7 @@ from trilateral.common.protocol.messages import (
     Message,
     RoundKey,
 )
-from trilateral.common.protocol.party import PartyMachine
+from trilateral.common.protocol.party import CheckPeer, PartyMachine, accept_peer
 from trilateral.common.protocol.phases import Phase, no_phase
 from trilateral.host_party.arithmetic import HostArithmetic
 
@@ -40,13 +40,22 @@ class HostMachine(PartyMachine):
         data: the host's rows, in canonical order of their IDs.
         cipher: under the job's public key, which the host has checked.
         phase: times the kinds of work, if the process has a clock.
+        check_peer: refuses a guest with too many columns, see `CheckPeer`.
     """
 
     role: ClassVar[Role] = Role.HOST
     peer: ClassVar[Role] = Role.GUEST
 
-    def __init__(self, job: JobConfig, data: PartyData, cipher: PartyCipher, *, phase: Phase = no_phase) -> None:
-        super().__init__(job, data, HostArithmetic(job, data.block, cipher, phase))
+    def __init__(
+        self,
+        job: JobConfig,
+        data: PartyData,
+        cipher: PartyCipher,
+        *,
+        phase: Phase = no_phase,
+        check_peer: CheckPeer = accept_peer,
+    ) -> None:
+        super().__init__(job, data, HostArithmetic(job, data.block, cipher, phase), check_peer)
         self._nonces: tuple[bytes, bytes] | None = None
 
     # --- the proof that both parties hold the same IDs
@@ -65,10 +74,11 @@ class HostMachine(PartyMachine):
             raise DataError(
                 f"the host has {len(self._ids)} rows and the guest {challenge.n_rows}: both must hold the same IDs"
             )
+        self._learn_peer_columns(challenge.n_columns)
         if self._nonces is None or self._nonces[0] != challenge.nonce:
             self._nonces = challenge.nonce, token_bytes(NONCE_BYTES)
         digest = id_digest(self._ids, *self._nonces, Role.HOST)
-        return Envelope(Role.GUEST, IdProof(self._nonces[1], digest))
+        return Envelope(Role.GUEST, IdProof(self._nonces[1], digest, self.ready.n_columns))
 
     def _confirm_ids(self, confirmation: IdConfirmation) -> Envelope:
         if self._nonces is None:

@@ -14,7 +14,16 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.party_data import PreparedData, make_party_data, read_party_table
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.folder import JobFolder
-from trilateral.common.jobs.policy import JOB, check_holdout, check_offer, check_scores, check_sizes, holdout_scores
+from trilateral.common.jobs.policy import (
+    JOB,
+    check_holdout,
+    check_offer,
+    check_peer_columns,
+    check_scores,
+    check_sizes,
+    holdout_scores,
+    max_peer_features,
+)
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.rpc.errors import NameTakenError
 
@@ -68,8 +77,8 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
     # Without a job the check assumes the defaults. Another job may comply with the policy.
     level = Level.PROBLEM if job is not None else Level.WARNING
 
-    def check(n_train: int, n_features: int) -> None:
-        check_sizes(trial, config.policy, n_train, n_features, role)
+    def check(n_train: int) -> None:
+        check_sizes(trial, config.policy, n_train, role)
 
     try:
         table = read_party_table(dataset, trial, labelled=role is Role.GUEST)
@@ -80,6 +89,8 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
     try:
         data = make_party_data(table, dataset.preprocessing, trial, check)
         _check_holdout(config, trial, data)
+        # How many features the other party has is not known here, but a job needs one and the guest's intercept.
+        check_peer_columns(trial, config.policy, len(data.block.columns), 1 + int(role is Role.HOST), role)
     except DataError as error:
         yield from faults(subject, error)
     except (PolicyError, ConfigError) as error:
@@ -92,6 +103,11 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
             subject,
             f"before alignment: {n_train:,} training rows, {len(data.block.holdout_columns):,} hold-out rows and "
             f"{n_columns} training columns",
+        )
+        yield ok(
+            subject,
+            f"before alignment: policy.min_rows_per_feature allows the other party "
+            f"{max_peer_features(trial, config.policy, n_train):,} features",
         )
 
 

@@ -140,8 +140,10 @@ class Policy(Settings):
     min_key_bits: Annotated[int, Field(ge=256, le=8192)] = 2048
     """The smallest Paillier modulus, in bits, under which this party encrypts."""
     min_rows_per_feature: Annotated[int, Field(ge=2)] = 30
-    """The smallest batch, in rows for each feature of this party. A gradient over fewer rows reveals the labels to
-    anyone who knows the features: each feature gives one equation of about 28 bits, and each row is one unknown bit."""
+    """The smallest batch, in rows for each feature of the *other* party. A gradient over fewer rows reveals this
+    party's labels or scores to the other party, which knows its features: each feature gives one equation of about 28
+    bits, and each label is one unknown bit. The other party reports how many features it has, and the coordinator
+    confirms the number."""
     min_batch: Annotated[int, Field(ge=1)] = 100
     """The smallest batch and curvature batch in rows, regardless of the number of features. The coordinator sees means
     over batches. With the default, one row contributes at most one hundredth of a mean."""

@@ -25,13 +25,11 @@ class PreparedData(PartyData):
     """Fitted on the training rows."""
 
 
-CheckSizes = Callable[[int, int], None]
-"""Called with the numbers of training rows and of features; raises if the party refuses them.
-
-Each category and each missing indicator counts as one feature."""
+CheckSizes = Callable[[int], None]
+"""Called with the number of training rows; raises if the party refuses it."""
 
 
-def _accept(n_train: int, n_features: int) -> None:
+def _accept(n_train: int) -> None:
     """Refuse nothing."""
 
 
@@ -96,7 +94,7 @@ def make_party_data(
     # A gradient has as many equations for the labels as there are terms.
     n_features = len(preprocessing.terms)
     _check_sizes(len(train), n_features, job)
-    check_sizes(len(train), n_features)
+    check_sizes(len(train))
     columns = preprocessing.transform(table.features.iloc[train])
     with np.errstate(over="ignore"):  # The check below finds what overflows.
         holdout_columns = preprocessing.transform(table.features.iloc[holdout])

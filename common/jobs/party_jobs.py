@@ -32,7 +32,15 @@ from trilateral.common.jobs.history import History
 from trilateral.common.jobs.job_thread import without_lock
 from trilateral.common.jobs.journal import Record
 from trilateral.common.jobs.party_record import PartyRecord, RestoredMachine
-from trilateral.common.jobs.policy import JOB, check_holdout, check_offer, check_sizes, holdout_scores, spend_scores
+from trilateral.common.jobs.policy import (
+    JOB,
+    check_holdout,
+    check_offer,
+    check_peer_columns,
+    check_sizes,
+    holdout_scores,
+    spend_scores,
+)
 from trilateral.common.jobs.process_jobs import ProcessJobs
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.jobs.runner import MachineRunner
@@ -45,8 +53,9 @@ from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
 from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.bounds import max_evaluations
 from trilateral.common.protocol.messages import EvaluationRecord, Machine, Message, OpenJob, Result, StepTaken, Waiting
+from trilateral.common.protocol.party import CheckPeer
 from trilateral.common.protocol.phases import Phase
-from trilateral.common.rpc.access import calling
+from trilateral.common.rpc.access import Caller, calling
 from trilateral.common.rpc.calls import call_peer
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import JobKey
@@ -59,7 +68,9 @@ log = logging.getLogger(__name__)
 class MakeMachine(Protocol):
     """A role's state machine class."""
 
-    def __call__(self, job: JobConfig, data: PartyData, cipher: PartyCipher, *, phase: Phase) -> RestoredMachine:
+    def __call__(
+        self, job: JobConfig, data: PartyData, cipher: PartyCipher, *, phase: Phase, check_peer: CheckPeer
+    ) -> RestoredMachine:
         """Make the machine of one job.
 
         Args:
@@ -67,6 +78,7 @@ class MakeMachine(Protocol):
             data: this party's prepared table.
             cipher: under the job's public key.
             phase: times the kinds of work.
+            check_peer: refuses a peer with too many columns.
         """
         ...
 
@@ -215,7 +227,10 @@ class PartyJobs(ProcessJobs):
                 self.audit.refused(caller, "OpenJob", str(error), **what)
                 raise
             cipher = await runner.in_thread(make_cipher, job.cipher, public_key)
-            machine = await runner.in_thread(self._make_machine, job, data, cipher, phase=history.stopwatch.phase)
+            check_peer = self._peer_check(job, len(data.block.columns), caller, what)
+            machine = await runner.in_thread(
+                self._make_machine, job, data, cipher, phase=history.stopwatch.phase, check_peer=check_peer
+            )
             await runner.in_thread(record.restore, machine, history)
             return machine
 
@@ -241,6 +256,18 @@ class PartyJobs(ProcessJobs):
                 await self._set_outcome(job_id, error)
 
         self._launch(runner, begin, on_end)
+
+    def _peer_check(self, job: JobConfig, n_train: int, caller: Caller, what: dict[str, str]) -> CheckPeer:
+        """Return the check of the other party's number of columns, which records a refusal in the audit log."""
+
+        def check_peer(n_columns: int) -> None:
+            try:
+                check_peer_columns(job, self.config.policy, n_train, n_columns, self.role)
+            except PolicyError as error:
+                self.audit.refused(caller, "OpenJob", str(error), **what)
+                raise
+
+        return check_peer
 
     def _find_known(self, key: JobKey, offer: OpenJob) -> tuple[bytes, Record | None]:
         """Return the job's ID, and this party's record if both parties were ready in an earlier session."""
@@ -320,8 +347,8 @@ class PartyJobs(ProcessJobs):
         return table
 
     def _prepare(self, table: PartyTable, dataset: DatasetConfig, job: JobConfig) -> PreparedData:
-        def check(n_train: int, n_features: int) -> None:
-            check_sizes(job, self.config.policy, n_train, n_features, self.role)
+        def check(n_train: int) -> None:
+            check_sizes(job, self.config.policy, n_train, self.role)
 
         with self._naming(dataset):
             return make_party_data(table, dataset.preprocessing, job, check)

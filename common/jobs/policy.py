@@ -2,6 +2,7 @@
 
 Each check runs as soon as what it needs is known. `check_job` and `check_prediction` need only the request, and run
 before any data is touched. `check_sizes` runs once the table is read and prepared, before anything leaves the party.
+`check_peer_columns` runs once the other party has told how many columns it has, before the first round.
 `spend_scores` runs before scores leave. The bounds on a training that runs, its rounds and attempts, follow from the
 job, and the state machine enforces them: `trilateral.common.protocol.bounds`.
 Every refusal names the setting that it follows from.
@@ -74,9 +75,9 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
     if job.batch == "all":
         _check_rounds(job, policy, 1, role)
     else:
-        _check_batch("the job's batch has", job.batch, policy, _n_features(dataset), role)
+        _check_batch("the job's batch has", job.batch, policy, role)
     if job.curvature_batch is not None:
-        _check_batch("the job's curvature batch has", job.curvature_batch, policy, _n_features(dataset), role)
+        _check_batch("the job's curvature batch has", job.curvature_batch, policy, role)
     if role is Role.HOST and job.holdout > 0:
         if not policy.share_holdout_scores:
             raise _refusal(
@@ -92,24 +93,67 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
             raise _too_large(role, "max_evaluations", policy.max_evaluations, has)
 
 
-def check_sizes(job: JobConfig, policy: Policy, n_train: int, n_features: int, role: Role) -> None:
+def check_sizes(job: JobConfig, policy: Policy, n_train: int, role: Role) -> None:
     """Check a job against the size of this party's table.
 
     Args:
         job: the offered job.
         policy: of this party.
         n_train: number of training rows, at least one batch.
-        n_features: number of this party's features; each category and each missing indicator counts as one.
         role: of this party.
 
     Raises:
         PolicyError: the policy does not allow the job on a table of this size.
     """
-    batches = Batches.of(job, n_train)
-    _check_batch("a batch has", n_train if job.batch == "all" else job.batch, policy, n_features, role)
+    for has, size in _batches(job, n_train):
+        _check_batch(has, size, policy, role)
+    _check_rounds(job, policy, Batches.of(job, n_train).count, role)
+
+
+def max_peer_features(job: JobConfig, policy: Policy, n_train: int) -> int:
+    """Return how many features the other party may have: its step has one number for each.
+
+    Args:
+        job: the offered job.
+        policy: of this party.
+        n_train: number of training rows, at least one batch.
+    """
+    return min(size for _, size in _batches(job, n_train)) // policy.min_rows_per_feature
+
+
+def check_peer_columns(job: JobConfig, policy: Policy, n_train: int, n_columns: int, role: Role) -> None:
+    """Check a job against the number of the other party's training columns.
+
+    Args:
+        job: the offered job.
+        policy: of this party.
+        n_train: number of training rows, at least one batch.
+        n_columns: training columns of the other party. Each category and each missing indicator is one. The guest's
+            intercept does not count.
+        role: of this party.
+
+    Raises:
+        PolicyError: the policy does not allow so many columns.
+    """
+    peer = Role.GUEST if role is Role.HOST else Role.HOST
+    n_features = n_columns - int(peer is Role.GUEST and job.intercept)
+    needed = policy.min_rows_per_feature * n_features
+    for has, size in _batches(job, n_train):
+        if size < needed:
+            raise _refusal(
+                role,
+                "policy.min_rows_per_feature",
+                f"the minimum is {policy.min_rows_per_feature} rows for each of the {n_features} features of the"
+                f" {peer}, {needed} rows; {has} {size}, which allows {size // policy.min_rows_per_feature} features",
+            )
+
+
+def _batches(job: JobConfig, n_train: int) -> list[tuple[str, int]]:
+    """Return each kind of batch with its size, worded for a refusal."""
+    sizes = [("a batch has", n_train if job.batch == "all" else job.batch)]
     if job.curvature_batch is not None:
-        _check_batch("a curvature batch has", job.curvature_batch, policy, n_features, role)
-    _check_rounds(job, policy, batches.count, role)
+        sizes.append(("a curvature batch has", job.curvature_batch))
+    return sizes
 
 
 def check_holdout(job: JobConfig, policy: Policy, n_holdout: int, role: Role) -> None:
@@ -238,22 +282,9 @@ def _check_dataset(job: str, name: str, dataset: DatasetConfig, role: Role, what
         raise _refusal(role, f"datasets.{name}.jobs", f"does not include a job named {job}", what)
 
 
-def _n_features(dataset: DatasetConfig) -> int:
-    """Return the number of features as far as the configuration tells it: 0 unless it lists them."""
-    return len(dataset.features or [])
-
-
-def _check_batch(has: str, size: int, policy: Policy, n_features: int, role: Role) -> None:
+def _check_batch(has: str, size: int, policy: Policy, role: Role) -> None:
     if size < policy.min_batch:
         raise _too_small(role, "min_batch", policy.min_batch, has, size)
-    needed = policy.min_rows_per_feature * n_features
-    if size < needed:
-        raise _refusal(
-            role,
-            "policy.min_rows_per_feature",
-            f"the minimum is {policy.min_rows_per_feature} rows for each of {n_features} features, {needed} rows;"
-            f" {has} {size}",
-        )
 
 
 def _check_rounds(job: JobConfig, policy: Policy, n_batches: int, role: Role) -> None:

@@ -70,18 +70,20 @@ class OpenJob:
 
 @dataclass(frozen=True)
 class IdChallenge:
-    """Guest to host: a fresh nonce, and how many rows the guest has."""
+    """Guest to host: a fresh nonce, and how many rows and training columns the guest has."""
 
     nonce: bytes
     n_rows: int
+    n_columns: int
 
 
 @dataclass(frozen=True)
 class IdProof:
-    """Host to guest: its own nonce, and a digest of its IDs keyed by both nonces."""
+    """Host to guest: its own nonce, a digest of its IDs keyed by both nonces, and how many training columns it has."""
 
     nonce: bytes
     digest: bytes
+    n_columns: int
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,9 @@ class BeginRound:
     over: bool = False
     """True if the round was answered before and the party has lost its place since. The party takes the step and
     answers nothing."""
+    peer_columns: int = 0
+    """How many training columns the other party has told the coordinator. It must be what it has told the receiver: the
+    gradient that the other party is shown has one number for each of them."""
 
 
 @dataclass(frozen=True, eq=False)

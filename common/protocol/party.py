@@ -5,7 +5,7 @@ peer's vectors and holds the peer to their sizes, the `Arithmetic` computes.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 from trilateral.common.base.arrays import FloatVector
@@ -31,6 +31,16 @@ from trilateral.common.protocol.messages import (
 )
 from trilateral.common.protocol.place import Place, State
 
+CheckPeer = Callable[[int], None]
+"""Called with the number of the other party's training columns; raises if this party's policy does not allow so many.
+
+The host's step is a sum over the guest's labels, with one number for each of the host's columns. So what protects a
+party is a bound on the columns of the *other* party."""
+
+
+def accept_peer(n_columns: int) -> None:
+    """Accept any number of columns."""
+
 
 class PartyMachine(ABC):
     """One party in one job, except for what only the host or only the guest does.
@@ -39,6 +49,7 @@ class PartyMachine(ABC):
         job: the job's settings, the same for all three roles.
         data: this party's rows, in canonical order of their IDs.
         arithmetic: this party's side of the protocol.
+        check_peer: see `CheckPeer`.
 
     Raises:
         DataError: if the job evaluates on hold-out rows and there are none.
@@ -47,12 +58,16 @@ class PartyMachine(ABC):
     role: ClassVar[Role]
     peer: ClassVar[Role]
 
-    def __init__(self, job: JobConfig, data: PartyData, arithmetic: Arithmetic) -> None:
+    def __init__(
+        self, job: JobConfig, data: PartyData, arithmetic: Arithmetic, check_peer: CheckPeer = accept_peer
+    ) -> None:
         if job.evaluate_every is not None and not len(data.block.holdout_columns):
             raise DataError("the job evaluates on hold-out rows, but its `holdout` leaves none: raise it")
         self._ids = data.ids
         n_train, n_columns = data.block.columns.shape
         self._sizes = n_train, n_columns
+        self._check_peer = check_peer
+        self._peer_columns: int | None = None
         n_batches = Batches.of(job, n_train).count
         self._max_rounds = max_rounds(job, n_batches)
         self._arithmetic = arithmetic
@@ -115,7 +130,22 @@ class PartyMachine(ABC):
 
     # --- a round
 
+    def _learn_peer_columns(self, n_columns: int) -> None:
+        """Hold the number of the other party's training columns against this party's policy."""
+        self._check_peer(n_columns)
+        self._peer_columns = n_columns
+
+    def _check_peer_columns(self, begin: BeginRound) -> None:
+        """Refuse to compute with a peer that has told the coordinator another number of columns than this party."""
+        if begin.peer_columns != self._peer_columns:
+            told = "no number" if self._peer_columns is None else self._peer_columns
+            raise ProtocolError(
+                f"the {self.peer} told the {self.role} {told} of training columns, and the coordinator"
+                f" {begin.peer_columns}: install the same release of trilateral at all three"
+            )
+
     def _begin_round(self, begin: BeginRound) -> Iterator[Envelope]:
+        self._check_peer_columns(begin)
         if not self._place.begin(begin):
             return
         early = self._intake.open(begin.key)

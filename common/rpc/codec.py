@@ -184,6 +184,11 @@ def decode_count(number: int, maximum: int, what: str) -> int:
     return number
 
 
+def decode_columns(number: int) -> int:
+    """Return a number of training columns."""
+    return decode_count(number, MAX_FLOATS, "columns")
+
+
 def decode_digest(data: bytes, what: str) -> bytes:
     """Return a nonce or a digest; `what` names it in errors."""
     if len(data) > MAX_DIGEST_BYTES:

@@ -47,12 +47,12 @@ from trilateral.common.protocol.messages import (
     Waiting,
 )
 from trilateral.common.rpc.codec import (
-    MAX_FLOATS,
     MAX_KEY_BITS,
     MAX_TOTAL,
     PACKAGE,
     RUN_ID_BYTES,
     JobKey,
+    decode_columns,
     decode_count,
     decode_digest,
     decode_float,
@@ -229,6 +229,7 @@ def _encode_begin(message: BeginRound) -> Fields:
         "loss": message.loss,
         "evaluate_at": [] if message.evaluate_at is None else message.evaluate_at.tolist(),
         "over": message.over,
+        "peer_columns": message.peer_columns,
     }
 
 
@@ -245,6 +246,7 @@ def _decode_begin(request: party_pb2.BeginRoundRequest) -> BeginRound:
         loss=decode_float(request.loss, "loss") if request.HasField("loss") else None,
         evaluate_at=evaluate_at if len(evaluate_at) else None,
         over=request.over,
+        peer_columns=request.peer_columns,
     )
 
 
@@ -286,19 +288,21 @@ def _decode_failure(request: coordinator_pb2.ReportFailureRequest) -> Failed:
 
 
 def _encode_challenge(message: IdChallenge) -> Fields:
-    return {"nonce": message.nonce, "n_rows": message.n_rows}
+    return {"nonce": message.nonce, "n_rows": message.n_rows, "n_columns": message.n_columns}
 
 
 def _decode_challenge(request: host_pb2.ChallengeIdsRequest) -> IdChallenge:
-    return IdChallenge(decode_digest(request.nonce, "nonce"), decode_count(request.n_rows, MAX_TOTAL, "rows"))
+    n_rows = decode_count(request.n_rows, MAX_TOTAL, "rows")
+    return IdChallenge(decode_digest(request.nonce, "nonce"), n_rows, decode_columns(request.n_columns))
 
 
 def _encode_proof(message: IdProof) -> Fields:
-    return {"nonce": message.nonce, "digest": message.digest}
+    return {"nonce": message.nonce, "digest": message.digest, "n_columns": message.n_columns}
 
 
 def _decode_proof(request: guest_pb2.ProveIdsRequest) -> IdProof:
-    return IdProof(decode_digest(request.nonce, "nonce"), decode_digest(request.digest, "digest"))
+    nonce, digest = decode_digest(request.nonce, "nonce"), decode_digest(request.digest, "digest")
+    return IdProof(nonce, digest, decode_columns(request.n_columns))
 
 
 def _encode_confirmation(message: IdConfirmation) -> Fields:
@@ -339,7 +343,7 @@ def _encode_ready(message: Ready) -> Fields:
 
 def _decode_ready(request: coordinator_pb2.ReportReadyRequest) -> Ready:
     n_train = decode_count(request.n_train, MAX_TOTAL, "rows")
-    return Ready(n_train, decode_count(request.n_columns, MAX_FLOATS, "columns"), request.round)
+    return Ready(n_train, decode_columns(request.n_columns), request.round)
 
 
 def _encode_out_of_range(message: OutOfRange) -> Fields:

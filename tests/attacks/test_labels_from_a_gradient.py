@@ -1,5 +1,6 @@
 """The host knows its features and, from its first step, their product with the labels: as many equations as columns."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.config.process import Policy, ProcessConfig
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED
-from trilateral.common.protocol.messages import BeginRound, RoundKey
+from trilateral.common.protocol.messages import BeginRound, Envelope, IdChallenge, IdProof, RoundKey
+from trilateral.host_party.machine import HostMachine
 
 N_ROWS, N_HOST = 16, 8
 RATE = 0.125
@@ -41,8 +43,10 @@ def labels_that_fit(X: FloatMatrix, sums: FloatVector) -> list[FloatVector]:
 
 
 async def record(folder: Path, patch: pytest.MonkeyPatch, key: PrivateKey, policy: Policy | None) -> Recording:
+    """Record a training under a policy of the guest. The host is hostile: its own file permits everything."""
+
     def change(config: ProcessConfig) -> ProcessConfig:
-        of_party = policy if policy is not None and config.role is not Role.COORDINATOR else config.policy
+        of_party = policy if policy is not None and config.role is Role.GUEST else config.policy
         return config.model_copy(update={"policy": of_party})
 
     return await record_training(JOB, folder, patch, key, n_rows=N_ROWS, n_host=N_HOST, n_guest=1, change=change)
@@ -58,7 +62,7 @@ async def test_a_batch_of_few_rows_a_feature_gives_the_labels_away(
 
 
 @pytest.mark.parametrize("line", ["min_rows_per_feature", "min_batch"])
-async def test_either_of_two_lines_of_the_default_policy_refuses_such_a_batch(
+async def test_either_of_two_lines_of_the_guests_default_policy_refuses_such_a_batch_whatever_the_hosts_says(
     line: str, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     default = {line: getattr(Policy(), line)}
@@ -67,3 +71,24 @@ async def test_either_of_two_lines_of_the_default_policy_refuses_such_a_batch(
     assert recorded.status.state == JOB_STATE_FAILED
     assert line in recorded.status.detail
     assert list(recorded.messages("/BeginRound")) == []
+
+
+async def test_a_host_that_understates_its_columns_is_refused_before_it_sees_a_step(
+    private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It can lie to the guest, but not to the coordinator, which sends it one number of the step for each column."""
+    prove = HostMachine._prove_ids
+
+    def understate(machine: HostMachine, challenge: IdChallenge) -> Envelope:
+        proof = prove(machine, challenge)
+        assert isinstance(proof.message, IdProof)
+        return replace(proof, message=replace(proof.message, n_columns=1))
+
+    monkeypatch.setattr(HostMachine, "_prove_ids", understate)
+    policy = Policy.model_validate({"min_key_bits": 256, "min_rows_per_feature": 10, "min_batch": 2})
+    recorded = await record(tmp_path, monkeypatch, private_key, policy)
+    assert recorded.status.state == JOB_STATE_FAILED
+    assert f"told the guest 1 of training columns, and the coordinator {N_HOST}" in recorded.status.detail
+    steps = [message for message in recorded.messages("/BeginRound") if isinstance(message, BeginRound)]
+    assert {message.key for message in steps} == {RoundKey(1, 1)}  # with a step of zeros
+    assert not any(np.any(message.step) for message in steps)

@@ -228,7 +228,7 @@ def a_column_of_words(setting: Setting) -> None:
 
 
 def few_rows_for_the_policy(setting: Setting) -> None:
-    setting.settings[Role.HOST]["policy"] = {"min_rows_per_feature": 100}
+    setting.settings[Role.HOST]["policy"] = {"min_rows_per_feature": 10_000}
 
 
 def few_rows_for_a_job(setting: Setting) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.three_machines import Outcome, Tables, make_machines, make_tables, train
+from tests.support.three_machines import Outcome, Tables, make_machines, make_tables, prove_ids, train
 from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig, Lbfgs, Sgd, Sqn
@@ -175,10 +175,13 @@ def begin(machine: HostMachine | GuestMachine, number: int, attempt: int = 1, **
 
 
 def machines(job: JobConfig) -> tuple[HostMachine, GuestMachine]:
-    made = make_machines(job, make_tables(job), SMALL_KEY)
+    tables = make_tables(job)
+    made = make_machines(job, tables, SMALL_KEY)
     host, guest = made[Role.HOST], made[Role.GUEST]
     assert isinstance(host, HostMachine)
     assert isinstance(guest, GuestMachine)
+    prove_ids(host, tables.host)
+    prove_ids(guest, tables.guest)
     return host, guest
 
 

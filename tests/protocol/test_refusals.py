@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gmpy2 import mpz
 
-from tests.support.three_machines import REAL, Tables, make_machines, make_tables, train
+from tests.support.three_machines import REAL, Tables, make_machines, make_tables, prove_ids, train
 from trilateral.common.base.errors import ConfigError, DataError, ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd, Sqn
@@ -30,6 +30,7 @@ from trilateral.common.protocol.messages import (
     RoundKey,
     VectorPiece,
 )
+from trilateral.host_party.machine import HostMachine
 
 JOB = JobConfig(name="refusals", dataset="made", algorithm=Sqn(interval=2), batch=30, epochs=2, key_bits=1024, seed=2)
 
@@ -114,11 +115,11 @@ def test_a_confirmation_that_nobody_asked_for_is_refused(private_key: PrivateKey
     [
         (Role.HOST, Role.GUEST, Ready(1, 1)),
         (Role.HOST, Role.GUEST, BeginRound(RoundKey(1, 1), np.zeros(3), Batch(1), gradient=True)),
-        (Role.HOST, Role.COORDINATOR, IdChallenge(bytes(32), 120)),
+        (Role.HOST, Role.COORDINATOR, IdChallenge(bytes(32), 120, 3)),
         (Role.HOST, Role.COORDINATOR, VectorPiece(RoundKey(1, 1), Kind.RESIDUAL, 0, 1, [])),
         (Role.GUEST, Role.COORDINATOR, HoldoutScores(RoundKey(1, 1), 0, 1, np.zeros(1))),
         (Role.GUEST, Role.COORDINATOR, VectorPiece(RoundKey(1, 1), Kind.SCORES, 0, 1, [])),
-        (Role.COORDINATOR, Role.HOST, IdChallenge(bytes(32), 120)),
+        (Role.COORDINATOR, Role.HOST, IdChallenge(bytes(32), 120, 3)),
         (Role.COORDINATOR, Role.COORDINATOR, Ready(1, 1)),
     ],
 )
@@ -193,6 +194,13 @@ def test_what_is_kept_for_a_round_to_come_is_bounded(private_key: PrivateKey) ->
         list(guest.handle(Role.HOST, early_piece(6, 1, private_key, offset=most)))
 
 
+def proved_host(job: JobConfig, private_key: PrivateKey) -> HostMachine:
+    data = make_tables(job).host
+    host = REAL.host(job, data, private_key)
+    prove_ids(host, data)
+    return host
+
+
 def begin(**changes: Any) -> BeginRound:
     """A first round that the host takes: it has three columns."""
     return replace(BeginRound(RoundKey(1, 1), np.zeros(3), Batch(1), gradient=True), **changes)
@@ -212,13 +220,13 @@ def begin(**changes: Any) -> BeginRound:
     ],
 )
 def test_a_round_that_the_job_has_not_is_refused(change: dict[str, Any], said: str, private_key: PrivateKey) -> None:
-    host = REAL.host(JOB, make_tables(JOB).host, private_key)
+    host = proved_host(JOB, private_key)
     with pytest.raises(ProtocolError, match=said):
         list(host.handle(Role.COORDINATOR, begin(**change)))
 
 
 def test_the_last_attempt_of_a_round_is_taken_and_none_after_it(private_key: PrivateKey) -> None:
-    host = REAL.host(JOB, make_tables(JOB).host, private_key)
+    host = proved_host(JOB, private_key)
     for attempt in range(1, 6):
         assert next(iter(host.handle(Role.COORDINATOR, begin(key=RoundKey(1, attempt)))))
     with pytest.raises(ProtocolError, match="attempt 6"):
@@ -227,7 +235,7 @@ def test_the_last_attempt_of_a_round_is_taken_and_none_after_it(private_key: Pri
 
 def test_curvature_is_refused_in_a_job_that_needs_none(private_key: PrivateKey) -> None:
     job = JOB.model_copy(update={"algorithm": Sgd()})
-    host = REAL.host(job, make_tables(job).host, private_key)
+    host = proved_host(job, private_key)
     with pytest.raises(ProtocolError, match="with curvature, which sgd does not use"):
         list(host.handle(Role.COORDINATOR, begin(direction=np.zeros(3))))
 
@@ -235,7 +243,7 @@ def test_curvature_is_refused_in_a_job_that_needs_none(private_key: PrivateKey) 
 def test_a_draw_is_due_where_the_job_has_a_curvature_batch(private_key: PrivateKey) -> None:
     job = JOB.model_copy(update={"algorithm": Sqn(interval=2, curvature_batch=40)})
     for draw in (0, 9):
-        host = REAL.host(job, make_tables(job).host, private_key)
+        host = proved_host(job, private_key)
         with pytest.raises(ProtocolError, match=f"draw {draw} of a curvature batch"):
             list(host.handle(Role.COORDINATOR, begin(direction=np.zeros(3), curvature_draw=draw)))
 
@@ -334,7 +342,7 @@ def test_a_guest_without_labels_is_refused(private_key: PrivateKey) -> None:
 )
 def test_another_attempt_at_a_round_must_ask_for_the_same(change: dict[str, Any], private_key: PrivateKey) -> None:
     """Or each attempt would show the coordinator one more sum."""
-    host = REAL.host(JOB, make_tables(JOB).host, private_key)
+    host = proved_host(JOB, private_key)
     begin = BeginRound(RoundKey(1, 1), np.zeros(3), Batch(1, 0), gradient=True)
     list(host.handle(Role.COORDINATOR, begin))
     list(host.handle(Role.COORDINATOR, replace(begin, key=RoundKey(1, 2))))

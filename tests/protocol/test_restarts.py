@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.three_machines import REAL, Workshop, make_tables
+from tests.support.three_machines import REAL, Workshop, make_tables, prove_ids
 from tests.support.transparent import TRANSPARENT
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
@@ -47,6 +47,7 @@ from trilateral.common.rpc.codec import JobKey
 from trilateral.coordinator.machine import Past
 from trilateral.coordinator.numpy_training import train_plain
 from trilateral.coordinator.plan import Observation
+from trilateral.host_party.machine import HostMachine
 
 JOB = JobConfig(
     name="restarts",
@@ -238,6 +239,8 @@ def in_mid_training(n_messages: int = 70) -> Journals:
 
 def ask(journals: Journals, asked: BeginRound | FinishJob) -> list[Message]:
     host = journals.machines(1)[Role.HOST]
+    assert isinstance(host, HostMachine)
+    prove_ids(host, TABLES.host, TABLES.guest.block.columns.shape[1])
     return [envelope.message for envelope in host.handle(Role.COORDINATOR, asked)]
 
 
@@ -279,6 +282,8 @@ def test_a_session_goes_back_once_and_then_forward_only() -> None:
     journals = in_mid_training()
     first, second, third, *_ = journals.steps[Role.HOST].values()
     host = journals.machines(1)[Role.HOST]
+    assert isinstance(host, HostMachine)
+    prove_ids(host, TABLES.host, TABLES.guest.block.columns.shape[1])
     assert isinstance(first, BeginRound)
     assert isinstance(second, BeginRound)
     assert list(host.handle(Role.COORDINATOR, replace(second, key=RoundKey(2, 1))))
@@ -344,6 +349,7 @@ class Session:
         self._machine = REAL.host(JOB, TABLES.host, KEYS[0])
         with TemporaryDirectory() as folder:
             self._place.restore(self._machine, History(JobFolder(Path(folder), JOB.name), Role.HOST))
+        prove_ids(self._machine, TABLES.host, TABLES.guest.block.columns.shape[1])
 
     def ask(self, asked: BeginRound | FinishJob) -> list[Message]:
         messages = []

@@ -20,11 +20,14 @@ from trilateral.common.paillier.factory import CipherName, make_cipher, make_dec
 from trilateral.common.paillier.keys import PrivateKey, PublicKey
 from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.evaluation import measure
+from trilateral.common.protocol.ids import NONCE_BYTES, id_digest
 from trilateral.common.protocol.messages import (
     Began,
     Envelope,
     EvaluationRecord,
     Failed,
+    IdChallenge,
+    IdProof,
     JobEnded,
     Machine,
     Message,
@@ -112,6 +115,17 @@ class Workshop:
 
 
 REAL = Workshop()
+
+
+def prove_ids(machine: HostMachine | GuestMachine, data: PartyData, peer_columns: int = 0) -> None:
+    """Let a party alone go through the proof of the IDs, with a peer of so many columns."""
+    if isinstance(machine, HostMachine):
+        list(machine.handle(Role.GUEST, IdChallenge(bytes(NONCE_BYTES), len(data.ids), peer_columns)))
+        return
+    (challenge,) = machine.start()
+    assert isinstance(challenge.message, IdChallenge)
+    digest = id_digest(data.ids, challenge.message.nonce, bytes(NONCE_BYTES), Role.HOST)
+    list(machine.handle(Role.HOST, IdProof(bytes(NONCE_BYTES), digest, peer_columns)))
 
 
 def make_machines(

@@ -27,10 +27,13 @@ class ProveIdsRequest(google.protobuf.message.Message):
     RUN_ID_FIELD_NUMBER: builtins.int
     NONCE_FIELD_NUMBER: builtins.int
     DIGEST_FIELD_NUMBER: builtins.int
+    N_COLUMNS_FIELD_NUMBER: builtins.int
     job: builtins.str
     run_id: builtins.bytes
     nonce: builtins.bytes
     digest: builtins.bytes
+    n_columns: builtins.int
+    """training columns of the host"""
     def __init__(
         self,
         *,
@@ -38,8 +41,9 @@ class ProveIdsRequest(google.protobuf.message.Message):
         run_id: builtins.bytes = ...,
         nonce: builtins.bytes = ...,
         digest: builtins.bytes = ...,
+        n_columns: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["digest", b"digest", "job", b"job", "nonce", b"nonce", "run_id", b"run_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["digest", b"digest", "job", b"job", "n_columns", b"n_columns", "nonce", b"nonce", "run_id", b"run_id"]) -> None: ...
 
 Global___ProveIdsRequest: typing_extensions.TypeAlias = ProveIdsRequest
 

@@ -24,10 +24,13 @@ class ChallengeIdsRequest(google.protobuf.message.Message):
     RUN_ID_FIELD_NUMBER: builtins.int
     NONCE_FIELD_NUMBER: builtins.int
     N_ROWS_FIELD_NUMBER: builtins.int
+    N_COLUMNS_FIELD_NUMBER: builtins.int
     job: builtins.str
     run_id: builtins.bytes
     nonce: builtins.bytes
     n_rows: builtins.int
+    n_columns: builtins.int
+    """training columns of the guest, the intercept included"""
     def __init__(
         self,
         *,
@@ -35,8 +38,9 @@ class ChallengeIdsRequest(google.protobuf.message.Message):
         run_id: builtins.bytes = ...,
         nonce: builtins.bytes = ...,
         n_rows: builtins.int = ...,
+        n_columns: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "n_rows", b"n_rows", "nonce", b"nonce", "run_id", b"run_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "n_columns", b"n_columns", "n_rows", b"n_rows", "nonce", b"nonce", "run_id", b"run_id"]) -> None: ...
 
 Global___ChallengeIdsRequest: typing_extensions.TypeAlias = ChallengeIdsRequest
 

@@ -103,6 +103,7 @@ class BeginRoundRequest(google.protobuf.message.Message):
     LOSS_FIELD_NUMBER: builtins.int
     EVALUATE_AT_FIELD_NUMBER: builtins.int
     OVER_FIELD_NUMBER: builtins.int
+    PEER_COLUMNS_FIELD_NUMBER: builtins.int
     job: builtins.str
     run_id: builtins.bytes
     epoch: builtins.int
@@ -117,6 +118,8 @@ class BeginRoundRequest(google.protobuf.message.Message):
     """mean loss of the previous round"""
     over: builtins.bool
     """the round is over and missing in the party's journal: it takes the step without an answer"""
+    peer_columns: builtins.int
+    """training columns of the other party, which has told the receiver the same"""
     @property
     def key(self) -> trilateral.common.pb.v1.rounds_pb2.RoundKey: ...
     @property
@@ -146,9 +149,10 @@ class BeginRoundRequest(google.protobuf.message.Message):
         loss: builtins.float | None = ...,
         evaluate_at: collections.abc.Iterable[builtins.float] | None = ...,
         over: builtins.bool = ...,
+        peer_columns: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_loss", b"_loss", "key", b"key", "loss", b"loss"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "batch", b"batch", "curvature_draw", b"curvature_draw", "direction", b"direction", "epoch", b"epoch", "evaluate_at", b"evaluate_at", "gradient", b"gradient", "job", b"job", "key", b"key", "loss", b"loss", "over", b"over", "run_id", b"run_id", "step", b"step"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "batch", b"batch", "curvature_draw", b"curvature_draw", "direction", b"direction", "epoch", b"epoch", "evaluate_at", b"evaluate_at", "gradient", b"gradient", "job", b"job", "key", b"key", "loss", b"loss", "over", b"over", "peer_columns", b"peer_columns", "run_id", b"run_id", "step", b"step"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_loss", b"_loss"]) -> typing.Literal["loss"] | None: ...
 
 Global___BeginRoundRequest: typing_extensions.TypeAlias = BeginRoundRequest

@@ -277,7 +277,7 @@ async def test_an_address_where_another_role_listens_is_named_by_its_setting(
     address = bind(server, "127.0.0.1:0", None)
     await server.start()
     async with connected(Role.HOST, address) as peer:
-        make_link(peer, Role.GUEST).send(IdChallenge(b"nonce", 3))
+        make_link(peer, Role.GUEST).send(IdChallenge(b"nonce", 3, 3))
         error = await failures.first()
     await server.stop(None)
     assert str(error) == (
@@ -391,7 +391,7 @@ async def test_a_party_may_hear_of_a_job_a_little_later_than_the_other(recorder:
 
     recorder.react = not_yet
     async with served(Role.HOST, recorder) as address, connected(Role.HOST, address) as peer:
-        await make_link(peer, Role.GUEST).call(IdChallenge(b"nonce", 3))
+        await make_link(peer, Role.GUEST).call(IdChallenge(b"nonce", 3, 3))
     assert recorder.calls == ["ChallengeIds", "ChallengeIds"]
 
 
@@ -404,7 +404,7 @@ async def test_a_peer_that_does_not_know_the_job_has_lost_it(
 
     monkeypatch.setattr(calls, "UNKNOWN_JOB_PATIENCE", 0.05)
     recorder.react = never
-    message: Message = Failed("x") if sender is Role.COORDINATOR else IdChallenge(b"nonce", 3)
+    message: Message = Failed("x") if sender is Role.COORDINATOR else IdChallenge(b"nonce", 3, 3)
     async with served(Role.HOST, recorder) as address, connected(Role.HOST, address) as peer:
         with pytest.raises(PeerError, match=r"the host at .* has lost the job \(was it restarted\?\)"):
             await make_link(peer, sender).call(message)

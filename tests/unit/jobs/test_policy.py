@@ -10,7 +10,14 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy
-from trilateral.common.jobs.policy import check_holdout, check_job, check_prediction, check_sizes
+from trilateral.common.jobs.policy import (
+    check_holdout,
+    check_job,
+    check_peer_columns,
+    check_prediction,
+    check_sizes,
+    max_peer_features,
+)
 
 SGD, SQN = {"name": "sgd"}, {"name": "sqn", "curvature_batch": 100}
 LISTED = {"features": ["a", "b"]}
@@ -61,13 +68,6 @@ BY_THE_JOB: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict
         {"algorithm": SQN},
         {"algorithm": {**SQN, "curvature_batch": 99}},
         "policy.min_batch: the minimum is 100; the job's curvature batch has 99",
-    ),
-    "batch by features that the configuration lists": (
-        {"min_rows_per_feature": 60},
-        LISTED,
-        {"algorithm": SGD, "batch": 120},
-        {"algorithm": SGD, "batch": 119},
-        "policy.min_rows_per_feature: the minimum is 60 rows for each of 2 features, 120 rows; the job's batch has 119",
     ),
     "the name of the job": (
         {},
@@ -121,37 +121,45 @@ def test_a_line_on_the_scores_that_the_host_shares(line: str) -> None:
 @pytest.mark.parametrize(
     ("policy", "job", "allowed", "refused", "said"),
     [
-        ({}, {}, (100, 3), (99, 3), "policy.min_batch: the minimum is 100; a batch has 99"),
-        (
-            {},
-            {},
-            (150, 5),
-            (149, 5),
-            "policy.min_rows_per_feature: the minimum is 30 rows for each of 5 features, 150 rows; a batch has 149",
-        ),
-        (
-            {},
-            {"algorithm": SQN, "batch": 120},
-            (1000, 3),
-            (1000, 4),
-            "policy.min_rows_per_feature: the minimum is 30 rows for each of 4 features, 120 rows;"
-            " a curvature batch has 100",
-        ),
+        ({}, {}, 100, 99, "policy.min_batch: the minimum is 100; a batch has 99"),
         (
             {"max_rounds": 82},
             {"algorithm": SGD, "batch": 100, "epochs": 40},
-            (299, 3),
-            (300, 3),
+            299,
+            300,
             "policy.max_rounds: the maximum is 82; 40 epochs of 3 batches have 122 rounds",
         ),
     ],
 )
 def test_a_line_that_needs_the_tables_size(
-    policy: dict[str, Any], job: dict[str, Any], allowed: tuple[int, int], refused: tuple[int, int], said: str
+    policy: dict[str, Any], job: dict[str, Any], allowed: int, refused: int, said: str
 ) -> None:
-    check_sizes(make_job(**job), Policy.model_validate(policy), *allowed, Role.GUEST)
+    check_sizes(make_job(**job), Policy.model_validate(policy), allowed, Role.GUEST)
     with pytest.raises(PolicyError, match=said):
-        check_sizes(make_job(**job), Policy.model_validate(policy), *refused, Role.GUEST)
+        check_sizes(make_job(**job), Policy.model_validate(policy), refused, Role.GUEST)
+
+
+@pytest.mark.parametrize(
+    ("job", "n_train", "most", "has"),
+    [
+        ({}, 150, 5, "a batch has 150"),
+        ({"algorithm": SGD, "batch": 100}, 1000, 3, "a batch has 100"),
+        ({"algorithm": SQN, "batch": 120}, 1000, 3, "a curvature batch has 100"),
+    ],
+)
+def test_each_party_bounds_the_features_of_the_other(job: dict[str, Any], n_train: int, most: int, has: str) -> None:
+    settings = make_job(**job)
+    assert max_peer_features(settings, Policy(), n_train) == most
+    check_peer_columns(settings, Policy(), n_train, most, Role.GUEST)
+    check_peer_columns(settings, Policy(), n_train, most + 1, Role.HOST)  # the guest's intercept does not count
+    needed = 30 * (most + 1)
+    for role, peer, n_columns in ((Role.GUEST, Role.HOST, most + 1), (Role.HOST, Role.GUEST, most + 2)):
+        with pytest.raises(PolicyError) as refusal:
+            check_peer_columns(settings, Policy(), n_train, n_columns, role)
+        assert str(refusal.value) == (
+            f"the {role} refuses the job by policy.min_rows_per_feature: the minimum is 30 rows for each of the"
+            f" {most + 1} features of the {peer}, {needed} rows; {has}, which allows {most} features"
+        )
 
 
 def test_the_guest_tells_nobody_of_a_hold_out_smaller_than_its_least_batch() -> None:
@@ -169,7 +177,9 @@ def test_the_guest_tells_nobody_of_a_hold_out_smaller_than_its_least_batch() -> 
 def test_the_policy_of_a_party_that_says_nothing_takes_the_jobs_that_come_with_the_project() -> None:
     for settings in ({}, {"algorithm": SGD, "batch": 450}, {"algorithm": {"name": "sqn"}, "batch": 450}):
         offer(Role.HOST, {}, {}, settings)
-        check_sizes(make_job(**settings), Policy(), 455, 15, Role.HOST)
+        check_sizes(make_job(**settings), Policy(), 455, Role.HOST)
+        check_peer_columns(make_job(**settings), Policy(), 455, 15, Role.GUEST)
+        check_peer_columns(make_job(**settings), Policy(), 455, 16, Role.HOST)  # 15 and the intercept
 
 
 def predict(role: Role, job: str, **policy: Any) -> None:

@@ -43,6 +43,7 @@ from trilateral.common.protocol.messages import (
     RoundKey,
     Waiting,
 )
+from trilateral.common.protocol.party import CheckPeer
 from trilateral.common.protocol.phases import Phase
 from trilateral.common.rpc.codec import JobKey
 from trilateral.common.rpc.errors import UnknownJobError
@@ -287,7 +288,7 @@ async def host_jobs(tmp_path: Path) -> AsyncIterator[tuple[PartyJobs, list[JobCo
     """A host without peers, and the jobs for which it has made a machine."""
     made: list[JobConfig] = []
 
-    def make(job: JobConfig, data: PartyData, cipher: PartyCipher, *, phase: Phase) -> Listener:
+    def make(job: JobConfig, data: PartyData, cipher: PartyCipher, *, phase: Phase, check_peer: CheckPeer) -> Listener:
         made.append(job)
         return Listener()
 

@@ -156,7 +156,7 @@ def test_a_large_piece_is_cut_into_chunks_of_at_most_a_mebibyte() -> None:
 
 
 def test_a_message_has_a_route_only_between_the_roles_that_exchange_it() -> None:
-    assert route_for(Role.GUEST, Role.HOST, IdChallenge(b"", 1)).path == "/trilateral.v1.HostService/ChallengeIds"
+    assert route_for(Role.GUEST, Role.HOST, IdChallenge(b"", 1, 3)).path == "/trilateral.v1.HostService/ChallengeIds"
     assert route_for(Role.HOST, Role.COORDINATOR, Failed("")).method == "ReportFailure"
     assert route_for(Role.COORDINATOR, Role.HOST, Failed("")).method == "FailJob"
     with pytest.raises(KeyError):
