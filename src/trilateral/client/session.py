@@ -356,6 +356,11 @@ class Run:
 
 
 def _close(loop: BackgroundLoop, session: AsyncSession) -> None:
+    if loop.is_inherited:
+        return
+    if loop.is_current:  # The garbage collector has found a lost session on this thread.
+        loop.close_soon(session.__aexit__, None, None, None)
+        return
     try:
         loop.call(session.__aexit__, None, None, None)
     finally:
