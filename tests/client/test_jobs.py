@@ -61,6 +61,14 @@ def test_a_job_is_stopped_and_resumed(session: trilateral.Session) -> None:
     run.stop()
 
 
+def test_a_finished_job_can_neither_be_stopped_nor_resumed(session: trilateral.Session) -> None:
+    run = session.find(TRAINED)
+    with pytest.raises(trilateral.ProtocolError, match="has ended already"):
+        run.stop()
+    with pytest.raises(trilateral.ProtocolError, match="has finished"):
+        run.resume()
+
+
 def collect(run: trilateral.Run, seen: list[trilateral.Progress]) -> None:
     for progress in run:
         seen.append(progress)
