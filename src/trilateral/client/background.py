@@ -79,7 +79,7 @@ class BackgroundLoop:
 
         Raises:
             RuntimeError: the caller is on the loop itself, for example in a callback, and would wait for itself; or
-                this process was forked from the one that runs the loop.
+                this process was forked from the one that runs the loop; or another thread closed the session meanwhile.
         """
         self._check_process()
         if self.is_current:
@@ -94,7 +94,8 @@ class BackgroundLoop:
 
         def finish(task: "asyncio.Task[T]") -> None:
             if task.cancelled():
-                result.set_exception(asyncio.CancelledError())
+                # Not as CancelledError: in a program with an event loop, that would cancel a task of the caller.
+                result.set_exception(RuntimeError("the session was closed during the call"))
             elif error := task.exception():
                 result.set_exception(error)
             else:
