@@ -61,9 +61,12 @@ class Job:
     @classmethod
     def from_record(cls, record: Record) -> Self:
         """Return a job as the journal has it."""
-        job = cls(record.job, record.id, read_status(record))
+        known = read_status(record)
+        detail = "" if known is None else known.detail
+        job = cls(record.job, record.id, known)
         match record.outcome:
             case Outcome.FINISHED:
+                job.update(detail=detail)
                 job.end(None)
             case Outcome.STOPPED:
                 job.end(StoppedError(record.reason))

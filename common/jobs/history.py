@@ -125,7 +125,6 @@ class History:
         self._partial = folder.unfinished_history
         self._round: BeginRound | None = None
         self._evaluated: EvaluationRecord | None = None
-        self._written = RoundKey(0, 0)  # in an earlier session
         with writing(role, self._partial):
             folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not resumed:
@@ -181,8 +180,6 @@ class History:
         self._write_begun(begun, loss)
 
     def _write_begun(self, begun: BeginRound, loss: float | None) -> None:
-        if begun.key <= self._written:
-            return
         evaluation = None
         if self._evaluated is not None and self._evaluated.key == begun.key:
             evaluation = asdict(self._evaluated.metrics)
@@ -208,15 +205,6 @@ class History:
             return
         with writing(self._role, self._partial), self._partial.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-
-
-def _last_key(path: Path) -> RoundKey:
-    """Return the round and attempt of a history's last line; zeros for an empty history."""
-    lines = path.read_bytes().splitlines()
-    if not lines:
-        return RoundKey(0, 0)
-    last = json.loads(lines[-1])
-    return RoundKey(last["round"], last["attempt"])
 
 
 def _cut_torn_line(path: Path) -> None:

@@ -61,6 +61,14 @@ def test_a_job_is_stopped_and_resumed(session: trilateral.Session) -> None:
     run.stop()
 
 
+def test_a_finished_job_can_neither_be_stopped_nor_resumed(session: trilateral.Session) -> None:
+    run = session.find(TRAINED)
+    with pytest.raises(trilateral.ProtocolError, match="has ended already"):
+        run.stop()
+    with pytest.raises(trilateral.ProtocolError, match="has finished"):
+        run.resume()
+
+
 def collect(run: trilateral.Run, seen: list[trilateral.Progress]) -> None:
     for progress in run:
         seen.append(progress)
@@ -147,6 +155,35 @@ def test_an_interrupt_leaves_the_job_running(session: trilateral.Session) -> Non
     timer.join()
     assert not run.progress().state.is_final
     run.stop()
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_a_session_that_is_closed_during_a_call_ends_the_call(world: World, is_last: bool) -> None:
+    errors: list[BaseException] = []
+    watching = threading.Event()
+
+    def watch(run: trilateral.Run) -> None:
+        try:
+            for _ in run:
+                watching.set()
+        except BaseException as error:
+            errors.append(error)
+
+    with trilateral.connect(world.files[Role.GUEST]) as operator:
+        session = trilateral.connect(world.files[Role.GUEST])
+        run = operator.train(long_job(f"closed-meanwhile-{is_last}"))
+        watcher = threading.Thread(target=watch, args=(session.find(run.name),))
+        watcher.start()
+        assert watching.wait(30)
+        if is_last:
+            operator.close()
+        session.close()
+        watcher.join(30)
+        assert not watcher.is_alive()
+    assert [type(error) for error in errors] == [RuntimeError]
+    assert "closed during the call" in str(errors[0])
+    with trilateral.connect(world.files[Role.GUEST]) as session:
+        session.find(run.name).stop()
 
 
 def test_no_thread_outlives_the_last_session(world: World) -> None:

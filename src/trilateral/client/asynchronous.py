@@ -384,7 +384,8 @@ class AsyncRun:
 
         Raises:
             AccessError: the coordinator does not let this organisation stop the job.
-            PeerError: the coordinator cannot be reached, or the job has ended already.
+            ProtocolError: the job has ended already, or is about to finish.
+            PeerError: the coordinator cannot be reached.
         """
         await self._session._coordinator.stop(self.name)
 
@@ -392,7 +393,8 @@ class AsyncRun:
         """Continue a job that failed or was stopped from where it was.
 
         Raises:
-            PolicyError: the job cannot be resumed.
+            ProtocolError: the job is running, or has finished.
+            PolicyError: the coordinator runs its maximum number of jobs.
             AccessError: the coordinator does not let this organisation resume the job.
             PeerError: the coordinator cannot be reached.
         """

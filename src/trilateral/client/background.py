@@ -5,6 +5,7 @@ once. The thread starts with the first session and ends with the last.
 """
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future, wait
@@ -19,11 +20,13 @@ CANCEL_SECONDS = 30.0
 class BackgroundLoop:
     """The shared loop. Each `acquire` needs one `release`."""
 
-    _lock: ClassVar[threading.Lock] = threading.Lock()
+    # Reentrant, because the garbage collector may close a lost session while its thread holds the lock.
+    _lock: ClassVar[threading.RLock] = threading.RLock()
     _shared: ClassVar["BackgroundLoop | None"] = None
 
     def __init__(self) -> None:
         self._n_users = 0
+        self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         # A daemon, so that a session that is never closed does not keep the interpreter from ending.
         self._thread = threading.Thread(target=self._run, name="trilateral", daemon=True)
@@ -31,12 +34,27 @@ class BackgroundLoop:
 
     @classmethod
     def acquire(cls) -> "BackgroundLoop":
-        """Return the shared loop, and start it if there is none."""
+        """Return the shared loop, and start it if there is none.
+
+        Raises:
+            RuntimeError: this process was forked from one with an open session.
+        """
         with cls._lock:
             if cls._shared is None:
                 cls._shared = cls()
+            cls._shared._check_process()
             cls._shared._n_users += 1
             return cls._shared
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process was forked from the one that runs the loop. A fork copies no threads."""
+        return self._process != os.getpid()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is on the loop's own thread."""
+        return threading.current_thread() is self._thread
 
     def release(self) -> None:
         """Give the loop back. The last user ends its thread."""
@@ -46,7 +64,13 @@ class BackgroundLoop:
                 return
             BackgroundLoop._shared = None
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        if not self.is_current:
+            self._thread.join()
+
+    def close_soon(self, function: Callable[..., Coroutine[Any, Any, object]], *args: Any) -> None:
+        """Run a coroutine function without waiting for it, and then give the loop back. Call it on the loop itself."""
+        closing = self._loop.create_task(function(*args))
+        closing.add_done_callback(lambda _: self.release())
 
     def call(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
         """Run a coroutine function on the loop and return its result.
@@ -54,9 +78,11 @@ class BackgroundLoop:
         An interrupt, such as Ctrl-C, cancels the coroutine and waits until it has cleaned up.
 
         Raises:
-            RuntimeError: the caller is on the loop itself, for example in a callback, and would wait for itself.
+            RuntimeError: the caller is on the loop itself, for example in a callback, and would wait for itself; or
+                this process was forked from the one that runs the loop; or another thread closed the session meanwhile.
         """
-        if threading.current_thread() is self._thread:
+        self._check_process()
+        if self.is_current:
             raise RuntimeError("a session cannot be used inside its own callbacks: call it from another thread")
         result: Future[T] = Future()
         tasks: list[asyncio.Task[T]] = []
@@ -68,7 +94,8 @@ class BackgroundLoop:
 
         def finish(task: "asyncio.Task[T]") -> None:
             if task.cancelled():
-                result.set_exception(asyncio.CancelledError())
+                # Not as CancelledError: in a program with an event loop, that would cancel a task of the caller.
+                result.set_exception(RuntimeError("the session was closed during the call"))
             elif error := task.exception():
                 result.set_exception(error)
             else:
@@ -97,8 +124,16 @@ class BackgroundLoop:
                 yield item  # type: ignore[misc]
         finally:
             close = getattr(iterator, "aclose", None)
-            if close is not None:
+            # A loop that has ended has closed its iterators.
+            if close is not None and not self._loop.is_closed() and not self.is_inherited:
                 self.call(close)
+
+    def _check_process(self) -> None:
+        if self.is_inherited:
+            raise RuntimeError(
+                "this process was forked from one with an open session: fork before you open a session, or start the "
+                'process with the method "spawn"'
+            )
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

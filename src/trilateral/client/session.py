@@ -336,7 +336,8 @@ class Run:
 
         Raises:
             AccessError: the coordinator does not let this organisation stop the job.
-            PeerError: the coordinator cannot be reached, or the job has ended already.
+            ProtocolError: the job has ended already, or is about to finish.
+            PeerError: the coordinator cannot be reached.
         """
         self._session._call(self._run.stop)
 
@@ -344,7 +345,8 @@ class Run:
         """Continue a job that failed or was stopped from where it was.
 
         Raises:
-            PolicyError: the job cannot be resumed.
+            ProtocolError: the job is running, or has finished.
+            PolicyError: the coordinator runs its maximum number of jobs.
             AccessError: the coordinator does not let this organisation resume the job.
             PeerError: the coordinator cannot be reached.
         """
@@ -356,6 +358,11 @@ class Run:
 
 
 def _close(loop: BackgroundLoop, session: AsyncSession) -> None:
+    if loop.is_inherited:
+        return
+    if loop.is_current:  # The garbage collector has found a lost session on this thread.
+        loop.close_soon(session.__aexit__, None, None, None)
+        return
     try:
         loop.call(session.__aexit__, None, None, None)
     finally:
