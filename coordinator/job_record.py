@@ -21,9 +21,9 @@ class JobRecord:
     """One job in the coordinator's journal.
 
     Args:
-        journal: of the coordinator.
+        journal: the journal of the coordinator.
         job_id: run ID of the job's first session.
-        name: of the job.
+        name: the name of the job.
     """
 
     def __init__(self, journal: Journal, job_id: bytes, name: str) -> None:
@@ -36,7 +36,7 @@ class JobRecord:
 
         Args:
             message: that both parties are ready, or what a round showed.
-            status: of the job.
+            status: the status of the job.
 
         Raises:
             ConfigError: the journal cannot be written.

@@ -43,7 +43,7 @@ class CoordinatorJobs(ProcessJobs):
     """The coordinator's jobs: those that run, and the last `MAX_ENDED` that have ended.
 
     Args:
-        config: of this process.
+        config: the configuration of this process.
         audit: records each decision.
         peers: the two parties.
     """
@@ -129,7 +129,7 @@ class CoordinatorJobs(ProcessJobs):
         """Resume a job that was stopped or has failed, in the round that it had reached.
 
         Args:
-            name: of the job.
+            name: the name of the job.
 
         Raises:
             UnknownJobError: there is no such job.
@@ -157,7 +157,7 @@ class CoordinatorJobs(ProcessJobs):
         """Stop a job without a model; return once the parties have been told.
 
         Args:
-            name: of the job.
+            name: the name of the job.
 
         Raises:
             UnknownJobError: there is no such job.

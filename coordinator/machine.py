@@ -187,7 +187,7 @@ class CoordinatorMachine:
         """Return the attempt that a message is for; None if that is over.
 
         Raises:
-            ProtocolError: if it has not begun.
+            ProtocolError: it has not begun.
         """
         newest = RoundKey(0, 0) if self._attempt is None else self._attempt.key
         if key > newest:

@@ -38,7 +38,7 @@ def join(host: TrainingBlock, guest: TrainingBlock) -> JoinedTable:
     """Put two blocks of the same rows side by side.
 
     Raises:
-        ValueError: if the guest's block has no labels.
+        ValueError: the guest's block has no labels.
     """
     if guest.labels is None or guest.holdout_labels is None:
         raise ValueError("the guest's block has no labels")
@@ -87,8 +87,8 @@ def train_plain(
         holdout: columns and labels of the hold-out rows, for a job that evaluates on them during training.
 
     Raises:
-        OutOfRangeError: if the training is given up. The text says what to change.
-        ValueError: if the job evaluates on hold-out rows and there are none.
+        OutOfRangeError: the training is given up. The text says what to change.
+        ValueError: the job evaluates on hold-out rows and there are none.
     """
     if job.evaluate_every is not None and (holdout is None or not len(holdout[1])):
         raise ValueError("the job evaluates on hold-out rows: give their columns and labels")

@@ -71,7 +71,7 @@ class RoundOpening:
             decrypt: see `Decrypt`.
 
         Raises:
-            ProtocolError: if this round does not expect them.
+            ProtocolError: this round does not expect them.
             BadCiphertextError: from `decrypt`.
         """
         vector = self._vectors.get((sender, piece.kind))
@@ -89,7 +89,7 @@ class RoundOpening:
         """Add what the guest says about the hold-out rows; return False if it has said so before.
 
         Raises:
-            ProtocolError: if this round does not expect it.
+            ProtocolError: this round does not expect it.
         """
         if not self._evaluates:
             raise ProtocolError(f"the guest sent an evaluation of round {evaluation.key.round}, which asks for none")

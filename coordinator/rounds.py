@@ -42,7 +42,7 @@ class Rounds:
         self._batches = Batches.of(job, n_train)
         self._last_loss: float | None = None
         rounds = max_rounds(job, self._batches.count)
-        # A ciphertext a column in each of two vectors, and the loss.
+        # A ciphertext per column in each of two vectors, and the loss.
         self.allowances = {party: Allowance(party, rounds, 2 * count + 1) for party, count in n_columns.items()}
         """What each party may still send."""
         self.training = Training(job, sum(n_columns.values()), self._batches.count)
@@ -55,7 +55,7 @@ class Rounds:
         A party that has not been in one of these rounds is led through it without work.
 
         Args:
-            observations: of the rounds of earlier sessions, in order; None for a void round.
+            observations: the observations of the rounds of earlier sessions, in order; None for a void round.
             places: the newest round that each party has been in.
 
         Returns:

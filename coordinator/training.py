@@ -28,7 +28,7 @@ class Training:
         n_batches: batches in an epoch, which is 1 for lbfgs.
 
     Raises:
-        ValueError: if a count is below 1, or lbfgs has several batches.
+        ValueError: a count is below 1, or lbfgs has several batches.
     """
 
     def __init__(self, job: JobConfig, n_columns: int, n_batches: int) -> None:
@@ -52,7 +52,7 @@ class Training:
             The plan of round 1.
 
         Raises:
-            ValueError: if the training has begun before.
+            ValueError: the training has begun before.
         """
         if self._round > 0:
             raise ValueError("the training has begun already")

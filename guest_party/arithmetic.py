@@ -28,7 +28,7 @@ class GuestArithmetic(PaillierArithmetic):
     [u_A] and read u_B - 2y in clear, since (1 + n)^m = 1 + m n.
 
     Raises:
-        DataError: if the block has no labels; for the rest see `PaillierArithmetic`.
+        DataError: the block has no labels; for the rest see `PaillierArithmetic`.
     """
 
     peer: ClassVar[Role] = Role.HOST

@@ -26,7 +26,7 @@ class HoldoutIntake:
             False if they belong to an older attempt, or have come before.
 
         Raises:
-            ProtocolError: if they are of other rows, or out of order.
+            ProtocolError: they are of other rows, or out of order.
         """
         if message.key < self._key:
             return False

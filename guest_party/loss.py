@@ -40,12 +40,12 @@ def begin_loss_sum(own: NDArray[np.int64], scale: RoundScale, n_train: int, pena
 
     Args:
         own: e in fixed point, shape (n_samples,).
-        scale: of the batch.
+        scale: the scale of the batch.
         n_train: training rows.
         penalty_loss: the guest's part of the L2 penalty, in units of the loss.
 
     Raises:
-        OutOfRangeError: if the parts do not fit a slot.
+        OutOfRangeError: the parts do not fit a slot.
     """
     residual = decode(own, scale.value_fraction_bits)
     column = encode(2 * residual, scale.loss_column_fraction_bits, VALUE_BITS + 1)

@@ -41,12 +41,12 @@ class GuestMachine(PartyMachine):
     Args:
         job: the job's settings, the same for all three roles.
         data: the guest's rows, in canonical order of their IDs.
-        cipher: under the job's public key, which the guest has checked.
+        cipher: the cipher under the job's public key, which the guest has checked.
         phase: times the kinds of work, if the process has a clock.
         measure: compares scores u of the hold-out rows with labels in {-1, +1}, both of shape (n_holdout,).
 
     Raises:
-        DataError: if the data has no labels.
+        DataError: the data has no labels.
     """
 
     role: ClassVar[Role] = Role.GUEST

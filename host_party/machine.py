@@ -38,7 +38,7 @@ class HostMachine(PartyMachine):
     Args:
         job: the job's settings, the same for all three roles.
         data: the host's rows, in canonical order of their IDs.
-        cipher: under the job's public key, which the host has checked.
+        cipher: the cipher under the job's public key, which the host has checked.
         phase: times the kinds of work, if the process has a clock.
     """
 

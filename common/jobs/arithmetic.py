@@ -20,7 +20,7 @@ def use_arithmetic(threads: int = 0) -> Path:
         The name of the arithmetic.
 
     Raises:
-        ConfigError: if the environment asks for an arithmetic that does not exist, or that this machine cannot run.
+        ConfigError: the environment asks for an arithmetic that does not exist, or that this machine cannot run.
     """
     set_threads(threads or processors())
     try:

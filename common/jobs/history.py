@@ -75,7 +75,7 @@ class Traffic:
         Args:
             peer: the other process.
             key: round that the vector belongs to.
-            kind: of the vector.
+            kind: the kind of the vector.
             n_bytes: size of the chunk as it travels.
             n_ciphertexts: number of ciphertexts in it.
         """
@@ -105,8 +105,8 @@ class History:
     Each method raises ConfigError if the file cannot be written.
 
     Args:
-        folder: of the job.
-        role: of this process.
+        folder: the folder of the job.
+        role: the role of this process.
         resumed: whether to continue the file of the job's earlier sessions.
         on_event: called with what happens in the session.
     """

@@ -77,7 +77,7 @@ class Journal:
 
     Args:
         folder: the state folder, which exists and is locked by this process.
-        role: of the process.
+        role: the role of the process.
         kept_days: how long to keep a job that does not change.
 
     Raises:
@@ -183,7 +183,7 @@ class Journal:
 
         Args:
             job_id: run ID of the job's first session.
-            number: of the round.
+            number: the number of the round.
             content: what to keep; the content that is written first stays.
             facts: what else is known of the job from this round on.
 

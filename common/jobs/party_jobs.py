@@ -65,7 +65,7 @@ class MakeMachine(Protocol):
         Args:
             job: the job's settings.
             data: this party's prepared table.
-            cipher: under the job's public key.
+            cipher: the cipher under the job's public key.
             phase: times the kinds of work.
         """
         ...
@@ -99,7 +99,7 @@ class PartyJobs(ProcessJobs):
     """The jobs of a host or a guest.
 
     Args:
-        config: of this process.
+        config: the configuration of this process.
         audit: records each decision.
         peers: the two other processes.
         make_machine: this role's state machine class.

@@ -39,7 +39,7 @@ class RestoredMachine(Machine, Protocol):
 
         Args:
             steps: what the coordinator asked in each round, in order.
-            evaluations: of the rounds, in order.
+            evaluations: the evaluations of the rounds, in order.
         """
         ...
 
@@ -48,9 +48,9 @@ class PartyRecord:
     """What one session of a job knows of the earlier sessions, and keeps for the later ones.
 
     Args:
-        journal: of this process.
-        role: of this process.
-        key: of the session.
+        journal: the journal of this process.
+        role: the role of this process.
+        key: the key of the session.
         job_id: run ID of the job's first session.
         known: what the journal has of the earlier sessions; None if both parties were never ready in one.
     """
@@ -73,7 +73,7 @@ class PartyRecord:
         """Check that the table and its settings are those of the earlier sessions. The first session keeps them.
 
         Args:
-            table: of this party.
+            table: the table of this party.
             dataset: its settings.
 
         Raises:
@@ -150,8 +150,8 @@ class PartyRecord:
         """Bring a new state machine and history to the round that the party had reached.
 
         Args:
-            machine: of this session.
-            history: of this session.
+            machine: the machine of this session.
+            history: the history of this session.
 
         Raises:
             ProtocolError: the journal has steps that this job does not allow.

@@ -30,7 +30,7 @@ class Patience:
     A party waits for any message. Its time, `Limits.party_timeout`, restarts with each wait.
 
     Args:
-        role: of this process.
+        role: the role of this process.
         limits: how long to wait.
         clock: returns seconds since a fixed moment.
     """

@@ -30,7 +30,7 @@ def check_offer(job: JobConfig, config: ProcessConfig, *, known: bool = False) -
 
     Args:
         job: the offered job.
-        config: of this party's process.
+        config: the configuration of this party's process.
         known: whether this party accepted the job in an earlier session.
 
     Returns:
@@ -57,9 +57,9 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
 
     Args:
         job: the offered job.
-        policy: of this party.
+        policy: the policy of this party.
         dataset: this party's dataset of the name in the job.
-        role: of this party.
+        role: the role of this party.
 
     Raises:
         PolicyError: the policy does not allow the job.
@@ -97,10 +97,10 @@ def check_sizes(job: JobConfig, policy: Policy, n_train: int, n_features: int, r
 
     Args:
         job: the offered job.
-        policy: of this party.
+        policy: the policy of this party.
         n_train: number of training rows, at least one batch.
         n_features: number of this party's features; each category and each missing indicator counts as one.
-        role: of this party.
+        role: the role of this party.
 
     Raises:
         PolicyError: the policy does not allow the job on a table of this size.
@@ -117,9 +117,9 @@ def check_holdout(job: JobConfig, policy: Policy, n_holdout: int, role: Role) ->
 
     Args:
         job: the offered job.
-        policy: of this party.
+        policy: the policy of this party.
         n_holdout: number of hold-out rows.
-        role: of this party.
+        role: the role of this party.
 
     Raises:
         PolicyError: the policy does not allow an evaluation on so few rows.
@@ -137,10 +137,10 @@ def check_prediction(
 
     Args:
         job: name of the job whose model is to score them.
-        name: of the dataset.
+        name: the name of the dataset.
         datasets: all datasets of this party.
-        policy: of this party.
-        role: of this party.
+        policy: the policy of this party.
+        role: the role of this party.
 
     Returns:
         The dataset.
@@ -165,7 +165,7 @@ def holdout_scores(job: JobConfig, n_holdout: int, role: Role) -> int:
     Args:
         job: the job.
         n_holdout: number of hold-out rows.
-        role: of this party.
+        role: the role of this party.
     """
     return n_holdout * (max_evaluations(job) + 1) if role is Role.HOST else 0
 
@@ -213,7 +213,7 @@ def spend_ids(count: int, quota: IdQuota, role: Role) -> None:
     Args:
         count: number of IDs.
         quota: this party's counter.
-        role: of this party.
+        role: the role of this party.
 
     Raises:
         PolicyError: fewer are left today, and nothing was counted.

@@ -45,7 +45,7 @@ class ProcessJobs:
     """The jobs that run, and how those ended that have run since the process started.
 
     Args:
-        config: of this process.
+        config: the configuration of this process.
         audit: records each decision.
 
     Raises:

@@ -67,7 +67,7 @@ class MachineRunner:
     """One job of one process.
 
     Args:
-        role: of this process.
+        role: the role of this process.
         job: the job's settings.
         key: the run of the job.
         peers: the two other processes.

@@ -22,7 +22,7 @@ class Product(Protocol):
         ...
 
     def result(self) -> list[mpz]:
-        """Return one ciphertext a column, neither masked nor re-randomised."""
+        """Return one ciphertext per column, neither masked nor re-randomised."""
         ...
 
 

@@ -17,7 +17,7 @@ def encode(values: ArrayLike, fraction_bits: int, limit_bits: int) -> NDArray[np
     """Round values to multiples of 2^-fraction_bits, halves to even.
 
     Args:
-        values: of any shape.
+        values: the values, of any shape.
         fraction_bits: bits after the binary point.
         limit_bits: the range is +-2^limit_bits.
 
@@ -25,8 +25,8 @@ def encode(values: ArrayLike, fraction_bits: int, limit_bits: int) -> NDArray[np
         The values times 2^fraction_bits, of the same shape.
 
     Raises:
-        OutOfRangeError: if a value is out of range, or not finite. No value ever wraps.
-        ValueError: if the range does not fit 63 bits.
+        OutOfRangeError: a value is out of range, or not finite. No value ever wraps.
+        ValueError: the range does not fit 63 bits.
     """
     if fraction_bits + limit_bits > 62:
         raise ValueError(f"{limit_bits} integer and {fraction_bits} fraction bits do not fit an int64")
@@ -46,7 +46,7 @@ def encode_wide(values: ArrayLike, fraction_bits: int) -> list[int]:
     """Round values of shape (n,) like `encode`, but to integers of any size.
 
     Raises:
-        OutOfRangeError: if a value is not finite.
+        OutOfRangeError: a value is not finite.
     """
     values = np.asarray(values, dtype=np.float64)
     if not np.all(np.isfinite(values)):

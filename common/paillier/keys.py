@@ -158,7 +158,7 @@ def check_public_key(n: mpz, min_bits: int) -> PublicKey:
         min_bits: the least bits that the party's policy accepts.
 
     Raises:
-        BadKeyError: if n cannot be a sound Paillier modulus.
+        BadKeyError: n cannot be a sound Paillier modulus.
     """
     n = mpz(n)
     bits = n.bit_length() if n > 0 else 0
@@ -182,7 +182,7 @@ def check_ciphertexts(public_key: PublicKey, ciphertexts: Iterable[mpz]) -> None
     """Check that each ciphertext is a number in [1, n^2) that is coprime to n.
 
     Raises:
-        BadCiphertextError: if one is not.
+        BadCiphertextError: one is not.
     """
     n, n_squared = public_key.n, public_key.n_squared
     product = mpz(1)

@@ -9,8 +9,8 @@ in odd signed digits, the width-w non-adjacent form (Solinas 2000), about one in
 - The odd powers c^(+-1), c^(+-3), ... +-(2^(w-1) - 1) of a ciphertext are computed once and serve all columns and all k
   samples.
 - A digit at bit t of the exponent multiplies one of them into *bucket* t of its column; a zero costs nothing. When all
-  ciphertexts have come, Horner's rule joins the buckets. So squarings are made once a column, however many ciphertexts
-  there are and in whatever pieces they come.
+  ciphertexts have come, Horner's rule joins the buckets. So squarings are made once per column, whatever the number of
+  ciphertexts and of the pieces in which they come.
 
 A negative digit needs c^-1. One inversion for each ciphertext costs about five products (2048 bits, GMP), less than a
 hundredth of the other work on that ciphertext. Separate buckets for negative digits, with one inversion a column, would
@@ -37,7 +37,7 @@ _BLOCK = 64
 class PackedProduct:
     """prod_g c_g^{E_gj} for every column j, of ciphertexts that arrive in order in any pieces.
 
-    Apart from the tables of one block it holds its buckets: at most k (e + 1) ciphertexts a column
+    Apart from the tables of one block it holds its buckets: at most k (e + 1) ciphertexts per column
     when the columns have e bits, 180 KiB for 16 slots, 21 bits and a key of 2048.
     """
 
@@ -82,7 +82,7 @@ class PackedProduct:
                 buckets[b] = buckets[b] * powers[p] % n_squared
 
     def result(self) -> list[mpz]:
-        """Return one ciphertext a column, neither masked nor re-randomised.
+        """Return one ciphertext per column, neither masked nor re-randomised.
 
         A column of zeros gives 1, which after re-randomisation is an encryption of 0 like any other.
         """
@@ -109,7 +109,7 @@ def check_columns(columns: NDArray[np.int64]) -> int:
         The largest size of a value.
 
     Raises:
-        ValueError: if it is empty, not of int64, or has a value of 2^62 or more in size.
+        ValueError: it is empty, not of int64, or has a value of 2^62 or more in size.
     """
     if columns.ndim != 2 or columns.dtype != np.int64 or not columns.size:
         raise ValueError("columns must be a table of int64, with at least one row and one column")

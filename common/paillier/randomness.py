@@ -31,7 +31,7 @@ class NthResidues:
     factor n. Against the owner, the secrecy of h and the masks protect.
 
     h never changes, so its powers are tabulated (Brickell, Gordon, McCurley and Wilson 1992): one
-    row of 256 for each byte of a, and a draw costs a product a byte. At 2048 bits these are 128
+    row of 256 for each byte of a, and a draw costs a product per byte. At 2048 bits these are 128
     products and a table of 17 MiB, built in a fifth of a second. Both grow as the square of the
     bits or faster.
     """

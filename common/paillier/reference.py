@@ -44,7 +44,7 @@ class ReferenceCipher:
     def start_product(self, layout: SlotLayout, columns: NDArray[np.int64]) -> Product:
         """See PartyCipher; ValueError unless the layout has one slot."""
         if layout.slots != 1:
-            raise ValueError("the reference cipher holds one sample a ciphertext: use a layout of one slot")
+            raise ValueError("the reference cipher holds one sample per ciphertext: use a layout of one slot")
         layout.check_fits(self.public_key)
         return _ReferenceProduct(self._phe_key, columns)
 
@@ -99,7 +99,7 @@ class ReferenceDecryptor:
         """See Decryptor.
 
         Raises:
-            OverflowError: if a plaintext is beyond n/3 in size.
+            OverflowError: a plaintext is beyond n/3 in size.
         """
         return [self._decrypt(ciphertext) for ciphertext in ciphertexts]
 

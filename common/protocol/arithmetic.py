@@ -57,7 +57,7 @@ class Arithmetic(Weights, Protocol):
             the first message that could make the peer send it.
 
         Raises:
-            OutOfRangeError: if a value does not fit its range, so that the attempt is void.
+            OutOfRangeError: a value does not fit its range, so that the attempt is void.
         """
         ...
 
@@ -65,7 +65,7 @@ class Arithmetic(Weights, Protocol):
         """Refuse elements of a vector that are not fit to compute with.
 
         Raises:
-            BadCiphertextError: if one of them is not.
+            BadCiphertextError: one of them is not.
         """
         ...
 
@@ -79,7 +79,7 @@ class Arithmetic(Weights, Protocol):
             Shape (n_holdout,).
 
         Raises:
-            OutOfRangeError: if a score is beyond `LARGEST_HOLDOUT_SCORE`.
+            OutOfRangeError: a score is beyond `LARGEST_HOLDOUT_SCORE`.
         """
         ...
 
@@ -102,12 +102,12 @@ class PaillierArithmetic(ABC):
     Args:
         job: the job's settings, the same for all three roles.
         block: this party's columns.
-        cipher: under the job's public key, which the party has checked.
+        cipher: the cipher under the job's public key, which the party has checked.
         phase: times the kinds of work, if the process has a clock.
 
     Raises:
-        DataError: if a training column's mean square exceeds 1: the bound of a slot rests on that.
-        ConfigError: if the key has no room for the job's slots.
+        DataError: a training column's mean square exceeds 1: the bound of a slot rests on that.
+        ConfigError: the key has no room for the job's slots.
     """
 
     peer: ClassVar[Role]
@@ -137,7 +137,7 @@ class PaillierArithmetic(ABC):
 
     @property
     def bounds(self) -> VectorBounds:
-        """See Arithmetic: at most one ciphertext a sample in each of two vectors, and the sum of squares."""
+        """See Arithmetic: at most one ciphertext per sample in each of two vectors, and the sum of squares."""
         return VectorBounds(vector=self._n_train, attempt=2 * self._n_train + 1)
 
     def apply(self, step: FloatVector) -> None:
@@ -200,7 +200,7 @@ class PaillierArithmetic(ABC):
         """Send sums to the coordinator: own terms added, all but the readable slot masked, re-randomised.
 
         Raises:
-            OutOfRangeError: if a term does not fit the readable slot.
+            OutOfRangeError: a term does not fit the readable slot.
         """
         layout = scale.layout
         scale.check_terms(own_terms)

@@ -61,7 +61,7 @@ class Batches:
     remainder of a division could be a batch of a few rows, whose gradient would show too much of them.
 
     Raises:
-        ValueError: if there are fewer training rows than `batch`.
+        ValueError: there are fewer training rows than `batch`.
     """
 
     n_train: int

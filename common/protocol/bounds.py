@@ -13,7 +13,7 @@ MAX_SENDINGS = 4
 
 
 def max_rounds(job: JobConfig, n_batches: int) -> int:
-    """Return the most rounds of a job: one a batch, and one for each of two candidates on the whole training set."""
+    """Return the most rounds of a job: one per batch, and one for each of two candidates on the whole training set."""
     return job.epochs * n_batches + 2
 
 

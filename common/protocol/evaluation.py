@@ -49,7 +49,7 @@ def measure(
         threshold: rows with a higher probability count as positive; in (0, 1).
 
     Raises:
-        ValueError: if there are no rows, or a score is not finite.
+        ValueError: there are no rows, or a score is not finite.
     """
     # The import takes a second and 75 MB. Only a guest with hold-out rows needs it.
     from sklearn.metrics import roc_auc_score, roc_curve

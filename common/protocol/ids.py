@@ -27,15 +27,15 @@ def id_digest(ids: Sequence[str], guest_nonce: bytes, host_nonce: bytes, role: R
 
     Args:
         ids: in canonical order.
-        guest_nonce: of `NONCE_BYTES` bytes.
-        host_nonce: of `NONCE_BYTES` bytes.
+        guest_nonce: the guest's nonce, `NONCE_BYTES` bytes.
+        host_nonce: the host's nonce, `NONCE_BYTES` bytes.
         role: the party that makes the digest.
 
     Returns:
         32 bytes.
 
     Raises:
-        ProtocolError: if a nonce has another length.
+        ProtocolError: a nonce has another length.
     """
     if len(guest_nonce) != NONCE_BYTES or len(host_nonce) != NONCE_BYTES:
         raise ProtocolError(f"a nonce for comparing IDs must have {NONCE_BYTES} bytes")
@@ -48,7 +48,7 @@ def check_id_digest(digest: bytes, ids: Sequence[str], guest_nonce: bytes, host_
     """Compare the digest that the party `role` has sent with the digest of one's own IDs.
 
     Raises:
-        DataError: if the parties do not hold the same IDs.
+        DataError: the parties do not hold the same IDs.
     """
     if not hmac.compare_digest(digest, id_digest(ids, guest_nonce, host_nonce, role)):
         raise DataError(

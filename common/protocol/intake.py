@@ -93,7 +93,7 @@ class Intake:
             What to send for it.
 
         Raises:
-            ProtocolError: if no honest sender sends it.
+            ProtocolError: no honest sender sends it.
             OutOfRangeError: from the use of the piece.
         """
         self._allowance.spend(len(piece.ciphertexts))

@@ -35,9 +35,9 @@ class Kind(StrEnum):
     TOTAL_CHANGE = "total_change"
     """h of the curvature batch S_H, packed; guest to host, if the round measures curvature."""
     GRADIENT = "gradient"
-    """|S| g, one masked ciphertext a column; each party to the coordinator."""
+    """|S| g, one masked ciphertext per column; each party to the coordinator."""
     CURVATURE = "curvature"
-    """|S_H| v_t, one masked ciphertext a column; each party to the coordinator, if the round measures curvature."""
+    """|S_H| v_t, one masked ciphertext per column; each party to the coordinator, if the round measures curvature."""
     LOSS = "loss"
     """One masked ciphertext; guest to coordinator."""
 

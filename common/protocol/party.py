@@ -41,7 +41,7 @@ class PartyMachine(ABC):
         arithmetic: this party's side of the protocol.
 
     Raises:
-        DataError: if the job evaluates on hold-out rows and there are none.
+        DataError: the job evaluates on hold-out rows and there are none.
     """
 
     role: ClassVar[Role]
@@ -77,7 +77,7 @@ class PartyMachine(ABC):
             evaluations: at the guest, what it measured in those sessions.
 
         Raises:
-            ProtocolError: if these are not the steps of this job on this data.
+            ProtocolError: these are not the steps of this job on this data.
         """
         self._place.restore(steps)
         self._remember(evaluations)

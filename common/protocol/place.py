@@ -89,7 +89,7 @@ class Place:
             steps: what the coordinator asked in those sessions, each round once, in order.
 
         Raises:
-            ProtocolError: if these are not the steps of this job on this data.
+            ProtocolError: these are not the steps of this job on this data.
         """
         for asked in steps:
             if isinstance(asked, FinishJob):
@@ -109,7 +109,7 @@ class Place:
             False if the message is an old one, which changes nothing.
 
         Raises:
-            ProtocolError: if the job has no such round, or another attempt asked for something else.
+            ProtocolError: the job has no such round, or another attempt asked for something else.
         """
         if self.state is State.FINISHED:
             return False
@@ -136,7 +136,7 @@ class Place:
             False if it was taken before.
 
         Raises:
-            ProtocolError: if it does not follow the newest round, or differs from that of an earlier session.
+            ProtocolError: it does not follow the newest round, or differs from that of an earlier session.
         """
         if self.state is State.FINISHED:
             return False

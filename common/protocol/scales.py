@@ -94,7 +94,7 @@ class RoundScale:
         """Check the terms that a party adds to readable slots.
 
         Raises:
-            OutOfRangeError: if one exceeds `term_limit`.
+            OutOfRangeError: one exceeds `term_limit`.
         """
         if any(abs(term) > self.term_limit for term in terms):
             raise OutOfRangeError("a party's own part of the penalty or of the loss is out of range")
@@ -104,7 +104,7 @@ def round_scale(job: JobConfig, n_samples: int, n_train: int) -> RoundScale:
     """Return the scale of a batch of `n_samples` out of `n_train`. Both parties get the same.
 
     Raises:
-        ConfigError: if the key is too short for `job.slots` samples in one ciphertext.
+        ConfigError: the key is too short for `job.slots` samples in one ciphertext.
     """
     column_fraction = GRADIENT_BITS - _mass_bits(n_samples, 1)
     fixed = VALUE_BITS + 1 + column_fraction + _mass_bits(n_samples, n_train) + _SPARE_BITS

@@ -1,4 +1,4 @@
-"""Limited-memory BFGS with exact steps, for a quadratic objective: one gradient a round.
+"""Limited-memory BFGS with exact steps, for a quadratic objective: one gradient per round.
 
 The objective f, Taylor loss and L2 penalty over all training rows, is quadratic with some
 Hessian Q. So from the gradient g at a base point w and the gradient at a trial point w + t d
@@ -60,7 +60,7 @@ class Lbfgs:
 
         Args:
             loss: f at the trial point.
-            gradient: of f at the trial point, shape (n_columns,).
+            gradient: the gradient of f at the trial point, shape (n_columns,).
         """
         if self._gradient is None:
             self.loss, self._gradient = loss, gradient

@@ -1,4 +1,4 @@
-"""Training on the whole training set with exact steps (lbfgs): one gradient a round, no learning rate."""
+"""Training on the whole training set with exact steps (lbfgs): one gradient per round, no learning rate."""
 
 import math
 

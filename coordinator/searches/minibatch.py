@@ -32,7 +32,7 @@ NO_RESULT = (
 
 
 def minibatch_search(optimiser: MinibatchOptimiser, job: JobConfig, n_columns: int, n_batches: int) -> Search:
-    """Take one step a batch until the mean loss of an epoch is within the tolerance of the previous epoch's.
+    """Take one step per batch until the mean loss of an epoch is within the tolerance of the previous epoch's.
 
     The result is the last point or the mean of the last epoch's points, whichever has the lower loss on the whole
     training set. The mean is free of the noise that a constant learning rate leaves in the last point.

@@ -490,7 +490,7 @@ LOCAL = [
     ),
     Case(a_port_in_use, PROBLEM, "listen: "),
     Case(an_address_of_another_machine, PROBLEM, "listen: 192.0.2.7:50052 is not an address of this machine"),
-    Case(a_port_left_open, WARNING, "listen: 127.0.0.1:0 does not fix a port"),
+    Case(a_port_left_open, WARNING, "listen: 127.0.0.1:0 has no fixed port"),
     Case(this_machine_alone, WARNING, "listen: "),
     Case(metrics_where_it_listens, PROBLEM, "metrics.listen: 127.0.0.1:PORT has the same port as `listen`, 127.0.0.1"),
     Case(

@@ -48,8 +48,8 @@ class Modulus:
     """An odd n, for products modulo n^2.
 
     Args:
-        n: of 8 to 4144 bits.
-        number_bits: of the longest numbers that come from outside, at least as many as n^2 has.
+        n: the modulus, of 8 to 4144 bits.
+        number_bits: the length in bits of the longest numbers that come from outside, at least as many as n^2 has.
     """
 
     def __init__(self, n: int | mpz, number_bits: int = 0) -> None:

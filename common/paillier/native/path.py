@@ -29,7 +29,7 @@ def choose_arithmetic(name: str = "") -> Path:
         The path in use.
 
     Raises:
-        ConfigError: if no path has this name, or this machine cannot run it.
+        ConfigError: no path has this name, or this machine cannot run it.
     """
     if name not in {"", "avx2", "gmpy2"}:
         raise ConfigError(f"there is no arithmetic {name:.40}: expected avx2 or gmpy2, or nothing")

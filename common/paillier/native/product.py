@@ -21,7 +21,7 @@ _WIDEST = 10
 class NativeProduct:
     """prod_g c_g^{E_gj} for every column j, of ciphertexts that arrive in order in any pieces.
 
-    Apart from the tables of one block it holds its buckets: k (e + 1) elements a column when the columns have e bits,
+    Apart from the tables of one block it holds its buckets: k (e + 1) elements per column when the columns have e bits,
     230 KiB for 16 slots, 21 bits and a key of 2048.
     """
 
@@ -74,7 +74,7 @@ class NativeProduct:
         )
 
     def result(self) -> list[mpz]:
-        """Return one ciphertext a column, neither masked nor re-randomised. A column of zeros gives 1."""
+        """Return one ciphertext per column, neither masked nor re-randomised. A column of zeros gives 1."""
         if self._n_seen < self._n_groups:
             raise ValueError(f"{self._n_groups - self._n_seen} ciphertexts of the vector are missing")
         numbers, layout = self._numbers, self._layout
@@ -88,6 +88,6 @@ class NativeProduct:
 
 
 def _widest(element_bytes: int) -> int:
-    """Return the largest w for which the tables of four ciphertexts a thread fit _TABLE_BYTES."""
+    """Return the largest w for which the tables of four ciphertexts per thread fit _TABLE_BYTES."""
     powers = _TABLE_BYTES // (LANES * thread_count() * element_bytes)
     return min(_WIDEST, max(2, powers.bit_length()))
