@@ -1,4 +1,4 @@
-"""What the coordinator answers to operators."""
+"""The coordinator's answers to operators."""
 
 # The contract in protos/trilateral/common/pb/v1 names and documents the methods.
 # ruff: noqa: N802, D102

@@ -1,4 +1,4 @@
-"""What the host answers to a guest that has rows scored."""
+"""The host's answers to a guest that asks for scores of rows."""
 
 # The contract in protos/trilateral/common/pb/v1 names and documents the methods.
 # ruff: noqa: N802, D102

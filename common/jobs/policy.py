@@ -1,10 +1,10 @@
 """Checks of an offered job or prediction against a party's own policy.
 
-Each check runs as soon as what it needs is known. `check_job` and `check_prediction` need only the request, and run
-before any data is touched. `check_sizes` runs once the table is read and prepared, before anything leaves the party.
-`spend_scores` runs before scores leave. The bounds on a training that runs, its rounds and attempts, follow from the
-job, and the state machine enforces them: `trilateral.common.protocol.bounds`.
-Every refusal names the setting that it follows from.
+Each check runs as soon as its inputs are known. `check_job` and `check_prediction` need only the request, and run
+before any data is read. `check_sizes` runs once the table is read and prepared, before anything leaves the party.
+`spend_scores` runs before scores leave. The bounds on the rounds and attempts of a running training follow from the
+job, and the state machine enforces them: see `trilateral.common.protocol.bounds`.
+Every refusal names the setting that causes it.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from trilateral.common.protocol.bounds import max_evaluations, max_rounds
 from trilateral.common.rpc.errors import NameTakenError
 
 JOB, PREDICTION, ALIGNMENT = "the job", "the prediction", "the alignment"
-"""What a refusal says that the party refuses."""
+"""The thing refused, as the text of a refusal names it."""
 
 
 def check_offer(job: JobConfig, config: ProcessConfig, *, known: bool = False) -> DatasetConfig:
@@ -58,7 +58,7 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
     Args:
         job: the offered job.
         policy: the policy of this party.
-        dataset: this party's dataset of the name in the job.
+        dataset: this party's dataset that the job names.
         role: the role of this party.
 
     Raises:
@@ -133,10 +133,10 @@ def check_holdout(job: JobConfig, policy: Policy, n_holdout: int, role: Role) ->
 def check_prediction(
     job: str, name: str, datasets: Mapping[str, DatasetConfig], policy: Policy, role: Role
 ) -> DatasetConfig:
-    """Check that rows of a dataset may be scored at all.
+    """Check that the rows of a dataset may be scored.
 
     Args:
-        job: name of the job whose model is to score them.
+        job: name of the job whose model would score them.
         name: the name of the dataset.
         datasets: all datasets of this party.
         policy: the policy of this party.
@@ -235,11 +235,11 @@ def _too_many(count: int, quota: DayQuota, role: Role, what: str) -> PolicyError
 
 def _check_dataset(job: str, name: str, dataset: DatasetConfig, role: Role, what: str = JOB) -> None:
     if not any(fnmatchcase(job, pattern) for pattern in dataset.jobs):
-        raise _refusal(role, f"datasets.{name}.jobs", f"does not include a job named {job}", what)
+        raise _refusal(role, f"datasets.{name}.jobs", f"the setting does not include a job named {job}", what)
 
 
 def _n_features(dataset: DatasetConfig) -> int:
-    """Return the number of features as far as the configuration tells it: 0 unless it lists them."""
+    """Return the number of features in the configuration; 0 if it does not list them."""
     return len(dataset.features or [])
 
 
@@ -272,4 +272,4 @@ def _too_large(role: Role, line: str, maximum: float, has: str) -> PolicyError:
 
 
 def _refusal(role: Role, line: str, why: str, what: str = JOB) -> PolicyError:
-    return PolicyError(f"the {role} refuses {what} by {line}: {why}")
+    return PolicyError(f"the {role} refuses {what} because of {line}: {why}")

@@ -1,6 +1,6 @@
 """The same ciphers through python-paillier (phe), with one sample in a ciphertext: an independent check.
 
-All numbers are integers, so phe's exponents stay 0 and tell nothing.
+All numbers are integers, so phe's exponents stay 0 and reveal nothing.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ class ReferenceCipher:
 
 
 class _ReferenceProduct:
-    """sum_i c_i x_ij in phe's operators."""
+    """Computes sum_i c_i x_ij with phe's operators."""
 
     def __init__(self, phe_key: PaillierPublicKey, columns: NDArray[np.int64]) -> None:
         self._phe_key = phe_key
@@ -73,7 +73,7 @@ class _ReferenceProduct:
     def update(self, ciphertexts: Sequence[mpz]) -> None:
         """See Product."""
         if self._n_seen + len(ciphertexts) > len(self._rows):
-            raise ValueError(f"{len(self._rows)} ciphertexts hold this many samples, and more were given")
+            raise ValueError(f"the vector has {len(self._rows)} ciphertexts, but more were given")
         for ciphertext in ciphertexts:
             number = EncryptedNumber(self._phe_key, int(ciphertext))
             row = self._rows[self._n_seen]
