@@ -272,4 +272,4 @@ def _too_large(role: Role, line: str, maximum: float, has: str) -> PolicyError:
 
 
 def _refusal(role: Role, line: str, why: str, what: str = JOB) -> PolicyError:
-    return PolicyError(f"the {role} refuses {what} because of {line}: {why}")
+    return PolicyError(f"the {role} refuses {what} under {line}: {why}")

@@ -459,10 +459,10 @@ LOCAL = [
     Case(
         few_rows_for_a_job,
         PROBLEM,
-        "datasets.made: the job: the host refuses the job because of policy.min_rows",
+        "datasets.made: the job: the host refuses the job under policy.min_r",
         Role.HOST,
     ),
-    Case(a_small_key, PROBLEM, "policy: the guest refuses the job because of policy.min_key_bits: the minimum is 2048"),
+    Case(a_small_key, PROBLEM, "policy: the guest refuses the job under policy.min_key_bits: the minimum is 2048"),
     Case(another_dataset, PROBLEM, "policy: the guest has no dataset named other"),
     Case(a_job_misspelt, PROBLEM, "job.yaml: epoch: unknown key; did you mean epochs?"),
     Case(a_name_in_use, PROBLEM, "policy: the host already has a job named job", Role.HOST),
@@ -470,7 +470,7 @@ LOCAL = [
     Case(
         no_scores_left,
         PROBLEM,
-        "datasets.made: the job: the host refuses the job because of policy.max_scores",
+        "datasets.made: the job: the host refuses the job under policy.max_sc",
         Role.HOST,
     ),
     Case(no_table, WARNING, "datasets: there are none", Role.HOST),

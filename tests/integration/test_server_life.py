@@ -146,9 +146,7 @@ async def test_a_refused_job_has_a_reason_and_affects_no_other_job(configs: Conf
     job = QUICK.model_copy(update={"holdout": 0.0})
     refusals: dict[str, dict[str, Any]] = {
         "the host has no dataset named other": {"dataset": "other"},
-        "the guest refuses the job because of policy.min_key_bits: the minimum is 512; the job has 256": {
-            "key_bits": 256
-        },
+        "the guest refuses the job under policy.min_key_bits: the minimum is 512; the job has 256": {"key_bits": 256},
         "set `holdout: 0` in the job": {"holdout": 0.2},
     }
     async with serving(configs) as client:

@@ -371,7 +371,7 @@ async def test_a_job_that_the_policy_refuses_is_refused_before_its_table_is_read
         (tmp_path / "host.csv").unlink()
         refused = replace(OFFER, job=OFFER.job.model_copy(update={"epochs": 100_001}))
         with pytest.raises(
-            PolicyError, match="the host refuses the job because of policy.max_epochs: the maximum is 100000"
+            PolicyError, match="the host refuses the job under policy.max_epochs: the maximum is 100000"
         ):
             await jobs.dispatch(Role.COORDINATOR, JobKey.draw("one"), refused, 0)
     assert not made
