@@ -1,4 +1,4 @@
-"""One job of the coordinator, as an operator sees it: its status, from the start to the end over all sessions."""
+"""One job of the coordinator, as an operator sees it: its status from start to end, over all sessions."""
 
 import asyncio
 import time
@@ -34,14 +34,14 @@ class Job:
     Args:
         config: the job's settings.
         job_id: run ID of its first session.
-        known: its status as an earlier process kept it.
+        known: the status that an earlier process saved; None for a new job.
     """
 
     def __init__(self, config: JobConfig, job_id: bytes, known: JobStatus | None = None) -> None:
         self.config = config
         self.id = job_id
         self.fruitless = 0
-        """How many sessions in a row ended soon without coming further than the one before."""
+        """How many sessions in a row ended soon and without progress."""
         self.ended = asyncio.Event()
         self.error: TrilateralError | None = None
         """Why the job has ended; None if it runs or has finished."""
@@ -60,7 +60,7 @@ class Job:
 
     @classmethod
     def from_record(cls, record: Record) -> Self:
-        """Return a job as the journal has it."""
+        """Return the job of a record of the journal."""
         known = read_status(record)
         detail = "" if known is None else known.detail
         job = cls(record.job, record.id, known)
@@ -75,14 +75,14 @@ class Job:
         return job
 
     def begin_session(self, why: str | None = None) -> None:
-        """Begin a session; `why` says why there is another one, and is None for the first."""
+        """Begin a session; `why` is the reason for another session, or None for the first one."""
         self._status.state, self._status.detail = JOB_STATE_STARTING, "making the job's key"
         self._n_opened = self._n_caught_up = 0
         if why is not None:
-            self._status.notes.append(f"the job goes on in another session: {why}")
+            self._status.notes.append(f"the job continues in another session: {why}")
 
     def leave(self) -> None:
-        """End all watches, since the process stops. The job goes on when the process is started again."""
+        """End all watches because the process stops. The job continues when the process is started again."""
         self._left = True
         self.update()
 
@@ -90,7 +90,7 @@ class Job:
         """Return what the job is doing now.
 
         Args:
-            n_known_notes: how many notes the receiver has already; None leaves all notes out.
+            n_known_notes: how many notes the receiver already has; None to leave out all notes.
         """
         status = JobStatus()
         status.CopyFrom(self._status)
@@ -103,7 +103,7 @@ class Job:
     async def watch(self) -> AsyncIterator[JobStatus]:
         """Yield the status now and after each change, until the job ends.
 
-        Nothing is queued: a watcher that is slow to ask for the next status gets the newest.
+        Statuses are not queued: a watcher that is slow to ask for the next status gets the newest one.
         """
         n_notes = 0
         while True:
@@ -130,7 +130,7 @@ class Job:
         self.update()
 
     def on_message(self, message: Message) -> None:
-        """Show what follows from a message of the state machine."""
+        """Update the status after a message of the state machine."""
         match message:
             case OpenJob():
                 self._n_opened += 1
@@ -140,7 +140,7 @@ class Job:
                 self._on_alignment(message)
             case BeginRound(key=key, over=True):
                 self._n_caught_up += 1
-                self.update(detail=f"bringing a party up to date whose journal lacks round {key.round}")
+                self.update(detail=f"sending round {key.round} to a party whose journal lacks it")
             case BeginRound(key=key) if (key.round, key.attempt) != (self._status.round, self._status.attempt):
                 self._on_round(key.round, key.attempt)
             case RoundReport():
@@ -175,7 +175,7 @@ class Job:
             self._n_caught_up = 0
         if attempt > 1:
             self._status.notes.append(f"round {number} was begun again, attempt {attempt}")
-        # A job that trains undisturbed has no more to say than its numbers.
+        # A job that trains undisturbed needs no text besides its numbers.
         self.update(state=JOB_STATE_TRAINING, detail="", round=number, attempt=attempt)
 
     def _on_report(self, report: RoundReport) -> None:
@@ -185,12 +185,12 @@ class Job:
             self._status.loss = report.loss
         if report.evaluation is not None:
             self._status.notes.append(_described(report.evaluation, report.epoch - 1))
-        if not report.loss_only:  # A loss alone is of the whole training set, not of a batch.
+        if not report.loss_only:  # A round for the loss alone covers the whole training set, not a batch.
             self._status.batch = report.batch
         self.update(epoch=report.epoch, n_batches=report.n_batches)
 
     def last_status(self, error: TrilateralError | None) -> JobStatus:
-        """Return the status of the job once it has ended, which the journal keeps before anyone learns of the end.
+        """Return the final status of the job. The journal keeps it before any watcher learns that the job has ended.
 
         Args:
             error: why the job ended; None if it has finished.
@@ -204,7 +204,7 @@ class Job:
         return status
 
     def end(self, error: TrilateralError | None) -> None:
-        """End the job; `error` says why, and is None if it has finished."""
+        """End the job; `error` is the reason, or None if the job has finished."""
         self._status, self.error = self.last_status(error), error
         self.ended.set()
         self.update()

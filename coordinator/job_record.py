@@ -1,4 +1,4 @@
-"""What the coordinator's journal keeps of a job: its status, what the parties reported, what each round showed."""
+"""What the coordinator's journal keeps about a job: its status, the parties' reports, and each round's observation."""
 
 import json
 
@@ -21,9 +21,9 @@ class JobRecord:
     """One job in the coordinator's journal.
 
     Args:
-        journal: of the coordinator.
+        journal: the journal of the coordinator.
         job_id: run ID of the job's first session.
-        name: of the job.
+        name: the name of the job.
     """
 
     def __init__(self, journal: Journal, job_id: bytes, name: str) -> None:
@@ -32,11 +32,11 @@ class JobRecord:
         self._name = name
 
     def write(self, message: Began | ObservationRecord, status: JobStatus) -> None:
-        """Keep what the state machine says, with the job's status at that time, in one transaction.
+        """Keep what the state machine reports, and the job's status at that time, in one transaction.
 
         Args:
             message: that both parties are ready, or what a round showed.
-            status: of the job.
+            status: the status of the job.
 
         Raises:
             ConfigError: the journal cannot be written.
@@ -57,7 +57,7 @@ class JobRecord:
                 self._journal.write_round(self._id, number, json.dumps(content).encode(), facts)
 
     def past(self) -> Past:
-        """Return what the state machine of the job's next session must know of the earlier ones.
+        """Return what the state machine of the job's next session must know about the earlier sessions.
 
         Raises:
             PeerError: the journal does not have the job.

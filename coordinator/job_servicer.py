@@ -1,6 +1,6 @@
-"""What the coordinator answers to operators."""
+"""The coordinator's answers to operators."""
 
-# Names and documentation of the methods are the contract's: protos/trilateral/common/pb/v1.
+# The contract in protos/trilateral/common/pb/v1 names and documents the methods.
 # ruff: noqa: N802, D102
 
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     """Answers the operators' calls.
 
     Args:
-        jobs: of this process.
+        jobs: the jobs of this process.
     """
 
     def __init__(self, jobs: CoordinatorJobs) -> None:

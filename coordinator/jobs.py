@@ -36,14 +36,14 @@ from trilateral.coordinator.machine import CoordinatorMachine
 log = logging.getLogger(__name__)
 
 MAX_FRUITLESS = 100
-"""After how many sessions in a row, each shorter than a peer timeout and without progress, a job fails."""
+"""A job fails after this many sessions in a row that were shorter than a peer timeout and made no progress."""
 
 
 class CoordinatorJobs(ProcessJobs):
-    """The coordinator's jobs: those that run, and the last `MAX_ENDED` that have ended.
+    """The coordinator's jobs: the running ones, and the last `MAX_ENDED` that have ended.
 
     Args:
-        config: of this process.
+        config: the configuration of this process.
         audit: records each decision.
         peers: the two parties.
     """
@@ -61,7 +61,7 @@ class CoordinatorJobs(ProcessJobs):
         self._forget_oldest()
 
     async def go_on(self) -> None:
-        """Go on with the jobs that had not ended when the previous process did."""
+        """Continue the jobs that had not ended when the previous process ended."""
         for job in list(self._jobs.values()):
             if not job.ended.is_set():
                 await self._begin_session(job, "the coordinator was restarted")
@@ -73,9 +73,9 @@ class CoordinatorJobs(ProcessJobs):
         await super().close()
 
     async def dispatch(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:
-        """Give a message to its job; see `ProcessJobs.dispatch`.
+        """Pass a message to its job; see `ProcessJobs.dispatch`.
 
-        A party that was away when a job ended learns of the end from the answer to its sign of life.
+        A party that was away when a job ended learns that from the answer when it asks whether the job still exists.
         """
         job = self._jobs.get(key.name)
         if isinstance(message, Waiting) and job is not None and job.ended.is_set() and job.error is not None:
@@ -129,7 +129,7 @@ class CoordinatorJobs(ProcessJobs):
         """Resume a job that was stopped or has failed, in the round that it had reached.
 
         Args:
-            name: of the job.
+            name: the name of the job.
 
         Raises:
             UnknownJobError: there is no such job.
@@ -141,9 +141,9 @@ class CoordinatorJobs(ProcessJobs):
             self._check_not_closing()
             ended = self.find(name)
             if not ended.ended.is_set():
-                raise ProtocolError(f"the job {name} is running: watch it")
+                raise ProtocolError(f"the job {name} is still running: wait until it has ended, or stop it")
             if ended.error is None:
-                raise ProtocolError(f"the job {name} has finished: train under another name")
+                raise ProtocolError(f"the job {name} has finished: start a job with another name")
             record = await asyncio.to_thread(self.journal.find, ended.id)
             if record is None:
                 raise UnknownJobError(str(missing(name)))
@@ -157,7 +157,7 @@ class CoordinatorJobs(ProcessJobs):
         """Stop a job without a model; return once the parties have been told.
 
         Args:
-            name: of the job.
+            name: the name of the job.
 
         Raises:
             UnknownJobError: there is no such job.
@@ -175,7 +175,7 @@ class CoordinatorJobs(ProcessJobs):
         await job.ended.wait()
 
     def _add(self, job: Job) -> Job:
-        """Put a job at the end of the list, in place of another of its name."""
+        """Put a job at the end of the list, and remove any other job of its name."""
         self._jobs.pop(job.config.name, None)
         self._jobs[job.config.name] = job
         self._forget_oldest()
@@ -193,7 +193,7 @@ class CoordinatorJobs(ProcessJobs):
         name = job.config.name
         job.begin_session(why)
         with LogContext(name).current():
-            log.info("job %s: goes on in another session: %s", name, why)
+            log.info("job %s: continues in another session: %s", name, why)
         key = JobKey.draw(name)
         try:
             folder = JobFolder(self.config.state, name)

@@ -1,4 +1,4 @@
-"""The coordinator's state machine: C of the paper, who holds the private key and chooses the steps."""
+"""The coordinator's state machine: C of the paper, which holds the private key and chooses the steps."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,24 +34,24 @@ from trilateral.coordinator.rounds import Attempt, Rounds
 
 @dataclass(frozen=True)
 class Past:
-    """What is known of a job's earlier sessions."""
+    """What is known about a job's earlier sessions."""
 
     job_id: bytes
     """Run ID of the first session."""
     ready: Mapping[Role, Ready] = field(default_factory=dict)
-    """What each party said when both were ready; empty if that never happened."""
+    """What each party reported when both were ready; empty if that never happened."""
     observations: Sequence[Observation | None] = ()
-    """What each round has shown, in order; None for a void round."""
+    """The observation of each round, in order; None for a void round."""
 
 
 class CoordinatorMachine:
-    """Leads the rounds of one job: asks both parties, decrypts, lets the optimiser choose, sends the step.
+    """Leads the rounds of one job: asks both parties, decrypts, lets the optimiser choose a step, and sends the step.
 
     Args:
         job: the job's settings.
         decryptor: holds the private key, which is made for this job alone and lives as long as this machine.
         phase: times the kinds of work, if the process has a clock.
-        past: what is known of the job's earlier sessions; None in the first.
+        past: what is known about the job's earlier sessions; None in the first.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class CoordinatorMachine:
         self._ended = False
 
     def start(self) -> Iterator[Envelope]:
-        """Offer the job to the host first: the guest, once it knows of the job, calls the host."""
+        """Offer the job to the host first, because the guest calls the host as soon as it knows about the job."""
         modulus, past = self._decryptor.public_key.n, self._past
         for party in PARTIES:
             if past is None:
@@ -78,7 +78,7 @@ class CoordinatorMachine:
                 yield Envelope(party, OpenJob(self._job, modulus, party, past.job_id, bool(past.ready)))
 
     def prepare(self) -> bool:
-        """Nothing: the coordinator encrypts nothing."""
+        """Do nothing: the coordinator does not encrypt."""
         return False
 
     @property
@@ -155,7 +155,7 @@ class CoordinatorMachine:
                 yield from self._fail(following.reason)
 
     def _begin(self, plan: RoundPlan, key: RoundKey) -> Iterator[Envelope]:
-        """Ask both parties for an attempt. What came for an earlier attempt is dropped."""
+        """Ask both parties for an attempt. Answers to an earlier attempt are dropped."""
         self._attempt = self._begun_rounds.attempt(plan, key)
         yield from self._begun_rounds.begin(self._attempt)
 
@@ -165,8 +165,8 @@ class CoordinatorMachine:
             yield from self._begin(attempt.plan, RoundKey(key.round, key.attempt + 1))
             return
         yield from self._fail(
-            f"round {key.round} was not finished in {key.attempt} attempts:"
-            " read the parties' logs, or raise limits.round_timeout at all three processes"
+            f"round {key.round} was not completed in {key.attempt} attempts:"
+            " read the parties' logs, or raise limits.round_timeout for all three processes"
         )
 
     def _take_piece(self, sender: Role, piece: VectorPiece) -> Iterator[Envelope]:
@@ -184,14 +184,16 @@ class CoordinatorMachine:
             yield from self._observe(attempt, attempt.opening.observation())
 
     def _find_open(self, sender: Role, key: RoundKey) -> Attempt | None:
-        """Return the attempt that a message is for; None if that is over.
+        """Return the attempt that a message belongs to; None if that attempt is over.
 
         Raises:
-            ProtocolError: if it has not begun.
+            ProtocolError: the attempt has not begun.
         """
         newest = RoundKey(0, 0) if self._attempt is None else self._attempt.key
         if key > newest:
-            raise ProtocolError(f"the {sender} speaks of round {key.round}, attempt {key.attempt}, which has not begun")
+            raise ProtocolError(
+                f"the {sender} sent a message for round {key.round}, attempt {key.attempt}, which has not begun"
+            )
         return self._attempt if key == newest and self._conclusion is None else None
 
     def _decrypt(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
@@ -200,7 +202,7 @@ class CoordinatorMachine:
             return self._decryptor.decrypt_all(ciphertexts)
 
     def _observe(self, attempt: Attempt, observation: Observation | None) -> Iterator[Envelope]:
-        """End the round, which has given an observation or is void: report it, and do what the optimiser says."""
+        """End the round: report its observation, or that it was void, and continue as the optimiser decides."""
         with self._phase("optimise"):
             following = self._begun_rounds.training.observe(observation)
         yield Envelope(Role.COORDINATOR, _record(attempt.key.round, observation))
@@ -217,7 +219,7 @@ class CoordinatorMachine:
 
     def _take_finished(self, sender: Role) -> Iterator[Envelope]:
         if self._conclusion is None:
-            raise ProtocolError(f"the {sender} says that it has finished before the training has ended")
+            raise ProtocolError(f"the {sender} reported that it has finished before the training had ended")
         self._finished.add(sender)
         if len(self._finished) == len(PARTIES):
             self._ended = True

@@ -1,7 +1,7 @@
 """The same training in plain numpy on joined columns: the reference for encrypted training.
 
-It drives `Training` as the encrypted rounds do, with exact observations in place of decrypted ones. It needs the
-columns of both parties, which no party of a real job holds.
+It drives `Training` in the same way as the encrypted rounds, with exact observations in place of decrypted ones. It
+needs the columns of both parties, which no single party of a real job has.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ def join(host: TrainingBlock, guest: TrainingBlock) -> JoinedTable:
     """Put two blocks of the same rows side by side.
 
     Raises:
-        ValueError: if the guest's block has no labels.
+        ValueError: the guest's block has no labels.
     """
     if guest.labels is None or guest.holdout_labels is None:
         raise ValueError("the guest's block has no labels")
@@ -80,15 +80,15 @@ def train_plain(
     """Train on the training rows in canonical order.
 
     Args:
-        job: the algorithm, its bounds and the seed of its batches. Settings of keys are ignored.
+        job: the algorithm, its bounds and the seed of its batches. Settings of the key are ignored.
         columns: X, the host's and then the guest's training columns, shape (n_train, n_columns).
         labels: y in {-1, +1}, shape (n_train,).
-        penalty: P of the penalty w'Pw job.l2 / 2, symmetric, shape (n_columns, n_columns).
+        penalty: P in the penalty w'Pw job.l2 / 2, symmetric, shape (n_columns, n_columns).
         holdout: columns and labels of the hold-out rows, for a job that evaluates on them during training.
 
     Raises:
-        OutOfRangeError: if the training is given up. The text says what to change.
-        ValueError: if the job evaluates on hold-out rows and there are none.
+        OutOfRangeError: the training is given up. The text says what to change.
+        ValueError: the job evaluates on hold-out rows and there are none.
     """
     if job.evaluate_every is not None and (holdout is None or not len(holdout[1])):
         raise ValueError("the job evaluates on hold-out rows: give their columns and labels")

@@ -1,4 +1,4 @@
-"""What the coordinator reads in one round: slots from masked ciphertexts, means from slots."""
+"""What the coordinator reads in one round: it reads slots from masked ciphertexts, and means from slots."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from trilateral.common.protocol.scales import RoundScale
 from trilateral.coordinator.plan import Observation, RoundPlan
 
 LARGEST_DIRECTION = 0.25
-"""The most that ||s_t|| is when the parties get it: |h| = |s.x| <= ||x||/4 is in range for rows up to norm 1024."""
+"""Maximum of ||s_t|| as the parties receive it: |h| = |s.x| <= ||x||/4 is in range for rows up to norm 1024."""
 
 Decrypt = Callable[[Sequence[mpz]], list[mpz]]
 """Checks ciphertexts and decrypts them to signed plaintexts."""
@@ -48,7 +48,7 @@ class RoundOpening:
         self._gradient = plan.gradient
         self._evaluates = plan.evaluate_at is not None
         self.evaluation: Evaluation | None = None
-        """What the guest says about the hold-out rows; None until it does."""
+        """The guest's evaluation on the hold-out rows; None until it arrives."""
         self._vectors = {(Role.GUEST, Kind.LOSS): _Vector(1, scale, [])}
         for party in PARTIES:
             if plan.gradient:
@@ -58,12 +58,12 @@ class RoundOpening:
 
     @property
     def complete(self) -> bool:
-        """Whether everything asked for is there."""
+        """Whether everything that was asked for has arrived."""
         is_evaluated = self.evaluation is not None or not self._evaluates
         return is_evaluated and all(len(vector.slots) == vector.total for vector in self._vectors.values())
 
     def add(self, sender: Role, piece: VectorPiece, decrypt: Decrypt) -> None:
-        """Decrypt the next ciphertexts of a vector. Those that were decrypted before are ignored.
+        """Decrypt the next ciphertexts of a vector. Ignore ciphertexts that were decrypted before.
 
         Args:
             sender: the party that sent them.
@@ -71,13 +71,13 @@ class RoundOpening:
             decrypt: see `Decrypt`.
 
         Raises:
-            ProtocolError: if this round does not expect them.
+            ProtocolError: this round does not expect them.
             BadCiphertextError: from `decrypt`.
         """
         vector = self._vectors.get((sender, piece.kind))
         if vector is None or piece.total != vector.total:
             due = 0 if vector is None else vector.total
-            raise ProtocolError(f"the {sender} sent {piece.total} ciphertexts of {piece.kind}, but {due} are due")
+            raise ProtocolError(f"the {sender} sent {piece.total} ciphertexts of {piece.kind}, but {due} are expected")
         opened = len(vector.slots)
         if piece.offset < opened:
             return
@@ -86,13 +86,15 @@ class RoundOpening:
         vector.slots += [vector.scale.layout.read(plaintext) for plaintext in decrypt(piece.ciphertexts)]
 
     def add_evaluation(self, evaluation: Evaluation) -> bool:
-        """Add what the guest says about the hold-out rows; return False if it has said so before.
+        """Add the guest's evaluation on the hold-out rows; return False if it has arrived before.
 
         Raises:
-            ProtocolError: if this round does not expect it.
+            ProtocolError: this round does not expect it.
         """
         if not self._evaluates:
-            raise ProtocolError(f"the guest sent an evaluation of round {evaluation.key.round}, which asks for none")
+            raise ProtocolError(
+                f"the guest sent an evaluation for round {evaluation.key.round}, which does not ask for one"
+            )
         if self.evaluation is not None:
             return False
         self.evaluation = evaluation
@@ -111,7 +113,7 @@ class RoundOpening:
         return Observation(math.log(2) - 0.5 + mean_square / 8, gradient, curvature, holdout_loss)
 
     def _mean(self, kind: Kind, scale: RoundScale) -> FloatVector:
-        """Return 1/(4m) of the inner products: d = d'/4 in the gradient, the Hessian's own 1/4 in v."""
+        """Return 1/(4m) of the inner products. The 4 is that of d = d'/4 in the gradient, and of the Hessian in v."""
         slots = [slot for party in PARTIES for slot in self._vectors[party, kind].slots]
         return decode(slots, scale.product_fraction_bits) / (4 * scale.n_samples)
 

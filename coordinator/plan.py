@@ -1,4 +1,4 @@
-"""What a training asks of the next round, what the round answers, and how a training ends.
+"""What a training asks for in the next round, what the round answers, and how a training ends.
 
 Vectors are float64 of shape (n_columns,): the columns of both parties, the host's first.
 """
@@ -19,7 +19,7 @@ class RoundPlan:
     round: int
     """From 1 up."""
     step: FloatVector
-    """To subtract before the round's work; zeros in the first round."""
+    """The vector to subtract before the round's work; zeros in the first round."""
     batch: Batch
     gradient: bool
     """False asks for the loss alone."""
@@ -28,16 +28,16 @@ class RoundPlan:
     curvature_draw: int
     """Which draw of S_H, from 1 up; 0 is S_H = S."""
     note: str | None
-    """Public text for the log and the progress line, after something out of the ordinary."""
+    """Public text for the log and the progress line, after an unusual event."""
     reached: float | None = None
-    """Loss of the point that the training has reached, if it is known and the point is not w_k of the round before."""
+    """Loss of the point that the training has reached, if it is known and the point is not the previous round's w_k."""
     evaluate_at: FloatVector | None = None
     """w_e - w_k, if the hold-out rows are to be evaluated at w_e; else None."""
 
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """What a round shows at w_k. All of it includes the L2 penalty."""
+    """What a round shows at w_k. Loss, gradient and curvature include the L2 penalty."""
 
     loss: float
     gradient: FloatVector | None = None
@@ -64,7 +64,7 @@ class Conclusion:
     """Taylor loss and penalty of the result on all training rows."""
     epochs: int
     converged: bool
-    """False if the training reached the most epochs first."""
+    """False if the training reached its maximum of epochs first."""
     reason: str
 
 
@@ -80,7 +80,7 @@ class GivenUp:
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """A point, and what a search wants to know there."""
+    """A point, and what a search asks for there."""
 
     point: FloatVector
     batch: Batch
@@ -104,4 +104,4 @@ class Found:
 
 
 Search = Generator[Probe, Observation | None, Found | GivenUp]
-"""Yields probes and is sent what they show; None if a value was out of range, so that the round is void."""
+"""Yields probes and receives their observations; None if a value was out of range, which makes the round void."""

@@ -1,4 +1,4 @@
-"""The rounds of a job once both parties are ready: plans to messages, observations to reports."""
+"""The rounds of a job once both parties are ready: turns plans into messages, and observations into reports."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,7 +42,7 @@ class Rounds:
         self._batches = Batches.of(job, n_train)
         self._last_loss: float | None = None
         rounds = max_rounds(job, self._batches.count)
-        # A ciphertext a column in each of two vectors, and the loss.
+        # One ciphertext per column in each of two vectors, and one for the loss.
         self.allowances = {party: Allowance(party, rounds, 2 * count + 1) for party, count in n_columns.items()}
         """What each party may still send."""
         self.training = Training(job, sum(n_columns.values()), self._batches.count)
@@ -50,16 +50,19 @@ class Rounds:
     def replay(
         self, observations: Sequence[Observation | None], places: Mapping[Role, int]
     ) -> Generator[Envelope, None, RoundPlan | Conclusion | GivenUp]:
-        """Begin the training, and observe again what earlier sessions have observed.
+        """Begin the training, and replay the observations of earlier sessions.
 
-        A party that has not been in one of these rounds is led through it without work.
+        A party that has missed one of these rounds receives its step, but does no work for it.
 
         Args:
-            observations: of the rounds of earlier sessions, in order; None for a void round.
-            places: the newest round that each party has been in.
+            observations: the observations of the rounds of earlier sessions, in order; None for a void round.
+            places: the newest round that each party has reached.
+
+        Yields:
+            The messages that bring a party up to date.
 
         Returns:
-            What follows.
+            The next round, or the end of the training.
         """
         following: RoundPlan | Conclusion | GivenUp = self.training.begin()
         for observation in observations:
@@ -147,7 +150,11 @@ class Rounds:
 def _loss_to_report(
     plan: RoundPlan, observation: Observation | None, following: RoundPlan | Conclusion | GivenUp
 ) -> float | None:
-    """Return the batch's loss at w_k, or that of the point that an exact step leads to; None if the round was void."""
+    """Return the batch's loss at w_k, or the loss of the point that an exact step leads to.
+
+    Returns:
+        None if the round was void.
+    """
     if observation is None:
         return None
     if isinstance(following, RoundPlan) and following.reached is not None:

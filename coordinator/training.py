@@ -1,7 +1,7 @@
 """A whole training as the coordinator sees it: what each round does, from the start to the result.
 
 No keys, messages or clocks: observations go in, plans come out. The same observations give
-the same plans, so a training that was cut off is restored by observing again what it has seen.
+the same plans, so replaying the observations restores a training that was cut off.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ from trilateral.coordinator.searches.minibatch import minibatch_search
 class Training:
     """Turns the points that a search asks about into rounds and steps.
 
-    It knows only p = w - w_0, the sum of the steps that it gave out, added up in the same order and arithmetic as at
+    It knows only p = w - w_0, the sum of the steps that it has issued. It adds them in the same order and arithmetic as
     the parties.
 
     Args:
@@ -28,16 +28,16 @@ class Training:
         n_batches: batches in an epoch, which is 1 for lbfgs.
 
     Raises:
-        ValueError: if a count is below 1, or lbfgs has several batches.
+        ValueError: a count is below 1, or lbfgs has several batches.
     """
 
     def __init__(self, job: JobConfig, n_columns: int, n_batches: int) -> None:
         if n_columns < 1 or n_batches < 1:
             raise ValueError("a training needs at least one column and one batch")
         self.n_epochs = job.epochs
-        """The most epochs."""
+        """Maximum number of epochs."""
         self.epoch = 0
-        """The epoch under way, from 1 up. While the result is chosen, it is the last one."""
+        """The current epoch, from 1 up. While the result is chosen, it is the last one."""
         self._job = job
         self._search = _search(job, n_columns, n_batches)
         self._position: FloatVector = np.zeros(n_columns)
@@ -52,14 +52,14 @@ class Training:
             The plan of round 1.
 
         Raises:
-            ValueError: if the training has begun before.
+            ValueError: the training has begun before.
         """
         if self._round > 0:
             raise ValueError("the training has begun already")
         return self._next_round(next(self._search))
 
     def observe(self, observation: Observation | None) -> RoundPlan | Conclusion | GivenUp:
-        """Learn from the round under way.
+        """Learn from the current round.
 
         Args:
             observation: what the round has shown; None if a party's value was out of range.
@@ -77,7 +77,7 @@ class Training:
             self._check(observation.gradient, asked=plan.gradient)
             self._check(observation.curvature, asked=plan.direction is not None)
             if (observation.holdout_loss is None) != (plan.evaluate_at is None):
-                raise ValueError("the observation has no hold-out loss where the plan asks for it, or has one unasked")
+                raise ValueError("the observation must have a hold-out loss exactly if the plan asks for one")
         try:
             probe = self._search.send(observation)
         except StopIteration as end:

@@ -1,4 +1,4 @@
-"""What the guest computes: [4 d] for the host, and X_B'[d], X_B'[h] and the loss for the coordinator."""
+"""The guest's arithmetic: [4 d] for the host, and X_B'[d], X_B'[h] and the loss for the coordinator."""
 
 from collections.abc import Iterator
 from typing import ClassVar
@@ -25,10 +25,10 @@ class GuestArithmetic(PaillierArithmetic):
     """B's side of equations (3), (4) and (7).
 
     [4 d] is [u_A] plus the guest's own u_B - 2y, re-randomised. Without fresh randomness the host could divide it by
-    [u_A] and read u_B - 2y in clear, since (1 + n)^m = 1 + m n.
+    [u_A] and read u_B - 2y in clear, because (1 + n)^m = 1 + m n.
 
     Raises:
-        DataError: if the block has no labels; for the rest see `PaillierArithmetic`.
+        DataError: the block has no labels; for other errors see `PaillierArithmetic`.
     """
 
     peer: ClassVar[Role] = Role.HOST
@@ -40,13 +40,13 @@ class GuestArithmetic(PaillierArithmetic):
         self._labels: FloatVector = block.labels
 
     def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected]:
-        """See Arithmetic: everything follows from the host's vectors, so that nothing can be sent at once."""
+        """See Arithmetic. All answers follow from the host's vectors, so nothing can be sent at once."""
         yield from self._expect_scores(asked)
         if asked.direction is not None:
             yield self._expect_score_change(asked, asked.direction)
 
     def _expect_scores(self, asked: BeginRound) -> Iterator[Expected]:
-        """[4 d] for the host, X_B'[d] for the coordinator, and the loss, all from the pieces of [u_A]."""
+        """Make [4 d] for the host, X_B'[d] for the coordinator, and the loss, all from the pieces of [u_A]."""
         key, gradient = asked.key, asked.gradient
         rows = self._batches.rows(asked.batch)
         scale = self._scale(len(rows))
@@ -77,7 +77,7 @@ class GuestArithmetic(PaillierArithmetic):
         yield Expected(Kind.SQUARES, 1, use_squares)
 
     def _expect_score_change(self, asked: BeginRound, direction: FloatVector) -> Expected:
-        """[h] for the host and X_B'[h] for the coordinator, from the pieces of [Delta u-bar_A]."""
+        """Make [h] for the host and X_B'[h] for the coordinator, from the pieces of [Delta u-bar_A]."""
         key = asked.key
         rows = self._batches.curvature_rows(asked.batch, asked.curvature_draw)
         scale = self._scale(len(rows))
@@ -95,20 +95,20 @@ class GuestArithmetic(PaillierArithmetic):
         return Expected(Kind.SCORE_CHANGE, scale.layout.n_groups(len(rows)), use_score_change)
 
     def _sealed_loss(self, key: RoundKey, loss: LossSum) -> Iterator[Envelope]:
-        """Send the loss to the coordinator once both of its ciphertexts are there."""
+        """Send the loss to the coordinator once both of its ciphertexts are ready."""
         if loss.product is not None and loss.squares is not None:
             total = self._cipher.add([loss.product], [loss.squares])
             yield from self._sealed(key, Kind.LOSS, total, [loss.own_term], loss.scale)
 
     def _add_packed(self, piece: VectorPiece, own: NDArray[np.int64], scale: RoundScale) -> list[mpz]:
-        """The host's ciphertexts plus the guest's own values in the same slots, not yet re-randomised."""
+        """Add the guest's own values to the host's ciphertexts in the same slots, without re-randomisation."""
         slots = scale.layout.slots
         span = slice(piece.offset * slots, (piece.offset + len(piece.ciphertexts)) * slots)
         with self._phase("encrypt"):
             return self._cipher.add_plaintexts(piece.ciphertexts, scale.layout.pack(own[span]))
 
     def _forward(self, key: RoundKey, kind: Kind, piece: VectorPiece, summed: list[mpz]) -> Envelope:
-        """Send sums to the host, under fresh randomness."""
+        """Send sums to the host, with fresh randomness."""
         with self._phase("encrypt"):
             fresh = self._cipher.rerandomise(summed)
         return Envelope(Role.HOST, VectorPiece(key, kind, piece.offset, piece.total, fresh))

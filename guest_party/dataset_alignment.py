@@ -52,7 +52,7 @@ async def align_dataset(
     dataset = config.datasets.get(name)
     if dataset is None:
         known = ", ".join(sorted(config.datasets)) or "no datasets"
-        raise ConfigError(f"datasets: there is no dataset {name}: the configuration has {known}")
+        raise ConfigError(f"datasets: there is no dataset named {name}: the configuration has {known}")
     on_stage(Stage("reading IDs", 0))
     normal = await asyncio.to_thread(read_table_ids, dataset)
     try:

@@ -1,4 +1,4 @@
-"""Takes in the host's part of the scores of the hold-out rows."""
+"""The intake of the host's part of the scores of the hold-out rows."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from trilateral.common.protocol.messages import HoldoutScores, RoundKey
 
 
 class HoldoutIntake:
-    """Collects the scores of the newest attempt that the host has sent any for. Older attempts are over.
+    """Collects the scores of the newest attempt for which the host has sent any. Older attempts are over.
 
     Args:
         n_rows: how many hold-out rows there are.
@@ -26,7 +26,7 @@ class HoldoutIntake:
             False if they belong to an older attempt, or have come before.
 
         Raises:
-            ProtocolError: if they are of other rows, or out of order.
+            ProtocolError: the scores belong to other rows, or are out of order.
         """
         if message.key < self._key:
             return False
@@ -42,7 +42,7 @@ class HoldoutIntake:
         return True
 
     def scores(self, key: RoundKey) -> FloatVector | None:
-        """Return the host's part of the scores for an attempt, shape (n_rows,); None until all of it is there."""
+        """Return the host's part of the scores for an attempt, shape (n_rows,); None until all of it has arrived."""
         if self._n_rows == 0:
             return np.zeros(0)
         if key != self._key or sum(map(len, self._pieces)) < self._n_rows:

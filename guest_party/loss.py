@@ -1,7 +1,7 @@
 """Equation (3) under encryption: the loss of a batch from two ciphertexts and a number that the guest knows.
 
-8 (loss - log 2 + 1/2) is the mean of d'^2, with d' = u_A + e and e = u_B - 2y, since y^2 = 1. With
-c = 2e as the fixed-point exponents have it,
+8 (loss - log 2 + 1/2) is the mean of d'^2, with d' = u_A + e and e = u_B - 2y, because y^2 = 1. With
+c = 2e, rounded to the fixed-point exponents,
 
     sum d'^2 = sum u_A^2 + sum c d' + sum (e^2 - c e)
 
@@ -27,12 +27,12 @@ class LossSum:
     column: NDArray[np.int64]
     """c, shape (n_samples,)."""
     own_term: int
-    """sum (e^2 - c e), and the guest's penalty."""
+    """sum (e^2 - c e), plus the guest's penalty."""
     scale: RoundScale
     product: mpz | None = None
-    """[sum c d'], once the host's scores are there."""
+    """[sum c d'], once the host's scores have arrived."""
     squares: mpz | None = None
-    """[sum u_A^2] and the host's penalty, once the host has sent them."""
+    """[sum u_A^2] plus the host's penalty, once the host has sent it."""
 
 
 def begin_loss_sum(own: NDArray[np.int64], scale: RoundScale, n_train: int, penalty_loss: float) -> LossSum:
@@ -40,18 +40,18 @@ def begin_loss_sum(own: NDArray[np.int64], scale: RoundScale, n_train: int, pena
 
     Args:
         own: e in fixed point, shape (n_samples,).
-        scale: of the batch.
+        scale: the scale of the batch.
         n_train: training rows.
         penalty_loss: the guest's part of the L2 penalty, in units of the loss.
 
     Raises:
-        OutOfRangeError: if the parts do not fit a slot.
+        OutOfRangeError: the parts do not fit a slot.
     """
     residual = decode(own, scale.value_fraction_bits)
     column = encode(2 * residual, scale.loss_column_fraction_bits, VALUE_BITS + 1)
     if int(np.abs(column).sum()) > scale.column_mass_limit(n_train):
         raise OutOfRangeError("the guest's part of the residual is out of range")
-    # sum e^2 is not sent, but the bound of the loss's slot starts from it; see `RoundScale.term_limit`.
+    # sum e^2 is not sent, but the bound of the loss's slot depends on it; see `RoundScale.term_limit`.
     scale.check_terms(encode_wide([residual @ residual], scale.loss_fraction_bits))
     doubled = decode(column, scale.loss_column_fraction_bits)
     constant = residual @ residual - doubled @ residual + 8 * scale.n_samples * penalty_loss

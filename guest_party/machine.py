@@ -1,4 +1,4 @@
-"""The guest's state machine: B of the paper, who has features and the labels."""
+"""The guest's state machine: B of the paper, which has features and the labels."""
 
 from collections.abc import Callable, Iterator, Sequence
 from secrets import token_bytes
@@ -41,13 +41,13 @@ class GuestMachine(PartyMachine):
     Args:
         job: the job's settings, the same for all three roles.
         data: the guest's rows, in canonical order of their IDs.
-        cipher: under the job's public key, which the guest has checked.
+        cipher: the cipher under the job's public key, which the guest has checked.
         phase: times the kinds of work, if the process has a clock.
         check_peer: refuses a host with too many columns, see `CheckPeer`.
         measure: compares scores u of the hold-out rows with labels in {-1, +1}, both of shape (n_holdout,).
 
     Raises:
-        DataError: if the data has no labels.
+        DataError: the data has no labels.
     """
 
     role: ClassVar[Role] = Role.GUEST
@@ -71,7 +71,7 @@ class GuestMachine(PartyMachine):
         self._nonce = token_bytes(NONCE_BYTES)
         self._holdout = HoldoutIntake(len(data.block.holdout_columns))
         self._evaluations: dict[int, EvaluationRecord] = {}
-        """Of each round that evaluated and was not void."""
+        """The evaluations of the rounds that evaluated and were not void."""
         self._conclusion: FinishJob | None = None
 
     # --- the proof that both parties hold the same IDs
@@ -113,13 +113,15 @@ class GuestMachine(PartyMachine):
         yield from self._evaluate()  # The host's part may have come early.
 
     def _evaluate(self) -> Iterator[Envelope]:
-        """Once the host's part is there, tell the coordinator in two numbers how good the point is."""
+        """Once the host's part has arrived, report two metrics of the point to the coordinator."""
         asked = self._place.open_round
         if asked is None or (host_part := self._holdout.scores(asked.key)) is None:
             return
         if asked.evaluate_at is None:
             if len(host_part):
-                raise ProtocolError(f"the host sent hold-out scores in round {asked.key.round}, which asks for none")
+                raise ProtocolError(
+                    f"the host sent hold-out scores in round {asked.key.round}, which does not ask for them"
+                )
             return
         try:
             scores = self._arithmetic.holdout_part(asked.evaluate_at) + host_part
@@ -141,7 +143,7 @@ class GuestMachine(PartyMachine):
         self._evaluations = {each.key.round: each for each in evaluations}
 
     def _round_ended(self, round_number: int, loss: float | None) -> None:
-        """Forget what was measured in a void round."""
+        """Forget the evaluation of a void round."""
         if loss is None:
             self._evaluations.pop(round_number, None)
 
@@ -152,7 +154,7 @@ class GuestMachine(PartyMachine):
         yield from self._conclude()
 
     def _conclude(self) -> Iterator[Envelope]:
-        """Make the result once the last step and the host's hold-out scores are there, in either order."""
+        """Make the result once the last step and the host's hold-out scores have arrived, in either order."""
         finish = self._conclusion
         if finish is None or (host_part := self._holdout.scores(RoundKey(finish.round, 1))) is None:
             return

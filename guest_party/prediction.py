@@ -168,7 +168,7 @@ class _Prediction:
     # --- reading both tables at the same time
 
     async def _read_both(self) -> int:
-        """Open the prediction at the host while the own table is read; return the number of the host's rows."""
+        """Open the prediction at the host while the guest's table is read; return the number of the host's rows."""
         opening, reading = asyncio.create_task(self._open()), asyncio.create_task(self._read())
         try:
             done, _ = await asyncio.wait({opening, reading}, return_when=asyncio.FIRST_EXCEPTION)

@@ -165,13 +165,13 @@ class HostJobAlignment:
         return Aligned(source.common_rows(opened.common), dealing.n_host, dealing.n_guest)
 
     def fail(self, error: Exception) -> None:
-        """Give everybody who waits for the alignment, now or later, the reason why there is no alignment."""
+        """Raise the reason why there is no alignment in every task that waits for it, now or later."""
         public = public_error(error, Role.HOST)
         for future in (self.offered, self.opened):
             if not future.done():
-                # A copy has no traceback, which would keep the table.
+                # Set a copy without the traceback, which would keep the table in memory.
                 future.set_exception(type(public)(str(public)))
-                future.exception()  # Marks the error as seen, since perhaps there is no waiter.
+                future.exception()  # Marks the error as seen, because there may be no waiter.
 
 
 class Alignments:
@@ -201,7 +201,7 @@ class Alignments:
         try:
             yield alignment
         except Exception as error:
-            alignment.fail(error)  # The guest may already wait, and gets the same reason.
+            alignment.fail(error)  # The guest may already be waiting, and gets the same reason.
             raise
         finally:
             alignment.fail(PeerError("the host has ended the job"))
@@ -217,7 +217,7 @@ class Alignments:
         Raises:
             UnknownJobError: the host does not have this run, or not yet.
             PolicyError: there are too many IDs, or the guest asks for a second session.
-            ConfigError: the guest's IDs have another normal form.
+            ConfigError: the guest's IDs have a different normal form.
         """
         alignment = self._expected.get(run)
         if alignment is None:
@@ -231,7 +231,7 @@ class Alignments:
         return await asyncio.shield(alignment.opened)
 
     async def _open_offered(self, alignment: HostJobAlignment, asked: Asked) -> None:
-        """Runs as a task of its own, because the caller may hang up and call again."""
+        """Open the session. This runs in a separate task, because the caller may hang up and call again."""
         try:
             offer = await alignment.offered
             opened = await self._begin(lambda: offer, asked)
@@ -245,7 +245,7 @@ class Alignments:
     async def open_loose(self, key: bytes, load: Callable[[], Offer], asked: Asked) -> Opened:
         """Open a session outside a job. It ends when the guest closes it or makes no call for a while.
 
-        While the session is open, the same request gets the same session, because an answer may get lost.
+        While the session is open, a repeated request gets the same session, because an answer may get lost.
 
         Args:
             key: identifies the request.

@@ -1,4 +1,4 @@
-"""What the host computes: [u_A] for the guest, and X_A'[d] and X_A'[h] for the coordinator."""
+"""The host's arithmetic: [u_A] for the guest, and X_A'[d] and X_A'[h] for the coordinator."""
 
 from collections.abc import Iterator
 from typing import ClassVar
@@ -36,7 +36,7 @@ class HostArithmetic(PaillierArithmetic):
         yield from self._pieces(key, Kind.SCORE_CHANGE, change, scale, self._cipher.encrypt)
 
     def _squares(self, key: RoundKey, scores: FloatVector, scale: RoundScale) -> Envelope:
-        """[sum u_A^2] and the host's penalty: all that the loss needs from the host besides [u_A] itself."""
+        """Encrypt sum u_A^2 plus the host's penalty: all that the loss needs from the host besides [u_A] itself."""
         total = float(scores @ scores) + 8 * scale.n_samples * self._penalty_loss()
         terms = encode_wide([total], scale.loss_fraction_bits)
         scale.check_terms(terms)
@@ -45,7 +45,7 @@ class HostArithmetic(PaillierArithmetic):
         return Envelope(Role.GUEST, VectorPiece(key, Kind.SQUARES, 0, 1, ciphertexts))
 
     def _expect_product(self, key: RoundKey, kind: Kind, answer: Kind, rows: Rows, coef: FloatVector) -> Expected:
-        """X_A'[d] or X_A'[h] from the pieces of `kind`, for the coordinator as `answer`."""
+        """Make X_A'[d] or X_A'[h] from the pieces of `kind`, and send it to the coordinator as `answer`."""
         scale = self._scale(len(rows))
         product = self._cipher.start_product(scale.layout, self._fixed_columns(rows, scale))
         penalty = self._penalty_terms(coef, scale)

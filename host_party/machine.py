@@ -1,4 +1,4 @@
-"""The host's state machine: A of the paper, who has features only."""
+"""The host's state machine: A of the paper, which has features only."""
 
 from collections.abc import Iterator, Sequence
 from secrets import token_bytes
@@ -38,7 +38,7 @@ class HostMachine(PartyMachine):
     Args:
         job: the job's settings, the same for all three roles.
         data: the host's rows, in canonical order of their IDs.
-        cipher: under the job's public key, which the host has checked.
+        cipher: the cipher under the job's public key, which the host has checked.
         phase: times the kinds of work, if the process has a clock.
         check_peer: refuses a guest with too many columns, see `CheckPeer`.
     """
@@ -82,17 +82,17 @@ class HostMachine(PartyMachine):
 
     def _confirm_ids(self, confirmation: IdConfirmation) -> Envelope:
         if self._nonces is None:
-            raise ProtocolError("the guest confirmed the IDs before it had asked for them")
+            raise ProtocolError("the guest confirmed the IDs before it asked for a proof of them")
         check_id_digest(confirmation.digest, self._ids, *self._nonces, Role.GUEST)
         return Envelope(Role.COORDINATOR, self.ready)
 
     # --- the hold-out rows, and the end
 
     def _remember(self, evaluations: Sequence[EvaluationRecord]) -> None:
-        """The host evaluates nothing."""
+        """Do nothing: the host does not evaluate."""
 
     def _round_ended(self, round_number: int, loss: float | None) -> None:
-        """The host keeps nothing of a round."""
+        """Do nothing: the host does not keep anything about a round."""
 
     def _work_on_holdout(self, begin: BeginRound) -> Iterator[Envelope]:
         if begin.evaluate_at is not None:

@@ -1,6 +1,6 @@
-"""What the host answers to a guest that has rows scored."""
+"""The host's answers to a guest that asks for scores of rows."""
 
-# Names and documentation of the methods are the contract's: protos/trilateral/common/pb/v1.
+# The contract in protos/trilateral/common/pb/v1 names and documents the methods.
 # ruff: noqa: N802, D102
 
 import re

@@ -1,4 +1,4 @@
-"""The host's open predictions: which are allowed, on which rows, and how many scores leave."""
+"""The host's open predictions: which ones are allowed, on which rows, and how many scores leave."""
 
 import asyncio
 import logging
@@ -111,7 +111,7 @@ class _Open:
     n_counted: int | None = None
     """Number of scores counted against the quota before the first one left; None until then."""
     fetched: set[int] = field(default_factory=set)
-    """Shards whose scores left."""
+    """Shards whose scores have left."""
     n_calls: int = 0
     timer: asyncio.TimerHandle | None = None
 
@@ -123,7 +123,7 @@ class _Open:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all scores left."""
+        """Whether all scores have left."""
         return self.release is not None and len(self.fetched) == self.release.n_shards
 
 
@@ -150,7 +150,7 @@ class Predictions:
     async def open(self, name: bytes, request: PredictionRequest) -> int:
         """Read and score the host's table, if the policy allows it; return the number of its rows.
 
-        The same request again waits for the same work.
+        A repeated request waits for the same work.
 
         Raises:
             PolicyError: the policy does not allow it, or too many predictions are open.
@@ -168,7 +168,7 @@ class Predictions:
             return opened.rows.n_ids
 
     async def align(self, name: bytes, align_request: AlignRequest) -> AlignAnswer:
-        """Begin the alignment. The same request again gets the same answer.
+        """Begin the alignment. A repeated request gets the same answer.
 
         Raises:
             ProtocolError: the host is still reading its table, or the guest aligns twice with different requests.

@@ -1,4 +1,4 @@
-"""The scores that leave the host in one prediction: first the common rows are settled, then their scores leave.
+"""The scores that leave the host in one prediction. First the common rows are settled, then their scores leave.
 
 All shards are settled before the first score leaves. The host then knows exactly how many scores will leave and counts
 them at once, so that a prediction gets either all of its scores or none.

@@ -1,4 +1,4 @@
-"""Names for the types of numpy arrays."""
+"""Type names for numpy arrays."""
 
 import numpy as np
 from numpy.typing import NDArray

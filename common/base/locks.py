@@ -10,7 +10,7 @@ def lock_file(path: Path, *, wait: bool = True) -> IO[str]:
     """Open a file for reading and writing, and lock it.
 
     Args:
-        path: of the file; it is created with mode 0600 if it does not exist.
+        path: the path of the file; it is created with mode 0600 if it does not exist.
         wait: whether to wait while another process or thread holds the lock.
 
     Returns:
@@ -37,7 +37,7 @@ def is_locked(path: Path) -> bool:
     """
     try:
         with path.open("rb") as file:
-            # A shared lock, so that two callers of this function do not take each other for a holder.
+            # A shared lock, so that two callers of this function do not mistake each other for a holder of the lock.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False

@@ -17,7 +17,7 @@ class Outcome(StrEnum):
     """An operator stopped the job."""
     FAILED = "failed"
     SUSPENDED = "suspended"
-    """Of a session only: the job goes on in another session."""
+    """Only for a session: the job continues in another session."""
 
 
 def outcome_of(error: TrilateralError | None) -> Outcome:

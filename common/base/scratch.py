@@ -1,7 +1,7 @@
 """Temporary folders for data that does not fit in memory, readable by this user only and removed after use.
 
 A killed process leaves its folder behind. A folder is locked while it is in use, and the lock ends with the process.
-Whoever makes the next folder removes all folders without a lock.
+The process that makes the next folder removes every folder that is not locked.
 """
 
 import shutil

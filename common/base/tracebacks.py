@@ -10,7 +10,7 @@ def where(error: BaseException) -> str:
         error: the error.
 
     Returns:
-        For the error and each error that led to it, its class and the calls of its traceback, one a line.
+        For the error and each error that led to it, its class and the calls of its traceback, one per line.
     """
     parts = []
     seen: set[int] = set()

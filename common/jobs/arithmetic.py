@@ -1,4 +1,4 @@
-"""What a process decides about its encrypted arithmetic: which one it uses, and on how many threads."""
+"""The choice of a process's encrypted arithmetic: which implementation it uses, and how many threads."""
 
 import os
 
@@ -7,20 +7,20 @@ from trilateral.common.paillier.native.path import Path, choose_arithmetic
 from trilateral.common.paillier.native.threads import set_threads
 
 VARIABLE = "TRILATERAL_ARITHMETIC"
-"""Environment variable that chooses an arithmetic by name, for comparisons: "avx2" or "gmpy2"."""
+"""Environment variable that names the arithmetic to use, for comparisons: "avx2" or "gmpy2"."""
 
 
 def use_arithmetic(threads: int = 0) -> Path:
-    """Choose the arithmetic that the environment asks for, and share it among threads.
+    """Choose the arithmetic that the environment asks for, and the number of its threads.
 
     Args:
-        threads: how many; 0 for one on each processor.
+        threads: the number of threads; 0 for one on each processor.
 
     Returns:
         The name of the arithmetic.
 
     Raises:
-        ConfigError: if the environment asks for an arithmetic that does not exist, or that this machine cannot run.
+        ConfigError: the environment asks for an arithmetic that does not exist, or that this machine cannot run.
     """
     set_threads(threads or processors())
     try:

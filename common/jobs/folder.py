@@ -50,8 +50,8 @@ def writing(role: Role, path: Path) -> Iterator[None]:
     """Within the block, turn an OSError into a public error; the path goes to this process's log only.
 
     Args:
-        role: of this process.
-        path: of the file that is written.
+        role: the role of this process.
+        path: the path of the file that is written.
 
     Raises:
         ConfigError: in place of an OSError.

@@ -1,4 +1,4 @@
-"""The history that one process keeps of a job: a line of JSON for each round, with times, traffic and the loss."""
+"""The history of a job in one process: a line of JSON for each round, with its times, its traffic and its loss."""
 
 import json
 import time
@@ -16,7 +16,7 @@ from trilateral.common.protocol.messages import BeginRound, EvaluationRecord, Fi
 
 
 class Stopwatch:
-    """Seconds by kind of work: the clock behind a state machine's `Phase`.
+    """Measures seconds by kind of work: the clock behind a state machine's `Phase`.
 
     Args:
         on_event: called when a piece of work is done.
@@ -49,10 +49,10 @@ class Stopwatch:
 class Traffic:
     """Counts bytes and ciphertexts in one direction: by round and kind, and for the whole job by peer and kind.
 
-    Rounds are counted apart, since a peer may already send for the next round.
+    Rounds are counted separately, because a peer may already send for the next round.
 
     Args:
-        direction: what is counted.
+        direction: what to count, sent or received traffic.
         on_event: called with each chunk of a vector.
     """
 
@@ -64,7 +64,7 @@ class Traffic:
 
     @property
     def totals(self) -> dict[str, dict[str, dict[str, int]]]:
-        """The counts of the whole job so far, by peer and kind; scores in clear are a kind of their own."""
+        """The counts of the whole job so far, by peer and kind. Scores in clear are a separate kind."""
         return {
             peer.value: {kind: dict(counter) for kind, counter in kinds.items()} for peer, kinds in self._totals.items()
         }
@@ -75,7 +75,7 @@ class Traffic:
         Args:
             peer: the other process.
             key: round that the vector belongs to.
-            kind: of the vector.
+            kind: the kind of the vector.
             n_bytes: size of the chunk as it travels.
             n_ciphertexts: number of ciphertexts in it.
         """
@@ -99,14 +99,14 @@ class Traffic:
 
 
 class History:
-    """The history file in a job's folder, which has another name until the job has finished.
+    """The history file in a job's folder. It has another name until the job has finished.
 
-    A party learns the loss of a round when the next one begins, and only then writes the round's line.
+    A party learns the loss of a round only when the next round begins, and writes the line of the round then.
     Each method raises ConfigError if the file cannot be written.
 
     Args:
-        folder: of the job.
-        role: of this process.
+        folder: the folder of the job.
+        role: the role of this process.
         resumed: whether to continue the file of the job's earlier sessions.
         on_event: called with what happens in the session.
     """
@@ -140,7 +140,7 @@ class History:
         self._round, self.rounds = begin, begin.key.round - 1
 
     def begin_round(self, begin: BeginRound) -> None:
-        """At a party: begin a round or an attempt; the one before is over, void or overtaken."""
+        """At a party: begin a round or an attempt. The previous one is over, void or overtaken."""
         before = self._round
         if before is None or begin.key > before.key:
             if before is not None and begin.key.round > before.key.round:
@@ -156,7 +156,7 @@ class History:
             self._round = None
 
     def evaluate(self, evaluated: EvaluationRecord) -> None:
-        """At the guest: add the evaluation on the hold-out rows to the round under way."""
+        """At the guest: add an evaluation on the hold-out rows to the current round."""
         self._evaluated = evaluated
 
     def report(self, report: RoundReport) -> None:
@@ -201,14 +201,14 @@ class History:
         }
         if evaluation is not None:
             line["evaluation"] = evaluation
-        if key.round == self._over:  # An earlier session wrote it, and ended before the next round was in the journal.
+        if key.round == self._over:  # An earlier session wrote it, but ended before the journal had the next round.
             return
         with writing(self._role, self._partial), self._partial.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
 
 def _cut_torn_line(path: Path) -> None:
-    """Remove an incomplete last line, which a killed process has left."""
+    """Remove an incomplete last line, which a killed process may have left."""
     content = path.read_bytes()
     if content and not content.endswith(b"\n"):
         with path.open("r+b") as file:
@@ -216,10 +216,10 @@ def _cut_torn_line(path: Path) -> None:
 
 
 def _last_round_over(path: Path) -> int:
-    """Return the round of the last line if that round was over, which its loss shows; otherwise 0."""
+    """Return the round of the last line if that round was over; otherwise 0. A round that is over has a loss."""
     lines = path.read_bytes().splitlines()
     try:
         last = json.loads(lines[-1])
         return 0 if last["loss"] is None else int(last["round"])
-    except (IndexError, ValueError, TypeError, KeyError):  # no line, or not one of ours
+    except (IndexError, ValueError, TypeError, KeyError):  # no line, or a line that `History` did not write
         return 0

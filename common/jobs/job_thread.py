@@ -1,4 +1,4 @@
-"""The thread in which a job computes, one step after the other."""
+"""The thread in which a job computes, one step after another."""
 
 import asyncio
 from collections.abc import Callable, Generator, Iterator
@@ -20,7 +20,7 @@ def without_lock(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) ->
 
 
 class JobThread:
-    """A thread of its own for one job.
+    """A thread for one job.
 
     Args:
         name: prefix of the thread's name.
@@ -36,12 +36,16 @@ class JobThread:
         return await asyncio.get_running_loop().run_in_executor(self._executor, context.run, work)
 
     def close_iterator(self, iterator: Iterator[Any]) -> None:
-        """Close an iterator after the step under way, without waiting for it."""
+        """Close an iterator after the current step, without waiting for that step."""
         if isinstance(iterator, Generator):
             self._executor.submit(iterator.close)
 
     def close(self) -> Future[None]:
-        """Begin no other step; return a future that is done when the step under way is."""
+        """Begin no further step.
+
+        Returns:
+            A future that is done when the current step is done.
+        """
         last_step = self._executor.submit(_do_nothing)
         self._executor.shutdown(wait=False)
         return last_step

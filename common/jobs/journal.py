@@ -1,6 +1,6 @@
-"""What one process must not forget of its jobs, in SQLite: their settings, their outcome and each of their rounds.
+"""The journal of a process, in SQLite: the settings, the outcome and the rounds of its jobs.
 
-Every change is on disk when its method returns. A journal that cannot be used stays as it is.
+Every change is on disk when its method returns. A journal that cannot be used is left unchanged.
 """
 
 import logging
@@ -53,15 +53,15 @@ CREATE TABLE round (
 
 @dataclass(frozen=True)
 class Record:
-    """A job as the journal has it.
+    """A job's entry in the journal.
 
     Attributes:
         id: run ID of the job's first session.
         job: its settings.
         outcome: how it ended; None while it runs.
-        reason: why it ended, in public words; empty if it runs or has finished.
-        facts: what else is known of the job, by name.
-        rounds: what is kept of each round, by its number, in ascending order.
+        reason: why it ended, as a public text; empty if it runs or has finished.
+        facts: what else is known about the job, by name.
+        rounds: what is kept about each round, by its number, in ascending order.
     """
 
     id: bytes
@@ -77,7 +77,7 @@ class Journal:
 
     Args:
         folder: the state folder, which exists and is locked by this process.
-        role: of the process.
+        role: the role of the process.
         kept_days: how long to keep a job that does not change.
 
     Raises:
@@ -119,7 +119,7 @@ class Journal:
         database.execute("DELETE FROM job WHERE changed < ?", (time.time() - self._kept_seconds,))
 
     def _create(self) -> None:
-        """Create a journal under another name and rename it, so that an empty journal is always a damaged one."""
+        """Create a journal under another name and rename it, so that an empty journal is always a sign of damage."""
         new = self._path.with_name(f"{JOURNAL}.new")
         new.unlink(missing_ok=True)
         # SQLite gives its other files the mode of this one.
@@ -134,7 +134,7 @@ class Journal:
     # --- jobs
 
     def add(self, job_id: bytes, job: JobConfig) -> None:
-        """Add a job that runs, in place of another of the same name. Drop jobs that have not changed for long."""
+        """Add a running job in place of any other with its name. Drop jobs that have not changed for a long time."""
         with self._changing() as database:
             self._prune(database)
             database.execute("DELETE FROM job WHERE name = ?", (job.name,))
@@ -151,26 +151,26 @@ class Journal:
     def set_outcome(
         self, job_id: bytes, outcome: Outcome, reason: str = "", facts: Mapping[str, bytes] = NO_FACTS
     ) -> None:
-        """Record how a job ended, with facts as of `set_facts`. A job that has finished stays finished.
+        """Record how a job ended, and facts as `set_facts` does. A job that has finished stays finished.
 
         Args:
             job_id: run ID of the job's first session.
-            outcome: finished, stopped or failed. A job whose session is suspended runs.
-            reason: why it ended, in public words.
-            facts: what else is known of the job from now on.
+            outcome: finished, stopped or failed. A job whose session is suspended still runs.
+            reason: why it ended, as a public text.
+            facts: what else is known about the job from now on.
 
         Raises:
-            ValueError: the outcome is that of a session.
+            ValueError: the outcome is suspended, which only a session can be.
             ConfigError: the journal cannot be written.
         """
         if outcome is Outcome.SUSPENDED:
-            raise ValueError("a session may be suspended, a job is not")
+            raise ValueError("only a session can be suspended, not a job")
         with self._changing() as database:
             _set_state(database, job_id, outcome, reason)
             _insert_facts(database, job_id, facts)
 
     def set_facts(self, job_id: bytes, facts: Mapping[str, bytes]) -> None:
-        """Keep facts of a job, by name, in place of older ones of the same names, in one transaction.
+        """Keep facts about a job, in place of older facts with the same names, in one transaction.
 
         Raises:
             ConfigError: the journal cannot be written, or no longer has the job.
@@ -179,16 +179,16 @@ class Journal:
             _insert_facts(database, job_id, facts)
 
     def write_round(self, job_id: bytes, number: int, content: bytes, facts: Mapping[str, bytes] = NO_FACTS) -> int:
-        """Keep the content of a round, with facts as of `set_facts`, in one transaction.
+        """Keep the content of a round, and facts as `set_facts` does, in one transaction.
 
         Args:
             job_id: run ID of the job's first session.
-            number: of the round.
-            content: what to keep; the content that is written first stays.
-            facts: what else is known of the job from this round on.
+            number: the number of the round.
+            content: what to keep, unless the round has a content already.
+            facts: what else is known about the job from this round on.
 
         Returns:
-            How often this method was called for the round, this call included.
+            How often this method was called for the round, including this call.
 
         Raises:
             ConfigError: the journal cannot be written, or no longer has the job.
@@ -206,7 +206,7 @@ class Journal:
             return int(begun)
 
     def find(self, job_id: bytes) -> Record | None:
-        """Return the job of that ID with everything that is kept of it, or None."""
+        """Return the job with this ID and everything that the journal keeps about it, or None."""
         with self._reading() as database:
             row = database.execute("SELECT id, settings, state, reason FROM job WHERE id = ?", (job_id,)).fetchone()
             if row is None:
@@ -299,7 +299,7 @@ def examine_journal(folder: Path) -> None:
 
 
 def _check_there(path: Path) -> None:
-    """Raise if the file is missing or empty beside its -wal file, which SQLite would then discard."""
+    """Raise if there is a -wal file without a complete journal. SQLite would then discard the -wal file."""
     if not path.exists():
         raise sqlite3.DatabaseError("only its -wal file is left")
     if path.is_file() and path.stat().st_size < MIN_BYTES:
@@ -307,7 +307,7 @@ def _check_there(path: Path) -> None:
 
 
 def _check_whole(database: sqlite3.Connection, path: Path) -> None:
-    """Raise if a journal belongs to another program or to a newer version, or is damaged."""
+    """Raise if a journal belongs to another program, is of a newer version, or is damaged."""
     (application,) = database.execute("PRAGMA application_id").fetchone()
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION:

@@ -1,7 +1,8 @@
-"""A link sends the messages of one job from this process to one peer, in order, each until it is acknowledged.
+"""A link sends the messages of one job from this process to one peer, in order, and repeats each until acknowledged.
 
-Every message of the protocol may be sent again, because its receiver ignores what it has seen. Consecutive pieces of a
-vector share one streaming call, and the receiver works on the first piece while this process still makes the last.
+Every message of the protocol may be sent again, because its receiver ignores messages that it has seen. Consecutive
+pieces of a vector share one streaming call. The receiver works on the first piece while this process still makes the
+last one.
 """
 
 import asyncio
@@ -26,14 +27,14 @@ from trilateral.common.rpc.routes import encode, route_for
 log = logging.getLogger(__name__)
 
 NOTICE_SECONDS = 1.0
-"""Interval at which `on_wait` hears of a peer that does not answer."""
+"""Interval at which `on_wait` is called while a peer does not answer."""
 LOG_SECONDS = 5.0
-"""Time of silence after which the log has a line about it."""
+"""Seconds of silence after which a line about it goes to the log."""
 
 OnWait = Callable[[Peer, Silence | None], None]
 """Called every second while a peer does not answer, and with None once it does."""
 OnSent = Callable[[RoundKey, Kind, int, int], None]
-"""Called once for each piece of a vector, with its bytes on the wire and its count of ciphertexts."""
+"""Called once for each piece of a vector, with the number of its bytes on the wire and of its ciphertexts."""
 
 
 class Link:
@@ -46,7 +47,7 @@ class Link:
         width: bytes of a ciphertext.
         limits: how long to wait.
         on_sent: see `OnSent`.
-        on_failure: called with the error that ends the link, and with it the job; nothing is sent after it.
+        on_failure: called with the error that ends the link and the job. The link sends nothing after that.
         on_wait: see `OnWait`; not called for the last messages after `clear`.
         on_delivered: called for each message that has been acknowledged, with its `Delivered` event.
     """
@@ -79,7 +80,7 @@ class Link:
         self._task = asyncio.create_task(self._run())
 
     def send(self, message: Message) -> None:
-        """Send a message as soon as those before it are acknowledged."""
+        """Send a message as soon as all earlier messages are acknowledged."""
         if not self._task.done() and not self._is_overtaken(message):
             self._queue.put_nowait(message)
 
@@ -87,7 +88,7 @@ class Link:
         """Send a message ahead of the queue, and wait until the peer has acknowledged it.
 
         Raises:
-            TrilateralError: the peer does not answer, or refuses it.
+            TrilateralError: the peer does not answer, or refuses the message.
         """
         route = route_for(self._sender, self._peer.role, message)
         request, seconds = encode(self._job, message, route), self._limits.peer_timeout
@@ -101,14 +102,14 @@ class Link:
             await until_answered(attempt, self._peer, self._sender, self._limits, seconds, silent_from_start=True)
 
     def overtake(self, key: RoundKey) -> None:
-        """Drop what is queued of rounds before `key`: they no longer matter."""
+        """Drop queued pieces of vectors of attempts before `key`: they no longer matter."""
         self._oldest = max(self._oldest, key)
         for message in [self._queue.get_nowait() for _ in range(self._queue.qsize())]:
             if not self._is_overtaken(message):
                 self._queue.put_nowait(message)
 
     def clear(self) -> None:
-        """Drop what is queued and in progress, to make room for a last message."""
+        """Drop all queued messages and the one being sent, to make room for a last message."""
         self._on_wait = None
         self._task.cancel()
         self._queue, self._held = asyncio.Queue(), []
@@ -122,7 +123,7 @@ class Link:
             log.warning("job %s: %s has not acknowledged the last messages", self._job.name, self._peer)
             self._task.cancel()
 
-    # --- one message after the other
+    # --- one message after another
 
     async def _run(self) -> None:
         try:
@@ -138,7 +139,7 @@ class Link:
             self._on_failure(error)
 
     async def _send_vector(self, piece: VectorPiece) -> None:
-        """Send the piece and those of the same vector that follow; they are kept until all are acknowledged."""
+        """Send the piece and the following pieces of the same vector. Keep them until all are acknowledged."""
         route = route_for(self._sender, self._peer.role, piece)
         seconds = self._limits.party_timeout
         requests = self._encode(piece)
@@ -174,7 +175,7 @@ class Link:
                 call.cancel()
 
         async def attempt() -> None:
-            # Nobody waits for a vector of an attempt that is over.
+            # The peer does not need a vector of an attempt that is over.
             if self._is_overtaken(piece):
                 return
             try:
@@ -192,8 +193,8 @@ class Link:
         """Return the next piece of the same vector, as soon as there is one.
 
         Returns:
-            None if another message comes first, or if no message comes for long: the receiver ends a call in which it
-            hears nothing for its `peer_timeout`.
+            None if another message comes first, or if no message comes for half of `peer_timeout`: the receiver ends a
+            call in which nothing arrives for its own `peer_timeout`.
         """
         if not self._held:
             try:
@@ -217,7 +218,7 @@ class Link:
 
     @asynccontextmanager
     async def _report_silence(self, seconds: float) -> AsyncIterator[None]:
-        """Report within the block that the peer has not answered, and afterwards that the wait is over."""
+        """Within the block, report that the peer has not answered yet; afterwards, report that the wait is over."""
         on_wait = self._on_wait
         now = time.time()
         silence = Silence(self._peer, now, now + seconds)

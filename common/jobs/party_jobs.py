@@ -1,4 +1,4 @@
-"""The jobs of a party, which are the same at the host and at the guest: accepting a job, and keeping its result."""
+"""The jobs of a party, the same at the host and at the guest: accepting a job, and keeping its result."""
 
 import asyncio
 import logging
@@ -76,7 +76,7 @@ class MakeMachine(Protocol):
         Args:
             job: the job's settings.
             data: this party's prepared table.
-            cipher: under the job's public key.
+            cipher: the cipher under the job's public key.
             phase: times the kinds of work.
             check_peer: refuses a peer with too many columns.
         """
@@ -93,8 +93,8 @@ class CommonRowFinder(Protocol):
 
         Args:
             ids: this party's IDs.
-            form: the rules by which they were brought into a common form.
-            on_progress: called at the guest with the progress.
+            form: the rules by which these IDs were brought to their normal form.
+            on_progress: called with the progress, at the guest only.
         """
         ...
 
@@ -103,7 +103,7 @@ class Aligner(Protocol):
     """A role's side of all alignments."""
 
     def expect(self, run: JobKey) -> AbstractContextManager[CommonRowFinder]:
-        """Allow the other party to align for this run within the block."""
+        """Within the block, allow the other party to align for this run."""
         ...
 
 
@@ -111,7 +111,7 @@ class PartyJobs(ProcessJobs):
     """The jobs of a host or a guest.
 
     Args:
-        config: of this process.
+        config: the configuration of this process.
         audit: records each decision.
         peers: the two other processes.
         make_machine: this role's state machine class.
@@ -134,14 +134,14 @@ class PartyJobs(ProcessJobs):
         self._quota = ScoreQuota(config.state, config.policy.max_scores_a_day)
 
     async def dispatch(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:
-        """Give a message to its job; see `ProcessJobs.dispatch`. The first OpenJob of a run makes the job."""
+        """Pass a message to its job; see `ProcessJobs.dispatch`. The first OpenJob of a run creates the job."""
         if not isinstance(message, OpenJob):
             await super().dispatch(sender, key, message, n_bytes)
             return
         if message.party is not self.role:
             raise ProtocolError(
-                f"the coordinator called the {self.role} as {message.party}: correct `peers.{message.party}` in the "
-                "coordinator's configuration"
+                f"the coordinator called the {self.role} as the {message.party}: correct `peers.{message.party}` in "
+                "the coordinator's configuration"
             )
         async with self._beginning:
             self._check_not_closing()
@@ -155,9 +155,10 @@ class PartyJobs(ProcessJobs):
                     raise
 
     async def go_on(self) -> None:
-        """Ask the coordinator about the jobs that had not ended when the previous process did.
+        """Ask the coordinator about the jobs that had not ended when the previous process ended.
 
-        The coordinator offers the jobs that go on again, by itself. Only this call reports jobs that ended meanwhile.
+        The coordinator offers the jobs that continue again without being asked. Only this call finds out about jobs
+        that ended in the meantime.
         """
         for record in self.journal.all():
             if record.outcome is None:
@@ -251,7 +252,7 @@ class PartyJobs(ProcessJobs):
         log.info("job %s: accepted, dataset %s, %d-bit key", job.name, job.dataset, public_key.bits)
 
         async def on_end(error: TrilateralError | None) -> None:
-            # A job that has finished is in the journal already, and one whose session is suspended runs.
+            # The journal already has the end of a finished job, and a job whose session is suspended still runs.
             if error is not None and not isinstance(error, SuspendedError):
                 await self._set_outcome(job_id, error)
 
@@ -274,7 +275,9 @@ class PartyJobs(ProcessJobs):
         job_id = offer.job_id or key.run_id
         record = self.journal.find(job_id)
         if record is not None and record.job != offer.job:
-            raise ProtocolError(f"the coordinator offers the job {record.job.name} with other settings than before")
+            raise ProtocolError(
+                f"the coordinator offers the job {record.job.name} with settings that differ from the earlier ones"
+            )
         if not offer.was_ready:
             return job_id, None
         if record is None:
@@ -282,7 +285,10 @@ class PartyJobs(ProcessJobs):
         return job_id, record
 
     async def _replace(self, name: str) -> None:
-        """End the run of that name that still goes on here. The coordinator has one at a time, so it has lost it."""
+        """End a run of that name that is still in progress here.
+
+        The coordinator has only one run of a name at a time, so it has lost the earlier one.
+        """
         runner = self._running.get(name)
         if runner is not None:
             runner.fail(SuspendedError("the coordinator has begun another session"), told_by=Role.COORDINATOR)
@@ -318,7 +324,7 @@ class PartyJobs(ProcessJobs):
             try:
                 aligned = await alignment.common_rows(table.ids, dataset.id_form, runner.report_alignment)
             except PeerError as error:
-                # The other party may have been restarted. The coordinator notices, and begins another session.
+                # The other party may have been restarted. The coordinator will notice that and begin another session.
                 raise SuspendedError(str(error)) from error
         await runner.in_thread(record.keep_common_rows, aligned.rows, len(table.ids))
         log.info(
@@ -355,7 +361,7 @@ class PartyJobs(ProcessJobs):
 
     @contextmanager
     def _naming(self, dataset: DatasetConfig) -> Iterator[None]:
-        """Name the party in an error about its table; log what only this organisation may read."""
+        """Name the party in an error about its table; log the notes, which only this organisation may read."""
         try:
             yield
         except (ConfigError, DataError) as error:
@@ -364,7 +370,7 @@ class PartyJobs(ProcessJobs):
             raise type(error)(f"the {self.role}: {error}") from error
 
     def _spend_scores(self, job: JobConfig, data: PreparedData) -> None:
-        """Count the scores of hold-out rows that the host will give, as soon as the rows are known."""
+        """Count the scores of hold-out rows that the host will give, as soon as their number is known."""
         n_scores = holdout_scores(job, len(data.block.holdout_columns), self.role)
         if n_scores:
             left = spend_scores(n_scores, self._quota, JOB)

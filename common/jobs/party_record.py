@@ -1,4 +1,4 @@
-"""What a party's journal keeps of a job across sessions, and what a later session compares with it."""
+"""What a party's journal keeps about a job across sessions, and what a later session compares with that."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from trilateral.common.rpc.routes import decode, encode, route_for
 MAX_BEGUN = 100
 """How often a round may be begun, over all sessions. Each attempt shows the same sums."""
 _EVALUATION = "evaluation "
-"""How the name of a fact with an evaluation begins; the number of its round follows."""
+"""Start of the name of a fact that holds an evaluation. The number of its round follows."""
 _REQUESTS = {b"B": BeginRoundRequest, b"F": FinishJobRequest}
 _TOLERANCE = 1e-6
 """Tolerance of the comparison of training columns: another version of a library may round differently."""
@@ -35,24 +35,24 @@ class RestoredMachine(Machine, Protocol):
     """A party's state machine."""
 
     def restore(self, steps: Sequence[BeginRound | FinishJob], evaluations: Sequence[EvaluationRecord] = ()) -> None:
-        """Go to the round that the earlier sessions reached.
+        """Return to the round that the earlier sessions reached.
 
         Args:
             steps: what the coordinator asked in each round, in order.
-            evaluations: of the rounds, in order.
+            evaluations: the evaluations of the rounds, in order.
         """
         ...
 
 
 class PartyRecord:
-    """What one session of a job knows of the earlier sessions, and keeps for the later ones.
+    """What one session of a job knows about the earlier sessions, and keeps for later ones.
 
     Args:
-        journal: of this process.
-        role: of this process.
-        key: of the session.
+        journal: the journal of this process.
+        role: the role of this process.
+        key: the key of the session.
         job_id: run ID of the job's first session.
-        known: what the journal has of the earlier sessions; None if both parties were never ready in one.
+        known: the journal's record of the earlier sessions; None if the two parties were never both ready.
     """
 
     def __init__(self, journal: Journal, role: Role, key: JobKey, job_id: bytes, known: Record | None) -> None:
@@ -64,16 +64,16 @@ class PartyRecord:
 
     @property
     def resumed(self) -> bool:
-        """Whether the job goes on from an earlier session."""
+        """Whether the job continues from an earlier session."""
         return self._known is not None
 
     # --- the data
 
     def check_table(self, table: PartyTable, dataset: DatasetConfig) -> None:
-        """Check that the table and its settings are those of the earlier sessions. The first session keeps them.
+        """Check that the table and its settings are as in the earlier sessions. The first session records them.
 
         Args:
-            table: of this party.
+            table: the table of this party.
             dataset: its settings.
 
         Raises:
@@ -111,7 +111,7 @@ class PartyRecord:
 
     @property
     def has_spent_scores(self) -> bool:
-        """Whether the scores of hold-out rows that this party will give are counted already."""
+        """Whether the scores of hold-out rows that this party will give were counted already."""
         return self._fact("scores counted") is not None
 
     def keep_spent_scores(self) -> None:
@@ -128,7 +128,7 @@ class PartyRecord:
         """Return the rows of a table of `n_rows` rows that both parties have, in ascending order.
 
         Raises:
-            PeerError: the journal does not have them.
+            PeerError: the journal does not have these rows.
         """
         packed = self._fact("common rows")
         if packed is None:
@@ -150,8 +150,8 @@ class PartyRecord:
         """Bring a new state machine and history to the round that the party had reached.
 
         Args:
-            machine: of this session.
-            history: of this session.
+            machine: the machine of this session.
+            history: the history of this session.
 
         Raises:
             ProtocolError: the journal has steps that this job does not allow.
@@ -168,10 +168,10 @@ class PartyRecord:
             history.restore(begun[-1])
 
     def write(self, message: StepTaken | EvaluationRecord) -> None:
-        """Keep what the state machine says, before anything that follows from it leaves.
+        """Keep what the state machine reports, before any message that depends on it leaves.
 
         Args:
-            message: that a step is taken, or an evaluation.
+            message: a step that was taken, or an evaluation.
 
         Raises:
             ProtocolError: the coordinator has begun a round too often.

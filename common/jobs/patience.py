@@ -9,28 +9,29 @@ from trilateral.common.config.process import Limits
 from trilateral.common.protocol.messages import BeginRound, FinishJob, OpenJob, RoundKey, RoundTimedOut
 
 Question = OpenJob | BeginRound | FinishJob
-"""What the coordinator sends to a party to get an answer."""
+"""A message to which the coordinator expects an answer from the party."""
 ASK_SECONDS = 2.0
-"""How often a waiting process asks its peers for a sign of life, which shows it that a peer was restarted."""
+"""Maximum interval at which a waiting process asks its peers for a sign of life. The answer shows if a peer was
+restarted."""
 MIN_ASK_SECONDS = 1.0
-"""The shortest interval; otherwise a tenth of the peer timeout is often enough."""
+"""Minimum interval. Between the two, the interval is a tenth of the peer timeout."""
 RECENT_ROUNDS = 20
 MAX_TIMES_LONGER = 10
-"""The coordinator waits for a round up to this many times as long as the longest recent round took."""
+"""The coordinator waits for a round for at most this many times the longest recent round."""
 
 
 class Patience:
     """The clock of one job.
 
-    The coordinator waits for answers. Its time restarts with each new question, and is at most
-    `Limits.round_timeout`. Once some rounds have shown how long they take, the time for a round is shorter, and doubles
-    with each attempt. It is never shorter than two peer timeouts: a peer that is away for one has come back by then, or
-    the job has ended.
+    The coordinator waits for answers. Its time limit restarts with each new question, and is at most
+    `Limits.round_timeout`. Once some rounds have shown how long a round takes, the limit for a round is lower, and
+    doubles with each attempt. It is never less than two peer timeouts: a peer that is away for one peer timeout has
+    come back by then, or the job has ended.
 
-    A party waits for any message. Its time, `Limits.party_timeout`, restarts with each wait.
+    A party waits for any message. Its time limit, `Limits.party_timeout`, restarts with each wait.
 
     Args:
-        role: of this process.
+        role: the role of this process.
         limits: how long to wait.
         clock: returns seconds since a fixed moment.
     """
@@ -60,7 +61,7 @@ class Patience:
             self._restart()
 
     def progress(self, done: int) -> None:
-        """At the coordinator: restart the time if the parties have come further on their way to being ready.
+        """At the coordinator: restart the time limit if the alignment of the parties has made progress.
 
         Args:
             done: how much of the alignment is done.
@@ -75,21 +76,21 @@ class Patience:
         return min(ASK_SECONDS, max(MIN_ASK_SECONDS, self._limits.peer_timeout / 10))
 
     def alarm(self) -> float:
-        """Return the clock's time at which to ask for a sign of life, or to give up if `is_over`."""
+        """Return the clock's time of the next alarm: give up then if `is_over`; otherwise ask for a sign of life."""
         return min(self._clock() + self.pause, self._deadline)
 
     def is_over(self, alarm: float) -> bool:
-        """Return whether the time is over at this alarm."""
+        """Return whether the time limit is over at this alarm."""
         return alarm >= self._deadline
 
     def give_up(self) -> RoundTimedOut:
-        """Stop waiting for the round under way.
+        """Stop waiting for the current round.
 
         Returns:
             The message for the coordinator's state machine.
 
         Raises:
-            PeerError: the process does not wait for a round, so the job fails.
+            PeerError: the process waits for something other than a round, so the job fails.
         """
         if self._role is not Role.COORDINATOR:
             raise PeerError(
@@ -100,7 +101,7 @@ class Patience:
             awaited = "finished" if isinstance(self._newest, FinishJob) else "ready"
             raise PeerError(
                 f"the parties were not {awaited} within {self._limits.round_timeout:g} s:"
-                " check their logs, or raise limits.round_timeout at all three processes"
+                " check their logs, or raise limits.round_timeout for all three processes"
             )
         self._restart()
         return RoundTimedOut(self._newest.key)
@@ -120,5 +121,5 @@ def _is_of_round(question: Question, number: int) -> bool:
 
 
 def _subject(question: Question) -> RoundKey | type[Question]:
-    """Return what a question has in common with the one to the other party."""
+    """Return what a question has in common with the same question to the other party."""
     return question.key if isinstance(question, BeginRound) else type(question)

@@ -1,11 +1,11 @@
 """Checks of an offered job or prediction against a party's own policy.
 
-Each check runs as soon as what it needs is known. `check_job` and `check_prediction` need only the request, and run
-before any data is touched. `check_sizes` runs once the table is read and prepared, before anything leaves the party.
+Each check runs as soon as its inputs are known. `check_job` and `check_prediction` need only the request, and run
+before any data is read. `check_sizes` runs once the table is read and prepared, before anything leaves the party.
 `check_peer_columns` runs once the other party has told how many columns it has, before the first round.
-`spend_scores` runs before scores leave. The bounds on a training that runs, its rounds and attempts, follow from the
-job, and the state machine enforces them: `trilateral.common.protocol.bounds`.
-Every refusal names the setting that it follows from.
+`spend_scores` runs before scores leave. The bounds on the rounds and attempts of a running training follow from the
+job, and the state machine enforces them: see `trilateral.common.protocol.bounds`.
+Every refusal names the setting that causes it.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from trilateral.common.protocol.bounds import max_evaluations, max_rounds
 from trilateral.common.rpc.errors import NameTakenError
 
 JOB, PREDICTION, ALIGNMENT = "the job", "the prediction", "the alignment"
-"""What a refusal says that the party refuses."""
+"""The thing refused, as the text of a refusal names it."""
 
 
 def check_offer(job: JobConfig, config: ProcessConfig, *, known: bool = False) -> DatasetConfig:
@@ -31,7 +31,7 @@ def check_offer(job: JobConfig, config: ProcessConfig, *, known: bool = False) -
 
     Args:
         job: the offered job.
-        config: of this party's process.
+        config: the configuration of this party's process.
         known: whether this party accepted the job in an earlier session.
 
     Returns:
@@ -58,9 +58,9 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
 
     Args:
         job: the offered job.
-        policy: of this party.
-        dataset: this party's dataset of the name in the job.
-        role: of this party.
+        policy: the policy of this party.
+        dataset: this party's dataset that the job names.
+        role: the role of this party.
 
     Raises:
         PolicyError: the policy does not allow the job.
@@ -98,9 +98,9 @@ def check_sizes(job: JobConfig, policy: Policy, n_train: int, role: Role) -> Non
 
     Args:
         job: the offered job.
-        policy: of this party.
+        policy: the policy of this party.
         n_train: number of training rows, at least one batch.
-        role: of this party.
+        role: the role of this party.
 
     Raises:
         PolicyError: the policy does not allow the job on a table of this size.
@@ -161,9 +161,9 @@ def check_holdout(job: JobConfig, policy: Policy, n_holdout: int, role: Role) ->
 
     Args:
         job: the offered job.
-        policy: of this party.
+        policy: the policy of this party.
         n_holdout: number of hold-out rows.
-        role: of this party.
+        role: the role of this party.
 
     Raises:
         PolicyError: the policy does not allow an evaluation on so few rows.
@@ -177,14 +177,14 @@ def check_holdout(job: JobConfig, policy: Policy, n_holdout: int, role: Role) ->
 def check_prediction(
     job: str, name: str, datasets: Mapping[str, DatasetConfig], policy: Policy, role: Role
 ) -> DatasetConfig:
-    """Check that rows of a dataset may be scored at all.
+    """Check that the rows of a dataset may be scored.
 
     Args:
-        job: name of the job whose model is to score them.
-        name: of the dataset.
+        job: name of the job whose model would score them.
+        name: the name of the dataset.
         datasets: all datasets of this party.
-        policy: of this party.
-        role: of this party.
+        policy: the policy of this party.
+        role: the role of this party.
 
     Returns:
         The dataset.
@@ -209,7 +209,7 @@ def holdout_scores(job: JobConfig, n_holdout: int, role: Role) -> int:
     Args:
         job: the job.
         n_holdout: number of hold-out rows.
-        role: of this party.
+        role: the role of this party.
     """
     return n_holdout * (max_evaluations(job) + 1) if role is Role.HOST else 0
 
@@ -257,7 +257,7 @@ def spend_ids(count: int, quota: IdQuota, role: Role) -> None:
     Args:
         count: number of IDs.
         quota: this party's counter.
-        role: of this party.
+        role: the role of this party.
 
     Raises:
         PolicyError: fewer are left today, and nothing was counted.
@@ -279,7 +279,7 @@ def _too_many(count: int, quota: DayQuota, role: Role, what: str) -> PolicyError
 
 def _check_dataset(job: str, name: str, dataset: DatasetConfig, role: Role, what: str = JOB) -> None:
     if not any(fnmatchcase(job, pattern) for pattern in dataset.jobs):
-        raise _refusal(role, f"datasets.{name}.jobs", f"does not include a job named {job}", what)
+        raise _refusal(role, f"datasets.{name}.jobs", f"the setting does not include a job named {job}", what)
 
 
 def _check_batch(has: str, size: int, policy: Policy, role: Role) -> None:
@@ -303,4 +303,4 @@ def _too_large(role: Role, line: str, maximum: float, has: str) -> PolicyError:
 
 
 def _refusal(role: Role, line: str, why: str, what: str = JOB) -> PolicyError:
-    return PolicyError(f"the {role} refuses {what} by {line}: {why}")
+    return PolicyError(f"the {role} refuses {what} under {line}: {why}")

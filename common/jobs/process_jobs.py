@@ -1,4 +1,4 @@
-"""The jobs of one process: each message is dispatched to its job here."""
+"""The jobs of one process. Here each message is passed to its job."""
 
 import asyncio
 import logging
@@ -42,10 +42,10 @@ MAX_ENDED = 500
 
 
 class ProcessJobs:
-    """The jobs that run, and how those ended that have run since the process started.
+    """The running jobs, and how the other jobs since the start of the process ended.
 
     Args:
-        config: of this process.
+        config: the configuration of this process.
         audit: records each decision.
 
     Raises:
@@ -60,13 +60,13 @@ class ProcessJobs:
         self.metrics = Metrics(self.role, config.state)
         self._traces = open_traces(config)
         self._running: dict[str, MachineRunner] = {}
-        """By name: two runs of a job never go on at the same time."""
+        """The running jobs by name: two runs of a job never go on at the same time."""
         self._lingering: list[Future[None]] = []
         """The steps of ended jobs that are still being computed."""
         self._ended: dict[JobKey, TrilateralError | None] = {}
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
         self._beginning = asyncio.Lock()
-        """Held while a job is accepted: one at a time, and no more once the process stops."""
+        """Held while a job is accepted, so that jobs are accepted one at a time, and none once the process stops."""
         self._closing = False
 
     def open(self) -> None:
@@ -81,7 +81,7 @@ class ProcessJobs:
         """Pass on the message that a servicer received; return once it may be acknowledged.
 
         Raises:
-            TrilateralError: the message is not valid, and its job fails; or see `dispatch`.
+            TrilateralError: the message is not valid, so its job fails; for other errors see `dispatch`.
         """
         sender, key = calling_role(), job_key(request)
         runner = self._find_running(key)
@@ -94,7 +94,7 @@ class ProcessJobs:
     async def deliver_vector(self, chunks: AsyncIterator[SendVectorRequest]) -> None:
         """Pass on the chunks of a vector as they arrive, each as `deliver` does.
 
-        A chunk is decoded only if its run goes on and has ciphertexts of that width. If the run has ended, the
+        A chunk is decoded only if its run is in progress and has ciphertexts of that width. If the run has ended, the
         answer to the first chunk is the answer to the whole vector, and the other chunks are not read.
         """
         stream = VectorStream()
@@ -113,7 +113,7 @@ class ProcessJobs:
             await self.deliver(chunk)
 
     async def dispatch(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:
-        """Give a message to its job.
+        """Pass a message to its job.
 
         Args:
             sender: role of the process that sent the message.
@@ -133,9 +133,9 @@ class ProcessJobs:
             self._check_ended_well(key)
 
     async def close(self) -> None:
-        """Suspend every job, since the process stops. The jobs go on when the process is started again."""
+        """Suspend every job because the process stops. The jobs continue when the process is started again."""
         self._closing = True
-        async with self._beginning:  # A job that is being taken in runs once the lock is free.
+        async with self._beginning:  # Once the lock is free, a job that was being accepted runs.
             for runner in self._running.values():
                 runner.fail(SuspendedError(f"the {self.role} was stopped"))
         while self._tasks:
@@ -145,7 +145,7 @@ class ProcessJobs:
             await asyncio.to_thread(self._traces.close)
 
     def _observer_of(self, key: JobKey) -> OnEvent:
-        """Return the function that a session calls with its events: it counts them, and traces them if configured."""
+        """Return the function that a session calls with its events. It counts them, and traces them if configured."""
         count = self.metrics.session(key.name)
         if self._traces is None:
             return count
@@ -159,18 +159,18 @@ class ProcessJobs:
 
     @contextmanager
     def _blaming(self, sender: Role, key: JobKey) -> Iterator[None]:
-        """End the job if its peer breaks the protocol within the block, and tell both sides the same reason."""
+        """Within the block, end the job if its peer breaks the protocol, and tell both sides the same reason."""
         try:
             yield
         except (ProtocolError, ConfigError) as error:
-            problem = type(error)(f"the {self.role}, of a message from the {sender}: {error}")
+            problem = type(error)(f"the {self.role}, about a message from the {sender}: {error}")
             runner = self._find_running(key)
             if runner is not None:
                 runner.fail(problem)
             raise problem from None
 
     def _check_not_closing(self) -> None:
-        """Raise if the process is being stopped. The caller tries again, and reaches the next process."""
+        """Raise if the process is being stopped. The caller then tries again and reaches the next process."""
         if self._closing:
             raise StoppingError(f"the {self.role} is being stopped")
 
@@ -179,11 +179,12 @@ class ProcessJobs:
         self._lingering = [step for step in self._lingering if not step.done()]
         if len(self._running) + len(self._lingering) >= max_jobs:
             raise PolicyError(
-                f"the {self.role} already runs {max_jobs} jobs, the limit of limits.max_jobs: wait until one has ended"
+                f"the {self.role} already runs {max_jobs} jobs, the maximum in limits.max_jobs: wait until one has"
+                " ended"
             )
 
     def _check_ended_well(self, key: JobKey) -> None:
-        """Return if a message to a run that does not go on is to be acknowledged; see `dispatch` for the errors."""
+        """Return if a message to a run that is not in progress is to be acknowledged; see `dispatch` for the errors."""
         if key not in self._ended:
             raise UnknownJobError(f"the {self.role} does not know this run of the job {key.name}")
         error = self._ended[key]
@@ -202,7 +203,7 @@ class ProcessJobs:
         begin: Callable[[], Awaitable[Machine]],
         on_end: Callable[[TrilateralError | None], Awaitable[None]],
     ) -> None:
-        """Run a session in a task of its own; `on_end` is called with its error, or None if the job has finished."""
+        """Run a session in a new task; `on_end` is called with its error, or with None if the job has finished."""
         key = runner.key
 
         async def live() -> None:
@@ -211,7 +212,7 @@ class ProcessJobs:
                 await runner.run(begin)
             except Exception as error:
                 public = public_error(error, self.role)
-                # A copy has no traceback, which would keep the state machine alive, and the key with it.
+                # Keep a copy without the traceback, which would keep the state machine and its key alive.
                 ended = type(public)(str(public))
                 if not isinstance(error, TrilateralError):
                     log.error("job %s: unexpected error: %s", key.name, where(error))
@@ -220,8 +221,8 @@ class ProcessJobs:
                 _log_end(key.name, outcome, ended)
                 del self._running[key.name]
                 self.metrics.ended(key.name, outcome)
-                # A long step, such as making a large key, outlives its job. It counts as a job until it is done, or
-                # jobs that start and stop would pile up. What the job knew is gone with the runner.
+                # A long step, such as making a large key, outlives its job. It counts as a job until done, so that
+                # jobs that start and stop do not pile up. Everything else of the job is gone with the runner.
                 if runner.last_step is not None:
                     self._lingering.append(runner.last_step)
                 self._remember(key, ended)
@@ -239,12 +240,12 @@ class ProcessJobs:
     def _remember(self, key: JobKey, ended: TrilateralError | None) -> None:
         self._ended[key] = ended
         if len(self._ended) > MAX_ENDED:
-            del self._ended[next(iter(self._ended))]  # the first that was put in
+            del self._ended[next(iter(self._ended))]  # the oldest entry
 
     async def _set_outcome(
         self, job_id: bytes, error: TrilateralError | None, facts: Mapping[str, bytes] = NO_FACTS
     ) -> None:
-        """Record in the journal how a job ended. If that fails, the job has ended all the same."""
+        """Record in the journal how a job ended. If that fails, the job has still ended."""
         reason = "" if error is None else str(error)
         try:
             await asyncio.to_thread(self.journal.set_outcome, job_id, outcome_of(error), reason, facts)
@@ -253,7 +254,7 @@ class ProcessJobs:
 
 
 def ended_error(error: TrilateralError, role: Role) -> TrilateralError:
-    """Return the error for a caller that speaks of a job which has ended at `role` with `error`."""
+    """Return the error for a call about a job that has ended at `role` with `error`."""
     kind = StoppedError if outcome_of(error) is Outcome.STOPPED else EndedError
     return kind(f"the {role} has ended the job: {error}")
 
@@ -266,6 +267,6 @@ def _log_end(job: str, outcome: Outcome, error: TrilateralError | None) -> None:
         case Outcome.STOPPED:
             log.info("job %s: %s", job, reason)
         case Outcome.SUSPENDED:
-            log.info("job %s: this session has ended, and the job goes on in another: %s", job, reason)
+            log.info("job %s: this session has ended, and the job continues in another: %s", job, reason)
         case Outcome.FAILED:
             log.error("job %s: failed: %s", job, reason)

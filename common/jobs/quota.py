@@ -1,8 +1,8 @@
 """How much a party may still give to the other party today: a counter on disk, for all jobs and predictions together.
 
-The counter is raised before anything is given, so after a crash what was counted may not have been given, never the
-reverse. If the counter cannot be read and written, nothing is given. A day is a day of UTC. The day never goes back, so
-setting the clock back does not restore a quota.
+The counter is raised before anything is given. After a crash, something may therefore be counted that was not given,
+but never the reverse. If the counter cannot be read and written, nothing is given. Days are UTC days. The counter's day
+never goes back, so setting the clock back does not restore a quota.
 """
 
 import json
@@ -20,7 +20,7 @@ from trilateral.common.base.locks import lock_file
 log = logging.getLogger(__name__)
 
 COUNTER = ".scores-given.json"
-"""Name in the state folder. No job has this name, since a job's name does not begin with a dot."""
+"""Name in the state folder. No job has this name, because a job's name never begins with a dot."""
 IDS_COUNTER = ".ids-brought.json"
 _MAX_COUNT = 2**63 - 1
 
@@ -50,7 +50,7 @@ class DayQuota:
     counter: str
     """Name of the file."""
     refusal: str
-    """What does not happen if the file cannot be used."""
+    """The start of the error if the file cannot be used: what the party refuses then."""
     setting: str
     """The setting with the limit."""
     unit: str
@@ -82,7 +82,7 @@ class DayQuota:
 
         Raises:
             ValueError: the count is negative.
-            ConfigError: the counter cannot be read or written. Then nothing may be given.
+            ConfigError: the counter cannot be read or written. Nothing may be given then.
         """
         if count < 0:
             raise ValueError(f"cannot spend {count}: it is negative")
@@ -130,7 +130,7 @@ class ScoreQuota(DayQuota):
 
 
 class IdQuota(DayQuota):
-    """Counts the IDs that the other party brings to alignments; it learns of each whether this party has it."""
+    """Counts the IDs that the other party brings to alignments. For each, it learns whether this party has it."""
 
     counter = IDS_COUNTER
     refusal = "this party accepts no IDs for an alignment"

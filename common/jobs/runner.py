@@ -1,8 +1,8 @@
 """Runs one role's state machine in one job: an inbox, a thread for the arithmetic, a link to each peer.
 
-The machine handles one message after the other, in a thread of its own. What it yields is sent at once, so a peer can
-work on the first piece of a vector while this process computes the next. Between two yields, a newer round may overtake
-the work under way, and a failure ends it.
+The machine handles one message after another, in its own thread. Whatever it yields is sent at once, so a peer can work
+on the first piece of a vector while this process computes the next. Between two yields, a newer round may overtake the
+current work, or a failure may end it.
 """
 
 import asyncio
@@ -52,9 +52,9 @@ from trilateral.common.rpc.errors import public_error
 log = logging.getLogger(__name__)
 
 INBOX = 64
-"""How many messages may wait for the machine, 16 MiB of pieces under a 2048-bit key; then their senders wait."""
+"""How many messages may wait for the machine: 16 MiB of pieces under a 2048-bit key. Senders of further ones wait."""
 FAREWELL = 3.0
-"""How long to try to tell the peers of a failure."""
+"""Seconds to spend on telling the peers about a failure."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -67,14 +67,14 @@ class MachineRunner:
     """One job of one process.
 
     Args:
-        role: of this process.
+        role: the role of this process.
         job: the job's settings.
         key: the run of the job.
         peers: the two other processes.
         limits: how long to wait.
-        history: where times, counts and losses go.
+        history: records times, counts and losses.
         on_message: see `OnMessage`. If it raises an error, the job fails.
-        on_wait: called when a peer does not answer, see `OnWait`.
+        on_wait: called while a peer does not answer; see `OnWait`.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class MachineRunner:
     ) -> None:
         self.key = key
         self.log_context = LogContext(job.name)
-        """What log lines about the job carry."""
+        """The job and round that each log line about the job names."""
         self.width = width_of(job)
         """Bytes of a ciphertext."""
         self._role = role
@@ -113,8 +113,8 @@ class MachineRunner:
                 )
                 for peer in peers.values()
             }
-        # The peers that this process asks for a sign of life and tells of a failure. The parties leave each other to
-        # the coordinator.
+        # The peers that this process asks for a sign of life and tells about a failure. A party leaves the other party
+        # to the coordinator.
         self._counterparts = frozenset(PARTIES if role is Role.COORDINATOR else [Role.COORDINATOR])
         self._inbox: asyncio.Queue[tuple[Role, Message]] = asyncio.Queue(INBOX)
         self._thread = JobThread(f"{role}-{job.name}")
@@ -127,7 +127,7 @@ class MachineRunner:
         self._done = False
         self._hurry = asyncio.Event()
         self.last_step: Future[None] | None = None
-        """Set when the job has ended: done when the step that was then under way is."""
+        """Set when the job has ended. It is done when the step that was running at that time is done."""
 
     async def run(self, begin: Callable[[], Awaitable[Machine]]) -> None:
         """Make the machine, run it to its end, and tell the peers if it fails.
@@ -136,7 +136,7 @@ class MachineRunner:
             begin: makes the machine.
 
         Raises:
-            TrilateralError: why the session ended before the job finished, in public words.
+            TrilateralError: why the session ended before the job finished, as a public text.
         """
         work = asyncio.create_task(self._work(begin))
         over = asyncio.create_task(self._over.wait())
@@ -146,7 +146,7 @@ class MachineRunner:
             over.cancel()
             work.cancel()
         (ended,) = await asyncio.gather(work, return_exceptions=True)
-        # The thread completes the step under way, without anything waiting for it, and begins no other.
+        # The thread completes the current step, although nothing waits for it, and begins no other.
         self.last_step = self._thread.close()
         if self._error is None and isinstance(ended, Exception):
             self._error = ended
@@ -165,11 +165,12 @@ class MachineRunner:
     def fail(self, error: Exception, told_by: Role | None = None) -> None:
         """End the session.
 
-        If the result is kept already, the job stays finished, and only the wait for its last messages is cut short.
+        If the result has already been saved, the job stays finished, and only the wait for its last messages is cut
+        short.
 
         Args:
             error: why it ends. Its class gives the outcome; see `outcome_of`.
-            told_by: the peer that this process learned it from. The other counterparts are told.
+            told_by: the peer that reported the error. Only the other counterparts are told.
         """
         if not self._over.is_set():
             if not self._done:
@@ -261,7 +262,7 @@ class MachineRunner:
         self._history.on_event(RoundBegun(key))
 
     async def _ask_meanwhile(self) -> None:
-        """At a party whose start may take long, ask now and then whether the coordinator still has the job."""
+        """At a party, whose start may take long, ask now and then whether the coordinator still has the job."""
         while self._role is not Role.COORDINATOR:
             await asyncio.sleep(self._patience.pause)
             self._ask_whether_there()
@@ -295,9 +296,9 @@ class MachineRunner:
                 self._ask_whether_there()
 
     async def _play(self, envelopes: Iterator[Envelope]) -> None:
-        """Send what the machine yields, unless a newer round overtakes it.
+        """Send what the machine yields, until a newer round overtakes it.
 
-        The first step is always taken, or a message that only changes the machine's state would be lost.
+        The first step always runs. Otherwise a message that only changes the machine's state would be lost.
         """
         try:
             while (envelope := await self.in_thread(next, envelopes, None)) is not None:

@@ -1,4 +1,4 @@
-"""The states of a job that has ended, as the contract names them."""
+"""The states of a job that has ended, by their names in the contract."""
 
 from types import MappingProxyType
 
@@ -12,6 +12,6 @@ END_STATES = MappingProxyType(
         Outcome.STOPPED: JOB_STATE_STOPPED,
     }
 )
-"""The state of a job by its outcome. A job is never suspended, only a session of it."""
+"""The state of a job by its outcome. Only a session can be suspended, never a job."""
 ENDED = frozenset(END_STATES.values())
-"""The states in which nothing changes any more."""
+"""The states that no longer change."""

@@ -1,7 +1,7 @@
-"""The audit log of one process: a line of JSON for each decision, and one for each job's end.
+"""The audit log of one process: one line of JSON for each decision, and one for the end of each job.
 
-It is written for auditors of the organisation: who asked for what, what was decided and why, and how many ciphertexts
-and bytes went where. It contains no gradient, key, label, ID, step or value of a row.
+It tells the organisation's auditors who asked for what, what was decided and why, and how many ciphertexts and bytes
+went where. It contains no gradient, key, label, ID, step or value of a row.
 """
 
 import json
@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 
 MAX_REASON = 500
 MAX_REFUSALS = 60
-"""Refusals of one caller that are written within `WINDOW`. More are only counted, so a flood does not fill the disk."""
+"""Refusals of one caller that are written within `WINDOW`. Further ones are only counted, so that a flood of requests
+does not fill the disk."""
 WINDOW = timedelta(minutes=1)
 MAX_CALLERS = 100
 """How many callers' refusals are counted separately."""
@@ -52,7 +53,7 @@ class Audit:
     """Appends to the audit log. The file is opened for each line, so it may be moved away at any time.
 
     Args:
-        path: of the file; it is created with mode 0600 when the first line is written.
+        path: the path of the file; it is created with mode 0600 when the first line is written.
         clock: returns the current time, with its time zone.
     """
 
@@ -67,28 +68,28 @@ class Audit:
 
         Args:
             asking: the caller.
-            method: that it called.
+            method: the method that it called.
             **what: further fields of the line.
 
         Raises:
-            ConfigError: the line cannot be written. The caller of this method must then refuse.
+            ConfigError: the line cannot be written. The caller of this method must then refuse the request.
         """
         try:
             self._write("allowed", **_who(asking), method=method, **what)
         except OSError as error:
             self._log_problem(error)
             raise ConfigError(
-                f"state: the audit log in the folder cannot be written ({error.strerror}), and nothing is allowed"
-                " without it"
+                f"state: the audit log in the folder cannot be written ({error.strerror}): all requests are refused"
+                " until it can be"
             ) from None
 
     def refused(self, asking: Asking, method: str, reason: str, **what: Any) -> None:
-        """Record that something was refused. Beyond `MAX_REFUSALS` for a caller, only the number is recorded.
+        """Record that something was refused. After `MAX_REFUSALS` of one caller, record only how many more there were.
 
         Args:
             asking: the caller.
-            method: that it called.
-            reason: why it was refused, in public words.
+            method: the method that it called.
+            reason: why it was refused, as a public text.
             **what: further fields of the line.
         """
         now = self._clock()
@@ -109,7 +110,7 @@ class Audit:
         """Record how a session of a job, or a prediction, ended.
 
         Args:
-            outcome: of the session or prediction.
+            outcome: the outcome of the session or prediction.
             **what: further fields of the line.
         """
         self._try("ended", **what, result=outcome)
@@ -138,7 +139,7 @@ class Audit:
     def _write(self, decision: str, **fields: Any) -> None:
         time = self._clock().astimezone(UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"time": time, "decision": decision} | fields) + "\n"
-        # After a full disk, the file may end with a part of a line, which the next line must not continue.
+        # A full disk may have left a part of a line at the end of the file. The next line must not continue it.
         data = (("\n" if self._torn else "") + line).encode()
         handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:

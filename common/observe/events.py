@@ -1,6 +1,6 @@
-"""The events of a job's session, from which metrics and traces are made.
+"""The events of a job's session. Metrics and traces are made from them.
 
-They hold kinds, counts, bytes, seconds and the mean loss, and nothing of the content of a message.
+Events hold kinds, counts, bytes, seconds and the mean loss. They never hold the content of a message.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Direction = Literal["sent", "received"]
 
 @dataclass(frozen=True, slots=True)
 class PhaseOver:
-    """A piece of one kind of work is done, and took so many seconds.
+    """A piece of the kind of work called `name` is done, and took `seconds`.
 
     This event occurs in the job's thread, all others in the event loop.
     """
@@ -37,7 +37,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Randomness is ready for so many ciphertexts."""
+    """Randomness is ready for `n_ciphertexts` ciphertexts."""
 
     n_ciphertexts: int
 
@@ -51,7 +51,7 @@ class RoundBegun:
 
 @dataclass(frozen=True, slots=True)
 class RoundOver:
-    """A round is over; its loss is None if it was void. A round that is begun again is not over."""
+    """A round is over; its loss is None if it was void. A round that another attempt begins again is not over."""
 
     key: RoundKey
     loss: float | None
@@ -59,7 +59,7 @@ class RoundOver:
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """The state machine begins to work on a message of a round, until `Handled`."""
+    """The state machine begins to work on a message of a round. `Handled` marks the end of that work."""
 
     sender: Role
     what: str
@@ -68,12 +68,12 @@ class Handling:
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """The state machine has done the work that follows from the message that it was given last."""
+    """The state machine has done all work for the last message that it was given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A peer has acknowledged a message of a round, or a whole vector, so many seconds after sending began."""
+    """A peer has acknowledged a message of a round, or a whole vector, `seconds` after sending began."""
 
     peer: Role
     what: str
@@ -88,11 +88,11 @@ OnEvent: TypeAlias = Callable[[Event], None]
 def subject_of(message: Message) -> tuple[str, RoundKey] | None:
     """Return the kind of a message and its round, without its content; None if it belongs to no round."""
     key = getattr(message, "key", None)
-    if not isinstance(key, RoundKey) or isinstance(message, HoldoutScores):  # which also follow the last round
+    if not isinstance(key, RoundKey) or isinstance(message, HoldoutScores):  # these also follow the last round
         return None
     return (message.kind.value if isinstance(message, VectorPiece) else type(message).__name__), key
 
 
 def ignore_event(event: Event) -> None:
-    """Do nothing, where no metrics or traces are made."""
+    """Do nothing: for a session without metrics and traces."""
     del event

@@ -1,6 +1,6 @@
 """The log that a server writes to stderr: a line for each event, as text or JSON, with its job and round.
 
-The job follows from the context in which a line is logged: everything that runs within `LogContext.current` belongs to
+The context in which a line is logged determines its job: everything that runs within `LogContext.current` belongs to
 the job, including the tasks that begin there and the job's own thread.
 """
 
@@ -55,7 +55,7 @@ def set_up(role: Role, level: str, log_format: LogFormat) -> None:
     """Write log lines to stderr from now on.
 
     Args:
-        role: of this process; each line names it.
+        role: the role of this process; each line names it.
         level: the lowest level to write, such as ``info``.
         log_format: text or JSON.
     """
@@ -79,8 +79,8 @@ class _Formatter(logging.Formatter):
 class TextFormatter(_Formatter):
     """``TIME LEVEL ROLE [job=NAME] [round=NUMBER] LOGGER: MESSAGE``, with further lines of a message indented.
 
-    A message may contain a stranger's words. With indented lines and without control characters, no part of it looks
-    like another log line or steers the terminal.
+    A message may contain text that a stranger wrote. Because further lines are indented and control characters are
+    replaced, no part of a message can look like another log line or control the terminal.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -96,7 +96,7 @@ class TextFormatter(_Formatter):
 
 
 class JsonFormatter(_Formatter):
-    """One JSON object a line: `time`, `level`, `role`, `logger`, `message`; `job` and `round` if there is one."""
+    """One JSON object per line: `time`, `level`, `role`, `logger`, `message`, and `job` and `round` if known."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See logging.Formatter."""

@@ -36,7 +36,8 @@ LINGER = 300.0
 MAX_SHOWN = 100
 """How many jobs are shown after their end."""
 LOSS_DECIMALS = 6
-"""Decimals of a loss, as of an evaluation. All bits of a mean over known scores would be an equation for labels."""
+"""Decimals of a loss, the same as of an evaluation. At full precision, the mean loss at known scores would be an
+equation for the labels."""
 ROUND_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 150, 600)
 LAG_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 
@@ -61,7 +62,7 @@ class Metrics(Collector):
     """The numbers of one process.
 
     Args:
-        role: of the process.
+        role: the role of the process.
         state: its state folder, whose free disk space is a metric.
         clock: returns seconds since a fixed moment.
     """
@@ -116,7 +117,7 @@ class Metrics(Collector):
             buckets=LAG_BUCKETS,
             registry=self.registry,
         )
-        # Each series begins at 0. An alert does not see the first event of a series that begins with it.
+        # Begin each series at 0: if a series began with its first event, an alert would not see that event.
         for metric, values in (
             (self._ended, Outcome),
             (self._rounds, ("complete", "void")),
@@ -157,10 +158,10 @@ class Metrics(Collector):
         self._lag.observe(max(seconds, 0.0))
 
     def look_at_disk(self) -> None:
-        """Measure the free space on the state folder's disk. This never returns while that file system hangs."""
+        """Measure the free space on the state folder's disk. If that file system hangs, this call does not return."""
         try:
             self._free = shutil.disk_usage(self._state).free
-        except OSError:  # The folder is gone, which the jobs report.
+        except OSError:  # The folder is gone. The jobs report that.
             self._free = None
 
     def _job(self, name: str) -> _Job:
@@ -189,7 +190,7 @@ class Metrics(Collector):
                     self._round_seconds.observe(self._clock() - job.begun_at)
 
     def _forget(self) -> None:
-        """Drop the series of jobs that ended more than `LINGER` ago, and of all but the last `MAX_SHOWN` to end."""
+        """Drop the series of jobs that ended more than `LINGER` ago; keep the last `MAX_SHOWN` of the others."""
         oldest = self._clock() - LINGER
         ended = [name for name, job in self._jobs.items() if not job.running]
         late = len(ended) - MAX_SHOWN
@@ -200,7 +201,7 @@ class Metrics(Collector):
     # --- what is collected
 
     def describe(self) -> Iterable[Metric]:
-        """Return no metrics: see Collector, which would otherwise collect to learn the names."""
+        """Return no metrics. Without this method, the registry would call `collect` to learn the names."""
         return []
 
     def collect(self) -> Iterator[Metric]:

@@ -1,9 +1,9 @@
 """Serves a process's metrics over HTTP: one page, to anyone who can connect.
 
-prometheus-client makes the page, but its server is not used: it gives each connection a thread that waits without a
-limit. Any stranger can connect here, so the number of connections, the size of a request and its time are bounded. The
-few lines of HTTP below read no more of a request than its method and path, so a library behind the same bounds would
-only add code that strangers can reach.
+prometheus-client makes the page, but its server is not used, because it gives each connection a thread that waits
+without a limit. Any stranger can connect here, so the number of connections, the size of a request and its duration
+are bounded. The few lines of HTTP below read only the method and the path of a request. An HTTP library behind the
+same bounds would only add code that strangers can reach.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ async def scraped(address: str | None, metrics: Metrics) -> AsyncIterator[None]:
     """Serve the metrics within the block.
 
     Args:
-        address: where to listen, as ``host:port``; None serves them nowhere.
+        address: where to listen, as ``host:port``; None to serve no metrics.
         metrics: what to serve.
 
     Raises:

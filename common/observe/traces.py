@@ -1,8 +1,8 @@
 """OpenTelemetry traces: one trace for each round, which combines the spans of the three processes.
 
-The processes exchange nothing for it. The IDs of a trace, of each message and of the spans that other processes refer
-to are hashes of what all three know: the session's run ID and the round. A collector that receives the spans of all
-three processes shows one trace; a collector that receives those of one process shows its part.
+The processes exchange nothing for this purpose. The IDs of a trace, of each message and of the spans that other
+processes refer to are hashes of what all three know: the session's run ID and the round. A collector that receives the
+spans of all three processes shows one trace; a collector that receives the spans of one process shows its part.
 
 OpenTelemetry is imported only if `traces.endpoint` is set.
 """
@@ -40,16 +40,16 @@ CLOSE_SECONDS = 3.0
 PREPARE = "prepare"
 """The kind of work that is done in small pieces while the process waits; adjacent pieces become one span."""
 MAX_GAP = 50_000_000
-"""Nanoseconds between two adjacent pieces, at most."""
+"""Maximum nanoseconds between two adjacent pieces."""
 MIN_SPAN = 1_000_000
-"""Nanoseconds of the shortest span of such work."""
+"""Minimum nanoseconds of a span of such work."""
 
 
 def open_traces(config: ProcessConfig) -> "Traces | None":
     """Begin to send a process's traces.
 
     Args:
-        config: of the process.
+        config: the configuration of the process.
 
     Returns:
         The traces, or None if the configuration names no collector.
@@ -88,7 +88,7 @@ class Traces:
     """Makes spans from the events of a process's sessions.
 
     Args:
-        role: of the process.
+        role: the role of the process.
         processor: receives the spans.
     """
 
@@ -125,7 +125,7 @@ class Traces:
         """Pass a span that is over to the processor.
 
         Args:
-            name: of the span.
+            name: the name of the span.
             trace: ID of the trace that it belongs to.
             span: its own ID.
             parent: ID of the span that contains it; None for a round itself.
@@ -156,7 +156,7 @@ class Traces:
 
 
 class _Session:
-    """One session of a job, with its current round and message, the parents of new spans."""
+    """One session of a job. Its current round and message are the parents of new spans."""
 
     def __init__(self, traces: Traces, key: JobKey) -> None:
         self._traces = traces
@@ -206,7 +206,7 @@ class _Session:
                     self._emit(name, handling[0].key, _before(now, seconds), parent=handling[1])
 
     def _round_over(self, now: int) -> None:
-        """Make the span of a round. The coordinator's is the round itself; a party's ends with its last work."""
+        """Make the span of a round. The coordinator's span is the round itself; a party's ends with its last work."""
         number, is_leader = self._newest.round, self._role is Role.COORDINATOR
         self._traces.emit(
             f"round {number}" if is_leader else f"round {number} at the {self._role}",
@@ -264,7 +264,7 @@ class _Session:
             "trilateral.attempt": key.attempt,
         }
 
-    # --- IDs that all three processes compute alike
+    # --- IDs that are the same in all three processes
 
     def _trace(self, number: int) -> int:
         return _hash(self._key.run_id, 16, ["trace", number])

@@ -1,4 +1,4 @@
-"""What the roles do under the coordinator's key: encrypt and compute at the parties, decrypt at the coordinator.
+"""The operations under the coordinator's key: the parties encrypt and compute, and the coordinator decrypts.
 
 `packed`, `reference` and `native.cipher` implement these interfaces; `factory` makes the one that a job names.
 """
@@ -22,14 +22,14 @@ class Product(Protocol):
         ...
 
     def result(self) -> list[mpz]:
-        """Return one ciphertext a column, neither masked nor re-randomised."""
+        """Return one ciphertext per column, neither masked nor re-randomised."""
         ...
 
 
 class PartyCipher(Protocol):
     """Encryption and encrypted arithmetic for a party, which can decrypt nothing.
 
-    Lists go in and come out element by element.
+    Methods with lists work element by element.
     """
 
     @property
@@ -42,9 +42,9 @@ class PartyCipher(Protocol):
         ...
 
     def add_plaintexts(self, ciphertexts: Sequence[mpz], plaintexts: Sequence[mpz]) -> list[mpz]:
-        """Add without randomness: the sum over the old ciphertext shows the plaintext to anyone.
+        """Add without fresh randomness: the new ciphertext divided by the old one shows the plaintext to anyone.
 
-        Whoever holds the old ciphertext must be sent only what `rerandomise` made of the new one.
+        To a role that holds the old ciphertext, send only the result of `rerandomise` on the new one.
         """
         ...
 
@@ -61,17 +61,17 @@ class PartyCipher(Protocol):
         ...
 
     def prepare(self, target: int) -> bool:
-        """Make some of the randomness of the next `target` ciphertexts; False when all of it is there."""
+        """Make some of the randomness for the next `target` ciphertexts; return False if all of it is ready."""
         ...
 
     @property
     def prepared(self) -> int:
-        """For how many ciphertexts there is randomness."""
+        """The number of ciphertexts for which randomness is ready."""
         ...
 
 
 class Decryptor(Protocol):
-    """Decryption for the coordinator. `keys.PrivateKey` is one."""
+    """Decryption for the coordinator. `keys.PrivateKey` implements it."""
 
     @property
     def public_key(self) -> PublicKey:
@@ -79,5 +79,5 @@ class Decryptor(Protocol):
         ...
 
     def decrypt_all(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
-        """Decrypt ciphertexts that `check_ciphertexts` accepts; signed plaintexts in (-n/2, n/2]."""
+        """Decrypt ciphertexts that `check_ciphertexts` accepts, to signed plaintexts in (-n/2, n/2]."""
         ...

@@ -18,11 +18,11 @@ def make_cipher(name: CipherName, public_key: PublicKey) -> PartyCipher:
     if name == "packed":
         if not takes(public_key.n):
             return PackedCipher(public_key)
-        # Only where the kernel can be loaded.
+        # Import it here, because the kernel cannot be loaded everywhere.
         from trilateral.common.paillier.native.cipher import NativeCipher
 
         return NativeCipher(public_key)
-    # phe has a licence of its own: only jobs that ask for it load it.
+    # phe has a different licence, so it is loaded only for jobs that ask for it.
     from trilateral.common.paillier.reference import ReferenceCipher
 
     return ReferenceCipher(public_key)

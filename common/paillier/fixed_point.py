@@ -1,6 +1,6 @@
-"""Reals as integers, at a scale that is fixed for each kind of message.
+"""Real numbers as integers, at a scale that is fixed for each kind of message.
 
-An exponent for each value would travel in clear and show the size of the value.
+A separate exponent for each value would travel in clear and reveal the size of the value.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ def encode(values: ArrayLike, fraction_bits: int, limit_bits: int) -> NDArray[np
     """Round values to multiples of 2^-fraction_bits, halves to even.
 
     Args:
-        values: of any shape.
+        values: the values, of any shape.
         fraction_bits: bits after the binary point.
         limit_bits: the range is +-2^limit_bits.
 
@@ -25,13 +25,13 @@ def encode(values: ArrayLike, fraction_bits: int, limit_bits: int) -> NDArray[np
         The values times 2^fraction_bits, of the same shape.
 
     Raises:
-        OutOfRangeError: if a value is out of range, or not finite. No value ever wraps.
-        ValueError: if the range does not fit 63 bits.
+        OutOfRangeError: a value is out of range, or not finite. Values never wrap around.
+        ValueError: the range does not fit 63 bits.
     """
     if fraction_bits + limit_bits > 62:
         raise ValueError(f"{limit_bits} integer and {fraction_bits} fraction bits do not fit an int64")
     values = np.asarray(values, dtype=np.float64)
-    # Written so that a NaN, which compares false with everything, fails too.
+    # In this form a NaN, which compares false with everything, fails too.
     if not np.all(np.abs(values) <= 2.0**limit_bits):
         raise OutOfRangeError(
             f"a value is outside the fixed-point range of +-2^{limit_bits}: "
@@ -46,7 +46,7 @@ def encode_wide(values: ArrayLike, fraction_bits: int) -> list[int]:
     """Round values of shape (n,) like `encode`, but to integers of any size.
 
     Raises:
-        OutOfRangeError: if a value is not finite.
+        OutOfRangeError: a value is not finite.
     """
     values = np.asarray(values, dtype=np.float64)
     if not np.all(np.isfinite(values)):

@@ -1,4 +1,4 @@
-"""Paillier keys with g = 1 + n, and the checks that a party makes before it uses what it was sent.
+"""Paillier keys with g = 1 + n, and the checks that a party makes before it uses a key or ciphertexts from outside.
 
 Paillier, "Public-key cryptosystems based on composite degree residuosity classes" (1999):
 
@@ -7,12 +7,12 @@ Paillier, "Public-key cryptosystems based on composite degree residuosity classe
 A plaintext is signed, in (-n/2, n/2]. Any implementation with this g reads these ciphertexts.
 
 Timing. The kernel, or `powmod_sec` of gmpy2, computes the two powers of a decryption. Their time and memory accesses do
-not depend on the exponent's bits. Everything else is ordinary arithmetic, whose time may depend on its values: the
+not depend on the exponent's bits. All other steps are ordinary arithmetic, whose time may depend on its values: the
 kernel's preparation for p and q, gmpy2's reductions modulo p^2 and q^2, the divisions by p and q, the recombination,
 and the search for the primes. Their sizes are fixed, and no outsider can time one of them alone. The `reference` cipher
 decrypts with the phe library, whose powers do not take constant time.
 
-Memory. Python keeps copies of numbers until their memory is used again, so a key that is dropped is not overwritten.
+Memory. Python leaves old numbers in memory until the memory is reused, so a key that is dropped is not overwritten.
 """
 
 import secrets
@@ -69,7 +69,7 @@ class PrivateKey:
             raise ValueError("p and q must be distinct primes with n coprime to (p - 1)(q - 1)")
         self.p, self.q = p, q
         self.public_key = PublicKey(p * q)
-        # c^(p-1) = (1 + n)^(m (p-1)) = 1 - m n  mod p^2, because r^n to the power p - 1 is 1 there.
+        # c^(p-1) = (1 + n)^(m (p-1)) = 1 - m n  mod p^2, because r^n to the power p - 1 is 1 modulo p^2.
         # So (c^(p-1) - 1) / p = -m q  mod p.
         self._inverse_p = gmpy2.invert(-q, p)
         self._inverse_q = gmpy2.invert(-p, q)
@@ -110,7 +110,7 @@ _Powers = Callable[[Sequence[mpz]], list[mpz]]
 def _secret_powers(p: mpz, q: mpz, ciphertext_bytes: int) -> tuple[_Powers, _Powers]:
     """Return functions that raise ciphertexts to p - 1 modulo p^2, and the same for q, in constant time."""
     if all(takes(prime, 8 * ciphertext_bytes) for prime in (p, q)):
-        # Only where the kernel can be loaded.
+        # Import it here, because the kernel cannot be loaded everywhere.
         from trilateral.common.paillier.native.decryption import SecretPowers
 
         return SecretPowers(p, ciphertext_bytes), SecretPowers(q, ciphertext_bytes)
@@ -151,14 +151,15 @@ def _random_prime(bits: int) -> mpz:
 def check_public_key(n: mpz, min_bits: int) -> PublicKey:
     """Check a modulus from outside.
 
-    Nobody can see from n alone that it is a product of two large primes. The checks find what is cheap to find.
+    It is impossible to see from n alone that n is a product of two large primes. The checks find the defects that are
+    cheap to find.
 
     Args:
         n: the modulus.
-        min_bits: the least bits that the party's policy accepts.
+        min_bits: the minimum bits that the party's policy accepts.
 
     Raises:
-        BadKeyError: if n cannot be a sound Paillier modulus.
+        BadKeyError: n cannot be a sound Paillier modulus.
     """
     n = mpz(n)
     bits = n.bit_length() if n > 0 else 0
@@ -182,7 +183,7 @@ def check_ciphertexts(public_key: PublicKey, ciphertexts: Iterable[mpz]) -> None
     """Check that each ciphertext is a number in [1, n^2) that is coprime to n.
 
     Raises:
-        BadCiphertextError: if one is not.
+        BadCiphertextError: a ciphertext is not.
     """
     n, n_squared = public_key.n, public_key.n_squared
     product = mpz(1)
@@ -190,6 +191,6 @@ def check_ciphertexts(public_key: PublicKey, ciphertexts: Iterable[mpz]) -> None
         if not isinstance(ciphertext, mpz) or not 0 < ciphertext < n_squared:
             raise BadCiphertextError("a ciphertext is not an integer in [1, n^2): was it made under this job's key?")
         product = product * ciphertext % n
-    # A factor of n in any of them is one in their product, so one gcd is enough.
+    # If a ciphertext shares a factor with n, so does the product of all ciphertexts: one gcd is enough.
     if gmpy2.gcd(product, n) != 1:
-        raise BadCiphertextError("a ciphertext shares a factor with the public key, which no encryption does")
+        raise BadCiphertextError("a ciphertext shares a factor with the public key, so it is not an encryption")

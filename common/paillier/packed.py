@@ -29,7 +29,7 @@ class PackedCipher:
 
     def add_plaintexts(self, ciphertexts: Sequence[mpz], plaintexts: Sequence[mpz]) -> list[mpz]:
         """See PartyCipher."""
-        # Adding to a ciphertext and randomising a plaintext are the same product.
+        # Adding to a ciphertext and encrypting with randomness are the same product.
         return encrypt_with(self.public_key, plaintexts, ciphertexts)
 
     def add(self, ciphertexts: Sequence[mpz], others: Sequence[mpz]) -> list[mpz]:
@@ -56,7 +56,7 @@ class PackedCipher:
 
 
 def encrypt_with(public_key: PublicKey, plaintexts: Sequence[mpz], factors: Sequence[mpz]) -> list[mpz]:
-    """Multiply (1 + m n) by one factor each: an n-th residue gives an encryption of m, a ciphertext gains m."""
+    """Multiply each (1 + m n) by a factor. An n-th residue gives an encryption of m; a ciphertext gains m."""
     check_plaintexts(public_key, plaintexts)
     n, n_squared = public_key.n, public_key.n_squared
     return [(1 + m * n) * factor % n_squared for m, factor in zip(plaintexts, factors, strict=True)]

@@ -4,8 +4,8 @@ With Z = 2^slot_bits and k slots, group g of k consecutive samples is the number
 
     D_g = sum_i d_{gk+i} Z^i          and, for a column x,      E_g = sum_i x_{gk+i} Z^{k-1-i}
 
-so the coefficient of Z^{k-1} in sum_g D_g E_g is the inner product sum_i d_i x_i. The 2k - 2
-other coefficients are mixtures that the reader must not see. `SlotLayout.mask` hides them.
+so the coefficient of Z^{k-1} in sum_g D_g E_g is the inner product sum_i d_i x_i. The other 2k - 2
+coefficients are mixtures that the reader must not see. `SlotLayout.mask` hides them.
 Samples and coefficients are signed.
 """
 
@@ -27,7 +27,7 @@ class SlotLayout:
     """k = `slots` samples in one plaintext, each `slot_bits` wide.
 
     A slot must hold a whole inner product with two bits to spare: every coefficient of a product
-    stays within +-Z/4, and what is added to the middle slot leaves it below Z/2 - 1 in size.
+    stays within +-Z/4, and after all additions the middle slot stays below Z/2 - 1 in size.
     """
 
     slot_bits: int
@@ -35,7 +35,7 @@ class SlotLayout:
 
     def __post_init__(self) -> None:
         if self.slot_bits < 3 or self.slots < 1:
-            raise ValueError(f"a layout has slots of at least 3 bits, and at least one: {self}")
+            raise ValueError(f"a layout needs slots of at least 3 bits, and at least one slot, not {self}")
 
     @property
     def plaintext_bits(self) -> int:
@@ -45,13 +45,13 @@ class SlotLayout:
     def check_fits(self, public_key: PublicKey) -> None:
         """Raise ValueError if a masked product could leave (-n/2, n/2].
 
-        A mask is below 2^plaintext_bits and a product adds less than as much again, so both are
-        below 2^(bits - 2), which n/2 is not.
+        A mask is below 2^plaintext_bits, and a product adds less than that again. So the sum is below
+        2^(bits - 2), and n/2 is at least 2^(bits - 2).
         """
         if self.plaintext_bits > public_key.bits - 3:
             raise ValueError(
                 f"{self.slots} slots of {self.slot_bits} bits need a key of {self.plaintext_bits + 3} bits, "
-                f"and it has {public_key.bits}: use fewer slots or a longer key"
+                f"but the key has {public_key.bits}: use fewer slots or a longer key"
             )
 
     def n_groups(self, n_samples: int) -> int:
@@ -76,8 +76,8 @@ class SlotLayout:
     def mask(self) -> mpz:
         """Draw a plaintext that hides everything in a product except its middle slot.
 
-        Below the middle slot the mask is uniform over the whole range, and so is the sum. Above it the coefficients sum
-        to less than Z^{k-1}, and uniform bits that are MASK_BITS longer drown them.
+        Below the middle slot the mask is uniform over the whole range, and so is the sum. Above the middle slot the
+        coefficients sum to less than Z^{k-1}, and the mask's uniform bits, which are MASK_BITS longer, hide them.
         """
         side_bits = self.slot_bits * (self.slots - 1)
         below = mpz(secrets.randbits(side_bits))
@@ -85,10 +85,10 @@ class SlotLayout:
         return (above << side_bits + self.slot_bits) + below
 
     def read(self, plaintext: mpz) -> int:
-        """Read the middle slot of a signed plaintext, masked or not; at most one unit off.
+        """Read the middle slot of a signed plaintext, masked or not. The result is at most one unit off.
 
-        The coefficients below sum to less than Z^{k-1} in size and the mask adds less than Z^{k-1}
-        again, so the carry from there is -1, 0 or 1.
+        The lower coefficients sum to less than Z^{k-1} in size, and the mask adds less than Z^{k-1}
+        again, so the carry from the lower slots is -1, 0 or 1.
         """
         size = 1 << self.slot_bits
         middle = int((plaintext >> self.slot_bits * (self.slots - 1)) % size)

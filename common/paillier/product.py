@@ -1,22 +1,22 @@
 """Inner products of an encrypted vector with columns in clear: products of many powers.
 
-For each column j, prod_g c_g^{E_gj} with E_gj = sum_i x_{gk+i,j} Z^{k-1-i}, which encrypts
+The product for column j is prod_g c_g^{E_gj} with E_gj = sum_i x_{gk+i,j} Z^{k-1-i}. It encrypts
 sum_g D_g E_gj (see `packing`).
 
-The exponents are thousands of bits long but sparse: a few digits in every slot. Each x is written
-in odd signed digits, the width-w non-adjacent form (Solinas 2000), about one in w + 1 bits:
+The exponents are thousands of bits long but sparse: each slot has a few digits. Each x is written in
+odd signed digits, the width-w non-adjacent form (Solinas 2000), which has about one digit in w + 1 bits:
 
 - The odd powers c^(+-1), c^(+-3), ... +-(2^(w-1) - 1) of a ciphertext are computed once and serve all columns and all k
   samples.
 - A digit at bit t of the exponent multiplies one of them into *bucket* t of its column; a zero costs nothing. When all
-  ciphertexts have come, Horner's rule joins the buckets. So squarings are made once a column, however many ciphertexts
-  there are and in whatever pieces they come.
+  ciphertexts have come, Horner's rule joins the buckets. So squarings are made once per column, whatever the number of
+  ciphertexts and of the pieces in which they come.
 
 A negative digit needs c^-1. One inversion for each ciphertext costs about five products (2048 bits, GMP), less than a
 hundredth of the other work on that ciphertext. Separate buckets for negative digits, with one inversion a column, would
 double the squarings. Inverting all ciphertexts at once by Montgomery's trick would save two of the five products.
 
-1000 rows of 21 bits in 13 columns with 15 slots take about 56 000 products; the rows one by one would take some
+1000 rows of 21 bits in 13 columns with 15 slots take about 56 000 products; the rows one at a time would take about
 300 000. The time and the memory accesses depend on the party's own columns.
 """
 
@@ -35,10 +35,10 @@ _BLOCK = 64
 
 
 class PackedProduct:
-    """prod_g c_g^{E_gj} for every column j, of ciphertexts that arrive in order in any pieces.
+    """Computes prod_g c_g^{E_gj} for every column j, from ciphertexts that arrive in order, in pieces of any size.
 
-    Apart from the tables of one block it holds its buckets: at most k (e + 1) ciphertexts a column
-    when the columns have e bits, 180 KiB for 16 slots, 21 bits and a key of 2048.
+    Apart from the tables of one block, it holds its buckets: at most k (e + 1) ciphertexts per column
+    if the columns have e bits, which is 180 KiB for 16 slots, 21 bits and a 2048-bit key.
     """
 
     def __init__(self, public_key: PublicKey, layout: SlotLayout, columns: NDArray[np.int64]) -> None:
@@ -58,7 +58,7 @@ class PackedProduct:
     def update(self, ciphertexts: Sequence[mpz]) -> None:
         """Add the next ciphertexts, which `check_ciphertexts` must have accepted."""
         if self._n_seen + len(ciphertexts) > self._n_groups:
-            raise ValueError(f"{self._n_groups} ciphertexts hold this many samples, and more were given")
+            raise ValueError(f"the vector has {self._n_groups} ciphertexts, but more were given")
         for start in range(0, len(ciphertexts), _BLOCK):
             self._update_block(ciphertexts[start : start + _BLOCK])
 
@@ -67,7 +67,7 @@ class PackedProduct:
         powers = [power for c in ciphertexts for power in odd_powers(c, self._width, n_squared)]
         first_sample = self._n_seen * slots
         self._n_seen += len(ciphertexts)
-        # Columns come first, so that consecutive products stay in the buckets of one column.
+        # Transposed, so that consecutive products stay in the buckets of one column.
         x = self._columns[first_sample : self._n_seen * slots].T
         sample = np.arange(x.shape[1])
         middle_power = (1 << self._width - 1) * (sample // slots) + (1 << self._width - 2)
@@ -82,9 +82,9 @@ class PackedProduct:
                 buckets[b] = buckets[b] * powers[p] % n_squared
 
     def result(self) -> list[mpz]:
-        """Return one ciphertext a column, neither masked nor re-randomised.
+        """Return one ciphertext per column, neither masked nor re-randomised.
 
-        A column of zeros gives 1, which after re-randomisation is an encryption of 0 like any other.
+        A column of zeros gives 1. After re-randomisation, that is an encryption of 0 like any other.
         """
         if self._n_seen < self._n_groups:
             raise ValueError(f"{self._n_groups - self._n_seen} ciphertexts of the vector are missing")
@@ -109,7 +109,7 @@ def check_columns(columns: NDArray[np.int64]) -> int:
         The largest size of a value.
 
     Raises:
-        ValueError: if it is empty, not of int64, or has a value of 2^62 or more in size.
+        ValueError: it is empty, not of int64, or has a value of 2^62 or more in size.
     """
     if columns.ndim != 2 or columns.dtype != np.int64 or not columns.size:
         raise ValueError("columns must be a table of int64, with at least one row and one column")
@@ -120,14 +120,14 @@ def check_columns(columns: NDArray[np.int64]) -> int:
 
 
 def typical_bits(columns: NDArray[np.int64]) -> int:
-    """Return the bits of a mean value, from which the cost is estimated."""
+    """Return the bits of the mean absolute value. The cost estimate uses it."""
     return int(np.abs(columns).mean()).bit_length()
 
 
 def window_width(n_uses: int, exponent_bits: int, most: int = 12) -> int:
     """Choose w, at most `most`, for ciphertexts whose table serves `n_uses` exponents: columns times slots.
 
-    A table costs 2^(w-1) products and an exponent about (exponent_bits + 1) / (w + 1).
+    A table costs 2^(w-1) products, and an exponent costs about (exponent_bits + 1) / (w + 1) products.
     """
     return min(range(2, most + 1), key=lambda w: (1 << w - 1) + n_uses * (exponent_bits + 1) / (w + 1))
 
@@ -150,7 +150,7 @@ def _ascending_odd_powers(base: mpz, width: int, n_squared: mpz) -> list[mpz]:
 def signed_digits(x: NDArray[np.int64], width: int) -> Iterator[NDArray[np.int64]]:
     """Yield the digits of bit 0, 1, ... of the width-w non-adjacent form, each of the shape of `x`.
 
-    x = sum_t 2^t digits_t, every digit being 0 or odd and below 2^(w-1) in size.
+    x = sum_t 2^t digits_t, where every digit is 0, or odd and below 2^(w-1) in size.
     """
     half = 1 << width - 1
     rest = x.copy()

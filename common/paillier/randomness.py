@@ -1,4 +1,4 @@
-"""Encryption randomness: n-th residues modulo n^2, made ahead of when they are needed."""
+"""Encryption randomness: n-th residues modulo n^2, made before they are needed."""
 
 import secrets
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class NthResidues:
-    """Random n-th residues h^a modulo n^2. A power r^n of a fresh r would cost some fifteen times as much.
+    """Random n-th residues h^a modulo n^2. A power r^n of a fresh r would cost about fifteen times as much.
 
     Damgard, Jurik and Nielsen, "A generalization of Paillier's public-key system with applications
     to electronic voting" (2010): h = (-x^2)^n mod n^2 for a random x, and a of half the bits of n.
@@ -28,12 +28,12 @@ class NthResidues:
       factor n (Hastad, Schrift and Shamir 1993; Goldreich and Rosen 2003).
 
     Each party that encrypts draws its own x, so it need not trust an h that comes with the key. The key's owner can
-    factor n. Against the owner, the secrecy of h and the masks protect.
+    factor n. The secrecy of h and the masks protect against the owner.
 
     h never changes, so its powers are tabulated (Brickell, Gordon, McCurley and Wilson 1992): one
-    row of 256 for each byte of a, and a draw costs a product a byte. At 2048 bits these are 128
-    products and a table of 17 MiB, built in a fifth of a second. Both grow as the square of the
-    bits or faster.
+    row of 256 for each byte of a, and a draw costs one product per byte. At 2048 bits these are 128
+    products and a table of 17 MiB, which is built in a fifth of a second. Both grow as the square of
+    the bits or faster.
     """
 
     piece = 8
@@ -72,7 +72,7 @@ def draw_base(public_key: PublicKey) -> mpz:
 
 
 def comb_rows(public_key: PublicKey) -> int:
-    """Return the bytes of a, which has half the bits of n; the table has as many rows."""
+    """Return the number of bytes of a, which has half the bits of n. The table has one row for each byte."""
     return -(-public_key.bits // (2 * TOOTH_BITS))
 
 
@@ -81,16 +81,16 @@ class Source(Protocol[T_co]):
 
     @property
     def piece(self) -> int:
-        """How many it makes efficiently at a time, in a few milliseconds."""
+        """How many residues it makes efficiently at a time, in a few milliseconds."""
         ...
 
     def draw(self, count: int) -> Sequence[T_co]:
-        """Make `count` of them."""
+        """Make `count` residues."""
         ...
 
 
 class RandomnessPool(Generic[T]):
-    """Residues that are drawn while there is nothing else to do. Each is used once."""
+    """Residues that are drawn while the process has nothing else to do. Each is used once."""
 
     def __init__(self, source: Source[T]) -> None:
         self._source = source
@@ -98,7 +98,7 @@ class RandomnessPool(Generic[T]):
 
     @property
     def stored(self) -> int:
-        """How many residues there are to take."""
+        """The number of residues in the store."""
         return len(self._stored)
 
     def prepare(self, target: int) -> bool:
@@ -109,7 +109,7 @@ class RandomnessPool(Generic[T]):
         return missing > 0
 
     def take(self, count: int) -> list[T]:
-        """Remove `count` residues from the store, and draw those that are missing."""
+        """Remove `count` residues from the store; draw the missing ones if the store has fewer."""
         stored = min(count, len(self._stored))
         taken = [self._stored.pop() for _ in range(stored)]
         if count > stored:
@@ -118,7 +118,7 @@ class RandomnessPool(Generic[T]):
 
 
 def check_plaintexts(public_key: PublicKey, plaintexts: Sequence[mpz]) -> None:
-    """Raise ValueError unless each is in (-n/2, n/2]."""
+    """Raise ValueError unless each plaintext is in (-n/2, n/2]."""
     n = public_key.n
     if any(not -n < 2 * m <= n for m in plaintexts):
         raise ValueError("a plaintext is outside (-n/2, n/2]")

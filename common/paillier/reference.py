@@ -1,6 +1,6 @@
 """The same ciphers through python-paillier (phe), with one sample in a ciphertext: an independent check.
 
-All numbers are integers, so phe's exponents stay 0 and tell nothing.
+All numbers are integers, so phe's exponents stay 0 and reveal nothing.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class ReferenceCipher:
     def start_product(self, layout: SlotLayout, columns: NDArray[np.int64]) -> Product:
         """See PartyCipher; ValueError unless the layout has one slot."""
         if layout.slots != 1:
-            raise ValueError("the reference cipher holds one sample a ciphertext: use a layout of one slot")
+            raise ValueError("the reference cipher holds one sample per ciphertext: use a layout of one slot")
         layout.check_fits(self.public_key)
         return _ReferenceProduct(self._phe_key, columns)
 
@@ -62,7 +62,7 @@ class ReferenceCipher:
 
 
 class _ReferenceProduct:
-    """sum_i c_i x_ij in phe's operators."""
+    """Computes sum_i c_i x_ij with phe's operators."""
 
     def __init__(self, phe_key: PaillierPublicKey, columns: NDArray[np.int64]) -> None:
         self._phe_key = phe_key
@@ -73,7 +73,7 @@ class _ReferenceProduct:
     def update(self, ciphertexts: Sequence[mpz]) -> None:
         """See Product."""
         if self._n_seen + len(ciphertexts) > len(self._rows):
-            raise ValueError(f"{len(self._rows)} ciphertexts hold this many samples, and more were given")
+            raise ValueError(f"the vector has {len(self._rows)} ciphertexts, but more were given")
         for ciphertext in ciphertexts:
             number = EncryptedNumber(self._phe_key, int(ciphertext))
             row = self._rows[self._n_seen]
@@ -99,7 +99,7 @@ class ReferenceDecryptor:
         """See Decryptor.
 
         Raises:
-            OverflowError: if a plaintext is beyond n/3 in size.
+            OverflowError: a plaintext is beyond n/3 in size.
         """
         return [self._decrypt(ciphertext) for ciphertext in ciphertexts]
 

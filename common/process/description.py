@@ -1,6 +1,6 @@
 """How a process describes itself to its peers, and how it asks a peer for its description."""
 
-# Names and documentation of the methods are the contract's: protos/trilateral/common/pb/v1.
+# The contract in protos/trilateral/common/pb/v1 names and documents the methods.
 # ruff: noqa: N802, D102
 
 import time
@@ -53,7 +53,7 @@ class ProcessServicer(process_pb2_grpc.ProcessServiceServicer):
     """Answers a peer's questions about the process itself.
 
     Args:
-        role: of the process.
+        role: the role of the process.
     """
 
     def __init__(self, role: Role) -> None:
@@ -80,7 +80,7 @@ async def ask_description(channel: grpc.aio.Channel, caller: Role, seconds: floa
 
     Raises:
         grpc.aio.AioRpcError: the process cannot be called, or refuses.
-        ProtocolError: the contract does not allow its answer.
+        ProtocolError: the answer has a value that the contract does not allow.
     """
     sent, begun = time.time(), time.monotonic()
     answer = await process_pb2_grpc.ProcessServiceStub(channel).Describe(
@@ -89,7 +89,7 @@ async def ask_description(channel: grpc.aio.Channel, caller: Role, seconds: floa
     half = (time.monotonic() - begun) / 2
     known = answer.role in _FROM_WIRE and answer.caller in _FROM_WIRE and answer.protocol > 0
     if not known or not 0 <= answer.time < MAX_TIME:
-        raise ProtocolError("its description has values that this release does not know")
+        raise ProtocolError("the peer's description has values that this release does not know")
     package = answer.version if is_release(answer.version) else ""
     return Description(
         _FROM_WIRE[answer.role],

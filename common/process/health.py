@@ -24,7 +24,7 @@ def own_address(config: ProcessConfig) -> str:
         ConfigError: the configuration leaves its port open.
     """
     if config.listen.endswith(":0"):
-        raise ConfigError(f"listen: {config.listen} does not fix a port: set the one that the {config.role} listens on")
+        raise ConfigError(f"listen: {config.listen} has no fixed port: set the port that the {config.role} listens on")
     host, _, port = config.listen.rpartition(":")
     return f"{LOOPBACK_OF.get(host, host)}:{port}"
 
@@ -33,7 +33,7 @@ async def check_health(config: ProcessConfig, seconds: float = HEALTH_SECONDS) -
     """Check that the process of a configuration is healthy, with the certificate that its files have now.
 
     Args:
-        config: of the process.
+        config: the configuration of the process.
         seconds: deadline of the call.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A server's life: bind, serve, report its health, and stop without cutting calls off."""
+"""The life of a server: bind, serve, report its health, and stop without cutting calls off."""
 
 import asyncio
 import logging
@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 GRACE = 3.0
 """Seconds for calls in progress when the server stops."""
 MAX_NAME = 64
-"""Characters of a job's name, which a stranger may have written, in the audit log."""
+"""Maximum characters of a job's name in the audit log. A stranger may have written the name."""
 MAX_CALLS = 4 * MAX_CALLS_EACH + 64
-"""Calls of all callers at a time: room for the maximum of four callers and more. Further calls are refused."""
+"""Concurrent calls of all callers: room for four callers with their maximum, and 64 more. Further calls are refused."""
 
 
 class Jobs(Protocol):
@@ -42,15 +42,15 @@ class Jobs(Protocol):
     metrics: Metrics
 
     def open(self) -> None:
-        """Open what is kept in the state folder, which this process holds."""
+        """Open the files in the state folder, which this process has locked."""
         ...
 
     async def go_on(self) -> None:
-        """Continue the jobs of the process before this one, once calls are accepted."""
+        """Continue the jobs that the previous process did not end. Called once this process accepts calls."""
         ...
 
     async def close(self) -> None:
-        """End every session while calls are still accepted."""
+        """End every session. Called while this process still accepts calls."""
         ...
 
 
@@ -64,7 +64,7 @@ class RoleParts:
 
     Attributes:
         jobs: its jobs.
-        servicers: the name of each service, and what answers its calls.
+        servicers: the servicer of each service, by the name of the service.
         close: called after the jobs have ended.
     """
 
@@ -87,9 +87,9 @@ async def serve_role(
     """Serve one role until SIGTERM, SIGINT or `stop`.
 
     Args:
-        config: of the process.
+        config: the configuration of the process.
         make_parts: makes what the role adds.
-        stop: ends the server; None for the signals.
+        stop: stops the server when it is set; None to stop on a signal.
         on_ready: called with the address once the server accepts calls.
 
     Raises:
@@ -112,7 +112,7 @@ async def _serve(
     on_ready: Callable[[str], None],
 ) -> None:
     if certificates is None:
-        log.warning("plaintext: nothing is encrypted; anyone on this machine can read along and pose as any role")
+        log.warning("plaintext: calls are not encrypted; anyone on this machine can read them and pose as any role")
     who, on_refusal = identify(config, certificates), _record_refusals(audit, parts.jobs.metrics)
     server = new_server(
         CallLimiter(config.role, who, config.limits, on_refusal), Guard(config.role, who, config.operators, on_refusal)
@@ -156,7 +156,10 @@ def new_server(limiter: CallLimiter, guard: Guard) -> grpc.aio.Server:
 
 
 def bind(server: grpc.aio.Server, address: str, certificates: Certificates | None) -> str:
-    """Listen, in plaintext without certificates; return the address, with the chosen port if it was 0.
+    """Listen on an address, in plaintext if there are no certificates.
+
+    Returns:
+        The address, with the port that was chosen if the port was 0.
 
     Raises:
         ConfigError: the address cannot be used.
@@ -175,7 +178,7 @@ def bind(server: grpc.aio.Server, address: str, certificates: Certificates | Non
 
 
 def log_without_text(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log an error that a task or a callback left behind, without its text: that may quote a row."""
+    """Log an error that no task or callback handled, without its text, which may quote a row."""
     error = context.get("exception")
     log.error("%s%s", context.get("message", "an error in the event loop"), f": {where(error)}" if error else "")
 

@@ -11,7 +11,7 @@ from trilateral.common.base.locks import is_locked, lock_file
 from trilateral.common.base.roles import Role
 
 LOCK = ".lock"
-"""File with the folder's owner. Names of jobs do not begin with a dot, so no job has this name."""
+"""File with the role that owns the folder. No job has this name, because a job's name never begins with a dot."""
 TRIAL_BYTES = 4096
 
 
@@ -64,7 +64,7 @@ def holder(folder: Path, role: Role) -> str | None:
 
 
 def _read(folder: Path) -> tuple[str, str]:
-    """Return the role that the folder belongs to, and the process that locked it last; empty if not known."""
+    """Return the role that owns the folder and the process that locked it last; each is empty if unknown."""
     with (folder / LOCK).open(encoding="utf-8") as lock:
         owner, _, process = lock.read(100).strip().partition(" ")
     return owner, process

@@ -10,9 +10,9 @@ class Aligned:
     """The common rows of one party's table.
 
     Attributes:
-        rows: row numbers, ascending. They stand for the same people in the same order at both parties.
-        n_host: IDs of the host in all.
-        n_guest: IDs of the guest in all.
+        rows: row numbers, ascending. At both parties they refer to the same IDs in the same order.
+        n_host: total number of the host's IDs.
+        n_guest: total number of the guest's IDs.
     """
 
     rows: Rows
@@ -22,13 +22,13 @@ class Aligned:
 
 @dataclass(frozen=True)
 class AlignmentProgress:
-    """How far an alignment is, in counts. The guest tells the coordinator, so that an operator sees it.
+    """The progress of an alignment, as counts. The guest sends it to the coordinator, so that an operator sees it.
 
     Attributes:
-        done: shards that have been intersected.
-        n_shards: shards in all.
-        n_host: IDs of the host in all.
-        n_guest: IDs of the guest in all.
+        done: number of shards that have been intersected.
+        n_shards: total number of shards.
+        n_host: total number of the host's IDs.
+        n_guest: total number of the guest's IDs.
         n_common: common IDs found so far.
     """
 

@@ -1,10 +1,10 @@
-"""What a party computes from its own columns and the vectors it is sent.
+"""What a party computes from its own columns and the vectors that it receives.
 
-`Arithmetic` is the interface that a party's state machine uses. It is the place for another protocol: one with its own
-vectors, its own expectations at each round, and weights that a party holds only a share of. `PaillierArithmetic` is
-what the host and the guest share in the packed Paillier protocol.
+`Arithmetic` is the interface that a party's state machine uses. Another protocol can implement it, with its own
+vectors, its own expectations in each round, and weights of which a party holds only a share. `PaillierArithmetic`
+is the common part of the host and the guest in the packed Paillier protocol.
 
-An arithmetic knows no order of rounds and attempts. The key of an attempt is a stamp on what it sends.
+An arithmetic does not know the order of rounds and attempts. It only puts the key of the attempt on what it sends.
 """
 
 from abc import ABC, abstractmethod
@@ -33,7 +33,8 @@ from trilateral.common.protocol.scales import VALUE_BITS, RoundScale, round_scal
 PIECE = 512
 """Ciphertexts that travel and are worked on together: 256 KiB under a key of 2048 bits."""
 LARGEST_HOLDOUT_SCORE = 1e100
-"""Hold-out scores travel in clear, so that no fixed-point range bounds them, but sums of them must stay finite."""
+"""Maximum size of a hold-out score. These scores travel in clear, so no fixed-point range bounds them, but their sums
+must stay finite."""
 
 
 class Arithmetic(Weights, Protocol):
@@ -46,26 +47,26 @@ class Arithmetic(Weights, Protocol):
 
     @property
     def bounds(self) -> VectorBounds:
-        """The most that the peer can send for one attempt at a round."""
+        """The maximum number of elements that the peer can send for one attempt at a round."""
         ...
 
     def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected]:
         """Start an attempt at the current weights.
 
         Yields:
-            What can be sent at once, and each vector that the attempt waits for. A vector must be announced before
-            the first message that could make the peer send it.
+            The messages that can be sent at once, and each vector that the attempt waits for. A vector must be
+            announced before the first message that could make the peer send it.
 
         Raises:
-            OutOfRangeError: if a value does not fit its range, so that the attempt is void.
+            OutOfRangeError: a value does not fit its range, which makes the attempt void.
         """
         ...
 
     def check(self, ciphertexts: Sequence[mpz]) -> None:
-        """Refuse elements of a vector that are not fit to compute with.
+        """Check that elements of a vector are safe to compute with.
 
         Raises:
-            BadCiphertextError: if one of them is not.
+            BadCiphertextError: an element is not.
         """
         ...
 
@@ -79,22 +80,22 @@ class Arithmetic(Weights, Protocol):
             Shape (n_holdout,).
 
         Raises:
-            OutOfRangeError: if a score is beyond `LARGEST_HOLDOUT_SCORE`.
+            OutOfRangeError: a score is beyond `LARGEST_HOLDOUT_SCORE`.
         """
         ...
 
     def prepare(self) -> bool:
-        """Do one small unit of work for the next round that needs no input; False if there is none."""
+        """Do one small unit of work for the next round that needs no input; return False if there is none."""
         ...
 
     @property
     def prepared(self) -> int:
-        """For how many ciphertexts there is randomness."""
+        """The number of ciphertexts for which randomness is ready."""
         ...
 
 
 class PaillierArithmetic(ABC):
-    """What the host and the guest share: fixed point, packing, encrypted products, masks and the penalty.
+    """The common part of the host and the guest: fixed point, packing, encrypted products, masks and the penalty.
 
     In the paper's symbols: u = X w are the scores, d = u/4 - y/2 the residual, s_t the direction of curvature and
     h = X s_t the change of the scores. The vectors that travel hold u, h and d' = 4 d.
@@ -102,12 +103,12 @@ class PaillierArithmetic(ABC):
     Args:
         job: the job's settings, the same for all three roles.
         block: this party's columns.
-        cipher: under the job's public key, which the party has checked.
+        cipher: the cipher under the job's public key, which the party has checked.
         phase: times the kinds of work, if the process has a clock.
 
     Raises:
-        DataError: if a training column's mean square exceeds 1: the bound of a slot rests on that.
-        ConfigError: if the key has no room for the job's slots.
+        DataError: a training column's mean square exceeds 1. The bound of a slot assumes at most 1.
+        ConfigError: the key has no room for the job's slots.
     """
 
     peer: ClassVar[Role]
@@ -126,7 +127,7 @@ class PaillierArithmetic(ABC):
         self._phase = phase
         self._coef: FloatVector = np.zeros(self._n_columns)
         self._residues_per_round = self._count_residues()
-        # All sizes that the job's rounds will have: if one does not fit a slot, that must show before the training.
+        # Try all batch sizes that the job's rounds will have: an error must show before the training begins.
         for batch in (Batch(1), Batch(1, self._batches.count - 1), WHOLE_SET):
             self._scale(self._batches.size(batch))
 
@@ -137,7 +138,7 @@ class PaillierArithmetic(ABC):
 
     @property
     def bounds(self) -> VectorBounds:
-        """See Arithmetic: at most one ciphertext a sample in each of two vectors, and the sum of squares."""
+        """See Arithmetic: at most one ciphertext per sample in each of two vectors, and the sum of squares."""
         return VectorBounds(vector=self._n_train, attempt=2 * self._n_train + 1)
 
     def apply(self, step: FloatVector) -> None:
@@ -159,7 +160,7 @@ class PaillierArithmetic(ABC):
 
     def holdout_part(self, offset: FloatVector | None = None) -> FloatVector:
         """See Arithmetic."""
-        with np.errstate(over="ignore", invalid="ignore"):  # The check below finds what overflows.
+        with np.errstate(over="ignore", invalid="ignore"):  # The check below finds scores that overflow.
             coef = self._coef if offset is None else self._coef + offset
             scores: FloatVector = self._block.holdout_columns @ coef
         if not (np.abs(scores) <= LARGEST_HOLDOUT_SCORE).all():
@@ -186,7 +187,7 @@ class PaillierArithmetic(ABC):
         scale: RoundScale,
         make: Callable[[list[mpz]], list[mpz]],
     ) -> Iterator[Envelope]:
-        """Send a packed vector to the peer; each piece leaves before the next one is made."""
+        """Send a packed vector to the peer. Each piece leaves before the next one is made."""
         total = scale.layout.n_groups(len(values))
         slots = scale.layout.slots
         for offset in range(0, total, PIECE):
@@ -197,10 +198,10 @@ class PaillierArithmetic(ABC):
     def _sealed(
         self, key: RoundKey, kind: Kind, ciphertexts: Sequence[mpz], own_terms: Sequence[int], scale: RoundScale
     ) -> Iterator[Envelope]:
-        """Send sums to the coordinator: own terms added, all but the readable slot masked, re-randomised.
+        """Send sums to the coordinator: add own terms, mask all slots except the readable one, and re-randomise.
 
         Raises:
-            OutOfRangeError: if a term does not fit the readable slot.
+            OutOfRangeError: a term does not fit the readable slot.
         """
         layout = scale.layout
         scale.check_terms(own_terms)
@@ -218,12 +219,12 @@ class PaillierArithmetic(ABC):
     # --- the penalty
 
     def _penalty_terms(self, coef: FloatVector, scale: RoundScale) -> list[int]:
-        """4 m lambda P coef at the scale of an inner product, so that the mean of d' x / 4 gains lambda P coef."""
+        """Compute 4 m lambda P coef at the scale of an inner product. The mean of d' x / 4 then gains lambda P coef."""
         gradient = 4 * scale.n_samples * self._job.l2 * (self._block.penalty @ coef)
         return encode_wide(gradient, scale.product_fraction_bits)
 
     def _penalty_loss(self) -> float:
-        """lambda/2 w'Pw, in units of the loss."""
+        """Compute lambda/2 w'Pw, in units of the loss."""
         return 0.5 * self._job.l2 * float(self._coef @ self._block.penalty @ self._coef)
 
     # --- batches
@@ -232,18 +233,18 @@ class PaillierArithmetic(ABC):
         return round_scale(self._job, n_samples, self._n_train)
 
     def _scores(self, rows: Rows, coef: FloatVector) -> FloatVector:
-        """U = X w, or with s_t in the place of w the change h of the scores; shape (len(rows),)."""
+        """Compute u = X w, or the change h of the scores if `coef` is s_t; shape (len(rows),)."""
         return self._columns[rows] @ coef
 
     def _fixed_columns(self, rows: Rows, scale: RoundScale) -> NDArray[np.int64]:
-        """The exponents of an encrypted product, shape (len(rows), n_columns)."""
+        """Return the exponents of an encrypted product, shape (len(rows), n_columns)."""
         return scale.encode_columns(self._columns[rows])
 
     def _encode(self, values: FloatVector, scale: RoundScale) -> NDArray[np.int64]:
         return encode(values, scale.value_fraction_bits, VALUE_BITS)
 
     def _count_residues(self) -> int:
-        """Ciphertexts that a round encrypts or re-randomises, including curvature in jobs that use it."""
+        """Count the ciphertexts that a round encrypts or re-randomises, including curvature in jobs that use it."""
         first = Batch(1)
         sizes = [self._batches.size(first)]
         if self._job.algorithm.name == "sqn":

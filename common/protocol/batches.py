@@ -1,8 +1,8 @@
-"""Which rows are held out, and which form a batch. Both parties draw them from the job's seed, with the same result.
+"""Which rows are held out, and which rows form a batch. Both parties draw the same rows from the job's seed.
 
 Nothing here is secret. Every order comes from the raw 64-bit stream of a Philox generator and a stable sort. numpy
-keeps the streams of its bit generators from version to version, but not the results of methods of `Generator`, such as
-`permutation`.
+guarantees the same stream of a bit generator in every version, but not the same results of the methods of `Generator`,
+such as `permutation`.
 """
 
 from dataclasses import dataclass
@@ -51,17 +51,17 @@ WHOLE_SET = Batch(0)
 
 @dataclass(frozen=True)
 class Batches:
-    """The batches S: the training rows 0 .. n_train - 1 in one drawn order, cut into equal parts.
+    """The batches S: the training rows 0 .. n_train - 1 in one drawn order, cut into parts of nearly equal size.
 
-    Every epoch has the same batches in a new order. New batches in every epoch would be new sums over the same labels.
-    With a small learning rate, somebody who knows the features could then solve for the labels by least squares after
-    some epochs, however large the batches.
+    Every epoch has the same batches in a new order. New batches in every epoch would give new sums over the same
+    labels. With a small learning rate, anyone who knows the features could then solve for the labels by least squares
+    after some epochs, however large the batches are.
 
-    There are n_train // batch batches, whose sizes differ by at most one, so that none is smaller than `batch`. The
-    remainder of a division could be a batch of a few rows, whose gradient would show too much of them.
+    There are n_train // batch batches, and their sizes differ by at most one, so that none is smaller than `batch`. If
+    the rows left over formed a batch, it could have only a few rows, and its gradient would reveal too much about them.
 
     Raises:
-        ValueError: if there are fewer training rows than `batch`.
+        ValueError: there are fewer training rows than `batch`.
     """
 
     n_train: int
@@ -72,7 +72,7 @@ class Batches:
 
     @classmethod
     def of(cls, job: JobConfig, n_train: int) -> Self:
-        """The batches of a job."""
+        """Return the batches of a job."""
         return cls(n_train, job.batch, job.seed, job.curvature_batch)
 
     def __post_init__(self) -> None:
@@ -94,17 +94,17 @@ class Batches:
         """Return |S| without drawing S."""
         if batch == WHOLE_SET:
             return self.n_train
-        # As np.array_split cuts: the first ones are larger by one.
+        # np.array_split makes the first parts larger by one.
         return self.n_train // self.count + (self._part(batch) < self.n_train % self.count)
 
     @cached_property
     def _parts(self) -> list[Rows]:
-        """The batches of every epoch. They are drawn and sorted once, since every round needs one."""
+        """The batches of every epoch. They are drawn and sorted once, because every round needs one of them."""
         order = _order(self.n_train, self.seed, _Purpose.BATCHES, 0)
         return [np.sort(part) for part in np.array_split(order, self.count)]
 
     def _part(self, batch: Batch) -> int:
-        """Return which part of the rows is batch `index` of its epoch."""
+        """Return the number of the part that is batch `index` of its epoch."""
         if batch.epoch < 1 or not 0 <= batch.index < self.count:
             raise ValueError(f"there is no batch {batch.index} of epoch {batch.epoch}: an epoch has {self.count}")
         return int(_order(self.count, self.seed, _Purpose.EPOCH, batch.epoch)[batch.index])
@@ -121,7 +121,7 @@ class Batches:
 
 
 def subsample(n_train: int, size: int, seed: int, draw: int) -> Rows:
-    """Draw the curvature batch S_H number `draw`, from 1 up: `size` different training rows, sorted."""
+    """Draw curvature batch S_H number `draw`, from 1 up: `size` different training rows, sorted."""
     if draw < 1 or not 1 <= size <= n_train:
         raise ValueError(f"draw {draw} of {size} rows out of {n_train} is not possible")
     return np.sort(_order(n_train, seed, _Purpose.CURVATURE, draw)[:size])

@@ -1,4 +1,4 @@
-"""The rows of one party in one job, as its state machine computes with them."""
+"""The rows of one party in one job, in the form that its state machine computes with."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ class TrainingBlock:
 
 @dataclass(frozen=True, eq=False)
 class PartyData:
-    """All that a party brings to a job."""
+    """All data that a party brings to a job."""
 
     ids: list[str]
     """IDs of training and hold-out rows together, in canonical order."""

@@ -1,4 +1,4 @@
-"""Bounds on the length of a training. A party holds the coordinator and its peer to them."""
+"""Bounds on the length of a training. A party enforces them on the coordinator and on its peer."""
 
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.config.job import JobConfig
@@ -9,35 +9,36 @@ MAX_ATTEMPTS = 5
 
 
 MAX_SENDINGS = 4
-"""How often one vector of an attempt may come: after a broken connection, it is sent again."""
+"""How often one vector of an attempt may arrive: after a broken connection, it is sent again."""
 
 
 def max_rounds(job: JobConfig, n_batches: int) -> int:
-    """Return the most rounds of a job: one a batch, and one for each of two candidates on the whole training set."""
+    """Return the most rounds of a job: one per batch, and one for each of two candidates on the whole training set."""
     return job.epochs * n_batches + 2
 
 
 def max_evaluations(job: JobConfig) -> int:
-    """Return the most evaluations on the hold-out rows during a training. The one at its end is not counted.
+    """Return the maximum evaluations on the hold-out rows during a training, without the one at the end.
 
-    There is at most one after every `evaluate_every` epochs except the last. At each evaluation the host gives its
-    part of the score of every hold-out row, so that n_holdout (max_evaluations + 1) scores leave it in all.
+    There is at most one evaluation after every `evaluate_every` epochs, except at the last epoch. At each evaluation
+    the host gives its part of the score of every hold-out row, so n_holdout (max_evaluations + 1) scores leave it in
+    total.
     """
     return 0 if job.evaluate_every is None else (job.epochs - 1) // job.evaluate_every
 
 
 def is_beyond(key: RoundKey, rounds: int) -> bool:
-    """Whether an attempt lies beyond every training of at most `rounds` rounds."""
+    """Return whether an attempt is impossible in a training of at most `rounds` rounds."""
     return key.round > rounds or key.attempt > MAX_ATTEMPTS
 
 
 class Allowance:
-    """How many ciphertexts a sender may still send in a job. Those that are ignored as repeated count, too.
+    """How many ciphertexts a sender may still send in a job. Repeated ones, which are ignored, count too.
 
     Args:
-        sender: for the error.
-        rounds: the most rounds that the job has.
-        in_a_round: the most ciphertexts of one attempt at a round.
+        sender: the sender, for the text of the error.
+        rounds: the maximum number of rounds of the job.
+        in_a_round: the maximum number of ciphertexts of one attempt at a round.
     """
 
     def __init__(self, sender: str, rounds: int, in_a_round: int) -> None:
@@ -45,10 +46,10 @@ class Allowance:
         self._most = self._left = rounds * MAX_ATTEMPTS * MAX_SENDINGS * in_a_round
 
     def spend(self, n_ciphertexts: int) -> None:
-        """Count ciphertexts that have come.
+        """Count ciphertexts that have arrived.
 
         Raises:
-            ProtocolError: once they are more than the job can have.
+            ProtocolError: there are more than the job can have.
         """
         self._left -= n_ciphertexts
         if self._left < 0:

@@ -1,4 +1,4 @@
-"""How good a model is on rows it has not seen."""
+"""How good a model is on rows that it was not trained on."""
 
 from dataclasses import dataclass
 
@@ -15,12 +15,12 @@ N_GROUPS = 10
 
 @dataclass(frozen=True)
 class HoldoutMetrics:
-    """How well scores rank the rows, and how good the probabilities of the positive label are."""
+    """How well the scores rank the rows, and how good the probabilities of the positive label are."""
 
     auc: float | None
     """Area under the ROC curve; None if all rows have the same label."""
     ks: float | None
-    """Kolmogorov-Smirnov: the largest gap of true and false positive rate; None like `auc`."""
+    """Kolmogorov-Smirnov: the largest gap between true and false positive rate; None like `auc`."""
     gini: float | None
     """2 auc - 1; None like `auc`."""
     log_loss: float
@@ -30,8 +30,8 @@ class HoldoutMetrics:
     accuracy: float
     """Share of rows on the right side of the threshold."""
     lift: tuple[float, ...] | None
-    """For each decile of the score, the highest first: its rate of positives over that of all rows. None like `auc`;
-    fewer than ten entries if there are fewer than ten rows."""
+    """For each decile of the score, the highest first: its rate of positives divided by the rate of all rows. None like
+    `auc`; fewer than ten entries if there are fewer than ten rows."""
     n_rows: int
     n_positive: int
 
@@ -42,14 +42,14 @@ def measure(
     """Compare scores u with labels y in {-1, +1}.
 
     Args:
-        scores: the rows are ranked by them, shape (n_rows,).
-        labels: shape (n_rows,).
-        log_odds: log(p / (1 - p)) of the rows' probabilities p, shape (n_rows,); by default the scores, as without
-            calibration. Far from 0, probabilities would round to 0 and 1.
+        scores: u, by which the rows are ranked, shape (n_rows,).
+        labels: y, shape (n_rows,).
+        log_odds: log(p / (1 - p)) of the rows' probabilities p, shape (n_rows,). The default, the scores, is right
+            without calibration. Log-odds are used because probabilities far from even odds would round to 0 and 1.
         threshold: rows with a higher probability count as positive; in (0, 1).
 
     Raises:
-        ValueError: if there are no rows, or a score is not finite.
+        ValueError: there are no rows, or a score is not finite.
     """
     # The import takes a second and 75 MB. Only a guest with hold-out rows needs it.
     from sklearn.metrics import roc_auc_score, roc_curve
@@ -62,7 +62,7 @@ def measure(
     n_positive = int(positive.sum())
     auc = ks = lift = None
     if 0 < n_positive < len(labels):
-        # Of scores: probabilities have the same order, but far from 0 they round to ties.
+        # Use the scores: probabilities have the same order, but for scores far from 0 they round to ties.
         auc = float(roc_auc_score(positive, scores))
         false_positives, true_positives, _ = roc_curve(positive, scores)
         ks = float(np.max(true_positives - false_positives))
@@ -87,9 +87,9 @@ def log_loss(log_odds: FloatVector, labels: FloatVector) -> float:
 
 
 def round_for_disclosure(figure: float) -> float:
-    """Round a log loss or an AUC before it leaves the guest. The training goes by the rounded figure.
+    """Round a log loss or an AUC before it leaves the guest. The training uses the rounded figure.
 
-    The full precision of a log loss at known scores would be an equation that few sets of labels solve.
+    A log loss at full precision and known scores would be an equation that only few sets of labels solve.
     """
     return round(figure, _DISCLOSED_DECIMALS)
 
@@ -97,7 +97,7 @@ def round_for_disclosure(figure: float) -> float:
 def equal_groups(values: FloatVector, by: FloatVector) -> list[NDArray[np.float64]]:
     """Cut `values` into at most ten groups, ordered by `by`, the lowest first; sizes differ by at most one.
 
-    Rows with the same `by` count with their mean value, so that their order does not matter if a border between groups
+    Rows with the same `by` count with their mean value. Their order then does not matter if a border between groups
     divides them.
     """
     _, places, counts = np.unique(by, return_inverse=True, return_counts=True)

@@ -1,8 +1,8 @@
-"""The order of the rows, and the proof that both parties hold the same ones.
+"""The order of the rows, and the proof that both parties hold the same rows.
 
 The parties train on row numbers, so both need the same IDs in the same order. Each sorts its own IDs, and a keyed
-digest of the whole list shows whether the lists agree. A digest tells the other side nothing else, unless that side can
-guess the *whole list*. Fresh nonces of both sides prevent a comparison with the digest of another job.
+digest of the whole list shows whether the lists agree. A digest tells the other party nothing else, unless that party
+can guess the *whole list*. Fresh nonces from both parties prevent a comparison with the digest of another job.
 """
 
 import hmac
@@ -15,27 +15,27 @@ NONCE_BYTES = 32
 
 
 def canonical_order(ids: Sequence[str]) -> list[int]:
-    """Return row numbers sorted by the UTF-8 bytes of their IDs, which every language and locale sorts alike."""
+    """Return row numbers sorted by the UTF-8 bytes of their IDs, which is the same in every language and locale."""
     return sorted(range(len(ids)), key=lambda row: ids[row].encode())
 
 
 def id_digest(ids: Sequence[str], guest_nonce: bytes, host_nonce: bytes, role: Role) -> bytes:
     """Compute the HMAC-SHA256 of the IDs.
 
-    The key consists of both nonces. The text begins with the role, so that a party cannot send the digest that it
-    has received back as its own. The length precedes each ID, so that no two lists give the same text.
+    The key consists of both nonces. The text begins with the role, so that a party cannot return a received digest as
+    its own. The length precedes each ID, so that no two lists give the same text.
 
     Args:
         ids: in canonical order.
-        guest_nonce: of `NONCE_BYTES` bytes.
-        host_nonce: of `NONCE_BYTES` bytes.
+        guest_nonce: the guest's nonce, `NONCE_BYTES` bytes.
+        host_nonce: the host's nonce, `NONCE_BYTES` bytes.
         role: the party that makes the digest.
 
     Returns:
         32 bytes.
 
     Raises:
-        ProtocolError: if a nonce has another length.
+        ProtocolError: a nonce has another length.
     """
     if len(guest_nonce) != NONCE_BYTES or len(host_nonce) != NONCE_BYTES:
         raise ProtocolError(f"a nonce for comparing IDs must have {NONCE_BYTES} bytes")
@@ -45,10 +45,10 @@ def id_digest(ids: Sequence[str], guest_nonce: bytes, host_nonce: bytes, role: R
 
 
 def check_id_digest(digest: bytes, ids: Sequence[str], guest_nonce: bytes, host_nonce: bytes, role: Role) -> None:
-    """Compare the digest that the party `role` has sent with the digest of one's own IDs.
+    """Compare the digest that the party `role` has sent with the same digest of this party's IDs.
 
     Raises:
-        DataError: if the parties do not hold the same IDs.
+        DataError: the parties do not hold the same IDs.
     """
     if not hmac.compare_digest(digest, id_digest(ids, guest_nonce, host_nonce, role)):
         raise DataError(

@@ -1,7 +1,7 @@
-"""What comes in: pieces of encrypted vectors, in order, within bounds, and not before they are expected.
+"""The intake of encrypted vectors: their pieces are used in order, within bounds, and not before they are expected.
 
-The intake knows nothing of what the vectors are for. Whoever expects one says how long it is and what to do with each
-piece; the intake refuses what no honest sender sends and ignores what has come before.
+The intake does not know the purpose of a vector. The caller that expects a vector gives its length and a function that
+uses each piece. The intake refuses pieces that no honest sender sends, and ignores pieces that it has seen before.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +15,7 @@ from trilateral.common.protocol.bounds import MAX_ATTEMPTS, Allowance, is_beyond
 from trilateral.common.protocol.messages import Envelope, Kind, RoundKey, VectorPiece
 
 UsePiece = Callable[[VectorPiece, bool], Iterator[Envelope]]
-"""Called with each piece of a vector in order, and with whether it is the last; yields what to send for it."""
+"""Called with each piece of a vector in order, and with whether it is the last; yields the messages that follow."""
 
 
 @dataclass(frozen=True)
@@ -30,22 +30,22 @@ class Expected:
 
 @dataclass(frozen=True)
 class VectorBounds:
-    """The most elements that a sender can have for one attempt at a round."""
+    """The maximum number of elements that a sender can have for one attempt at a round."""
 
     vector: int
-    """In one vector."""
+    """Maximum in one vector."""
     attempt: int
-    """In all vectors of the attempt."""
+    """Maximum in all vectors of the attempt together."""
 
 
 class Intake:
     """The vectors that one sender sends in one job.
 
     Args:
-        sender: who sends them.
-        max_rounds: the most rounds that the job has.
-        bounds: the most elements of an attempt.
-        check: raises if one of some elements is not fit to compute with.
+        sender: the role that sends them.
+        max_rounds: the maximum number of rounds of the job.
+        bounds: the maximum number of elements of an attempt.
+        check: raises an error if an element is not safe to compute with.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Intake:
         self._early: list[VectorPiece] = []
 
     def open(self, key: RoundKey) -> list[VectorPiece]:
-        """Expect nothing but what this attempt will, and return its pieces that came early, for `receive`."""
+        """Begin an attempt: forget earlier expectations, and return its early pieces, which `receive` takes next."""
         self.close()
         early = [piece for piece in self._early if piece.key == key]
         self._early = [piece for piece in self._early if piece.key > key]
@@ -73,12 +73,12 @@ class Intake:
         self._received[expected.kind] = 0
 
     def close(self) -> None:
-        """Ignore what still comes for the open attempt."""
+        """Ignore all further pieces for the open attempt."""
         self._expected.clear()
         self._received.clear()
 
     def end(self) -> None:
-        """Ignore what still comes for the job, and drop what came early."""
+        """Ignore all further pieces for the job, and drop the pieces that came early."""
         self.close()
         self._early.clear()
 
@@ -90,14 +90,14 @@ class Intake:
             newest: the newest attempt that was begun.
 
         Yields:
-            What to send for it.
+            The messages that follow from the piece.
 
         Raises:
-            ProtocolError: if no honest sender sends it.
+            ProtocolError: no honest sender sends this piece.
             OutOfRangeError: from the use of the piece.
         """
         self._allowance.spend(len(piece.ciphertexts))
-        # Checked for pieces to keep and to ignore, too: no honest sender sends them.
+        # Check pieces to keep or to ignore as well: no honest sender sends such pieces.
         if is_beyond(piece.key, self._max_rounds) or piece.total > self._bounds.vector:
             raise ProtocolError(
                 f"the {self._sender} sent {piece.total} ciphertexts of {piece.kind} for round {piece.key.round},"
@@ -118,7 +118,7 @@ class Intake:
         if piece.total != expected.total or piece.offset != received:
             raise ProtocolError(
                 f"the {self._sender} sent ciphertexts from {piece.offset} of {piece.total} of {piece.kind},"
-                f" but those from {received} of {expected.total} are due"
+                f" but those from {received} of {expected.total} are expected next"
             )
         received += len(piece.ciphertexts)
         if received > expected.total:
@@ -128,9 +128,9 @@ class Intake:
         yield from expected.use(piece, received == expected.total)
 
     def _keep_early(self, piece: VectorPiece) -> None:
-        """Keep a piece of a round that the sender has begun and this party has not; only of its newest attempt.
+        """Keep a piece of an attempt that the sender has begun and this party has not. Keep only the newest attempt.
 
-        The sender may be several rounds ahead: a round that it declared void needed nothing from this party.
+        The sender may be several rounds ahead, because a round that it declared void needed nothing from this party.
         """
         newest = max((early.key for early in self._early), default=piece.key)
         if piece.key < newest:

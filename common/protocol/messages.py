@@ -1,8 +1,8 @@
 """The messages between the three roles: plain values, no wire format.
 
-A role is a state machine: it is handed a message and yields envelopes with others. All messages of a machine belong to
-one run of one job, which the transport names. Everything inside a round is keyed by (round, attempt, kind). So a
-message may be sent again at any time, and late messages of an old attempt change nothing.
+A role is a state machine: it takes a message and yields envelopes with other messages. All messages of a machine belong
+to one run of one job, which the transport identifies. Everything inside a round is keyed by (round, attempt, kind). A
+message may therefore be sent again at any time, and a late message of an old attempt changes nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,9 +35,9 @@ class Kind(StrEnum):
     TOTAL_CHANGE = "total_change"
     """h of the curvature batch S_H, packed; guest to host, if the round measures curvature."""
     GRADIENT = "gradient"
-    """|S| g, one masked ciphertext a column; each party to the coordinator."""
+    """|S| g, one masked ciphertext per column; each party to the coordinator."""
     CURVATURE = "curvature"
-    """|S_H| v_t, one masked ciphertext a column; each party to the coordinator, if the round measures curvature."""
+    """|S_H| v_t, one masked ciphertext per column; each party to the coordinator, if the round measures curvature."""
     LOSS = "loss"
     """One masked ciphertext; guest to coordinator."""
 
@@ -95,12 +95,12 @@ class IdConfirmation:
 
 @dataclass(frozen=True)
 class Ready:
-    """Party to coordinator: the party is ready. It tells sizes only, and its place."""
+    """Party to coordinator: the party is ready. The message has only its sizes and its place."""
 
     n_train: int
     n_columns: int
     round: int = 0
-    """The newest round that the party has been in, in an earlier session; else 0."""
+    """The newest round that the party reached in an earlier session; 0 if there is none."""
 
 
 # --- a round
@@ -108,7 +108,7 @@ class Ready:
 
 @dataclass(frozen=True, eq=False)
 class BeginRound:
-    """Coordinator to each party: take the step of the round before, then work on this round."""
+    """Coordinator to each party: take the step of the previous round, then work on this round."""
 
     key: RoundKey
     step: FloatVector
@@ -122,12 +122,12 @@ class BeginRound:
     curvature_draw: int = 0
     """Which draw of S_H, from 1 up; 0 for S_H = S."""
     loss: float | None = None
-    """Mean loss of the round before, for the party's history file; None after a void round and in the first."""
+    """Mean loss of the previous round, for the party's history file; None after a void round and in the first round."""
     evaluate_at: FloatVector | None = None
     """This party's part of w_e - w_k, shape (n_columns,), if the round evaluates hold-out rows at w_e; else None."""
     over: bool = False
-    """True if the round was answered before and the party has lost its place since. The party takes the step and
-    answers nothing."""
+    """True if the round was answered before and the party has lost its place since then. The party takes the step and
+    sends no answer."""
     peer_columns: int = 0
     """How many training columns the other party has told the coordinator. It must be what it has told the receiver: the
     gradient that the other party is shown has one number for each of them."""
@@ -146,7 +146,7 @@ class VectorPiece:
 
 @dataclass(frozen=True)
 class OutOfRange:
-    """Party to coordinator: a value does not fit its fixed-point range, so that the attempt is void."""
+    """Party to coordinator: a value does not fit its fixed-point range, which makes the attempt void."""
 
     key: RoundKey
 
@@ -160,9 +160,9 @@ class HoldoutScores:
     offset: int
     """The first of these rows."""
     total: int
-    """Hold-out rows in all."""
+    """Total number of hold-out rows."""
     scores: FloatVector
-    """Of consecutive rows, shape (n,)."""
+    """The scores of consecutive rows, shape (n,)."""
 
 
 @dataclass(frozen=True)
@@ -174,15 +174,15 @@ class Evaluation:
 
     key: RoundKey
     log_loss: float
-    """Of the probabilities 1 / (1 + exp(-u)), without calibration."""
+    """Log loss of the probabilities 1 / (1 + exp(-u)), without calibration."""
     auc: float | None
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A party asks the coordinator, or the coordinator a party: do you still have the job?
+    """A party asks the coordinator, or the coordinator asks a party, whether it still has the job.
 
-    The processes answer it. No state machine sees it.
+    The processes answer this message. No state machine sees it.
     """
 
 
@@ -213,7 +213,7 @@ class FinishJob:
 
 @dataclass(frozen=True)
 class Finished:
-    """Party to coordinator: its model is made."""
+    """Party to coordinator: the party has made its part of the model."""
 
 
 @dataclass(frozen=True)
@@ -221,8 +221,8 @@ class Failed:
     """The job ends without a model: from any role to any other.
 
     Attributes:
-        reason: why, in public words for people.
-        outcome: stopped or failed. A party cannot stop a job, so what it sends is always of a failure.
+        reason: why, as a public text for people.
+        outcome: stopped or failed. A party cannot stop a job, so its message always reports a failure.
     """
 
     reason: str
@@ -248,7 +248,7 @@ class RoundReport:
     note: str | None
     """Something that a person should know, such as a return to the best point."""
     evaluation: Evaluation | None = None
-    """Of the hold-out rows after the epoch before, if the round asked for it."""
+    """The evaluation on the hold-out rows after the previous epoch, if the round asked for it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,7 +260,7 @@ class Began:
 
 @dataclass(frozen=True, eq=False)
 class ObservationRecord:
-    """Coordinator: what a round has shown. Keep this before the next round begins. The loss is None if it was void."""
+    """Coordinator: what a round has shown. Keep this before the next round begins. The loss of a void round is None."""
 
     round: int
     loss: float | None
@@ -278,13 +278,13 @@ class StepTaken:
 
 @dataclass(frozen=True)
 class EvaluationRecord:
-    """Guest: everything it has measured at w_e on the hold-out rows. Keep this for the model."""
+    """Guest: everything that it measured at w_e on the hold-out rows. Keep this for the model."""
 
     key: RoundKey
     epochs: int
     """Length of the training that led to w_e."""
     metrics: HoldoutMetrics
-    """Without calibration."""
+    """Metrics without calibration."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,11 +349,11 @@ class Machine(Protocol):
     """One role in one job, without IO, clocks or threads."""
 
     def start(self) -> Iterator[Envelope]:
-        """Yield what the role says first, before it has heard anything."""
+        """Yield the messages that the role sends before it has received any."""
         ...
 
     def handle(self, sender: Role, message: Message) -> Iterator[Envelope]:
-        """Handle one message, and yield what to send as soon as it is ready.
+        """Handle one message, and yield each message to send as soon as it is ready.
 
         The caller may close the iterator early, to drop work that a newer attempt has made useless.
         """
@@ -365,5 +365,5 @@ class Machine(Protocol):
 
     @property
     def prepared(self) -> int:
-        """For how many ciphertexts randomness has been prepared."""
+        """The number of ciphertexts for which randomness is ready."""
         ...

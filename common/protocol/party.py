@@ -1,7 +1,7 @@
 """A party's state machine: messages in, messages out.
 
-It puts three parts together. The `Place` knows the rounds and holds the coordinator to the job, the `Intake` takes the
-peer's vectors and holds the peer to their sizes, the `Arithmetic` computes.
+It combines three parts. The `Place` knows the rounds and enforces the job's bounds on the coordinator. The `Intake`
+takes the peer's vectors and enforces their sizes. The `Arithmetic` computes.
 """
 
 from abc import ABC, abstractmethod
@@ -43,7 +43,7 @@ def accept_peer(n_columns: int) -> None:
 
 
 class PartyMachine(ABC):
-    """One party in one job, except for what only the host or only the guest does.
+    """One party in one job: the common part of the host and the guest.
 
     Args:
         job: the job's settings, the same for all three roles.
@@ -52,7 +52,7 @@ class PartyMachine(ABC):
         check_peer: see `CheckPeer`.
 
     Raises:
-        DataError: if the job evaluates on hold-out rows and there are none.
+        DataError: the job evaluates on hold-out rows and there are none.
     """
 
     role: ClassVar[Role]
@@ -62,7 +62,7 @@ class PartyMachine(ABC):
         self, job: JobConfig, data: PartyData, arithmetic: Arithmetic, check_peer: CheckPeer = accept_peer
     ) -> None:
         if job.evaluate_every is not None and not len(data.block.holdout_columns):
-            raise DataError("the job evaluates on hold-out rows, but its `holdout` leaves none: raise it")
+            raise DataError("the job evaluates on hold-out rows, but its `holdout` leaves no such rows: raise it")
         self._ids = data.ids
         n_train, n_columns = data.block.columns.shape
         self._sizes = n_train, n_columns
@@ -81,7 +81,7 @@ class PartyMachine(ABC):
 
     @property
     def ready(self) -> Ready:
-        """What the coordinator is told once the IDs are proved."""
+        """The message to the coordinator once the proof of the IDs is complete."""
         return Ready(*self._sizes, self._place.key.round)
 
     def restore(self, steps: Sequence[BeginRound | FinishJob], evaluations: Sequence[EvaluationRecord] = ()) -> None:
@@ -92,7 +92,7 @@ class PartyMachine(ABC):
             evaluations: at the guest, what it measured in those sessions.
 
         Raises:
-            ProtocolError: if these are not the steps of this job on this data.
+            ProtocolError: these are not the steps of this job on this data.
         """
         self._place.restore(steps)
         self._remember(evaluations)
@@ -101,7 +101,7 @@ class PartyMachine(ABC):
                 self._round_ended(asked.key.round - 1, asked.loss)
 
     def start(self) -> Iterator[Envelope]:
-        """Yield nothing, unless the role speaks first."""
+        """Yield nothing, unless the role sends the first message."""
         yield from ()
 
     def handle(self, sender: Role, message: Message) -> Iterator[Envelope]:
@@ -156,7 +156,7 @@ class PartyMachine(ABC):
         yield from self._unless_out_of_range(self._work(begin, early))
 
     def _work(self, begin: BeginRound, early: Sequence[VectorPiece]) -> Iterator[Envelope]:
-        """Start an attempt, and use what the peer has sent for it already."""
+        """Start an attempt, and use the pieces that the peer has already sent for it."""
         for item in self._arithmetic.begin(begin):
             if isinstance(item, Expected):
                 self._intake.expect(item)
@@ -173,7 +173,7 @@ class PartyMachine(ABC):
             yield from self._declare_void()
 
     def _declare_void(self) -> Iterator[Envelope]:
-        """End the attempt for this party, which ignores what still comes for it."""
+        """End the attempt for this party, which ignores all further pieces for it."""
         self._place.declare_void()
         self._intake.close()
         yield Envelope(Role.COORDINATOR, OutOfRange(self._place.key))
@@ -184,7 +184,7 @@ class PartyMachine(ABC):
         holdout_scores: FloatVector | None = None,
         evaluations: Sequence[EvaluationRecord] = (),
     ) -> Envelope:
-        """Hand this party's part of the model to the process around the machine."""
+        """Pass this party's part of the model to the process around the machine."""
         self._intake.end()
         result = Result(
             coef=self.coef,
@@ -201,16 +201,16 @@ class PartyMachine(ABC):
 
     @abstractmethod
     def _handle_own(self, sender: Role, message: Message) -> Iterator[Envelope]:
-        """Handle a message that only this role takes."""
+        """Handle a message that only this role accepts."""
         raise ProtocolError(f"the {self.role} does not take a {type(message).__name__} from the {sender}")
 
     @abstractmethod
     def _remember(self, evaluations: Sequence[EvaluationRecord]) -> None:
-        """Take up the evaluations of earlier sessions."""
+        """Restore the evaluations of earlier sessions."""
 
     @abstractmethod
     def _round_ended(self, round_number: int, loss: float | None) -> None:
-        """Learn from the coordinator the mean loss of a round that is over; None if the round was void."""
+        """Take the mean loss of a round that is over from the coordinator; None if the round was void."""
 
     @abstractmethod
     def _work_on_holdout(self, begin: BeginRound) -> Iterator[Envelope]:

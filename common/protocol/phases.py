@@ -1,4 +1,4 @@
-"""A seam for timing: state machines name their work, and the process around them may have a clock."""
+"""An interface for timing: state machines name each kind of work, and the process around them may time it."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext

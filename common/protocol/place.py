@@ -1,7 +1,7 @@
 """A party's place in a job: rounds, attempts and steps, and what the coordinator may ask for at each.
 
-Every round shows the coordinator one more sum over this party's rows. So the place holds the coordinator to the job:
-no more rounds, attempts and evaluations than the job has, and the same question at each attempt.
+Every round shows the coordinator one more sum over this party's rows. So the place enforces the job's bounds on the
+coordinator: no more rounds, attempts and evaluations than the job has, and the same question at each attempt.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ from trilateral.common.protocol.messages import BeginRound, FinishJob, RoundKey
 
 
 class State(Enum):
-    """Where a party is between two messages of the coordinator."""
+    """The state of a party between two messages of the coordinator."""
 
     RESTORED = auto()
-    """After earlier sessions of the job, before this session's first round. That round may be one of the past."""
+    """After earlier sessions of the job, and before this session's first round, which may be a round of the past."""
     WAITING = auto()
     """No round is open."""
     IN_ROUND = auto()
@@ -36,7 +36,7 @@ class State(Enum):
 
 
 class Weights(Protocol):
-    """What follows the steps: a party's part of w."""
+    """The weights that the steps move: a party's part of w."""
 
     def apply(self, step: FloatVector) -> None:
         """Take the step of the next round."""
@@ -55,7 +55,7 @@ class Place:
         job: the job's settings.
         n_batches: batches in an epoch.
         n_columns: length of this party's steps.
-        weights: is moved by each round's step once, whatever the number of attempts at the round.
+        weights: each round's step moves these once, whatever the number of attempts at the round.
     """
 
     def __init__(self, role: Role, job: JobConfig, n_batches: int, n_columns: int, weights: Weights) -> None:
@@ -89,11 +89,11 @@ class Place:
             steps: what the coordinator asked in those sessions, each round once, in order.
 
         Raises:
-            ProtocolError: if these are not the steps of this job on this data.
+            ProtocolError: these are not the steps of this job on this data.
         """
         for asked in steps:
             if isinstance(asked, FinishJob):
-                self._known_finish = asked  # The coordinator sends it again; its step is taken then.
+                self._known_finish = asked  # The coordinator sends it again. Its step is taken then.
                 continue
             begin = replace(asked, key=RoundKey(asked.key.round, 0))  # Attempts count within a session.
             self._check(begin)
@@ -106,10 +106,10 @@ class Place:
         """Enter an attempt at a round, and take the step that leads to it.
 
         Returns:
-            False if the message is an old one, which changes nothing.
+            False if the message is old. It then changes nothing.
 
         Raises:
-            ProtocolError: if the job has no such round, or another attempt asked for something else.
+            ProtocolError: the job has no such round, or another attempt asked for something different.
         """
         if self.state is State.FINISHED:
             return False
@@ -136,7 +136,7 @@ class Place:
             False if it was taken before.
 
         Raises:
-            ProtocolError: if it does not follow the newest round, or differs from that of an earlier session.
+            ProtocolError: the step does not follow the newest round, or differs from the one of an earlier session.
         """
         if self.state is State.FINISHED:
             return False
@@ -148,7 +148,7 @@ class Place:
     def _go_back(self, round_number: int) -> None:
         """Go back to a round of an earlier session, because the coordinator has lost its place.
 
-        From there on, each round shows the same sums at the same point again, or is refused.
+        From there on, each round either shows the same sums at the same point again, or is refused.
         """
         if not 1 <= round_number < self.key.round:
             return
@@ -160,7 +160,7 @@ class Place:
             self._newest = replace(known, key=RoundKey(number, MAX_ATTEMPTS))
 
     def _step(self, round_number: int, step: FloatVector) -> None:
-        """Move to w_k = w_{k-1} - g~_{k-1}: once a round, whatever the number of attempts."""
+        """Move to w_k = w_{k-1} - g~_{k-1}, once per round, whatever the number of attempts."""
         begun = self.key.round
         if round_number == begun:
             return
@@ -171,7 +171,7 @@ class Place:
             )
         self._weights.apply(step)
 
-    # --- the bounds that the coordinator is held to
+    # --- the bounds on the coordinator
 
     def _check(self, begin: BeginRound) -> None:
         asked = f"the coordinator began round {begin.key.round}, attempt {begin.key.attempt}"
@@ -179,12 +179,12 @@ class Place:
         if self._newest is not None and self._newest.key.round == begin.key.round:
             before = self._newest
         if before is not None and not _ask_alike(before, begin):
-            raise ProtocolError(f"{asked}, but asks for something else than in an earlier attempt")
+            raise ProtocolError(f"{asked}, but its request differs from that of an earlier attempt")
         if before is None and self._known_finish is not None:
-            raise ProtocolError(f"{asked}, but had sent the last step in an earlier session")
+            raise ProtocolError(f"{asked}, but it sent the last step in an earlier session")
         if is_beyond(begin.key, self._max_rounds):
             raise ProtocolError(
-                f"{asked}: this job has at most {self._max_rounds} rounds, and a round {MAX_ATTEMPTS} attempts"
+                f"{asked}: this job has at most {self._max_rounds} rounds, and at most {MAX_ATTEMPTS} attempts at each"
             )
         batch, epochs = begin.batch, self._job.epochs
         if batch != WHOLE_SET and not (1 <= batch.epoch <= epochs and 0 <= batch.index < self._n_batches):
@@ -196,7 +196,7 @@ class Place:
         self._check_direction(begin, asked)
 
     def _check_evaluation(self, begin: BeginRound, asked: str) -> None:
-        """Each evaluation gives the guest one more linear function of every hold-out row."""
+        """Check an evaluation, because each one gives the guest one more linear function of every hold-out row."""
         if begin.evaluate_at is None:
             return
         most = max_evaluations(self._job)
@@ -223,7 +223,7 @@ class Place:
             raise ProtocolError(f"{sent}: the {self._role} has {self._n_columns} columns")
 
     def _check_finish(self, finish: FinishJob) -> None:
-        """Hold the coordinator to one point at which the host gives the scores: that after its newest round."""
+        """Check that the host gives its scores at one point only: the point after its newest round."""
         begun = self.key.round
         if finish.round != begun + 1 or finish.round in self._known:
             newest = max([begun, *self._known])
@@ -232,11 +232,11 @@ class Place:
             )
         known = self._known_finish
         if known is not None and not (finish.round == known.round and np.array_equal(finish.step, known.step)):
-            raise ProtocolError("the coordinator sent another last step than in an earlier session")
+            raise ProtocolError("the coordinator sent a last step that differs from that of an earlier session")
 
 
 def _ask_alike(one: BeginRound, other: BeginRound) -> bool:
-    """Whether two attempts at a round ask for the same sums: otherwise each attempt would show another one."""
+    """Return whether two attempts at a round ask for the same sums. If not, each attempt would show one more sum."""
     asked = [(begin.batch, begin.gradient, begin.curvature_draw) for begin in (one, other)]
     return (
         asked[0] == asked[1]

@@ -1,7 +1,7 @@
 """The Taylor loss of logistic regression and its derivatives, on plain numbers.
 
-The encrypted rounds compute the same; this module is their reference. With labels y in {-1, +1} and scores u = X w, the
-paper's equation (2) is, for each sample,
+The encrypted rounds compute the same values; this module is their reference. With labels y in {-1, +1} and scores
+u = X w, the paper's equation (2) is, for each sample,
 
     log(1 + exp(-y u))  ~  log 2 - y u / 2 + u^2 / 8
 

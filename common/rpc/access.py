@@ -1,8 +1,8 @@
 """Who may call what: one interceptor that enforces the table of routes on every call.
 
-A method that the table does not permit is refused. `identify` is the only place that determines an identity: under
-TLS from the names in the caller's certificate, whatever the call claims; in plaintext from the call's own claim, since
-there is nothing else.
+A call of a method that the table does not permit is refused. Only `identify` determines who calls: under TLS from the
+names in the caller's certificate, whatever the call claims; in plaintext from the claim of the call, because there is
+no other evidence.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
@@ -45,7 +45,7 @@ class Caller:
             return f"the {self.role}"
         if self.names:
             shown = ", ".join(sorted(self.names)[:MAX_NAMES_SHOWN])
-            return f"a caller whose certificate ({shown}) matches no single role"
+            return f"a caller whose certificate ({shown}) does not match exactly one role"
         return "a caller without a role"
 
 
@@ -83,8 +83,8 @@ def by_certificate(
     two roles gets no role.
 
     Args:
-        context: of the call.
-        own_role: of this process.
+        context: the context of the call.
+        own_role: the role of this process.
         peer_names: the certificate name that the configuration expects of each peer.
         own_names: names in this process's own certificate.
     """
@@ -122,7 +122,7 @@ def calling_role() -> Role:
     """
     caller = calling()
     if caller.role is None:
-        raise AccessError("only the host, the guest and the coordinator send messages of a job")
+        raise AccessError("only the host, the guest and the coordinator may send messages of a job")
     return caller.role
 
 
@@ -131,11 +131,11 @@ OnRefusal: TypeAlias = Callable[[Caller, str, TrilateralError, Any], None]
 
 
 class Guard(Interceptor):
-    """Stands before every method of one server: checks the caller and its version, and translates errors.
+    """Checks the caller and its version before each method of a server runs, and translates errors.
 
     Args:
-        role: of the server.
-        identify: tells who calls.
+        role: the role of the server.
+        identify: returns the caller of a call.
         operators: who may start, stop and watch jobs.
         on_refusal: called for each call that ends with an error that the caller has caused.
     """
@@ -173,7 +173,7 @@ class Guard(Interceptor):
         async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
             try:
                 self._authorise(method, route, context)
-                # The trailing metadata of a stream may be hours away.
+                # A stream may last for hours, so its version must not wait for the trailing metadata.
                 await context.send_initial_metadata(version_metadata())
                 async for response in answer(request, context):
                     yield response
@@ -196,15 +196,15 @@ class Guard(Interceptor):
         if method in OPEN_METHODS:
             return
         context.set_trailing_metadata(version_metadata())
-        # The access rules may differ between versions, so a known caller hears about its version first.
+        # The access rules may differ between versions, so check the version of a known caller first.
         is_known = caller.role is not None or not caller.names.isdisjoint(self._operators.names)
         if is_known and not (route and route.any_version):
             check_caller(caller, self._role, context.invocation_metadata())
         if route is not None and route.permission is not None:
             if not self._may_operate(caller, route.permission):
                 raise AccessError(
-                    f"{caller} may not {route.permission} jobs: `operators.{route.permission}` in the coordinator's "
-                    "configuration lists who may"
+                    f"{caller} may not {route.permission} jobs: the coordinator's configuration lists who may, in "
+                    f"`operators.{route.permission}`"
                 )
         elif route is None or caller.role not in route.callers:
             raise AccessError(f"{caller} may not call {method.rpartition('/')[2]} here")

@@ -1,8 +1,8 @@
-"""What one caller may use of a server: a number of calls at a time, and a time to send its requests.
+"""Limits on each caller of a server: how many calls at a time, and how long a caller may take to send its requests.
 
-gRPC itself limits the size of a message, and the calls of all callers together. It lets anyone begin a call and never
-send the request, and it reads the request before it runs an interceptor's handler. `CallLimiter` therefore treats
-every method as if it had a stream of requests: its handler runs at once and reads the requests itself.
+gRPC itself limits the size of a message, and the calls of all callers together. But it lets any caller begin a call
+without ever sending the request, and it reads the request before it runs an interceptor's handler. `CallLimiter`
+therefore treats every method as if it had a stream of requests: its handler runs at once and reads the requests itself.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from trilateral.common.rpc.errors import abort
 from trilateral.common.rpc.interceptor import Answer, AnswerStream, Context, Interceptor
 
 MAX_CALLS_EACH = 64
-"""Calls of one caller at a time. A peer makes at most two for each job: one for a message and one for a vector."""
+"""Concurrent calls of one caller. A peer makes at most two for each job: one for a message and one for a vector."""
 
 
 class CallLimiter(Interceptor):
-    """Stands before the guard of one server and limits what each caller uses.
+    """Limits what each caller uses of a server, before the guard checks the caller.
 
     Args:
-        role: of the server.
-        identify: tells who calls.
+        role: the role of the server.
+        identify: returns the caller of a call.
         limits: how long to wait for the requests of a call.
         on_refusal: called for each call that is refused here.
     """
@@ -70,7 +70,7 @@ class CallLimiter(Interceptor):
             problem = ProtocolError(f"{caller} has {MAX_CALLS_EACH} calls in progress, the maximum at a time")
             if self._on_refusal:
                 self._on_refusal(caller, method, problem, None)
-            # No reason is attached, so an honest caller tries again.
+            # Without a reason in the metadata, an honest caller tries again.
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(problem))
         self._calls[caller] += 1
         return self._uncount_after(caller)
@@ -85,7 +85,7 @@ class CallLimiter(Interceptor):
                 del self._calls[caller]
 
     async def _read(self, requests: AsyncIterator[Any], context: Context, is_stream: bool) -> Any:
-        """Return the requests as they come, or the only one of a method without a stream."""
+        """Return the stream of requests, or the single request of a method without a stream."""
         if is_stream:
             return self._timed(requests)
         try:
@@ -97,7 +97,7 @@ class CallLimiter(Interceptor):
             await abort(context, error, self._role)
 
     async def _timed(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """Limit the wait for each request, and for all of them together to what their sender would wait itself."""
+        """Limit the wait for each request, and limit the total wait to the time that the sender itself would wait."""
         clock = asyncio.get_running_loop().time
         end = clock() + self._limits.party_timeout
         while True:
@@ -109,7 +109,7 @@ class CallLimiter(Interceptor):
                 return
             except TimeoutError:
                 raise PeerError(
-                    f"the {self._role} has waited {max(seconds, 0):.3g} s for the rest of a call and ends it"
+                    f"the {self._role} has waited {max(seconds, 0):.3g} s for the rest of a call, and has ended it"
                 ) from None
             except DecodeError:
                 raise ProtocolError(f"the {self._role} received a request that it cannot parse") from None

@@ -1,7 +1,7 @@
 """Calls to a peer that are repeated until it answers.
 
-Every call between the processes may be made again: a receiver ignores a message that it has seen, and answers a
-question a second time. A peer that is away for a while therefore costs time and nothing else.
+Every call between the processes may be repeated: a receiver ignores a message that it has seen, and answers a
+question a second time. A peer that is away for a while therefore costs only time.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ Response = TypeVar("Response", bound=Message)
 MIN_PAUSE, MAX_PAUSE = 0.1, 2.0
 """Seconds before the second try, and between later ones."""
 UNKNOWN_JOB_PATIENCE = 5.0
-"""Seconds for a party to hear of a session that the other party has heard of already."""
+"""Seconds to wait for a party to learn of a session that the other party already knows."""
 
-_JITTER = random.SystemRandom()  # does not touch the module's generator, which a program may have seeded
+_JITTER = random.SystemRandom()  # leaves the shared generator of `random` alone, which a program may have seeded
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Silence:
     """A peer that does not answer.
 
     Attributes:
-        peer: which one.
+        peer: the peer.
         since: Unix time from which it has not answered.
         until: Unix time until which this process waits for it.
     """
@@ -71,10 +71,10 @@ async def call_peer(
     Args:
         peer: who to call.
         sender: this process.
-        path: of the method.
+        path: the path of the method.
         request: its request.
         response: type of its response.
-        limits: the peer may be away for `peer_timeout`, and take `party_timeout` to answer.
+        limits: the peer may be away for `peer_timeout`, and may take `party_timeout` to answer.
 
     Raises:
         TrilateralError: the peer does not answer, or refuses.
@@ -93,14 +93,14 @@ async def call_once(
     Args:
         peer: who to call.
         sender: this process.
-        path: of the method.
+        path: the path of the method.
         request: its request.
         response: type of its response.
         seconds: deadline of the call.
 
     Raises:
         grpc.aio.AioRpcError: the call has failed.
-        ProtocolError: the peer's release is from before the protocol had versions.
+        ProtocolError: the peer's release is older than protocol versions.
     """
     method: Any = peer.channel.unary_unary(
         path, request_serializer=type(request).SerializeToString, response_deserializer=response.FromString
@@ -128,13 +128,13 @@ async def until_answered(
     """Repeat a call with growing pauses until the peer answers, and return the answer.
 
     Args:
-        attempt: makes the call. It is the key under which `Peer.unanswered` has the time since when the call has had
-            no answer, and may remove that when it hears from the peer.
+        attempt: makes the call. `Peer.unanswered` has, under this key, the time since when the call has had no answer.
+            `attempt` may remove that entry when it hears from the peer.
         peer: who is called.
         sender: this process.
         limits: how long to wait for a peer that is away.
         seconds: deadline of one call.
-        silent_from_start: whether the peer counts as silent from now, and not from the first failure.
+        silent_from_start: whether the peer counts as silent from now on, rather than from the first failure.
         on_silence: called after the first failure, unless the peer counts as silent from the start.
 
     Raises:
@@ -166,10 +166,10 @@ async def until_answered(
 def judge(
     error: grpc.aio.AioRpcError, peer: Peer, sender: Role, limits: Limits, seconds: float
 ) -> tuple[TrilateralError, float]:
-    """Return the error that a failed call stands for, and for how many seconds to try again before raising it.
+    """Return the error that a failed call stands for, and how many seconds to keep trying before raising it.
 
     Args:
-        error: of the call.
+        error: the error of the call.
         peer: who was called.
         sender: who called.
         limits: how long to wait for a peer that is away.

@@ -1,7 +1,8 @@
 """A process's certificate, read from its files, and the credentials for both ends of a connection.
 
-Certificates are renewed while a server runs: the files are read again when they have changed. Files that cannot be
-used, such as a half-written one or a key that does not match, are logged, and the last certificate stays in use.
+A certificate can be renewed while a server runs: the files are read again when they have changed. If the new files
+cannot be used, for example because one is half-written or the key does not match, the error is logged and the last
+certificate stays in use.
 """
 
 import ipaddress
@@ -28,7 +29,8 @@ MAX_BYTES = 1024 * 1024
 """Maximum size of one file; a chain has a few thousand bytes."""
 
 SOON = 0.1
-"""Share of a certificate's lifetime left when the log warns of its expiry. Programs renew certificates earlier."""
+"""The log warns of the expiry when this share of a certificate's lifetime is left. Programs renew certificates
+earlier."""
 
 Now = Callable[[], datetime]
 
@@ -59,7 +61,7 @@ class Identity:
         return self.names[0]
 
     def expires_soon(self, now: datetime) -> bool:
-        """Tell whether less than the share `SOON` of the certificate's lifetime is left."""
+        """Return whether less than the share `SOON` of the certificate's lifetime is left."""
         return self.expires - now < SOON * (self.expires - self.begins)
 
     def __repr__(self) -> str:
@@ -67,7 +69,7 @@ class Identity:
 
 
 class Certificates:
-    """The identity of one process: the newest that can be used.
+    """The newest usable identity of one process.
 
     Args:
         config: where the files are.
@@ -95,13 +97,13 @@ class Certificates:
     def current(self) -> Identity:
         """Return the identity in the files, or the last that could be used."""
         with self._lock:
-            # The stamp is older than what is read: a change in between is read the next time.
+            # Take the stamp before reading, so that a change in between is found the next time.
             stamp = self._stamp_now()
             if stamp != self._stamp:
                 try:
                     self._identity = self._read()
                 except ConfigError as error:
-                    # Every call tries again: the cause, such as a wrong clock, may pass without a new file.
+                    # Every call tries again: the cause, such as a wrong clock, may go away without a new file.
                     complaint = (stamp, str(error))
                     if complaint != self._complaint:
                         self._complaint = complaint
@@ -130,7 +132,7 @@ class Certificates:
         )
 
     def warn_of_expiry(self) -> None:
-        """Log once a day that the certificate expires soon: peers only see that this process does not answer."""
+        """Log once a day that the certificate expires soon: after that, peers only see that this process is silent."""
         now, identity = self._now(), self._identity
         is_due = self._warned is None or now - self._warned >= timedelta(days=1)
         if is_due and identity.expires_soon(now):
@@ -160,7 +162,8 @@ class Certificates:
         leaf = chain[0]
         if not _belong_together(leaf, key):
             raise ConfigError(
-                f"tls.key: {self._config.key} is not the PEM key, without a passphrase, of {self._config.certificate}"
+                f"tls.key: {self._config.key} is not the private key of {self._config.certificate}, or is not a PEM "
+                "file without a passphrase"
             )
         names = subject_names(leaf)
         if not names:
@@ -175,9 +178,7 @@ class Certificates:
             )
         now, begins, expires = self._now(), leaf.not_valid_before_utc, leaf.not_valid_after_utc
         if now > expires:
-            raise ConfigError(
-                f"tls.certificate: {self._config.certificate} has expired on {expires:%Y-%m-%d}: renew it"
-            )
+            raise ConfigError(f"tls.certificate: {self._config.certificate} expired on {expires:%Y-%m-%d}: renew it")
         if now < begins:
             raise ConfigError(
                 f"tls.certificate: {self._config.certificate} is not valid before {begins}: "
@@ -198,15 +199,15 @@ def load_certificates(config: ProcessConfig) -> Certificates | None:
 
 
 def channel_credentials(identity: Identity) -> grpc.ChannelCredentials:
-    """Return credentials with which a client presents this identity and only accepts its authorities' servers."""
+    """Return credentials with which a client presents this identity and accepts servers of its authorities only."""
     return grpc.ssl_channel_credentials(identity.authorities, identity.key, identity.certificate)
 
 
 def subject_names(certificate: x509.Certificate) -> tuple[str, ...]:
     """Return the host names and addresses among the subject alternative names, in lower case.
 
-    Only these name a process. E-mail addresses, URIs and texts that `is_name` rejects, such as a wildcard or a name
-    with a NUL in it, do not count. A certificate whose names cannot be read has no names.
+    Only these names identify a process. E-mail addresses, URIs and texts that `is_name` rejects, such as a wildcard or
+    a name that contains a NUL, do not count. A certificate whose names cannot be read has no names.
     """
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -217,7 +218,7 @@ def subject_names(certificate: x509.Certificate) -> tuple[str, ...]:
 
 
 def is_name(text: str) -> bool:
-    """Tell whether `text` is valid as a subject alternative name here: a host name or an address, without wildcards."""
+    """Return whether `text` is valid here as a subject alternative name: a host name or address without wildcards."""
     return re.fullmatch(r"[A-Za-z0-9._:-]{1,253}", text) is not None
 
 
@@ -256,7 +257,7 @@ def _parse(setting: str, path: Path, pem: bytes) -> list[x509.Certificate]:
 def _belong_together(certificate: x509.Certificate, key: bytes) -> bool:
     try:
         public_key = load_pem_private_key(key, password=None).public_key()
-    except (ValueError, TypeError):  # TypeError: it has a passphrase
+    except (ValueError, TypeError):  # TypeError: the key has a passphrase
         return False
     encoding = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return public_key.public_bytes(*encoding) == certificate.public_key().public_bytes(*encoding)

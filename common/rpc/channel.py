@@ -42,8 +42,8 @@ def client_options(peer_timeout: float) -> tuple[tuple[str, int | str], ...]:
         # Otherwise a channel starts in the back-off of an older one to that address, and fails without an attempt.
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.keepalive_time_ms", quarter),
-        # The first limits how long the system waits for data to be acknowledged, the second how long gRPC waits for
-        # a ping, which is a minute by default whatever the first says.
+        # The first option limits how long the system waits for data to be acknowledged. The second limits how long
+        # gRPC waits for a ping; its default is a minute, regardless of the first.
         ("grpc.keepalive_timeout_ms", quarter),
         ("grpc.http2.ping_timeout_ms", quarter),
         ("grpc.http2.max_pings_without_data", 0),  # no limit while the peer works on an answer
@@ -56,17 +56,18 @@ def client_options(peer_timeout: float) -> tuple[tuple[str, int | str], ...]:
 SERVER_OPTIONS = (
     *_COMMON,
     ("grpc.so_reuseport", 0),  # by default a second server silently shares the port
-    # A client that has vanished does not hold resources for long. The timeout leaves time for an answer to a ping that
+    # A client that has vanished does not hold resources for long. The timeout leaves time for a ping's answer that
     # waits behind a vector on a slow line.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.http2.ping_timeout_ms", 60_000),
-    # A caller has no identity before the handshake ends, so a caller that stalls there is dropped soon.
+    # A caller has no identity before the handshake ends, so drop a caller that stalls there soon.
     ("grpc.server_handshake_timeout_ms", 10_000),
-    # Every connection is made again each hour, with a certificate that is still valid. Calls in progress have another
-    # hour and a minute: by then a watch has met its own deadline, and a vector that is cut off is sent again.
+    # Every connection is replaced after an hour, so that it always rests on a certificate that is still valid. Calls in
+    # progress get another hour and a minute: by then a watch has met its own deadline, and a vector that is cut off is
+    # sent again.
     ("grpc.max_connection_age_ms", 3_600_000),
     ("grpc.max_connection_age_grace_ms", 3_660_000),
-    # Below the interval of a client's pings, or the server ends its calls with "too many pings".
+    # Must be below the interval of a client's pings, or the server ends the client's calls with "too many pings".
     ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_MS // 2),
     ("grpc.max_concurrent_streams", 64),  # for each connection; the client queues further calls
     ("grpc.max_connection_idle_ms", 600_000),  # a client connects again with its next call
@@ -82,11 +83,11 @@ class Peer:
     """Another process, and the channel to it that all jobs share.
 
     Attributes:
-        role: of the process.
+        role: the role of the process.
         address: where it listens.
         channel: the current channel. Look it up for each call: a renewed certificate replaces it.
-        retries: count of failed calls that were made again.
-        unanswered: for each call that waits for an answer, the time since when it has had none, by time.monotonic().
+        retries: how many failed calls were repeated.
+        unanswered: for each call that waits for an answer, when the wait began, by time.monotonic().
     """
 
     role: Role
@@ -150,7 +151,7 @@ async def open_peers(config: ProcessConfig, certificates: Certificates | None) -
 
     def renew(identity: Identity) -> None:
         for role, peer in peers.items():
-            # Calls in progress may end on the old channel.
+            # Calls in progress may finish on the old channel.
             task = asyncio.create_task(peer.channel.close(config.limits.party_timeout))
             retired.add(task)
             task.add_done_callback(retired.discard)

@@ -1,7 +1,7 @@
-"""The wire format: what names a run, the parts that messages are made of, and encrypted vectors in chunks.
+"""The wire format: the key of a run, the parts that messages are made of, and encrypted vectors in chunks.
 
-Everything that comes in is written by a stranger. Sizes are checked before memory is allocated by them, and numbers
-before they are used. `routes` has the codec of each message.
+Any input may come from a stranger. The code checks each size before it allocates memory for it, and each number before
+it uses it. `routes` has the codec of each message.
 """
 
 import re
@@ -33,7 +33,7 @@ CHUNK_BYTES = 1024 * 1024
 """Maximum bytes of ciphertexts in one request."""
 MIN_KEY_BITS, MAX_KEY_BITS = 256, 8192
 MIN_WIDTH, MAX_WIDTH = ciphertext_width(MIN_KEY_BITS), ciphertext_width(MAX_KEY_BITS)
-"""Bytes of a ciphertext, an even number. With a smaller minimum, one chunk would become a million numbers."""
+"""Bytes of a ciphertext, an even number. With a smaller minimum, one chunk could become a million numbers."""
 MAX_TOTAL = 2**31
 """Maximum number of rows, and of ciphertexts in a vector."""
 MAX_FLOATS = 2**16
@@ -48,7 +48,7 @@ class JobKey:
     """Identifies one run of a job. A job's name can be used again once a run of it has failed.
 
     Attributes:
-        name: of the job.
+        name: the name of the job.
         run_id: `RUN_ID_BYTES` random bytes.
     """
 
@@ -62,7 +62,7 @@ class JobKey:
 
 
 def job_key(request: Any) -> JobKey:
-    """Return the key of the run that a request belongs to. Every request of a job has its fields.
+    """Return the key of the run that a request belongs to. Every request of a job has the fields of the key.
 
     Raises:
         ProtocolError: the name or the run ID is not valid.
@@ -75,7 +75,7 @@ def job_key(request: Any) -> JobKey:
 
 
 def width_of(job: JobConfig) -> int:
-    """Return the bytes of a ciphertext under the job's key, which need not exist yet."""
+    """Return the number of bytes of a ciphertext under the job's key, which need not exist yet."""
     return ciphertext_width(job.key_bits)
 
 
@@ -112,7 +112,7 @@ def refuse(what: str) -> NoReturn:
 
 
 def encode_key(key: RoundKey) -> rounds_pb2.RoundKey:
-    """Return a round's key as the contract has it."""
+    """Return a round's key in the form of the contract."""
     return rounds_pb2.RoundKey(round=key.round, attempt=key.attempt)
 
 
@@ -145,12 +145,12 @@ def decode_party(number: int) -> Role:
 
 
 def encode_outcome(outcome: Outcome) -> int:
-    """Return the number in the contract of an outcome without a model."""
+    """Return the contract's number for an outcome without a model."""
     return _OUTCOME_NUMBERS[outcome]
 
 
 def decode_outcome(number: int) -> Outcome:
-    """Return the outcome without a model from its number in the contract."""
+    """Return an outcome without a model from its number in the contract."""
     outcome = _OUTCOMES.get(number)
     if outcome is None:
         refuse(f"the end of a job with the outcome {number}")

@@ -1,7 +1,7 @@
-"""Errors over the wire: the only place where an exception becomes a status, and a status an exception.
+"""Errors on the wire: only here does an exception become a status, and a status an exception.
 
 An error that is raised on purpose travels as a status, a machine-readable reason (trailing metadata) and its public
-text. Of any other error only the fact travels: its text may quote a row or a key, and gRPC would send it verbatim.
+text. Any other error travels without its text, which may quote a row or a key and which gRPC would send verbatim.
 """
 
 import logging
@@ -32,11 +32,11 @@ log = logging.getLogger(__name__)
 
 REASON_KEY = "trilateral-reason"
 MAX_TEXT = 2000
-"""Characters of a public text that travel with a status: as a header, whose size gRPC limits."""
+"""Maximum characters of a public text that travel with a status, in a header whose size gRPC limits."""
 
 
 class UnknownJobError(PeerError):
-    """The process does not know the job: it never did, or has been restarted since."""
+    """The process does not know the job: it never did, or it was restarted since."""
 
 
 class EndedError(PeerError):
@@ -59,7 +59,7 @@ class InternalError(PeerError):
     """A bug; only the log of the process where it happened has the details."""
 
 
-# A class stands after its bases, so the last class that fits an error is the most specific.
+# Each class comes after its base classes, so the last class that fits an error is the most specific one.
 
 STATUS: Mapping[type[TrilateralError], tuple[grpc.StatusCode, str]] = MappingProxyType(
     {
@@ -91,8 +91,8 @@ TRY_AGAIN = frozenset(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
     }
 )
-"""Statuses, without a reason in the metadata, of a peer that is away or has dropped the call while stopping. grpc.aio
-gives INTERNAL when a write fails because the call has ended, and loses the status with which it ended."""
+"""Statuses, without a reason in the metadata, that mean: the peer is away, or dropped the call while it was stopping.
+grpc.aio gives INTERNAL when a write fails because the call has ended, and loses the status with which it ended."""
 UNANSWERED = TRY_AGAIN | {grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
@@ -104,13 +104,13 @@ def public_error(error: BaseException, role: Role) -> TrilateralError:
 
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception, role: Role) -> NoReturn:
-    """End a call with the public part of an error; log where an unexpected error came from."""
+    """End a call with the public part of an error; log the origin of an unexpected error."""
     if not isinstance(error, TrilateralError):
         log.error("a call failed with an unexpected error: %s", where(error))
     public = public_error(error, role)
     code, reason = _status(public)
-    # An error and its traceback refer to each other, and keep the refused request alive until the garbage collector
-    # runs. A flood of refused messages would fill the memory faster than that.
+    # An error and its traceback refer to each other, which keeps the refused request alive until the garbage collector
+    # runs. A flood of refused messages would fill the memory before it runs.
     clear_frames(error.__traceback__)
     error.__traceback__ = None
     await context.abort(code, str(public)[:MAX_TEXT], ((REASON_KEY, reason),))
@@ -121,7 +121,7 @@ def _status(error: TrilateralError) -> tuple[grpc.StatusCode, str]:
 
 
 def reason_of(error: TrilateralError) -> str:
-    """Return the machine-readable reason of an error, one of those in `STATUS`."""
+    """Return the machine-readable reason of an error: one of the reasons in `STATUS`."""
     return _status(error)[1]
 
 
@@ -134,10 +134,13 @@ RUN_IT = "check that it runs and can be reached"
 
 
 def way_out(error: grpc.aio.AioRpcError) -> str:
-    """Return what to do about a server that cannot be called. gRPC reports the cause of a failed handshake as text."""
+    """Return what to do about a server that cannot be called.
+
+    gRPC reports the cause of a failed handshake only as text.
+    """
     details = error.details() or ""
     if "Hostname Verification" in details:
-        return "its certificate does not have the expected name: correct `name` in `peers`, or its address"
+        return "its certificate does not have the expected name: correct its `name` or its address in `peers`"
     if "WRONG_VERSION_NUMBER" in details:
         return "the program there does not speak TLS: it is not trilateral, or its process has `plaintext: true`"
     if "missing selected ALPN" in details or "Failed parsing HTTP/2" in details:

@@ -1,4 +1,4 @@
-"""What the server's interceptors have in common: wrapping the handler of any method."""
+"""The common base of the server's interceptors: it wraps the handler of any method."""
 
 import inspect
 from abc import ABC, abstractmethod
@@ -22,11 +22,11 @@ _HANDLERS = MappingProxyType(
         (True, True): grpc.stream_stream_rpc_method_handler,
     }
 )
-"""Whether requests and responses come in streams, to what makes such a handler."""
+"""The function that makes a handler, by whether its requests and its responses come in streams."""
 
 
 class Interceptor(grpc.aio.ServerInterceptor, ABC):
-    """Wraps what answers each method.
+    """Wraps the function that answers each method.
 
     Attributes:
         reads_streams: whether the wrapped handler takes its requests from a stream, even where the method has only
@@ -59,14 +59,14 @@ class Interceptor(grpc.aio.ServerInterceptor, ABC):
 
     @abstractmethod
     def wrap(self, method: str, answer: Answer, is_stream: bool) -> Answer:
-        """Return what answers the method in place of `answer`.
+        """Return a function that answers the method in place of `answer`.
 
         Args:
-            method: its path.
-            answer: what answers it so far.
+            method: the path of the method.
+            answer: the function that answers the method without this interceptor.
             is_stream: whether `answer` takes an iterator over requests.
         """
 
     @abstractmethod
     def wrap_stream(self, method: str, answer: AnswerStream, is_stream: bool) -> AnswerStream:
-        """Return what answers the method in place of `answer`, an asynchronous generator; see `wrap`."""
+        """Return an asynchronous generator that answers the method in place of `answer`, which is one; see `wrap`."""

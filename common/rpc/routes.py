@@ -81,15 +81,15 @@ _CONTRACT: dict[str, MethodDescriptor] = {
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
-"""Path to each method that the contract defines."""
+"""Each method that the contract defines, by its path."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """One method of the contract. A plain route is answered by the method of that name of a servicer.
+    """One method of the contract. The servicer answers a plain route with its own method of the same name.
 
     Attributes:
-        name: its service and its method, with a slash between them.
+        name: its service and its method, separated by a slash.
         callers: roles that may call it.
         permission: the setting in the coordinator's `operators` that lists who may call it, in place of `callers`.
         any_version: whether processes that speak another version of the protocol may call it.
@@ -138,12 +138,12 @@ class Route:
 
 @dataclass(frozen=True, kw_only=True)
 class MessageRoute(Route):
-    """A method that carries one message of a job, which the servicer hands to the job. The response is empty.
+    """A method that carries one message of a job. The servicer passes it to the job. The response is empty.
 
     Attributes:
-        message: its type.
+        message: the type of the message.
         encode: returns the fields of the request for a message.
-        decode: returns the message of a request.
+        decode: returns the message in a request.
     """
 
     message: type[Message]
@@ -368,7 +368,7 @@ def _decode_finished(request: coordinator_pb2.ReportFinishedRequest) -> Finished
 
 
 def _encode_piece(piece: VectorPiece) -> Fields:
-    raise TypeError("a vector travels in chunks: encode_piece")
+    raise TypeError("a vector travels in chunks: use encode_piece")
 
 
 # --- the table
@@ -384,7 +384,7 @@ def _message(
     encode: Callable[[MessageT], Fields],
     decode: Callable[[Any], MessageT],
 ) -> MessageRoute:
-    kind: Any = message  # mypy takes no type variable for a type of the union that bounds it
+    kind: Any = message  # mypy does not accept a type variable for a member of the union that bounds it
     return MessageRoute(name, callers, message=kind, encode=encode, decode=decode)
 
 
@@ -440,9 +440,9 @@ ROUTES: tuple[Route, ...] = (
 
 MESSAGE_ROUTES = tuple(route for route in ROUTES if isinstance(route, MessageRoute))
 ROUTE_AT = MappingProxyType({route.path: route for route in ROUTES})
-"""Path to the route."""
+"""Each route by its path."""
 OPEN_METHODS = frozenset({"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"})
-"""Methods for every caller that can connect: under TLS, all with a certificate from a trusted authority."""
+"""Methods for every caller that can connect. Under TLS, every caller has a certificate from a trusted authority."""
 
 _BY_MESSAGE = {(route.service, route.message): route for route in MESSAGE_ROUTES}
 _BY_REQUEST = {route.request: route for route in MESSAGE_ROUTES}

@@ -13,19 +13,19 @@ from trilateral.common.rpc.routes import ROUTES, MessageRoute, Route, VectorRout
 
 
 class Receiver(Protocol):
-    """Takes the messages of jobs, and returns once they may be acknowledged."""
+    """Takes the messages of jobs. Each method returns once the message may be acknowledged."""
 
     async def deliver(self, request: Request) -> None:
         """Take the message in a request."""
         ...
 
     async def deliver_vector(self, chunks: AsyncIterator[SendVectorRequest]) -> None:
-        """Take the chunks of a vector, each as it comes."""
+        """Take the chunks of a vector, each as it arrives."""
         ...
 
 
 Servicer: TypeAlias = Any
-"""A `Receiver` for a service that carries messages; for another service, an object with a method of each name."""
+"""A `Receiver` for a service that carries messages; for any other, an object with a method for each route's name."""
 
 
 def add_services(server: grpc.aio.Server, servicers: Mapping[str, Servicer]) -> None:
@@ -33,7 +33,7 @@ def add_services(server: grpc.aio.Server, servicers: Mapping[str, Servicer]) -> 
 
     Args:
         server: where to serve them.
-        servicers: the name of each service, and what answers its calls.
+        servicers: the servicer of each service, by the name of the service.
     """
     for service, servicer in servicers.items():
         handlers = {route.method: _handler(route, servicer) for route in ROUTES if route.service == service}

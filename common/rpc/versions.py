@@ -1,7 +1,7 @@
 """The version of the protocol, which each call and each answer states.
 
-docs/protocol.md says when it changes. Two processes work together only if they speak the same version, since the
-meaning of another version's message is unknown. A release from before the protocol had versions states nothing.
+docs/protocol.md says when it changes. Two processes work together only if they speak the same version, because the
+meaning of another version's message is unknown. A release that is older than protocol versions states nothing.
 """
 
 import re
@@ -15,10 +15,10 @@ from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
 
 PROTOCOL = 2
-"""What this process speaks."""
+"""The version that this process speaks."""
 PROTOCOL_KEY = "trilateral-protocol"
 PACKAGE_KEY = "trilateral-version"
-WAY_OUT = "install the same release of trilateral at all three"
+WAY_OUT = "install the same release of trilateral for all three processes"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def version_metadata() -> tuple[tuple[str, str], ...]:
 
 
 def read_version(metadata: Iterable[Any] | None) -> Version:
-    """Return the version in metadata, which a stranger may have written."""
+    """Return the version that metadata state. A stranger may have written them."""
     said = {str(key): str(value) for key, value in metadata or ()}
     protocol, package = said.get(PROTOCOL_KEY, ""), said.get(PACKAGE_KEY, "")
     return Version(
@@ -65,7 +65,7 @@ def read_version(metadata: Iterable[Any] | None) -> Version:
 
 
 def is_release(text: str) -> bool:
-    """Tell whether `text` is safe to show and to log as the number of a release."""
+    """Return whether `text` is safe to show and to log as the number of a release."""
     return re.fullmatch(r"[0-9A-Za-z.+!-]{1,40}", text) is not None
 
 
@@ -83,7 +83,7 @@ def check_caller(caller: object, server: Role, metadata: Iterable[Any] | None) -
 
 
 def check_answer(server: object, metadata: Iterable[Any] | None) -> None:
-    """Check that a server which has answered a call has compared the versions, as every server that states one does.
+    """Check that the server that answered a call states its version. Every server that does has compared the versions.
 
     Raises:
         ProtocolError: it states no version.
@@ -93,4 +93,4 @@ def check_answer(server: object, metadata: Iterable[Any] | None) -> None:
 
 
 def _older(who: object) -> str:
-    return f"{who} states no version of the protocol, since its release is from before the protocol had versions"
+    return f"{who} states no version of the protocol because its release is older than protocol versions"

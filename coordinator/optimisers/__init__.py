@@ -1,4 +1,4 @@
-"""The optimisers, pure mathematics: gradients in, steps out.
+"""The optimisers: pure mathematics that turns gradients into steps.
 
 | in the paper | here |
 | --- | --- |

@@ -1,7 +1,7 @@
 """Equation (8): curvature pairs (s, v), and the product of the inverse Hessian H with a vector.
 
 v is the Hessian times s, equation (6); the parties compute it by equation (7). With rho_j = 1 / v_j's_j, H starts as
-(s'v / v'v) I of the newest pair, and each pair updates it, the oldest first:
+(s'v / v'v) I with s and v from the newest pair. Then each pair updates H, the oldest first:
 
     H <- (I - rho_j s_j v_j') H (I - rho_j v_j s_j') + rho_j s_j s_j'        (8)
 
@@ -17,7 +17,7 @@ Pair = tuple[FloatVector, FloatVector]
 """(s, v), each of shape (n_columns,)."""
 
 MIN_CURVATURE = 1e-12
-"""The least s'v / s's of a pair. H is positive definite only if s'v > 0 for all of its pairs."""
+"""A pair is kept only if s'v / s's exceeds this. H is positive definite only if s'v > 0 for all of its pairs."""
 
 
 class CurvaturePairs:
@@ -53,7 +53,7 @@ def two_loop(gradient: FloatVector, pairs: CurvaturePairs) -> FloatVector:
 
     Args:
         gradient: g, shape (n_columns,).
-        pairs: from which H is made; without a pair H = I.
+        pairs: the pairs that define H; without a pair H = I.
 
     Returns:
         Shape (n_columns,).

@@ -1,8 +1,8 @@
-"""Limited-memory BFGS with exact steps, for a quadratic objective: one gradient a round.
+"""Limited-memory BFGS with exact steps, for a quadratic objective: one gradient per round.
 
-The objective f, Taylor loss and L2 penalty over all training rows, is quadratic with some
-Hessian Q. So from the gradient g at a base point w and the gradient at a trial point w + t d
-the rest of the line is known without another round:
+The objective f, the Taylor loss plus the L2 penalty over all training rows, is quadratic with
+some Hessian Q. So the gradient g at a base point w and the gradient at a trial point w + t d
+determine the rest of the line without another round:
 
     Q d = (g(w + t d) - g) / t           the best step   a = -g'd / d'Q d
     g(w + a d) = g + a Q d               f(w + a d) = f(w) + a g'd + a^2 d'Q d / 2
@@ -21,14 +21,15 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.coordinator.optimisers.inverse_hessian import CurvaturePairs, two_loop
 
 FIRST_RATE = 4.0
-"""The first trial step is -4 g: the Hessian of whitened columns is I/4 but for the correlation between the parties."""
+"""The first trial step is -4 g: except for the correlation between the parties, whitened columns have Hessian I/4."""
 
 SHORTEST_TRIAL = 1 / 64
-"""Trial steps are at least this long. Q d is a difference of gradients over t, so near the end a natural step
-would blow up the fixed-point error of the gradients. The trial point need not be good: only the base point is kept."""
+"""Minimum length of a trial step. Q d is a difference of gradients divided by t, so near the end a natural step would
+magnify the fixed-point error of the gradients. The trial point need not be good: only the base point is kept."""
 
 CUT = 1 / 8
-"""Factor on a trial step that took a value out of range. Its length does not enter the result."""
+"""Factor that shortens a trial step that took a value out of range. The length of the step does not affect the
+result."""
 
 
 class Lbfgs:
@@ -36,7 +37,7 @@ class Lbfgs:
 
     Args:
         n_columns: columns of both parties together.
-        memory: M, the pairs that are kept.
+        memory: M, the number of pairs to keep.
     """
 
     def __init__(self, n_columns: int, memory: int) -> None:
@@ -52,7 +53,7 @@ class Lbfgs:
 
     @property
     def trial(self) -> FloatVector:
-        """Where loss and gradient are needed next, shape (n_columns,); the first time, the base point itself."""
+        """The point where loss and gradient are needed next, shape (n_columns,). The first one is the base point."""
         return self.base + self._length * self._direction
 
     def learn(self, loss: float, gradient: FloatVector) -> None:
@@ -60,7 +61,7 @@ class Lbfgs:
 
         Args:
             loss: f at the trial point.
-            gradient: of f at the trial point, shape (n_columns,).
+            gradient: the gradient of f at the trial point, shape (n_columns,).
         """
         if self._gradient is None:
             self.loss, self._gradient = loss, gradient
@@ -74,14 +75,15 @@ class Lbfgs:
 
     @property
     def gap(self) -> float:
-        """Estimate of how far f at the base point is above its minimum, g'Q^-1 g / 2.
+        """Estimate of how far f at the base point is above its minimum: g'Q^-1 g / 2.
 
-        It is g'g / 2 times the largest eigenvalue of the sum of d d' / d'Q d over the directions so far, which for
-        conjugate directions is Q^-1 on their span. So it is too low only by what flatter directions, not yet seen,
-        would add. On whitened columns it was within a factor of 3 of the truth on both of the paper's data sets. With
-        a badly conditioned Q it can be far too low in the first rounds, like any decrease of the loss.
+        The estimate is g'g / 2 times the largest eigenvalue of the sum of d d' / d'Q d over the directions so far. For
+        conjugate directions, that sum is Q^-1 on their span. So the estimate is too low only by what flatter
+        directions, not yet seen, would add. On whitened columns it was within a factor of 3 of the truth on both of
+        the paper's data sets. With a badly conditioned Q it can be far too low in the first rounds, like any decrease
+        of the loss.
 
-        It is infinite while no curvature is known, and 0 once only rounding is left of the gradient.
+        It is infinite while no curvature is known, and 0 once the gradient consists of rounding errors only.
         """
         if self._gradient is None:
             return math.inf
@@ -97,8 +99,8 @@ class Lbfgs:
         """Go to the minimum of f along the direction, whose product with Q is given."""
         direction = self._direction
         if not self._pairs.add(direction, product):
-            # The gradient lies in the range of Q, so no line along it is flat or bends down:
-            # what the trial showed is rounding, and the base point is as good as it gets.
+            # The gradient lies in the range of Q, so no line along it is flat or bends down: the
+            # trial showed only rounding errors, and the base point cannot be improved.
             self._flat = True
             return
         slope, curvature = gradient @ direction, direction @ product

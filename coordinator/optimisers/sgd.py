@@ -1,4 +1,4 @@
-"""Stochastic gradient descent, the baseline in the paper's table, and what it shares with the paper's own method."""
+"""Stochastic gradient descent, the baseline in the paper's table, and the parts that the paper's own method shares."""
 
 import math
 from typing import Protocol
@@ -11,7 +11,10 @@ class MinibatchOptimiser(Protocol):
     """An optimiser that works on mini-batches. In each round the search calls `direction`, then `step`."""
 
     def direction(self, point: FloatVector) -> FloatVector | None:
-        """Take w_k, shape (n_columns,), once a round; return s_t if the round shall measure curvature along it."""
+        """Take w_k, once a round; return s_t if the round is to measure curvature along s_t.
+
+        Both have shape (n_columns,).
+        """
         ...
 
     def step(self, k: int, gradient: FloatVector, curvature: FloatVector | None) -> FloatVector:
@@ -28,7 +31,7 @@ class MinibatchOptimiser(Protocol):
         ...
 
     def restart(self) -> None:
-        """Halve the learning rate and forget what was learnt from earlier rounds."""
+        """Halve the learning rate and forget everything learnt from earlier rounds."""
         ...
 
 

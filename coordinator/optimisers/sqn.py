@@ -11,10 +11,10 @@ from trilateral.coordinator.optimisers.sgd import LearningRate
 class WindowMeans:
     """Equation (5): s_t = w-bar_t - w-bar_{t-1} with w-bar_t = mean(w_{k-L+1} .. w_k), in every L-th round k.
 
-    Algorithm 1 writes s_t with the directions g~ in the place of w. Equation (5) is right.
+    Algorithm 1 of the paper has the directions g~ in place of w in s_t. Equation (5) is right.
 
     Args:
-        interval: L, the rounds in a window.
+        interval: L, the number of rounds in a window.
     """
 
     def __init__(self, interval: int) -> None:
@@ -29,8 +29,8 @@ class WindowMeans:
             point: w_k, shape (n_columns,).
 
         Returns:
-            s_t, shape (n_columns,), if this round ends the second window or a later one; else None. A direction of
-            zeros, from which no curvature can be learnt, is not returned either.
+            s_t, shape (n_columns,), if this round ends the second window or a later one; else None. Also None if s_t
+            is zero, because that direction shows no curvature.
         """
         self._window.append(point)
         if len(self._window) < self._interval:
@@ -72,7 +72,7 @@ class Sqn:
         return step
 
     def restart(self) -> None:
-        """Halve the learning rates; drop the windows and the pairs, which may be what went wrong."""
+        """Halve the learning rates; drop the windows and the pairs, which may have caused the divergence."""
         self._rate.halve()
         self._first_rate.halve()
         self._means.clear()

@@ -1,4 +1,4 @@
-"""When a training is evaluated on the hold-out rows, and when it stops for what they show."""
+"""When a training is evaluated on the hold-out rows, and when the result stops it."""
 
 import math
 from dataclasses import dataclass
@@ -36,11 +36,11 @@ class EarlyStopping:
         """None while nothing was evaluated."""
 
     def is_due(self, epoch: int) -> bool:
-        """Whether the first round of an epoch, from 1 up, evaluates the point that the epochs before have reached."""
+        """Return whether the first round of an epoch, from 1 up, evaluates the point of the earlier epochs."""
         return self._every is not None and epoch > 1 and (epoch - 1) % self._every == 0
 
     def record(self, probed: FloatVector | None, seen: Observation, *, loss: float, epochs: int) -> None:
-        """Record what a round has shown of the hold-out rows.
+        """Record what a round has shown about the hold-out rows.
 
         Args:
             probed: the point that the round evaluated, shape (n_columns,); None if it evaluated none.
@@ -68,9 +68,9 @@ class EarlyStopping:
         return self.best if self._patience is not None and self._since_best > 0 else None
 
     def reason(self, otherwise: str) -> str:
-        """Return why the training ended, for people; `otherwise` is the reason without early stopping."""
+        """Return why the training ended, as a text for people; `otherwise` is the reason without early stopping."""
         best = self.result
         if best is None:
             return otherwise
         why = f"the hold-out loss did not fall in {self._patience} evaluations" if self.is_over else otherwise
-        return f"{why}: the model is that of epoch {best.epochs}, which has the lowest hold-out loss"
+        return f"{why}: the model is from epoch {best.epochs}, which has the lowest hold-out loss"

@@ -1,4 +1,4 @@
-"""Training on the whole training set with exact steps (lbfgs): one gradient a round, no learning rate."""
+"""Training on the whole training set with exact steps (lbfgs): one gradient per round, no learning rate."""
 
 import math
 
@@ -9,7 +9,7 @@ from trilateral.coordinator.plan import Found, GivenUp, Probe, Search
 from trilateral.coordinator.searches.early_stopping import EarlyStopping
 
 MAX_CUTS = 5
-"""How often a training may bring a trial point closer to its base. The last try is 8^5 times closer."""
+"""How often a training may bring a trial point closer to the base point. The last try is 8^5 times closer."""
 
 CUT = "a value was out of range: the trial step is cut to an eighth"
 OUT_OF_RANGE = "values are out of range even after very short steps: let each party clip and whiten its columns"
@@ -19,13 +19,13 @@ def full_batch_search(optimiser: Lbfgs, job: JobConfig) -> Search:
     """Move the base point until its loss is estimated to be within the tolerance of the minimum.
 
     Each round is an epoch. The search stops when `Lbfgs.gap` is within the tolerance. The paper stops on the decrease
-    of the loss, which is known only after the round that made it and so costs one round more when convergence is
-    fast. When convergence is slow, the gap is overestimated. Then two rounds that together gain less than the
-    tolerance are enough to stop; one alone may be a plateau of conjugate gradients. The loss of the result needs no
-    round: it is that of the quadratic itself.
+    of the loss. That decrease is known only after the round that made it, which costs one more round when convergence
+    is fast. When convergence is slow, the gap is overestimated. In that case two rounds that together gain less than
+    the tolerance are enough to stop; a single such round may be a plateau of conjugate gradients. The loss of the
+    result needs no round: it is the value of the quadratic itself.
 
-    A high loss at a trial point is not divergence, since the step that follows is exact. The hold-out rows are
-    evaluated at the base point, not at the trial point, and only once it has left the origin.
+    A high loss at a trial point is not divergence, because the step that follows is exact. The hold-out rows are
+    evaluated at the base point, not at the trial point, and only once the base point has left the origin.
 
     Args:
         optimiser: at the origin.

@@ -1,4 +1,4 @@
-"""Training on mini-batches (sgd and sqn): epochs, the paper's stop, and the way back from divergence."""
+"""Training on mini-batches (sgd and sqn): epochs, the paper's stopping rule, and the return from divergence."""
 
 import math
 from collections.abc import Generator, Sequence
@@ -15,7 +15,8 @@ from trilateral.coordinator.searches.early_stopping import EarlyStopping
 MARGIN = math.log(2)
 """A loss this much above the lowest so far is divergence.
 
-The loss at the origin is log 2 and every loss is positive, so no model better than the origin gets there."""
+The loss at the origin is log 2 and every loss is positive, so no model that is better than the origin has such a
+loss."""
 
 MAX_RETURNS = 5
 """How often a training may go back to its best point. The rate is halved each time, down to a 32nd."""
@@ -32,15 +33,15 @@ NO_RESULT = (
 
 
 def minibatch_search(optimiser: MinibatchOptimiser, job: JobConfig, n_columns: int, n_batches: int) -> Search:
-    """Take one step a batch until the mean loss of an epoch is within the tolerance of the previous epoch's.
+    """Take one step per batch until the mean loss of an epoch is within the tolerance of the previous epoch's.
 
     The result is the last point or the mean of the last epoch's points, whichever has the lower loss on the whole
     training set. The mean is free of the noise that a constant learning rate leaves in the last point.
 
     A round diverges if a value is out of range, or if its loss is not finite or more than log 2 above the lowest so
-    far. Then the search returns to the point of the lowest loss with half the learning rate and an optimiser that
-    remembers nothing, and continues with the next batch. An epoch in which that happens is not compared with its
-    neighbours, and the round's evaluation on the hold-out rows is ignored.
+    far. Then the search returns to the point of the lowest loss, halves the learning rate, clears the optimiser's
+    memory, and continues with the next batch. An epoch in which that happens is not compared with its neighbours, and
+    the round's evaluation on the hold-out rows is ignored.
 
     Args:
         optimiser: chooses the steps.

@@ -132,7 +132,7 @@ async def test_a_policy_without_alignments_is_named_in_the_refusal(tmp_path: Pat
     policy = configs[Role.HOST].policy.model_copy(update={"max_ids_a_day": 0})
     configs[Role.HOST] = configs[Role.HOST].model_copy(update={"policy": policy})
     detail = await failed(configs)
-    assert detail.startswith("the host refuses the job by policy.max_ids_a_day")
+    assert detail.startswith("the host refuses the job under policy.max_ids_a_day")
     assert "`aligned: true`" in detail
 
 

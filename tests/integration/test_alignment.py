@@ -326,7 +326,7 @@ async def test_too_many_ids_are_refused_before_a_table_is_read(tmp_path: Path) -
 
 async def test_the_guest_counts_the_ids_of_the_host(tmp_path: Path) -> None:
     async with served(tmp_path, guest_limit=100) as host:
-        with pytest.raises(PolicyError, match="the guest refuses the alignment by policy.max_ids_a_day"):
+        with pytest.raises(PolicyError, match="the guest refuses the alignment under policy.max_ids_a_day"):
             await open_with(host, GUEST_IDS)
 
 
@@ -353,7 +353,7 @@ async def test_the_command_prints_the_number_of_matches_and_the_changed_spelling
 async def test_an_unknown_dataset_is_named(tmp_path: Path) -> None:
     config = make_configs(tmp_path)[Role.GUEST]
     async with served(tmp_path) as host:
-        with pytest.raises(ConfigError, match=f"datasets: there is no dataset other: the configuration has {DATASET}"):
+        with pytest.raises(ConfigError, match=f"there is no dataset named other: the configuration has {DATASET}"):
             await align_dataset(config, host.peer, "other")
 
 

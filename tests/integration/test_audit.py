@@ -23,7 +23,7 @@ from trilateral.common.jobs.journal import Journal
 from trilateral.common.jobs.quota import COUNTER
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_STOPPED
 
-KEY_REASON = "the guest refuses the job by policy.min_key_bits: the minimum is 512; the job has 256"
+KEY_REASON = "the guest refuses the job under policy.min_key_bits: the minimum is 512; the job has 256"
 Configs = dict[Role, ProcessConfig]
 JOB = JobConfig(name="audited", dataset=DATASET, key_bits=512)
 
@@ -84,11 +84,11 @@ async def test_a_refusal_is_in_the_partys_log_and_in_the_coordinators_status(con
     refusals: dict[str, tuple[dict[str, Any], str]] = {
         "key": (
             {"key_bits": 256},
-            "the guest refuses the job by policy.min_key_bits: the minimum is 512; the job has 256",
+            "the guest refuses the job under policy.min_key_bits: the minimum is 512; the job has 256",
         ),
         "rows": (
             {"holdout": 0.2},
-            "the guest refuses the job by policy.min_batch: the minimum is 97; a batch has 96",
+            "the guest refuses the job under policy.min_batch: the minimum is 97; a batch has 96",
         ),
     }
     async with serving(configs) as client:
@@ -137,7 +137,7 @@ async def test_scores_of_hold_out_rows_are_counted_before_they_leave(configs: Co
     async with serving(configs) as client:
         assert (await train_over_localhost(client, JOB)).state == JOB_STATE_FINISHED
         status = await train_over_localhost(client, JOB.model_copy(update={"name": "one-more"}))
-    said = "the host refuses the job by policy.max_scores_a_day: the maximum is 30 scores a day; 6 left until "
+    said = "the host refuses the job under policy.max_scores_a_day: the maximum is 30 scores a day; 6 left until "
     assert status.detail.startswith(said)
     assert status.detail.endswith(" UTC, 24 needed")
     (refused,) = (line for line in audit_lines(configs, Role.HOST) if line["decision"] == "refused")

@@ -456,13 +456,23 @@ LOCAL = [
     Case(
         few_rows_for_the_policy, WARNING, "datasets.made: a job with the defaults: the host refuses the job", Role.HOST
     ),
-    Case(few_rows_for_a_job, PROBLEM, "datasets.made: the job: the host refuses the job by policy.min_rows", Role.HOST),
-    Case(a_small_key, PROBLEM, "policy: the guest refuses the job by policy.min_key_bits: the minimum is 2048"),
+    Case(
+        few_rows_for_a_job,
+        PROBLEM,
+        "datasets.made: the job: the host refuses the job under policy.min_r",
+        Role.HOST,
+    ),
+    Case(a_small_key, PROBLEM, "policy: the guest refuses the job under policy.min_key_bits: the minimum is 2048"),
     Case(another_dataset, PROBLEM, "policy: the guest has no dataset named other"),
     Case(a_job_misspelt, PROBLEM, "job.yaml: epoch: unknown key; did you mean epochs?"),
     Case(a_name_in_use, PROBLEM, "policy: the host already has a job named job", Role.HOST),
     Case(a_name_in_use_at_the_coordinator, PROBLEM, "state: the coordinator already has a job named", Role.COORDINATOR),
-    Case(no_scores_left, PROBLEM, "datasets.made: the job: the host refuses the job by policy.max_scores", Role.HOST),
+    Case(
+        no_scores_left,
+        PROBLEM,
+        "datasets.made: the job: the host refuses the job under policy.max_sc",
+        Role.HOST,
+    ),
     Case(no_table, WARNING, "datasets: there are none", Role.HOST),
     Case(little_memory, WARNING, "memory: reading took up to"),
     Case(a_key_for_all_to_read, PROBLEM, "tls.key: "),
@@ -490,7 +500,7 @@ LOCAL = [
     ),
     Case(a_port_in_use, PROBLEM, "listen: "),
     Case(an_address_of_another_machine, PROBLEM, "listen: 192.0.2.7:50052 is not an address of this machine"),
-    Case(a_port_left_open, WARNING, "listen: 127.0.0.1:0 does not fix a port"),
+    Case(a_port_left_open, WARNING, "listen: 127.0.0.1:0 has no fixed port"),
     Case(this_machine_alone, WARNING, "listen: "),
     Case(metrics_where_it_listens, PROBLEM, "metrics.listen: 127.0.0.1:PORT has the same port as `listen`, 127.0.0.1"),
     Case(

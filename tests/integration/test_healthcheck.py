@@ -73,7 +73,7 @@ async def test_a_certificate_of_another_authority_is_unhealthy(tmp_path: Path) -
     ("change", "text"),
     [
         ("rolle: host", "unknown key; did you mean role?"),
-        ("listen: 127.0.0.1:0", "listen: 127.0.0.1:0 does not fix a port"),
+        ("listen: 127.0.0.1:0", "listen: 127.0.0.1:0 has no fixed port"),
     ],
 )
 def test_an_unusable_configuration_is_unhealthy_and_not_another_kind_of_failure(

@@ -147,7 +147,7 @@ async def test_an_impossible_count_ends_the_job_at_the_coordinator(configs: Conf
         assert "a count of 4294967295 columns; expected 1 to 65536" in str(refused.value.details())
         status = await end_of(client, "endless")
         assert status.detail == refused.value.details()
-        assert status.detail.startswith("the coordinator, of a message from the host: received")
+        assert status.detail.startswith("the coordinator, about a message from the host: received")
         assert (await train_over_localhost(client, QUICK)).state == JOB_STATE_FINISHED
 
 

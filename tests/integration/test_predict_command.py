@@ -97,7 +97,7 @@ def test_restarted_servers_score_new_rows_and_every_refusal_has_a_reason(tmp_pat
     assert (beyond.returncode, other_half.returncode) == (1, 1)
     assert "Traceback" not in beyond.stderr + other_half.stderr
     assert (
-        "error: the host refuses the prediction by policy.max_scores_a_day: the maximum is 84 scores a day; 0 left"
+        "error: the host refuses the prediction under policy.max_scores_a_day: the maximum is 84 scores a day; 0 left"
         in beyond.stderr
     )
     assert f"holds the host's part of job {OTHER.name}, run " in other_half.stderr

@@ -232,7 +232,7 @@ async def test_the_audit_log_has_the_caller_and_the_number_of_scores(world: Worl
 async def test_without_permission_nothing_is_read_and_no_score_leaves(world: World) -> None:
     world.set_policy(allow_prediction=False)
     (world.folder / "new-host.csv").unlink()
-    await world.refused(PolicyError, r"the host refuses the prediction by policy\.allow_prediction: ")
+    await world.refused(PolicyError, r"the host refuses the prediction under policy\.allow_prediction: ")
     (line,) = world.audit("OpenPrediction")
     assert (line["decision"], line["job"]) == ("refused", JOB.name)
 
@@ -241,7 +241,7 @@ async def test_a_table_that_other_jobs_may_use_gives_no_scores(world: World) -> 
     host = world.configs[Role.HOST]
     closed = host.datasets[NEW].model_copy(update={"jobs": ["churn-*"]})
     world.change(Role.HOST, datasets=host.datasets | {NEW: closed})
-    await world.refused(PolicyError, rf"by datasets\.{NEW}\.jobs: does not include a job named {JOB.name}")
+    await world.refused(PolicyError, rf"under datasets\.{NEW}\.jobs: the setting does not include a job named")
 
 
 async def test_a_dataset_that_a_party_lacks_is_named(world: World) -> None:
@@ -583,7 +583,7 @@ async def test_a_comparison_counts_with_and_without_an_intersection(world: World
         await world.predict(peer, aligned=True)
     (world.folder / "scores.csv").unlink()
     assert json.loads((world.configs[Role.HOST].state / IDS_COUNTER).read_text())["given"] == N_COMMON
-    said = rf"the host refuses .* by policy\.max_ids_a_day: the maximum is 119 .* 59 left until .* {N_COMMON} needed"
+    said = rf"the host refuses .* under policy\.max_ids_a_day: the maximum is 119 .* 59 left until .* {N_COMMON} needed"
     await world.refused(PolicyError, said, aligned=True)
 
 

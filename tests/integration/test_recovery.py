@@ -75,11 +75,11 @@ async def test_a_stopped_job_resumes_where_it_was_and_ends_with_the_same_model(c
     async with serving(configs) as client:  # all three restarted
         assert (await client.status(JOB.name)).round == stopped_in
         await client.resume(JOB.name)
-        with pytest.raises(ProtocolError, match="the job resumed is running: watch it"):
+        with pytest.raises(ProtocolError, match="the job resumed is still running: wait until it has ended"):
             await client.resume(JOB.name)
         status = await until(client, has_ended)
         assert status.state == JOB_STATE_FINISHED, status.detail
-        with pytest.raises(ProtocolError, match="the job resumed has finished: train under another name"):
+        with pytest.raises(ProtocolError, match="the job resumed has finished: start a job with another name"):
             await client.resume(JOB.name)
     check_model(configs, JOB)
     for role in Role:

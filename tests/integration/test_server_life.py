@@ -146,7 +146,7 @@ async def test_a_refused_job_has_a_reason_and_affects_no_other_job(configs: Conf
     job = QUICK.model_copy(update={"holdout": 0.0})
     refusals: dict[str, dict[str, Any]] = {
         "the host has no dataset named other": {"dataset": "other"},
-        "the guest refuses the job by policy.min_key_bits: the minimum is 512; the job has 256": {"key_bits": 256},
+        "the guest refuses the job under policy.min_key_bits: the minimum is 512; the job has 256": {"key_bits": 256},
         "set `holdout: 0` in the job": {"holdout": 0.2},
     }
     async with serving(configs) as client:
@@ -172,7 +172,7 @@ async def test_a_coordinator_that_swaps_the_parties_is_refused(tmp_path: Path) -
         status = await train_over_localhost(client, QUICK.model_copy(update={"aligned": True}))
     assert status.state == JOB_STATE_FAILED
     assert status.detail == (
-        "the coordinator called the guest as host: correct `peers.host` in the coordinator's configuration"
+        "the coordinator called the guest as the host: correct `peers.host` in the coordinator's configuration"
     )
 
 
@@ -333,7 +333,7 @@ async def test_a_party_that_was_ended_by_a_signal_resumes_its_jobs_when_it_resta
         async with serving({Role.GUEST: configs[Role.GUEST]}):
             await goes_on(client, before.round)
             notes = (await client.status("endless")).notes
-    assert any("goes on in another session: the guest at" in note for note in notes)
+    assert any("continues in another session: the guest at" in note for note in notes)
 
 
 async def test_a_restarted_coordinator_resumes_its_jobs(tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def test_a_party_does_not_evaluate_in_a_job_without_it() -> None:
 def test_another_attempt_must_evaluate_at_the_same_point() -> None:
     for machine in machines(make_job(key_bits=512)):
         other = replace(begin(machine, 1, attempt=2), evaluate_at=np.ones_like(machine.coef))
-        with pytest.raises(ProtocolError, match="asks for something else"):
+        with pytest.raises(ProtocolError, match="but its request differs"):
             begun(machine, begin(machine, 1), other)
 
 
@@ -222,7 +222,7 @@ def test_the_host_sends_scores_in_clear_in_no_other_round() -> None:
 def test_scores_that_nobody_asked_for_end_the_job() -> None:
     _, guest = machines(make_job(key_bits=512))
     begun(guest, replace(begin(guest, 1), evaluate_at=None))
-    with pytest.raises(ProtocolError, match="hold-out scores in round 1, which asks for none"):
+    with pytest.raises(ProtocolError, match="hold-out scores in round 1, which does not ask for them"):
         list(guest.handle(Role.HOST, HoldoutScores(RoundKey(1, 1), 0, 24, np.zeros(24))))
 
 
@@ -296,13 +296,13 @@ def test_an_evaluation_that_the_round_does_not_ask_for_ends_the_job(private_key:
         list(coordinator.handle(Role.GUEST, evaluation))
     for party in PARTIES:
         list(coordinator.handle(party, Ready(96, 3)))
-    with pytest.raises(ProtocolError, match="an evaluation of round 1, which asks for none"):
+    with pytest.raises(ProtocolError, match="an evaluation for round 1, which does not ask for one"):
         list(coordinator.handle(Role.GUEST, evaluation))
 
 
 def test_a_job_that_evaluates_on_no_rows_is_refused() -> None:
     job = make_job(holdout=0.001, key_bits=512)
-    with pytest.raises(DataError, match="`holdout` leaves none"):
+    with pytest.raises(DataError, match="`holdout` leaves no such rows"):
         make_machines(job, make_tables(job), SMALL_KEY)
 
 

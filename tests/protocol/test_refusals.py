@@ -209,9 +209,9 @@ def begin(**changes: Any) -> BeginRound:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"key": RoundKey(9, 1)}, "this job has at most 8 rounds, and a round 5 attempts"),
+        ({"key": RoundKey(9, 1)}, "this job has at most 8 rounds, and at most 5 attempts at each"),
         ({"key": RoundKey(2**32 - 1, 1)}, "at most 8 rounds"),
-        ({"key": RoundKey(1, 6)}, "a round 5 attempts"),
+        ({"key": RoundKey(1, 6)}, "at most 5 attempts at each"),
         ({"batch": Batch(3)}, "batch 1 of epoch 3: this job has 2 epochs of 3 batches"),
         ({"batch": Batch(1, 3)}, "batch 4 of epoch 1"),
         ({"batch": Batch(0, 1)}, "batch 2 of epoch 0"),
@@ -264,7 +264,7 @@ def test_the_coordinator_refuses_word_of_a_round_that_it_has_not_begun(key: Roun
     for message in (OutOfRange(key), VectorPiece(key, Kind.GRADIENT, 0, 3, [mpz(1)])):
         machine = make_machines(JOB, make_tables(JOB), private_key)[Role.COORDINATOR]
         list(machine.handle(Role.HOST, Ready(96, 3)))
-        with pytest.raises(ProtocolError, match=f"the host speaks of round {key.round}.*not begun"):
+        with pytest.raises(ProtocolError, match=f"the host sent a message for round {key.round}.*not begun"):
             list(machine.handle(Role.HOST, message))
         machine = make_machines(JOB, make_tables(JOB), private_key)[Role.COORDINATOR]
         for party in (Role.HOST, Role.GUEST):
@@ -292,9 +292,9 @@ def test_slots_that_have_no_room_in_some_round_are_refused_before_the_first(priv
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda piece: replace(piece, total=piece.total + 1), "but 3 are due"),
+        (lambda piece: replace(piece, total=piece.total + 1), "but 3 are expected"),
         (lambda piece: replace(piece, offset=1), "out of order"),
-        (lambda piece: replace(piece, kind=Kind.LOSS, total=1), "but 0 are due"),
+        (lambda piece: replace(piece, kind=Kind.LOSS, total=1), "but 0 are expected"),
     ],
 )
 def test_the_coordinator_refuses_a_gradient_of_the_wrong_size(
@@ -346,7 +346,7 @@ def test_another_attempt_at_a_round_must_ask_for_the_same(change: dict[str, Any]
     begin = BeginRound(RoundKey(1, 1), np.zeros(3), Batch(1, 0), gradient=True)
     list(host.handle(Role.COORDINATOR, begin))
     list(host.handle(Role.COORDINATOR, replace(begin, key=RoundKey(1, 2))))
-    with pytest.raises(ProtocolError, match="asks for something else"):
+    with pytest.raises(ProtocolError, match="but its request differs"):
         list(host.handle(Role.COORDINATOR, replace(begin, key=RoundKey(1, 3), **change)))
 
 

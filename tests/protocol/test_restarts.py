@@ -256,7 +256,7 @@ def test_a_restart_gives_no_sums_of_another_batch_in_the_same_round() -> None:
     again = replace(last, key=replace(last.key, attempt=1))
     assert any(isinstance(message, StepTaken) for message in ask(journals, again))
     other = replace(again, batch=replace(last.batch, index=(last.batch.index + 1) % 3))
-    with pytest.raises(ProtocolError, match="asks for something else than in an earlier attempt"):
+    with pytest.raises(ProtocolError, match="but its request differs from that of an earlier attempt"):
         ask(journals, other)
 
 
@@ -274,7 +274,7 @@ def test_an_earlier_round_is_answered_again_by_the_same_sums_alone() -> None:
         replace(again, evaluate_at=np.ones_like(asked.step)),
     ]
     for other in others:
-        with pytest.raises(ProtocolError, match="asks for something else than in an earlier attempt"):
+        with pytest.raises(ProtocolError, match="but its request differs from that of an earlier attempt"):
             ask(journals, other)
 
 
@@ -335,9 +335,9 @@ def test_after_the_last_step_there_is_no_other() -> None:
     finish = FinishJob(last.key.round + 1, np.ones_like(last.step), 0.5, 1, "enough", None)
     journals.steps[Role.HOST][finish.round] = finish
     assert any(isinstance(message, Result) for message in ask(journals, finish))
-    with pytest.raises(ProtocolError, match="sent another last step"):
+    with pytest.raises(ProtocolError, match="sent a last step that differs"):
         ask(journals, replace(finish, step=2 * finish.step))
-    with pytest.raises(ProtocolError, match="had sent the last step"):
+    with pytest.raises(ProtocolError, match="but it sent the last step"):
         ask(journals, replace(last, key=replace(last.key, round=last.key.round + 1)))
 
 
@@ -390,7 +390,7 @@ def test_the_scores_are_given_at_one_last_point_in_all_sessions_together(journal
     after = max(record.rounds) + 1
     assert has_scores(Session(journal).ask(finish(after)))
     assert has_scores(Session(journal).ask(finish(after)))
-    with pytest.raises(ProtocolError, match="sent another last step"):
+    with pytest.raises(ProtocolError, match="sent a last step that differs"):
         Session(journal).ask(finish(after, step=2.0))
 
 

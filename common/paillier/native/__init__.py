@@ -1,1 +1,1 @@
-"""The kernel: encrypted arithmetic in C, where the processor has the vectors for it. See docs/kernel.md."""
+"""The kernel: encrypted arithmetic in C, for processors with the vector instructions it needs. See docs/kernel.md."""

@@ -6,11 +6,11 @@
  *     lo'' = t                               = (T + M n) / R
  *     hi'' = (lo hi' + hi lo' - M + c n) / R   made whole by another reduction
  *
- * because T / R = t - (M / R) n. Five products of D digits by D in all: three, which long numbers make of halves (`split_columns`), and
- * two in the reductions.
+ * because T / R = t - (M / R) n. That is five products of D digits by D: three here, which are made from halves for long numbers
+ * (`split_columns`), and two in the reductions.
  *
- * BOUNDS. R >= 2^16 n. What comes in has lo, hi < 16 n; what goes out has lo, hi < 3 n, so that no subtraction of n is ever
- * needed between products:
+ * BOUNDS. R >= 2^16 n. Inputs have lo, hi < 16 n and outputs have lo, hi < 3 n, so that a subtraction of n is never needed
+ * between products:
  *
  *     a reduction takes T to (T + M n) / R with M < 2 R (see `reduce`), so to less than T / R + 2 n
  *     lo'' < 256 n^2 / R + 2 n            <= n / 256 + 2 n
@@ -25,8 +25,8 @@
  * number, are those of 2^104 plus (d e) div 2^52, and those of `low` those of 2^52 plus (d e) mod 2^52.
  *
  * COLUMNS. Both are added up as 64-bit whole numbers, column by column: column t gathers lower halves of digits with i + j = t
- * and upper halves of those with i + j = t - 1. The bits of the constants 2^104 and 2^52 come along each time; how often is
- * known, so the arrays `constant` take them off again, modulo 2^64. What is left is at most 2 D terms from each of three
+ * and upper halves of those with i + j = t - 1. Each time, the bits of the constants 2^104 and 2^52 are added as well. How often
+ * is known, so the arrays `constant` subtract them again, modulo 2^64. What is left is at most 2 D terms from each of three
  * products (lo hi', hi lo', M n) of less than 2^52 each, at most 2^55 + 2^52 from c n, less than 2^12 carried over, and 2^62, which
  * every column is given and the next one pays for as 2^10: it keeps columns above zero that are differences (`split_columns`, which
  * also adds less than 2^60; `subtract_m`). For D <= 80 that is less than 480 2^52 + 2^56 + 2^60 + 2^62 < 2^63 and more than
@@ -187,7 +187,7 @@ INLINE int lower_digits(int D) { return D < SPLIT_FROM ? D : (D + 7) / 8 * 4; }
  *
  * The sums' own carries make a column's value differ from that of `product_columns`, and it can be negative, but not what all
  * columns come to together. Products of sums are below 2^60 in a column as any others, so all are above -2^61; the constants
- * add 2^62 to each column, which they take off the next as 2^10. `sums` are those of p, q, p2 and q2. */
+ * add 2^62 to each column and subtract it from the next as 2^10. `sums` are those of p, q, p2 and q2. */
 INLINE void split_columns(words4 *out, const digits4 *p, const digits4 *q, const digits4 *p2, const digits4 *q2,
                           const struct sum *const sums[4], int D) {
     const int lower = lower_digits(D), upper = D - lower;
@@ -302,7 +302,7 @@ INLINE void subtract_m(words4 *columns, const digits4 *m, const words4 *mu, cons
     columns[D - 2] = SUB(columns[D - 2], mu[0]), columns[D - 1] = SUB(columns[D - 1], mu[1]);
 }
 
-/* What both kinds of product have in common: columns of lo lo' are there, those of lo hi' + hi lo' are made by `cross`. */
+/* The common part of both kinds of product: the columns of lo lo' are given, and `cross` makes those of lo hi' + hi lo'. */
 #define FINISH(out, columns, constant, mod, D, cross)                                                                  \
     do {                                                                                                               \
         digits4 m_[MAX_DIGITS], lo_[MAX_DIGITS];                                                                       \
@@ -363,7 +363,7 @@ KERNEL void square4(digits4 *out, const digits4 *a, const struct modulus *mod) {
 #undef CALL
 }
 
-/* out = a + b, digit by digit with carries. Whoever adds sees to it that lo and hi stay below 16 n. */
+/* out = a + b, digit by digit with carries. The caller makes sure that lo and hi stay below 16 n. */
 KERNEL void add4(digits4 *out, const digits4 *a, const digits4 *b, const struct modulus *mod) {
     for (int half = 0; half < 2; half++) {
         words4 carry = _mm256_setzero_si256();

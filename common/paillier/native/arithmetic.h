@@ -20,7 +20,7 @@ enum {
     MAX_CHUNKS = 8,
 };
 
-/* What the products modulo n^2 need to know of n. All arrays belong to whoever made it; see modulus.py. */
+/* The constants of n that the products modulo n^2 need. The maker of the struct owns all arrays; see modulus.py. */
 struct modulus {
     int digits;              /* D, a multiple of 4; R = 2^(52 D) is at least 2^16 n */
     int chunks;              /* how many pieces of D digits a number from outside has */

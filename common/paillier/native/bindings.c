@@ -15,7 +15,7 @@
 
 enum { MAX_BUFFERS = 6, MAX_WIDTH = 12 };
 
-/* Read the words of a modulus; 0 and an exception unless they are as many as they say. */
+/* Read the words of a modulus; 0 and an exception if their number is not the one that they state. */
 static int read_modulus(struct modulus *m, const Py_buffer *buffer) {
     const int64_t *words = buffer->buf;
     const Py_ssize_t count = buffer->len / 8;
@@ -165,7 +165,7 @@ static PyObject *kernel_odd_powers(PyObject *self, PyObject *args) {
     RUN(odd_powers(DATA(1), DATA(2), DATA(3), width, count, &call.modulus));
 }
 
-/* The sizes of buckets, and which columns of them; 0 and an exception unless they are as they should be. */
+/* The sizes of buckets, and which columns of them; 0 and an exception if they do not match. */
 static int read_buckets(struct buckets *buckets, struct call *call, int elements, int filled, long long slots, long long bits,
                         long long first, long long stop) {
     const int64_t count = elements_in(call, elements), limit = (int64_t)1 << 24;
@@ -175,7 +175,7 @@ static int read_buckets(struct buckets *buckets, struct call *call, int elements
         return 0;
     *buckets = (struct buckets){.elements = call->buffers[elements].buf, .filled = call->buffers[filled].buf,
                                 .columns = count / (slots * bits), .slots = slots, .bits = bits};
-    return require(0 <= first && first <= stop && stop <= buckets->columns, "buckets: no such columns");
+    return require(0 <= first && first <= stop && stop <= buckets->columns, "buckets: the columns are out of range");
 }
 
 static PyObject *kernel_fill_buckets(PyObject *self, PyObject *args) {
@@ -197,7 +197,7 @@ static PyObject *kernel_fill_buckets(PyObject *self, PyObject *args) {
         return finish(&call);
     samples.count = LENGTH(4) / (8 * columns);
     if (!require(powers >= 0 && powers <= INT32_MAX && powers == (samples.count + slots - 1) / slots << (width - 1),
-                 "fill_buckets: there must be the powers of one ciphertext for each group of samples"))
+                 "fill_buckets: expected the powers of one ciphertext for each group of samples"))
         return finish(&call);
     Py_BEGIN_ALLOW_THREADS status = fill_buckets(&buckets, DATA(3), width, &samples, first, stop, &call.modulus);
     Py_END_ALLOW_THREADS finish(&call);

@@ -1,4 +1,4 @@
-"""The constants that the kernel needs for a modulus, computed once in whole numbers; arithmetic.c explains each."""
+"""The constants that the kernel needs for a modulus, computed once with Python integers; arithmetic.c explains each."""
 
 from array import array
 from collections.abc import Iterable
@@ -8,20 +8,20 @@ from gmpy2 import mpz
 DIGIT_BITS = 52
 MAX_DIGITS = 80
 MAX_CHUNKS = 8
-"""Pieces that a number from outside may have, each of as many digits as n."""
+"""Maximum number of pieces of a number from outside. Each piece has as many digits as n."""
 SLACK_BITS = 16
 """R is at least this many bits longer than n, so that subtractions of n are unnecessary."""
 MIN_BITS, MAX_BITS = 8, MAX_DIGITS * DIGIT_BITS - SLACK_BITS
-"""Of n. A shorter one could leave hi above 3 n."""
+"""Minimum and maximum bits of n. A shorter n could leave hi above 3 n."""
 _WORD = 1 << 64
 _LOW_EXPONENT, _HIGH_EXPONENT = 0x433 << 52, 0x467 << 52
 """2^52 and 2^104 as the bits of doubles: each half of a product adds one of them to its column."""
 _LEVEL = 1 << 62
-"""Keeps columns above zero that result from differences."""
+"""Added to columns that result from differences, so that they stay above zero."""
 _SPLIT_FROM = 60
 """From this number of digits on, products are made from halves."""
 _COLUMN_OFFSET = 1 << 55
-"""More than what subtracting M takes from a column; as a whole it is a multiple of n above M."""
+"""More than the subtraction of M takes from a column. Over all columns, it is a multiple of n above M."""
 
 
 def digits_for(bits: int) -> int:
@@ -30,7 +30,7 @@ def digits_for(bits: int) -> int:
 
 
 def fits(n: int | mpz, number_bits: int = 0) -> bool:
-    """Whether the kernel takes n, for numbers from outside of up to `number_bits` bits, or those of n^2."""
+    """Return whether the kernel accepts n, for numbers from outside of up to `number_bits` bits or the bits of n^2."""
     return (
         n > 0
         and n % 2 == 1
@@ -48,15 +48,15 @@ class Modulus:
     """An odd n, for products modulo n^2.
 
     Args:
-        n: of 8 to 4144 bits.
-        number_bits: of the longest numbers that come from outside, at least as many as n^2 has.
+        n: the modulus, of 8 to 4144 bits.
+        number_bits: the length in bits of the longest numbers that come from outside, at least as many as n^2 has.
     """
 
     def __init__(self, n: int | mpz, number_bits: int = 0) -> None:
         n = int(n)
         if not fits(n, number_bits):
             raise ValueError(
-                f"the kernel takes odd moduli of {MIN_BITS} to {MAX_BITS} bits, and numbers of at most {MAX_CHUNKS}"
+                f"the kernel accepts odd moduli of {MIN_BITS} to {MAX_BITS} bits, and numbers of at most {MAX_CHUNKS}"
                 " times their length"
             )
         digits = digits_for(n.bit_length())
@@ -74,7 +74,7 @@ class Modulus:
         squares, product = _product_constants(digits), _split_constants(digits)
         reduction = _add(
             _constants(digits, range(2, digits), range(digits)),
-            # What the last row adds to the columns that it is read from is subtracted later.
+            # What the last row adds to the columns from which it is read is subtracted later.
             [0] * digits + _constants(digits, range(digits - 2, digits), range(digits))[digits:],
         )
         taken_off = _constants(digits, range(2), range(digits))

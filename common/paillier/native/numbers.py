@@ -16,7 +16,7 @@ from trilateral.common.paillier.native.modulus import Modulus
 from trilateral.common.paillier.native.threads import in_parallel
 
 Elements = NDArray[np.float64]
-"""Shape (count, 2 D), one number a row."""
+"""Shape (count, 2 D), one number per row."""
 
 
 class Numbers:

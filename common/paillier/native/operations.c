@@ -116,7 +116,7 @@ static void limbs_of(uint64_t *out, const double *digits, const struct modulus *
     }
 }
 
-/* x -= n if x >= n; 1 if so. The time is the same either way. */
+/* x -= n if x >= n; returns 1 if so. The time is the same either way. */
 static uint64_t subtract_once(uint64_t *x, const struct modulus *m) {
     uint64_t difference[MAX_LIMBS], borrow = 0;
     for (int i = 0; i < m->limbs; i++) {

@@ -29,10 +29,10 @@ def choose_arithmetic(name: str = "") -> Path:
         The path in use.
 
     Raises:
-        ConfigError: if no path has this name, or this machine cannot run it.
+        ConfigError: no path has this name, or this machine cannot run it.
     """
     if name not in {"", "avx2", "gmpy2"}:
-        raise ConfigError(f"there is no arithmetic {name:.40}: expected avx2 or gmpy2, or nothing")
+        raise ConfigError(f"there is no arithmetic {name:.40}: set avx2 or gmpy2, or leave it empty")
     why_not = obstacle()
     if name == "avx2" and why_not:
         raise ConfigError(f"the arithmetic avx2 was chosen, but {why_not}")
@@ -49,12 +49,12 @@ def choose_arithmetic(name: str = "") -> Path:
 
 
 def arithmetic_path() -> Path:
-    """Return the path of this process. Unless the process has chosen, it is the fastest one that the machine has."""
+    """Return the path of this process: the chosen one, or by default the fastest that the machine can run."""
     return _Choice.path or choose_arithmetic()
 
 
 def takes(n: mpz, number_bits: int = 0) -> bool:
-    """Whether the kernel computes the products modulo n^2.
+    """Return whether the kernel computes the products modulo n^2.
 
     If the process uses the kernel but the kernel has no room for n, the log says so; see `modulus.fits`.
 

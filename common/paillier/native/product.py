@@ -13,16 +13,16 @@ from trilateral.common.paillier.packing import SlotLayout
 from trilateral.common.paillier.product import check_columns, typical_bits, window_width
 
 _TABLE_BYTES = 16 << 20
-"""Tables of powers that exist at one time, whatever the size of a piece."""
+"""Maximum bytes of the tables of powers that exist at one time, whatever the size of a piece."""
 _WIDEST = 10
 """Wider digits save products, but reading their larger tables takes as long; docs/kernel.md has the figures."""
 
 
 class NativeProduct:
-    """prod_g c_g^{E_gj} for every column j, of ciphertexts that arrive in order in any pieces.
+    """Computes prod_g c_g^{E_gj} for every column j, from ciphertexts that arrive in order, in pieces of any size.
 
-    Apart from the tables of one block it holds its buckets: k (e + 1) elements a column when the columns have e bits,
-    230 KiB for 16 slots, 21 bits and a key of 2048.
+    Apart from the tables of one block, it holds its buckets: k (e + 1) elements per column if the columns have e bits,
+    which is 230 KiB for 16 slots, 21 bits and a 2048-bit key.
     """
 
     def __init__(self, numbers: Numbers, layout: SlotLayout, columns: NDArray[np.int64]) -> None:
@@ -45,7 +45,7 @@ class NativeProduct:
     def update(self, ciphertexts: Sequence[mpz]) -> None:
         """Add the next ciphertexts, which `check_ciphertexts` must have accepted."""
         if self._n_seen + len(ciphertexts) > self._n_groups:
-            raise ValueError(f"{self._n_groups} ciphertexts hold this many samples, and more were given")
+            raise ValueError(f"the vector has {self._n_groups} ciphertexts, but more were given")
         for start in range(0, len(ciphertexts), self._block):
             self._update_block(ciphertexts[start : start + self._block])
 
@@ -74,7 +74,7 @@ class NativeProduct:
         )
 
     def result(self) -> list[mpz]:
-        """Return one ciphertext a column, neither masked nor re-randomised. A column of zeros gives 1."""
+        """Return one ciphertext per column, neither masked nor re-randomised. A column of zeros gives 1."""
         if self._n_seen < self._n_groups:
             raise ValueError(f"{self._n_groups - self._n_seen} ciphertexts of the vector are missing")
         numbers, layout = self._numbers, self._layout
@@ -88,6 +88,6 @@ class NativeProduct:
 
 
 def _widest(element_bytes: int) -> int:
-    """Return the largest w for which the tables of four ciphertexts a thread fit _TABLE_BYTES."""
+    """Return the largest w for which the tables of four ciphertexts per thread fit _TABLE_BYTES."""
     powers = _TABLE_BYTES // (LANES * thread_count() * element_bytes)
     return min(_WIDEST, max(2, powers.bit_length()))

@@ -27,7 +27,7 @@ class NativeResidues:
 
     @property
     def piece(self) -> int:
-        """See Source: each thread draws as many at a time as it has lanes."""
+        """See Source: each thread draws one residue per lane at a time."""
         return LANES * thread_count()
 
     def draw(self, count: int) -> list[Elements]:

@@ -1,4 +1,4 @@
-"""The threads that share the lists of a call. The kernel releases the interpreter's lock for them."""
+"""The threads that share the work of a call. The kernel releases the interpreter's lock for them."""
 
 import threading
 from collections.abc import Callable
@@ -10,7 +10,7 @@ LANES = 4
 
 
 class _Threads:
-    """One thread until the process says how many."""
+    """One thread, until the process sets the number of threads."""
 
     def __init__(self) -> None:
         self.set(1)
@@ -19,7 +19,7 @@ class _Threads:
         self.count = count
         workers: list[threading.Thread] = []
         self._workers = workers
-        # The caller's thread does a share itself.
+        # The caller's thread does one share itself.
         self._pool = ThreadPoolExecutor(
             max(1, count - 1),
             thread_name_prefix="kernel",
@@ -28,7 +28,7 @@ class _Threads:
 
     def run(self, work: Callable[[int, int], None], count: int, unit: int) -> None:
         if not all(worker.is_alive() for worker in self._workers):
-            # A fork leaves the pool's threads in the parent: the child would wait for them for ever.
+            # A forked child does not have the pool's threads, and would wait for them for ever.
             self.set(self.count)
         units = -(-count // unit)
         shares = min(self.count, units)
@@ -41,7 +41,7 @@ class _Threads:
             if parts:
                 work(*parts[0])
         finally:
-            # The work is on the caller's arrays: the caller must not go on while another thread writes to them.
+            # The threads write to the caller's arrays, so the caller must not continue before all of them are done.
             errors = [error for other in others if (error := other.exception()) is not None]
         if errors:
             raise errors[0]

@@ -46,7 +46,7 @@ class OpenAlignmentRequest(google.protobuf.message.Message):
     N_IDS_FIELD_NUMBER: builtins.int
     FORM_FIELD_NUMBER: builtins.int
     dataset: builtins.str
-    """only how many rows of that dataset are common"""
+    """only to count the common rows of that dataset"""
     nonce: builtins.bytes
     """32 bytes"""
     n_ids: builtins.int
@@ -129,7 +129,7 @@ class IntersectShardResponse(google.protobuf.message.Message):
     setup: builtins.bytes
     """the host's IDs under its key, sorted"""
     response: builtins.bytes
-    """the request's points under the host's key too, in the request's order"""
+    """the request's points, now also under the host's key, in the request's order"""
     def __init__(
         self,
         *,

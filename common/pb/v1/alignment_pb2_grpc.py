@@ -28,8 +28,8 @@ if _version_not_supported:
 class AlignmentServiceStub(object):
     """The guest's calls at the host to find the rows that both have, without revealing the other IDs.
 
-    IDs are dealt to shards by a hash keyed by both nonces. Each shard is one private set intersection with the host as
-    its server: points of the curve, fixed width, as many for each shard as the two sizes say.
+    A hash keyed by both nonces deals the IDs to shards. Each shard is one private set intersection with the host as its
+    server. It exchanges points of the curve, of fixed width; their number per shard follows from the two sizes alone.
     """
 
     def __init__(self, channel):
@@ -63,8 +63,8 @@ class AlignmentServiceStub(object):
 class AlignmentServiceServicer(object):
     """The guest's calls at the host to find the rows that both have, without revealing the other IDs.
 
-    IDs are dealt to shards by a hash keyed by both nonces. Each shard is one private set intersection with the host as
-    its server: points of the curve, fixed width, as many for each shard as the two sizes say.
+    A hash keyed by both nonces deals the IDs to shards. Each shard is one private set intersection with the host as its
+    server. It exchanges points of the curve, of fixed width; their number per shard follows from the two sizes alone.
     """
 
     def OpenAlignment(self, request, context):
@@ -75,7 +75,7 @@ class AlignmentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def IntersectShard(self, request, context):
-        """Intersects one shard. The same request may be repeated; another one for the same shard is refused.
+        """Intersects one shard. The same request may be repeated; a different request for the same shard is refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -129,8 +129,8 @@ def add_AlignmentServiceServicer_to_server(servicer, server):
 class AlignmentService(object):
     """The guest's calls at the host to find the rows that both have, without revealing the other IDs.
 
-    IDs are dealt to shards by a hash keyed by both nonces. Each shard is one private set intersection with the host as
-    its server: points of the curve, fixed width, as many for each shard as the two sizes say.
+    A hash keyed by both nonces deals the IDs to shards. Each shard is one private set intersection with the host as its
+    server. It exchanges points of the curve, of fixed width; their number per shard follows from the two sizes alone.
     """
 
     @staticmethod

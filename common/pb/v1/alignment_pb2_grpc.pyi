@@ -92,8 +92,8 @@ _AlignmentServiceCloseAlignmentType = typing_extensions.TypeVar(
 class AlignmentServiceStub(typing.Generic[_AlignmentServiceOpenAlignmentType, _AlignmentServiceIntersectShardType, _AlignmentServiceConfirmShardType, _AlignmentServiceCloseAlignmentType]):
     """The guest's calls at the host to find the rows that both have, without revealing the other IDs.
 
-    IDs are dealt to shards by a hash keyed by both nonces. Each shard is one private set intersection with the host as
-    its server: points of the curve, fixed width, as many for each shard as the two sizes say.
+    A hash keyed by both nonces deals the IDs to shards. Each shard is one private set intersection with the host as its
+    server. It exchanges points of the curve, of fixed width; their number per shard follows from the two sizes alone.
     """
 
     @typing.overload
@@ -140,7 +140,7 @@ class AlignmentServiceStub(typing.Generic[_AlignmentServiceOpenAlignmentType, _A
     """Begins a session. The host answers once it has read its IDs."""
 
     IntersectShard: _AlignmentServiceIntersectShardType
-    """Intersects one shard. The same request may be repeated; another one for the same shard is refused."""
+    """Intersects one shard. The same request may be repeated; a different request for the same shard is refused."""
 
     ConfirmShard: _AlignmentServiceConfirmShardType
     """For a job: tells the host which IDs of the shard are common, so that both train on the same rows."""
@@ -170,8 +170,8 @@ AlignmentServiceAsyncStub: typing_extensions.TypeAlias = AlignmentServiceStub[
 class AlignmentServiceServicer(metaclass=abc.ABCMeta):
     """The guest's calls at the host to find the rows that both have, without revealing the other IDs.
 
-    IDs are dealt to shards by a hash keyed by both nonces. Each shard is one private set intersection with the host as
-    its server: points of the curve, fixed width, as many for each shard as the two sizes say.
+    A hash keyed by both nonces deals the IDs to shards. Each shard is one private set intersection with the host as its
+    server. It exchanges points of the curve, of fixed width; their number per shard follows from the two sizes alone.
     """
 
     @abc.abstractmethod
@@ -188,7 +188,7 @@ class AlignmentServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.alignment_pb2.IntersectShardRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.alignment_pb2.IntersectShardResponse, collections.abc.Awaitable[trilateral.common.pb.v1.alignment_pb2.IntersectShardResponse]]:
-        """Intersects one shard. The same request may be repeated; another one for the same shard is refused."""
+        """Intersects one shard. The same request may be repeated; a different request for the same shard is refused."""
 
     @abc.abstractmethod
     def ConfirmShard(

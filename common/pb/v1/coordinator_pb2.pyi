@@ -78,7 +78,7 @@ class ReportReadyRequest(google.protobuf.message.Message):
     n_train: builtins.int
     n_columns: builtins.int
     round: builtins.int
-    """the newest that was begun in an earlier session of the job; 0 if none"""
+    """the newest round that was begun in an earlier session of the job; 0 if there is none"""
     def __init__(
         self,
         *,

@@ -251,7 +251,7 @@ class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportAlignmentTy
     """The party waits for a message of the job, and asks whether the coordinator still has the job."""
 
     ReportFailure: _CoordinatorServiceReportFailureType
-    """The party cannot go on."""
+    """The party cannot continue."""
 
 CoordinatorServiceAsyncStub: typing_extensions.TypeAlias = CoordinatorServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
@@ -353,6 +353,6 @@ class CoordinatorServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.coordinator_pb2.ReportFailureRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.coordinator_pb2.ReportFailureResponse, collections.abc.Awaitable[trilateral.common.pb.v1.coordinator_pb2.ReportFailureResponse]]:
-        """The party cannot go on."""
+        """The party cannot continue."""
 
 def add_CoordinatorServiceServicer_to_server(servicer: CoordinatorServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -75,7 +75,7 @@ class SendHoldoutScoresRequest(google.protobuf.message.Message):
     def scores(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]: ...
     @property
     def key(self) -> trilateral.common.pb.v1.rounds_pb2.RoundKey:
-        """the round that asks for an evaluation; at the end that of the last step, attempt 1"""
+        """the round that asks for an evaluation; at the end, the round of the last step, attempt 1"""
 
     def __init__(
         self,

@@ -58,14 +58,14 @@ class HostServiceServicer(object):
     """
 
     def ChallengeIds(self, request, context):
-        """Opens the proof that both parties hold the same IDs.
+        """Begins the proof that both parties hold the same IDs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ConfirmIds(self, request, context):
-        """Closes it with the guest's own digest.
+        """Completes the proof with the guest's own digest.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

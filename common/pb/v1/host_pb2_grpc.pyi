@@ -110,10 +110,10 @@ class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceC
     ], channel: grpc.aio.Channel) -> None: ...
 
     ChallengeIds: _HostServiceChallengeIdsType
-    """Opens the proof that both parties hold the same IDs."""
+    """Begins the proof that both parties hold the same IDs."""
 
     ConfirmIds: _HostServiceConfirmIdsType
-    """Closes it with the guest's own digest."""
+    """Completes the proof with the guest's own digest."""
 
     SendVector: _HostServiceSendVectorType
     """Streams the residual d or the curvature h."""
@@ -142,7 +142,7 @@ class HostServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.host_pb2.ChallengeIdsRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.host_pb2.ChallengeIdsResponse, collections.abc.Awaitable[trilateral.common.pb.v1.host_pb2.ChallengeIdsResponse]]:
-        """Opens the proof that both parties hold the same IDs."""
+        """Begins the proof that both parties hold the same IDs."""
 
     @abc.abstractmethod
     def ConfirmIds(
@@ -150,7 +150,7 @@ class HostServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.host_pb2.ConfirmIdsRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.host_pb2.ConfirmIdsResponse, collections.abc.Awaitable[trilateral.common.pb.v1.host_pb2.ConfirmIdsResponse]]:
-        """Closes it with the guest's own digest."""
+        """Completes the proof with the guest's own digest."""
 
     @abc.abstractmethod
     def SendVector(

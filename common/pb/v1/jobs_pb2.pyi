@@ -56,7 +56,7 @@ class _OutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     """by an operator"""
     OUTCOME_FAILED: _Outcome.ValueType  # 3
     OUTCOME_SUSPENDED: _Outcome.ValueType  # 4
-    """a session ended, and the job goes on in another"""
+    """a session ended, and the job continues in another session"""
 
 class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper):
     """How a job or one of its sessions ended."""
@@ -67,7 +67,7 @@ OUTCOME_STOPPED: Outcome.ValueType  # 2
 """by an operator"""
 OUTCOME_FAILED: Outcome.ValueType  # 3
 OUTCOME_SUSPENDED: Outcome.ValueType  # 4
-"""a session ended, and the job goes on in another"""
+"""a session ended, and the job continues in another session"""
 Global___Outcome: typing_extensions.TypeAlias = Outcome
 
 @typing.final
@@ -99,12 +99,12 @@ class JobStatus(google.protobuf.message.Message):
     """within the epoch, from 1"""
     n_batches: builtins.int
     loss: builtins.float
-    """of the newest round; of the result when finished"""
+    """of the newest round; once the job has finished, of the result"""
     seconds: builtins.float
     """since the job started"""
     @property
     def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """for people; in a watch, those since its last message"""
+        """for people; in a watch, only the notes since its last message"""
 
     def __init__(
         self,

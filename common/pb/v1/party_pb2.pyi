@@ -61,7 +61,7 @@ class OpenJobRequest(google.protobuf.message.Message):
     job_id: builtins.bytes
     """run ID of the job's first session, 16 bytes; empty in that session itself"""
     was_ready: builtins.bool
-    """both parties were ready in an earlier session"""
+    """whether both parties were ready in an earlier session"""
     def __init__(
         self,
         *,
@@ -117,9 +117,9 @@ class BeginRoundRequest(google.protobuf.message.Message):
     loss: builtins.float
     """mean loss of the previous round"""
     over: builtins.bool
-    """the round is over and missing in the party's journal: it takes the step without an answer"""
+    """the round is over, but the party's journal lacks it: the party takes the step without an answer"""
     peer_columns: builtins.int
-    """training columns of the other party, which has told the receiver the same"""
+    """training columns of the other party, which has told the receiver the same number"""
     @property
     def key(self) -> trilateral.common.pb.v1.rounds_pb2.RoundKey: ...
     @property
@@ -132,7 +132,7 @@ class BeginRoundRequest(google.protobuf.message.Message):
 
     @property
     def evaluate_at(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
-        """this party's part of w_e - w, to evaluate the hold-out rows at w_e; empty if not"""
+        """this party's part of w_e - w, to evaluate the hold-out rows at w_e; else empty"""
 
     def __init__(
         self,

@@ -29,8 +29,8 @@ class PartyServiceStub(object):
     """The coordinator's calls at the host and at the guest.
 
     Every message between the three roles carries the job's name and its run ID: random bytes that the
-    coordinator draws when it starts the job. A name may be used again once its job has failed, and a
-    late message must not reach the new job of that name.
+    coordinator draws when it starts the job. Once a job has failed, its name may be used again. A late
+    message must not reach the new job of that name.
     """
 
     def __init__(self, channel):
@@ -70,8 +70,8 @@ class PartyServiceServicer(object):
     """The coordinator's calls at the host and at the guest.
 
     Every message between the three roles carries the job's name and its run ID: random bytes that the
-    coordinator draws when it starts the job. A name may be used again once its job has failed, and a
-    late message must not reach the new job of that name.
+    coordinator draws when it starts the job. Once a job has failed, its name may be used again. A late
+    message must not reach the new job of that name.
     """
 
     def OpenJob(self, request, context):
@@ -149,8 +149,8 @@ class PartyService(object):
     """The coordinator's calls at the host and at the guest.
 
     Every message between the three roles carries the job's name and its run ID: random bytes that the
-    coordinator draws when it starts the job. A name may be used again once its job has failed, and a
-    late message must not reach the new job of that name.
+    coordinator draws when it starts the job. Once a job has failed, its name may be used again. A late
+    message must not reach the new job of that name.
     """
 
     @staticmethod

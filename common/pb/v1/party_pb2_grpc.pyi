@@ -109,8 +109,8 @@ class PartyServiceStub(typing.Generic[_PartyServiceOpenJobType, _PartyServiceBeg
     """The coordinator's calls at the host and at the guest.
 
     Every message between the three roles carries the job's name and its run ID: random bytes that the
-    coordinator draws when it starts the job. A name may be used again once its job has failed, and a
-    late message must not reach the new job of that name.
+    coordinator draws when it starts the job. Once a job has failed, its name may be used again. A late
+    message must not reach the new job of that name.
     """
 
     @typing.overload
@@ -203,8 +203,8 @@ class PartyServiceServicer(metaclass=abc.ABCMeta):
     """The coordinator's calls at the host and at the guest.
 
     Every message between the three roles carries the job's name and its run ID: random bytes that the
-    coordinator draws when it starts the job. A name may be used again once its job has failed, and a
-    late message must not reach the new job of that name.
+    coordinator draws when it starts the job. Once a job has failed, its name may be used again. A late
+    message must not reach the new job of that name.
     """
 
     @abc.abstractmethod

@@ -81,7 +81,7 @@ class AlignPredictionRequest(google.protobuf.message.Message):
     n_rows: builtins.int
     """of the guest's table"""
     aligned: builtins.bool
-    """both tables hold the same IDs: the guest proves it, and nothing is intersected"""
+    """both tables hold the same IDs: the guest proves it, and there is no intersection"""
     @property
     def form(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """rules by which the guest's IDs were brought to their normal form"""

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ProcessServiceStub(object):
-    """What each process tells the two others about itself, so that each can detect problems before a job.
+    """A process's description of itself for the two others, so that each can detect problems before a job.
     """
 
     def __init__(self, channel):
@@ -43,7 +43,7 @@ class ProcessServiceStub(object):
 
 
 class ProcessServiceServicer(object):
-    """What each process tells the two others about itself, so that each can detect problems before a job.
+    """A process's description of itself for the two others, so that each can detect problems before a job.
     """
 
     def Describe(self, request, context):
@@ -70,7 +70,7 @@ def add_ProcessServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ProcessService(object):
-    """What each process tells the two others about itself, so that each can detect problems before a job.
+    """A process's description of itself for the two others, so that each can detect problems before a job.
     """
 
     @staticmethod

@@ -42,7 +42,7 @@ _ProcessServiceDescribeType = typing_extensions.TypeVar(
 )
 
 class ProcessServiceStub(typing.Generic[_ProcessServiceDescribeType]):
-    """What each process tells the two others about itself, so that each can detect problems before a job."""
+    """A process's description of itself for the two others, so that each can detect problems before a job."""
 
     @typing.overload
     def __init__(self: ProcessServiceStub[
@@ -71,7 +71,7 @@ ProcessServiceAsyncStub: typing_extensions.TypeAlias = ProcessServiceStub[
 ]
 
 class ProcessServiceServicer(metaclass=abc.ABCMeta):
-    """What each process tells the two others about itself, so that each can detect problems before a job."""
+    """A process's description of itself for the two others, so that each can detect problems before a job."""
 
     @abc.abstractmethod
     def Describe(

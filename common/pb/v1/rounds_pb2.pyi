@@ -86,7 +86,7 @@ Global___RoundKey: typing_extensions.TypeAlias = RoundKey
 @typing.final
 class SendVectorRequest(google.protobuf.message.Message):
     """One chunk of an encrypted vector. A call of SendVector carries the chunks of one vector, in
-    order. The receiver works on each as it arrives, and ignores what it has already received.
+    order. The receiver works on each as it arrives, and ignores chunks that it has already received.
 
     All three roles receive vectors, in the same form, so their services share this request.
     They differ only in the kinds that they accept, and from whom.

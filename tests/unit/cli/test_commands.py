@@ -483,7 +483,7 @@ def test_an_open_port_is_no_address_of_a_coordinator(runner: CliRunner, unreacha
     unreachable.write_text(unreachable.read_text().replace("127.0.0.1:1", "127.0.0.1:0"))
     result = runner.invoke(app, ["status", "--config", str(unreachable)])
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: listen: 127.0.0.1:0 does not fix a port")
+    assert result.stderr.startswith("error: listen: 127.0.0.1:0 has no fixed port")
 
 
 def test_what_keeps_a_server_from_starting_is_told_with_its_file(

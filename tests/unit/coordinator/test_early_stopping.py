@@ -107,7 +107,7 @@ def test_training_stops_when_patience_runs_out_and_goes_back_to_the_best(name: s
     assert run.conclusion.converged
     best = evaluations.epochs[1] - 1
     assert run.conclusion.reason == (
-        f"the hold-out loss did not fall in 2 evaluations: the model is that of epoch {best}, which has the lowest "
+        f"the hold-out loss did not fall in 2 evaluations: the model is from epoch {best}, which has the lowest "
         "hold-out loss"
     )
 
@@ -125,7 +125,7 @@ def test_a_training_that_ends_past_its_best_point_goes_back_to_it(name: str) -> 
     evaluations = Evaluations(job_of(name, epochs=5, patience=10), [0.6, 0.5, 0.7])
     run = evaluations.run()
     np.testing.assert_allclose(run.points[-1], evaluations.points[1], atol=1e-12)
-    assert run.conclusion.reason.startswith("the training reached its limit of 5 epochs: the model is that of epoch")
+    assert run.conclusion.reason.startswith("the training reached its limit of 5 epochs: the model is from epoch")
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -282,7 +282,7 @@ async def test_an_address_where_another_role_listens_is_named_by_its_setting(
     await server.stop(None)
     assert str(error) == (
         f"the process at {address} is not the host, or runs another release: correct `peers.host` in the guest's "
-        "configuration, or install the same release of trilateral at all three"
+        "configuration, or install the same release of trilateral for all three processes"
     )
 
 

@@ -74,7 +74,7 @@ BY_THE_JOB: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict
         {"jobs": ["churn-*", "credit-?"]},
         {"name": "credit-8"},
         {"name": "credit-10"},
-        "datasets.people.jobs: does not include a job named credit-10",
+        "datasets.people.jobs: the setting does not include a job named credit-10",
     ),
 }
 AT_THE_HOST: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
@@ -106,7 +106,7 @@ def test_a_line_that_needs_only_the_job(line: str, role: Role) -> None:
     offer(role, policy, dataset, allowed)
     with pytest.raises(PolicyError) as refusal:
         offer(role, policy, dataset, refused)
-    assert str(refusal.value).startswith(f"the {role} refuses the job by {said}")
+    assert str(refusal.value).startswith(f"the {role} refuses the job under {said}")
 
 
 @pytest.mark.parametrize("line", AT_THE_HOST)
@@ -167,9 +167,7 @@ def test_the_guest_tells_nobody_of_a_hold_out_smaller_than_its_least_batch() -> 
     check_holdout(job, policy, 100, Role.GUEST)
     check_holdout(make_job(), policy, 99, Role.GUEST)
     check_holdout(job, policy, 99, Role.HOST)  # who tells nobody of it
-    said = (
-        "the guest refuses the job by policy.min_batch: the minimum is 100; the hold-out on which the job is evaluated"
-    )
+    said = "the guest refuses the job under policy.min_batch: the minimum is 100; the hold-out on which the job is eval"
     with pytest.raises(PolicyError, match=said):
         check_holdout(job, policy, 99, Role.GUEST)
 
@@ -189,7 +187,7 @@ def predict(role: Role, job: str, **policy: Any) -> None:
 
 def test_prediction_is_a_permission_of_its_own_that_a_host_does_not_give_by_default() -> None:
     predict(Role.HOST, "credit-7", allow_prediction=True)
-    with pytest.raises(PolicyError, match="the host refuses the prediction by policy.allow_prediction: "):
+    with pytest.raises(PolicyError, match="the host refuses the prediction under policy.allow_prediction: "):
         predict(Role.HOST, "credit-7")
     predict(Role.GUEST, "credit-7")
 
@@ -198,7 +196,9 @@ def test_prediction_is_a_permission_of_its_own_that_a_host_does_not_give_by_defa
 def test_a_table_is_predicted_on_by_the_jobs_that_may_use_it(role: Role) -> None:
     with pytest.raises(PolicyError) as refusal:
         predict(role, "churn", allow_prediction=True)
-    said = f"the {role} refuses the prediction by datasets.people.jobs: does not include a job named churn"
+    said = (
+        f"the {role} refuses the prediction under datasets.people.jobs: the setting does not include a job named churn"
+    )
     assert str(refusal.value) == said
     with pytest.raises(PolicyError, match=f"the {role} has no dataset named others: "):
         check_prediction("credit-7", "others", {}, Policy(allow_prediction=True), role)

@@ -371,7 +371,9 @@ async def test_a_job_that_the_policy_refuses_is_refused_before_its_table_is_read
     async with host_jobs(tmp_path) as (jobs, made):
         (tmp_path / "host.csv").unlink()
         refused = replace(OFFER, job=OFFER.job.model_copy(update={"epochs": 100_001}))
-        with pytest.raises(PolicyError, match="the host refuses the job by policy.max_epochs: the maximum is 100000"):
+        with pytest.raises(
+            PolicyError, match="the host refuses the job under policy.max_epochs: the maximum is 100000"
+        ):
             await jobs.dispatch(Role.COORDINATOR, JobKey.draw("one"), refused, 0)
     assert not made
     assert not JobFolder(jobs.config.state, "one").path.exists()
@@ -384,5 +386,5 @@ async def test_no_more_jobs_run_than_the_limits_say(tmp_path: Path) -> None:
         offers = [replace(OFFER, job=OFFER.job.model_copy(update={"name": key.name})) for key in keys]
         for key, each in zip(keys[:2], offers, strict=False):
             await jobs.dispatch(Role.COORDINATOR, key, each, 0)
-        with pytest.raises(PolicyError, match="the host already runs 2 jobs, the limit of limits.max_jobs"):
+        with pytest.raises(PolicyError, match="the host already runs 2 jobs, the maximum in limits.max_jobs"):
             await jobs.dispatch(Role.COORDINATOR, keys[2], offers[2], 0)

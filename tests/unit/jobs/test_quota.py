@@ -108,7 +108,7 @@ def test_a_refusal_names_the_line_what_is_left_and_when_the_day_ends(tmp_path: P
     with pytest.raises(PolicyError) as refusal:
         spend_scores(11, quota, PREDICTION)
     assert str(refusal.value) == (
-        "the host refuses the prediction by policy.max_scores_a_day: the maximum is 100 scores a day; 10 left until "
+        "the host refuses the prediction under policy.max_scores_a_day: the maximum is 100 scores a day; 10 left until "
         "2026-03-02 00:00 UTC, 11 needed"
     )
     check_scores(10, quota, PREDICTION)

@@ -55,8 +55,8 @@ def test_pieces_are_used_in_order_and_the_last_one_is_known() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (piece(1, 1), "ciphertexts from 1 of 4 of scores, but those from 0 of 4 are due"),
-        (piece(0, 1, total=5), "but those from 0 of 4 are due"),
+        (piece(1, 1), "ciphertexts from 1 of 4 of scores, but those from 0 of 4 are expected next"),
+        (piece(0, 1, total=5), "but those from 0 of 4 are expected next"),
         (piece(0, 5), "more ciphertexts of scores than announced"),
         (piece(0, 1, total=11), "this job has 10 rows"),
         (piece(0, 1, key=RoundKey(5, 1)), "at most 4 rounds"),

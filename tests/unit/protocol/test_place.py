@@ -113,7 +113,7 @@ def test_a_place_that_went_back_is_asked_for_the_same_again_or_refuses() -> None
     place, _ = make_place()
     place.restore([begin(1), begin(2), begin(3)])
     place.begin(begin(2))
-    with pytest.raises(ProtocolError, match="round 3, attempt 1, but asks for something else"):
+    with pytest.raises(ProtocolError, match="round 3, attempt 1, but its request differs"):
         place.begin(begin(3, gradient=False))
     with pytest.raises(ProtocolError, match="round 4 is due"):
         place.finish(finish(3))
@@ -124,7 +124,7 @@ def test_a_restored_end_is_taken_again_and_no_other() -> None:
     place.restore([begin(1), finish(2)])
     with pytest.raises(ProtocolError, match="sent the last step in an earlier session"):
         place.begin(begin(2))
-    with pytest.raises(ProtocolError, match="another last step"):
+    with pytest.raises(ProtocolError, match="a last step that differs"):
         place.finish(finish(2, step=8.0))
     assert place.finish(finish(2))
     assert taken(steps) == [1, 9]

@@ -71,7 +71,7 @@ async def test_a_stream_that_stalls_is_ended(n_chunks: int) -> None:
             await call.write(CHUNK)
         code, text, reason = await refusal(call)
         assert (code, reason) == (grpc.StatusCode.ABORTED, "peer")
-        assert text == "the guest has waited 0.3 s for the rest of a call and ends it"
+        assert text == "the guest has waited 0.3 s for the rest of a call, and has ended it"
         assert len(recorder.messages) == n_chunks
         assert await still_serves(channel)
 

@@ -40,8 +40,8 @@ def test_a_process_that_states_no_version_is_an_old_release(metadata: tuple[tupl
     with pytest.raises(ProtocolError) as refused:
         check_caller("the guest", Role.HOST, metadata)
     assert str(refused.value) == (
-        "the guest states no version of the protocol, since its release is from before the protocol had "
-        f"versions, and the host speaks {own_version()}: install the same release of trilateral at all three"
+        "the guest states no version of the protocol because its release is older than protocol versions, and the "
+        f"host speaks {own_version()}: install the same release of trilateral for all three processes"
     )
 
 
