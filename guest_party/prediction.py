@@ -123,7 +123,7 @@ def _check_files(plan: PredictionPlan, table: DatasetConfig) -> None:
 
 
 class _Prediction:
-    """One prediction under way at the guest."""
+    """One prediction in progress at the guest."""
 
     def __init__(
         self,

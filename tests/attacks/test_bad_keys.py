@@ -97,7 +97,7 @@ async def test_a_key_whose_length_differs_from_the_job_is_refused(
     """Slots are laid out for the job's bits: under a shorter key what they hold would wrap around."""
     job = JOB.model_copy(update={"key_bits": KEY_BITS + 64})
     recorded = await record_training(job, tmp_path, monkeypatch, private_key)
-    assert "the public key has 512 bits, and the job says 576" in recorded.status.detail
+    assert "the public key has 512 bits, but the job has 576" in recorded.status.detail
     assert list(recorded.pieces()) == []
 
 
