@@ -203,8 +203,8 @@ class Guard(Interceptor):
         if route is not None and route.permission is not None:
             if not self._may_operate(caller, route.permission):
                 raise AccessError(
-                    f"{caller} may not {route.permission} jobs: the coordinator's configuration lists who may, in "
-                    f"`operators.{route.permission}`"
+                    f"{caller} may not {route.permission} jobs: `operators.{route.permission}` in the coordinator's "
+                    "configuration lists the callers that may"
                 )
         elif route is None or caller.role not in route.callers:
             raise AccessError(f"{caller} may not call {method.rpartition('/')[2]} here")

@@ -21,7 +21,7 @@ class EvaluatedPoint:
 
 
 class EarlyStopping:
-    """Keeps the best point that was evaluated, and counts the evaluations since.
+    """Keeps the best point that was evaluated, and counts the evaluations after it.
 
     A point is better if its hold-out log loss is lower by more than the job's tolerance. A smaller difference is noise:
     a training in fixed-point arithmetic and the same one in floating point may differ by as much.
