@@ -103,7 +103,7 @@ class RoundOpening:
     def observation(self) -> Observation:
         """Return the batch's loss, g and v_t: equations (3), (4) and (6), as corrected in docs/paper.md."""
         (squares,) = self._vectors[Role.GUEST, Kind.LOSS].slots
-        # 8 loss = 8 log 2 - 4 + mean d'^2, since (u - 2y)^2 = u^2 - 4 y u + 4.
+        # 8 loss = 8 log 2 - 4 + mean d'^2, because (u - 2y)^2 = u^2 - 4 y u + 4.
         mean_square = float(decode([squares], self._scale.loss_fraction_bits)[0]) / self._scale.n_samples
         gradient = self._mean(Kind.GRADIENT, self._scale) if self._gradient else None
         curvature = None

@@ -35,7 +35,7 @@ Response = TypeVar("Response", bound=Message)
 
 CORES = os.cpu_count() or 1
 IN_FLIGHT = min(2 * CORES + 2, 32)
-"""Shards in work at a time: enough for the cores of both sides, few enough for memory (about 4 MB for each shard)."""
+"""Shards in progress at a time: enough for the cores of both parties, few enough for memory (about 4 MB per shard)."""
 
 
 CLOSE_SECONDS = 2.0
@@ -55,7 +55,7 @@ class Stage:
     Attributes:
         doing: what the guest is doing, for people.
         done: how much of it is done: rows or shards.
-        total: how much there is to do; None as long as that is unknown.
+        total: how much there is to do; None while that is unknown.
     """
 
     doing: str
@@ -67,7 +67,7 @@ OnStage = Callable[[Stage], None]
 
 
 class GuestAlignments:
-    """Alignments with one host, computed in a thread pool of its own.
+    """Alignments with one host, computed in a separate thread pool.
 
     Args:
         host: the host.
@@ -86,7 +86,7 @@ class GuestAlignments:
         """Ask the host to open an alignment.
 
         Args:
-            purpose: the run of a job; or the name of a dataset, to count the common rows only.
+            purpose: the run of a job, or the name of a dataset to only count the common rows.
             source: the guest's IDs.
             form: the normal form of these IDs. The host's form must be the same.
 

@@ -123,7 +123,7 @@ def _check_files(plan: PredictionPlan, table: DatasetConfig) -> None:
 
 
 class _Prediction:
-    """One prediction under way at the guest."""
+    """One prediction in progress at the guest."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class _Prediction:
             try:
                 await self._close()
             finally:
-                # A thread outlives its cancelled caller. Wait for it, since it may still write to the folder.
+                # A thread outlives its cancelled caller. Wait for it, because it may still write to the folder.
                 await self._alignments.computed()
                 self._rows.finish()
         return PredictionCounts(n_scored, self._rows.n_ids, n_host, tuple(self._warnings))

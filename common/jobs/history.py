@@ -168,7 +168,7 @@ class History:
         self._write(report.key, report.epoch, report.batch, report.loss, evaluation)
 
     def complete(self) -> None:
-        """Give the file its final name, since the job has finished."""
+        """Give the file its final name, because the job has finished."""
         with writing(self._role, self._path):
             self._partial.replace(self._path)
 

@@ -306,7 +306,7 @@ class PartyJobs(ProcessJobs):
         except BadKeyError as error:
             raise BadKeyError(f"the {self.role}: {error}") from error
         if public_key.bits != offer.job.key_bits:
-            raise BadKeyError(f"the public key has {public_key.bits} bits, and the job says {offer.job.key_bits}")
+            raise BadKeyError(f"the public key has {public_key.bits} bits, but the job has {offer.job.key_bits}")
         return public_key
 
     async def _read(

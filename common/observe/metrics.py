@@ -1,6 +1,6 @@
 """What a process counts and times, for Prometheus: `Metrics` holds the numbers, `scraping` serves them.
 
-Each process object has a registry of its own. No metric holds an ID, a label or a value of a row, a weight, a gradient
+Each process object has its own registry. No metric holds an ID, a label or a value of a row, a weight, a gradient
 or a key. A reader of the metrics learns the names of running jobs and their mean losses, sizes and times.
 """
 

@@ -1,1 +1,1 @@
-"""What the roles say to each other and the mathematics they have in common, without IO."""
+"""The messages between the roles and the mathematics that they share, without IO."""

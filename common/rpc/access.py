@@ -32,7 +32,7 @@ class Caller:
     """Identity of a caller.
 
     Attributes:
-        role: its role; None for an operator with a certificate of its own, and for a stranger.
+        role: its role; None for an operator with a separate certificate, and for a stranger.
         names: host names and addresses in its certificate, in lower case, at most 253 characters each; empty in
             plaintext.
     """
@@ -186,7 +186,7 @@ class Guard(Interceptor):
         return guarded
 
     def _report(self, method: str, error: Exception, request: Any) -> None:
-        # A PeerError says that something is gone or late, which is not a refusal.
+        # A PeerError means that something is gone or late. That is not a refusal.
         if self._on_refusal and isinstance(error, TrilateralError) and not isinstance(error, PeerError):
             self._on_refusal(calling(), method, error, request)
 
@@ -203,8 +203,8 @@ class Guard(Interceptor):
         if route is not None and route.permission is not None:
             if not self._may_operate(caller, route.permission):
                 raise AccessError(
-                    f"{caller} may not {route.permission} jobs: the coordinator's configuration lists who may, in "
-                    f"`operators.{route.permission}`"
+                    f"{caller} may not {route.permission} jobs: `operators.{route.permission}` in the coordinator's "
+                    "configuration lists the callers that may"
                 )
         elif route is None or caller.role not in route.callers:
             raise AccessError(f"{caller} may not call {method.rpartition('/')[2]} here")

@@ -86,7 +86,7 @@ class Certificates:
         self._config = config
         self._peer_names = peer_names
         self._now = now
-        # gRPC asks for the server's identity from threads of its own.
+        # gRPC asks for the server's identity from its own threads.
         self._lock = threading.Lock()
         self._warned: datetime | None = None
         self._complaint: tuple[object, ...] = ()

@@ -14,14 +14,14 @@ class EvaluatedPoint:
 
     point: FloatVector
     loss: float
-    """On the training rows, as far as the search knows it."""
+    """Loss on the training rows, as the search knows it."""
     holdout_loss: float
     epochs: int
     """Length of the training that led to the point."""
 
 
 class EarlyStopping:
-    """Keeps the best point that was evaluated, and counts the evaluations since.
+    """Keeps the best point that was evaluated, and counts the evaluations after it.
 
     A point is better if its hold-out log loss is lower by more than the job's tolerance. A smaller difference is noise:
     a training in fixed-point arithmetic and the same one in floating point may differ by as much.
@@ -45,7 +45,7 @@ class EarlyStopping:
         Args:
             probed: the point that the round evaluated, shape (n_columns,); None if it evaluated none.
             seen: what the round has shown.
-            loss: loss of that point on the training rows, as far as the search knows it.
+            loss: loss of that point on the training rows, as the search knows it.
             epochs: length of the training that led to the point.
         """
         if probed is None or seen.holdout_loss is None:

@@ -1,4 +1,4 @@
-"""Keys are slow to make: one for all attacks, short since none of them is about its length."""
+"""One key for all attacks, because keys are slow to make. It is short because no attack depends on its length."""
 
 import pytest
 

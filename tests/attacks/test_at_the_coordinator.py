@@ -1,4 +1,4 @@
-"""What the coordinator could read beside the sums it is meant to, with its key and a recorded training."""
+"""What the coordinator could read besides the sums that it is meant to read, from its key and a recorded training."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,7 +53,7 @@ def chi_square(values: Sequence[int], bits: int, position: int) -> float:
 
 
 @pytest.mark.parametrize("protected", [True, False])
-async def test_what_lies_beside_the_middle_slot_is_uniform(
+async def test_the_slots_beside_the_middle_one_are_uniform(
     protected: bool, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Over 80 rounds, 560 ciphertexts, the top and the bottom four bits of both sides."""

@@ -1,4 +1,4 @@
-"""Numbers that are no ciphertexts, in the place of any vector: refused before they are used."""
+"""Numbers that are not ciphertexts are refused before they are used, in place of any vector."""
 
 import pytest
 from gmpy2 import mpz
@@ -42,11 +42,11 @@ def test_a_bad_ciphertext_ends_the_job(
     except BadCiphertextError:
         refused = True  # at the coordinator
     except (ZeroDivisionError, ValueError):
-        pass  # arithmetic on nonsense: the job dies, but nobody had refused it
+        pass  # Arithmetic on invalid numbers ends the job, but no check had refused them.
     assert refused is protected
 
 
-def test_a_count_other_than_announced_ends_the_job(private_key: PrivateKey) -> None:
+def test_a_count_that_differs_from_the_announced_one_ends_the_job(private_key: PrivateKey) -> None:
     def tamper(sender: Role, envelope: Envelope) -> list[Envelope]:
         message = envelope.message
         if isinstance(message, VectorPiece) and message.kind is Kind.SCORES:

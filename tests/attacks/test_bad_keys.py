@@ -1,4 +1,4 @@
-"""A coordinator, or whoever sits in its place, that offers a modulus which anyone can factor."""
+"""A coordinator, or an impostor in its place, offers a modulus that anyone can factor."""
 
 import secrets
 from collections.abc import Sequence
@@ -91,17 +91,17 @@ async def test_a_bad_key_is_refused_before_anything_is_encrypted(
     assert list(recorded.pieces()) == []
 
 
-async def test_a_key_of_other_bits_than_the_job_says_is_refused(
+async def test_a_key_whose_length_differs_from_the_job_is_refused(
     private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Slots are laid out for the job's bits: under a shorter key what they hold would wrap around."""
     job = JOB.model_copy(update={"key_bits": KEY_BITS + 64})
     recorded = await record_training(job, tmp_path, monkeypatch, private_key)
-    assert "the public key has 512 bits, and the job says 576" in recorded.status.detail
+    assert "the public key has 512 bits, but the job has 576" in recorded.status.detail
     assert list(recorded.pieces()) == []
 
 
-def test_the_least_number_of_bits_is_the_partys_own() -> None:
+def test_each_party_sets_its_own_minimum_key_length() -> None:
     with pytest.raises(BadKeyError, match="2048"):
         check_public_key(modulus_of(product_of(65_537)), 2048)
 

@@ -1,4 +1,4 @@
-"""What either side of an alignment, and whoever has all its messages, can find out about IDs that are not common."""
+"""What either side of an alignment, or an observer of all messages, can find out about IDs that are not common."""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -71,7 +71,7 @@ def test_the_messages_of_disjoint_tables_have_no_id_and_no_hash_of_one() -> None
     assert not list(seen(GUEST_IDS + HOST_IDS, sent, dealt))
 
 
-def test_of_tables_with_common_rows_only_these_can_be_guessed_by_whoever_has_all_messages() -> None:
+def test_with_all_messages_only_common_ids_can_be_guessed() -> None:
     """The tags of a job's common rows, which both sides hold; TLS keeps them from everyone else."""
     dealt, sent = record(GUEST_IDS + HOST_IDS[:5], HOST_IDS)
     assert sorted(seen(GUEST_IDS + HOST_IDS, sent, dealt)) == HOST_IDS[:5]
@@ -94,7 +94,7 @@ def test_two_alignments_of_the_same_tables_have_no_point_in_common() -> None:
     assert len({*points_of(first)} & {*points_of(second)}) == 0
 
 
-def test_with_a_key_that_is_used_again_both_show_which_ids_stayed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reused_key_shows_which_ids_stayed(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {module: new_key() for module in (guest_session, host_session)}
     for module, key in keys.items():
         monkeypatch.setattr(module, "new_key", lambda key=key: key)

@@ -52,7 +52,7 @@ async def record(folder: Path, patch: pytest.MonkeyPatch, key: PrivateKey, polic
     return await record_training(JOB, folder, patch, key, n_rows=N_ROWS, n_host=N_HOST, n_guest=1, change=change)
 
 
-async def test_a_batch_of_few_rows_a_feature_gives_the_labels_away(
+async def test_a_batch_with_few_rows_per_feature_gives_the_labels_away(
     private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     recorded = await record(tmp_path, monkeypatch, private_key, None)
@@ -62,7 +62,7 @@ async def test_a_batch_of_few_rows_a_feature_gives_the_labels_away(
 
 
 @pytest.mark.parametrize("line", ["min_rows_per_feature", "min_batch"])
-async def test_either_of_two_lines_of_the_guests_default_policy_refuses_such_a_batch_whatever_the_hosts_says(
+async def test_either_of_two_settings_of_the_guests_default_policy_refuses_such_a_batch(
     line: str, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     default = {line: getattr(Policy(), line)}

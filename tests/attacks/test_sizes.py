@@ -1,4 +1,4 @@
-"""What somebody who can open nothing could tell from exponents, scales, sizes and counts."""
+"""What an observer without a key could learn from exponents, scales, sizes and counts."""
 
 import contextlib
 from dataclasses import replace
@@ -53,7 +53,7 @@ def test_sizes_and_counts_do_not_depend_on_the_data(
 
 
 def shape_of_traffic(job: JobConfig, tables: Tables, key: PrivateKey) -> list[tuple[Any, ...]]:
-    """What somebody who can open nothing sees: who says what to whom, how much, and where in the vector."""
+    """Return what an observer without a key sees: sender, receiver, kind, size, and position in the vector."""
     seen: list[tuple[Any, ...]] = []
 
     run = JobKey.draw(job.name)
@@ -80,5 +80,5 @@ def test_the_exponents_of_the_naive_protocol_tell_sizes(private_key: PrivateKey)
     exponents = np.array([public_key.encrypt(float(score)).exponent for score in scores])
     places = np.floor(np.log2(np.abs(scores)) / 4)
     assert len(set(exponents)) > 1
-    # Whoever sees the exponent knows the size of the score within one power of 16.
+    # An observer of the exponent knows the size of the score within one power of 16.
     assert np.abs(exponents - exponents.mean() - (places - places.mean())).max() < 1.5

@@ -1,4 +1,4 @@
-"""A real training over three servers on localhost, and every request of it as its bytes came off the wire."""
+"""A real training over three servers on localhost, and all of its requests as bytes from the wire."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ _REQUESTS = {route.path: route.request for route in MESSAGE_ROUTES}
 
 @dataclass
 class Recording:
-    """What somebody who can open nothing has of a training, and beside it what the test knows."""
+    """What an observer without a key sees of a training, and besides that, what the test knows."""
 
     requests: list[tuple[str, bytes]] = field(default_factory=list)
     """Method and body of every request of the protocol, in the order in which they came."""
@@ -47,7 +47,7 @@ class Recording:
             yield message
 
     def vector(self, kind: Kind, number: int = 1, attempt: int = 1, sender: Role | None = None) -> list[mpz]:
-        """One encrypted vector of a round; the sender of a gradient is told by its length."""
+        """Return one encrypted vector of a round. The length of a gradient shows its sender."""
         return [
             ciphertext
             for piece in self.pieces()

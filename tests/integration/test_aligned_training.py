@@ -120,7 +120,7 @@ async def test_two_forms_of_ids_are_refused_and_both_are_named(tmp_path: Path) -
     assert "(spaces, unicode, decimals, zeros) and the host's have (spaces, unicode, decimals)" in detail
 
 
-async def test_an_error_in_the_hosts_table_is_the_reason_for_which_the_job_fails(tmp_path: Path) -> None:
+async def test_an_error_in_the_hosts_table_fails_the_job_with_that_reason(tmp_path: Path) -> None:
     write_overlapping(tmp_path)
     (tmp_path / "host.csv").write_text("id,x\n1,2\n1,3\n")
     assert (await failed(make_configs(tmp_path))).startswith("the host: column 'id' repeats an earlier ID in 1 of 2")

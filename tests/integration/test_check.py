@@ -1,4 +1,4 @@
-"""``trilateral check`` names what is wrong before a training does, and finds nothing where nothing is."""
+"""``trilateral check`` names problems before a training runs into them, and finds nothing in a correct setup."""
 
 import asyncio
 import errno
@@ -144,7 +144,7 @@ def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
 
 
 @pytest.mark.parametrize("role", Role)
-async def test_where_all_is_right_nothing_is_found(role: Role, setting: Setting) -> None:
+async def test_a_correct_setup_has_no_findings(role: Role, setting: Setting) -> None:
     setting.served = set(Role)
     setting.start_job()
     findings = await setting.check(role)
@@ -161,7 +161,7 @@ async def test_where_all_is_right_nothing_is_found(role: Role, setting: Setting)
         assert "160 training rows, 40 hold-out rows and 3 training columns" in texts
 
 
-async def test_what_is_checked_is_left_as_it_was(setting: Setting) -> None:
+async def test_a_check_changes_nothing(setting: Setting) -> None:
     Journal(setting.state(Role.GUEST), Role.GUEST, 90).close()
     setting.start_job()
     await setting.check(Role.GUEST)
@@ -734,7 +734,7 @@ PEERS = [
 
 
 @pytest.mark.parametrize("case", [*LOCAL, *PEERS], ids=lambda case: case.arrange.__name__)
-async def test_what_is_wrong_is_named(case: Case, setting: Setting) -> None:
+async def test_each_problem_is_named(case: Case, setting: Setting) -> None:
     case.arrange(setting)
     findings = await setting.check(case.at)
     of = Role.HOST if case in PEERS else case.at
@@ -752,7 +752,7 @@ FOLLOWED = {an_expired_authority, swapped_addresses, swapped_addresses_in_plaint
 # --- what is printed
 
 
-def test_the_command_prints_a_line_for_each_and_fails_by_a_problem(setting: Setting) -> None:
+def test_the_command_prints_a_line_per_finding_and_fails_on_a_problem(setting: Setting) -> None:
     path = setting.folder / "host.yaml"
     setting.settings[Role.HOST]["limits"] = {"threads": 1000}
     path.write_text(json.dumps(setting.settings[Role.HOST]))

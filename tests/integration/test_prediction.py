@@ -521,7 +521,9 @@ async def test_the_hosts_folder_exists_while_a_thread_writes_to_it(
         await eventually(world.nothing_is_left)
 
 
-async def test_who_hangs_up_after_a_wrong_guess_has_no_other_try(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_guest_that_hangs_up_after_a_wrong_guess_gets_no_second_try(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held = Held(ScoreRelease.settle)
     monkeypatch.setattr(ScoreRelease, "settle", held)
     async with world.host() as peer:

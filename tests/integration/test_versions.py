@@ -20,7 +20,7 @@ from trilateral.guest_party.dataset_alignment import align_dataset
 from trilateral.guest_party.prediction import PredictionPlan, predict
 
 JOB = JobConfig(name="quick", dataset=DATASET, key_bits=512)
-SILENT = "states no version of the protocol, because its release is older than protocol versions"
+SILENT = "states no version of the protocol because its release is older than protocol versions"
 Configs = dict[Role, ProcessConfig]
 
 

@@ -1,4 +1,4 @@
-"""Keys are slow to make: one for all."""
+"""One key for all tests, because keys are slow to make."""
 
 import pytest
 

@@ -100,7 +100,7 @@ def test_an_evaluation_has_the_figures_of_the_point_in_the_round(private_key: Pr
     assert not outcome.results[Role.HOST].evaluations
 
 
-def test_the_coordinator_is_told_two_numbers_and_the_host_none(private_key: PrivateKey) -> None:
+def test_the_coordinator_receives_two_numbers_and_the_host_receives_none(private_key: PrivateKey) -> None:
     outcome = train(make_job(), make_tables(make_job()), private_key)
     told = [(to, message) for _, to, message in outcome.traffic if isinstance(message, Evaluation)]
     assert told
@@ -108,7 +108,7 @@ def test_the_coordinator_is_told_two_numbers_and_the_host_none(private_key: Priv
     assert not any(isinstance(message, EvaluationRecord) and to is not Role.GUEST for _, to, message in outcome.traffic)
 
 
-def test_what_is_told_has_six_decimals_and_what_the_guest_keeps_has_all(private_key: PrivateKey) -> None:
+def test_disclosed_figures_have_six_decimals_and_the_guest_keeps_all_digits(private_key: PrivateKey) -> None:
     """A log loss of known scores with 53 bits would be an equation that tells the labels of few rows."""
     outcome = train(make_job(evaluate_every=1), make_tables(make_job()), private_key)
     told = [message for _, _, message in outcome.traffic if isinstance(message, Evaluation)]
@@ -213,13 +213,13 @@ def test_a_point_of_the_wrong_length_is_refused() -> None:
             begun(machine, replace(begin(machine, 1), evaluate_at=np.zeros(9)))
 
 
-def test_the_host_sends_scores_in_clear_in_no_other_round() -> None:
+def test_the_host_sends_scores_in_clear_only_in_rounds_that_evaluate() -> None:
     host, _ = machines(make_job(key_bits=512))
     sent = begun(host, replace(begin(host, 1), evaluate_at=None), begin(host, 2))
     assert [message.key.round for message in sent if isinstance(message, HoldoutScores)] == [2]
 
 
-def test_scores_that_nobody_asked_for_end_the_job() -> None:
+def test_unrequested_scores_end_the_job() -> None:
     _, guest = machines(make_job(key_bits=512))
     begun(guest, replace(begin(guest, 1), evaluate_at=None))
     with pytest.raises(ProtocolError, match="hold-out scores in round 1, which does not ask for them"):
@@ -227,7 +227,7 @@ def test_scores_that_nobody_asked_for_end_the_job() -> None:
 
 
 @pytest.mark.parametrize("key", [RoundKey(9, 1), RoundKey(2, 6)])
-def test_scores_of_no_round_that_the_job_has_end_it(key: RoundKey) -> None:
+def test_scores_for_a_round_beyond_the_job_end_it(key: RoundKey) -> None:
     _, guest = machines(make_job(key_bits=512))
     with pytest.raises(ProtocolError, match="this job has at most 7 rounds"):
         list(guest.handle(Role.HOST, HoldoutScores(key, 0, 24, np.zeros(24))))
@@ -306,7 +306,7 @@ def test_a_job_that_evaluates_on_no_rows_is_refused() -> None:
         make_machines(job, make_tables(job), SMALL_KEY)
 
 
-def test_the_final_scores_are_told_apart_from_those_of_the_last_round(private_key: PrivateKey) -> None:
+def test_the_final_scores_are_distinguished_from_those_of_the_last_round(private_key: PrivateKey) -> None:
     job = make_job(evaluate_every=4)
     outcome = train(job, make_tables(job), private_key)
     keys = [message.key for _, _, message in outcome.traffic if isinstance(message, HoldoutScores)]

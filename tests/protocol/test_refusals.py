@@ -55,7 +55,7 @@ def with_ids(tables: Tables, ids: list[str]) -> Tables:
     return Tables(replace(tables.host, ids=ids), tables.guest)
 
 
-def test_different_numbers_of_rows_are_told_with_both_numbers(private_key: PrivateKey) -> None:
+def test_an_error_about_different_numbers_of_rows_names_both(private_key: PrivateKey) -> None:
     tables = make_tables(JOB)
     outcome = train(JOB, with_ids(tables, tables.host.ids[:-3]), private_key)
     assert outcome.ended.loss is None
@@ -64,7 +64,7 @@ def test_different_numbers_of_rows_are_told_with_both_numbers(private_key: Priva
     assert not any(one in outcome.ended.reason for one in tables.guest.ids)
 
 
-def test_as_many_but_different_ids_end_the_job_without_naming_one(private_key: PrivateKey) -> None:
+def test_equally_many_but_different_ids_end_the_job_without_naming_one(private_key: PrivateKey) -> None:
     tables = make_tables(JOB)
     outcome = train(JOB, with_ids(tables, [*tables.host.ids[:-1], "zz-999"]), private_key)
     assert outcome.ended.loss is None
@@ -101,7 +101,7 @@ def test_the_guests_own_digest_cannot_be_sent_back_as_the_hosts(private_key: Pri
         list(guest.handle(Role.HOST, replace(proof.message, digest=confirmation.digest)))
 
 
-def test_a_confirmation_that_nobody_asked_for_is_refused(private_key: PrivateKey) -> None:
+def test_an_unrequested_confirmation_is_refused(private_key: PrivateKey) -> None:
     host = REAL.host(JOB, make_tables(JOB).host, private_key)
     with pytest.raises(ProtocolError, match="before"):
         list(host.handle(Role.GUEST, IdConfirmation(bytes(32))))
@@ -182,7 +182,7 @@ def early_piece(round_number: int, count: int, key: PrivateKey, offset: int = 0)
     return VectorPiece(RoundKey(round_number, 1), Kind.SCORES, offset, 96, ciphertexts)
 
 
-def test_what_is_kept_for_a_round_to_come_is_bounded(private_key: PrivateKey) -> None:
+def test_pieces_kept_for_a_later_round_are_bounded(private_key: PrivateKey) -> None:
     """2 n + 1 ciphertexts of the newest round, the most an honest host has under way, whatever it claims."""
     guest = REAL.guest(JOB, make_tables(JOB).guest, private_key)
     most = 2 * 96 + 1
@@ -219,7 +219,7 @@ def begin(**changes: Any) -> BeginRound:
         ({"direction": np.zeros(3), "curvature_draw": 1}, "draw 1 of a curvature batch"),
     ],
 )
-def test_a_round_that_the_job_has_not_is_refused(change: dict[str, Any], said: str, private_key: PrivateKey) -> None:
+def test_a_round_beyond_the_job_is_refused(change: dict[str, Any], said: str, private_key: PrivateKey) -> None:
     host = proved_host(JOB, private_key)
     with pytest.raises(ProtocolError, match=said):
         list(host.handle(Role.COORDINATOR, begin(**change)))
@@ -240,7 +240,7 @@ def test_curvature_is_refused_in_a_job_that_needs_none(private_key: PrivateKey) 
         list(host.handle(Role.COORDINATOR, begin(direction=np.zeros(3))))
 
 
-def test_a_draw_is_due_where_the_job_has_a_curvature_batch(private_key: PrivateKey) -> None:
+def test_a_draw_is_required_if_the_job_has_a_curvature_batch(private_key: PrivateKey) -> None:
     job = JOB.model_copy(update={"algorithm": Sqn(interval=2, curvature_batch=40)})
     for draw in (0, 9):
         host = proved_host(job, private_key)
@@ -251,7 +251,7 @@ def test_a_draw_is_due_where_the_job_has_a_curvature_batch(private_key: PrivateK
 @pytest.mark.parametrize(
     "change", [{"key": RoundKey(9, 1)}, {"key": RoundKey(2**32 - 1, 1)}, {"key": RoundKey(1, 6)}, {"total": 97}]
 )
-def test_a_vector_that_no_round_of_the_job_has_is_refused(change: dict[str, Any], private_key: PrivateKey) -> None:
+def test_a_vector_beyond_the_rounds_of_the_job_is_refused(change: dict[str, Any], private_key: PrivateKey) -> None:
     guest = REAL.guest(JOB, make_tables(JOB).guest, private_key)
     piece = early_piece(1, 1, private_key)
     assert list(guest.handle(Role.HOST, piece)) == []
@@ -260,7 +260,9 @@ def test_a_vector_that_no_round_of_the_job_has_is_refused(change: dict[str, Any]
 
 
 @pytest.mark.parametrize("key", [RoundKey(1, 2), RoundKey(2, 1), RoundKey(2**32 - 1, 1)])
-def test_the_coordinator_refuses_word_of_a_round_that_it_has_not_begun(key: RoundKey, private_key: PrivateKey) -> None:
+def test_the_coordinator_refuses_messages_for_a_round_that_it_has_not_begun(
+    key: RoundKey, private_key: PrivateKey
+) -> None:
     for message in (OutOfRange(key), VectorPiece(key, Kind.GRADIENT, 0, 3, [mpz(1)])):
         machine = make_machines(JOB, make_tables(JOB), private_key)[Role.COORDINATOR]
         list(machine.handle(Role.HOST, Ready(96, 3)))
@@ -351,7 +353,7 @@ def test_another_attempt_at_a_round_must_ask_for_the_same(change: dict[str, Any]
 
 
 @pytest.mark.parametrize(("to", "kind"), [(Role.GUEST, Kind.SCORES), (Role.COORDINATOR, Kind.GRADIENT)])
-def test_what_a_sender_may_send_in_a_whole_job_is_bounded(to: Role, kind: Kind, private_key: PrivateKey) -> None:
+def test_the_ciphertexts_of_a_sender_in_a_whole_job_are_bounded(to: Role, kind: Kind, private_key: PrivateKey) -> None:
     """Also what is ignored because it came before: else it could go on for ever."""
     sent: list[VectorPiece] = []
 

@@ -70,7 +70,7 @@ EXPECTED = train_plain(
 
 @dataclass
 class Journals:
-    """What the three processes keep."""
+    """The journals of the three processes."""
 
     ready: dict[Role, Ready] = field(default_factory=dict)
     observations: list[Observation | None] = field(default_factory=list)
@@ -129,7 +129,7 @@ class Journals:
 
 @dataclass
 class Trouble:
-    """What a session has to put up with; `chance` draws when."""
+    """The disturbances of a session; `chance` draws their times."""
 
     chance: random.Random
     drops: int = 0
@@ -260,7 +260,7 @@ def test_a_restart_gives_no_sums_of_another_batch_in_the_same_round() -> None:
         ask(journals, other)
 
 
-def test_an_earlier_round_is_answered_again_by_the_same_sums_alone() -> None:
+def test_an_earlier_round_is_answered_again_with_the_same_sums_only() -> None:
     """The coordinator may have lost its place. Whatever it asks again was answered before, at the same point."""
     journals = in_mid_training()
     (*_, asked, _) = journals.steps[Role.HOST].values()
@@ -302,7 +302,7 @@ def test_a_restart_skips_no_round() -> None:
             ask(journals, skipping)
 
 
-def test_a_step_that_is_sent_again_to_a_party_behind_is_kept_and_not_answered() -> None:
+def test_a_party_that_is_behind_keeps_a_repeated_step_without_an_answer() -> None:
     journals = in_mid_training()
     last = last_begun(journals)
     over = replace(last, key=RoundKey(last.key.round, 1), over=True)
@@ -329,7 +329,7 @@ def test_evaluations_of_all_sessions_count_together() -> None:
         ask(journals, following)
 
 
-def test_after_the_last_step_there_is_no_other() -> None:
+def test_no_step_follows_the_last_step() -> None:
     journals = in_mid_training()
     last = last_begun(journals)
     finish = FinishJob(last.key.round + 1, np.ones_like(last.step), 0.5, 1, "enough", None)
@@ -395,7 +395,7 @@ def test_the_scores_are_given_at_one_last_point_in_all_sessions_together(journal
 
 
 @pytest.mark.parametrize("earlier", [0, 1, 3])
-def test_no_last_step_is_taken_where_a_round_was(earlier: int, journal: Journal) -> None:
+def test_a_last_step_cannot_replace_an_earlier_round(earlier: int, journal: Journal) -> None:
     """Else a coordinator that goes back would see the scores at as many points as there were rounds."""
     record = journal.find(JOB_ID)
     assert record is not None

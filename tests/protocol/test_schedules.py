@@ -1,4 +1,4 @@
-"""Whatever the order in which messages arrive, doubled, late or timed out, the model is the same."""
+"""The model is the same if messages arrive in any order, twice or late, or if rounds time out."""
 
 import random
 from collections import deque

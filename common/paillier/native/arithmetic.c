@@ -151,7 +151,8 @@ INLINE void product_columns(words4 *out, const digits4 *p, const digits4 *q, con
     }
 }
 
-/* The lower digits of a number plus its upper ones: as many as there are lower ones, and all ones where one was carried out. */
+/* The sum of a number's lower digits and its upper digits: as many digits as the lower part has, and a mask of all ones in the
+ * lanes with a carry out of the sum. */
 struct sum {
     digits4 digits[MAX_DIGITS / 2]; /* `lower_digits` of them, at most half of 80 */
     words4 carried;
@@ -167,7 +168,7 @@ INLINE void add_halves(struct sum *out, const digits4 *p, int lower, int D) {
     out->carried = SUB(_mm256_setzero_si256(), carry);
 }
 
-/* Add what carries contribute to (s + c B) (s' + c' B), c and c' being 0 or 1 and B the place after the digits of s and s'. */
+/* Add what the carries c and c' (0 or 1) contribute to (s + c B) (s' + c' B). B is the place after the digits of s and s'. */
 INLINE void add_carried(words4 *columns, const struct sum *s, const struct sum *t, int lower) {
     for (int i = 0; i < lower; i++) {
         words4 both = ADD(_mm256_and_si256(s->carried, whole(t->digits[i])), _mm256_and_si256(t->carried, whole(s->digits[i])));
@@ -176,18 +177,18 @@ INLINE void add_carried(words4 *columns, const struct sum *s, const struct sum *
     columns[lower] = SUB(columns[lower], _mm256_and_si256(s->carried, t->carried)); /* all ones are -1 */
 }
 
-/* Below this the sums cost as much as they save. */
+/* Below this number of digits, the sums cost as much as they save. */
 enum { SPLIT_FROM = 60 };
 
 INLINE int lower_digits(int D) { return D < SPLIT_FROM ? D : (D + 7) / 8 * 4; }
 
-/* As `product_columns`, from products of halves (Karatsuba and Ofman): with p = p0 + p1 B and q = q0 + q1 B
+/* Like `product_columns`, but from products of halves (Karatsuba and Ofman): with p = p0 + p1 B and q = q0 + q1 B
  *
  *     p q = p0 q0 + ((p0 + p1) (q0 + q1) - p0 q0 - p1 q1) B + p1 q1 B^2
  *
- * The sums' own carries make a column's value differ from that of `product_columns`, and it can be negative, but not what all
- * columns come to together. Products of sums are below 2^60 in a column as any others, so all are above -2^61; the constants
- * add 2^62 to each column and subtract it from the next as 2^10. `sums` are those of p, q, p2 and q2. */
+ * Because of the carries of the sums, the value of a column differs from that in `product_columns` and can be negative, but the
+ * value of all columns together is the same. Like any others, products of sums are below 2^60 in a column, so all columns are
+ * above -2^61; the constants add 2^62 to each column and subtract it from the next as 2^10. `sums` are those of p, q, p2, q2. */
 INLINE void split_columns(words4 *out, const digits4 *p, const digits4 *q, const digits4 *p2, const digits4 *q2,
                           const struct sum *const sums[4], int D) {
     const int lower = lower_digits(D), upper = D - lower;
@@ -206,7 +207,8 @@ INLINE void split_columns(words4 *out, const digits4 *p, const digits4 *q, const
     if (p2) add_carried(out + 2 * lower, sums[2], sums[3], lower);
 }
 
-/* All columns of p^2: those of digits i < j twice, then the squares of the digits. The constants come as often as in p p. */
+/* All columns of p^2: twice the products of digits i < j, then the squares of the digits. The constants are added as often as in
+ * p p. */
 INLINE void square_columns(words4 *out, const digits4 *p, int D) {
     struct columns6 c = no_columns();
     for (int s = 0; s < D; s++) {
@@ -230,17 +232,17 @@ INLINE void square_columns(words4 *out, const digits4 *p, int D) {
     for (int i = 0; i < D; i++) times(&out[2 * i], &out[2 * i + 1], p[i], p[i]);
 }
 
-/* Find M with columns + M n = R t; give t, and M where it is wanted: M = k m + mu 2^(52 (D - 2)).
+/* Find M with columns + M n = R t. Return t, and M if it is wanted: M = k m + mu 2^(52 (D - 2)).
  *
- * With k = -1/n mod 2^104 the number N = k n = 2^104 h - 1 needs no product to see what to add: two low digits m of the columns
- * vanish when m N is added, that is, m h two digits higher and m taken off. So D - 2 digits are cleared in pairs, each pair
- * being m itself, with nothing between columns but carries. What is left is below T / 2^(52 (D - 2)) + k n, which is 2^104 n too
- * long; so the last two digits, t, are cleared by adding mu n with mu = t k mod 2^104. Then
+ * With k = -1/n mod 2^104 and N = k n = 2^104 h - 1, no product is needed to find what to add: adding m N clears the two low
+ * digits m of the columns. To add m N is to add m h two digits higher and to subtract m. So D - 2 digits are cleared in pairs. Each
+ * pair is m itself, and only carries pass between columns. The rest is below T / 2^(52 (D - 2)) + k n, which is 2^104 n too long;
+ * so the last two digits, t, are cleared by adding mu n with mu = t k mod 2^104. Then
  *
  *     M = k m + mu 2^(52 (D - 2)) < 2^104 2^(52 (D - 2)) + 2^(52 D) = 2 R
  *
- * h <= n has D digits. `constant` takes off all that products and rows bring along, but for what the row of mu brings to the two
- * columns that mu is read from: that is taken off when it has come. */
+ * h <= n has D digits. `constant` subtracts all bits of the constants that products and rows add. The only exception is what the
+ * row of mu adds to the two columns from which mu is read: that is subtracted after it has been added. */
 INLINE void reduce(digits4 *out, digits4 *m_out, words4 *mu_out, const words4 *columns, const int64_t *constant,
                    const struct modulus *mod, int D) {
     const int last = D / 2 - 1;

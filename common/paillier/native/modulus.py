@@ -103,7 +103,7 @@ def _digits(x: int, count: int) -> list[int]:
 
 
 def _constants(digits: int, rows: Iterable[int], columns: range) -> list[int]:
-    """Count exponents: rows i times columns j bring a lower half to column i + j and an upper half to the next."""
+    """Sum the exponents: row i times column j adds a lower half to column i + j and an upper half to the next."""
     constants = [0] * (2 * digits + 1)
     for i in rows:
         for j in columns:
@@ -113,12 +113,15 @@ def _constants(digits: int, rows: Iterable[int], columns: range) -> list[int]:
 
 
 def _product_constants(digits: int) -> list[int]:
-    """Return the constants of a product of `digits` digits by as many."""
+    """Return the constants of a product of two numbers of `digits` digits."""
     return _constants(digits, range(digits), range(digits))
 
 
 def _split_constants(digits: int) -> list[int]:
-    """Return the same for a product from halves. Of the middle one, only those of the upper remain, subtracted."""
+    """Return the constants of a product from halves.
+
+    From the middle product only the constants of the upper product remain, subtracted.
+    """
     if digits < _SPLIT_FROM:
         return _product_constants(digits)
     lower = (digits + 7) // 8 * 4

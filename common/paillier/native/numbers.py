@@ -24,7 +24,7 @@ class Numbers:
 
     Args:
         n: an odd number that `path.takes` accepts.
-        width: bytes of the longest numbers that come in; by default those of n^2.
+        width: bytes of the longest numbers to convert; by default the bytes of n^2.
     """
 
     def __init__(self, n: mpz, width: int = 0) -> None:
@@ -89,10 +89,11 @@ class Numbers:
         return out
 
     def invert(self, elements: Elements) -> Elements:
-        """Invert each element. None may share a factor with n.
+        """Invert each element. No element may share a factor with n.
 
-        One inversion serves all (Montgomery's trick): products in pairs up to the product of all, then back down, where
-        the inverse of a product times one factor is the inverse of the other. This takes three products an element.
+        One inversion is enough for all elements (Montgomery's trick): multiply in pairs up to the product of all,
+        invert it, then go back down. The inverse of a product times one factor is the inverse of the other factor. This
+        takes three products per element.
         """
         levels = [elements]
         while len(levels[-1]) > 1:

@@ -151,8 +151,8 @@ static void write_number(uint8_t *out, const double *element, const struct modul
     for (int64_t i = 0; i < m->width; i++) out[m->width - 1 - i] = (uint8_t)(x[i / 8] >> 8 * (i % 8));
 }
 
-/* Give numbers to the outside: x (1 + p n) mod n^2 of x in Montgomery form and a plaintext p < n, or x where there is none.
- * x R (1 + p n) / R: taking the form off and adding a plaintext are one product, with lo = 1 and hi = p. */
+/* Convert numbers for the outside: x (1 + p n) mod n^2, from x in Montgomery form and a plaintext p < n; x alone if there is no
+ * plaintext. x R (1 + p n) / R: leaving the form and adding a plaintext are one product, with lo = 1 and hi = p. */
 KERNEL void leave(uint8_t *out, const double *elements, const uint8_t *plaintexts, int64_t count, const struct modulus *m) {
     unsigned rounding = toward_zero();
     for (int64_t start = 0; start < count; start += LANES) {
@@ -185,7 +185,7 @@ KERNEL void multiply(double *out, const double *a, const double *b, int64_t coun
     restore_rounding(rounding);
 }
 
-/* Squared `times` times over, in Montgomery form. */
+/* Square each element `times` times, in Montgomery form. */
 KERNEL void square(double *out, const double *a, int64_t times, int64_t count, const struct modulus *m) {
     unsigned rounding = toward_zero();
     for (int64_t start = 0; start < count; start += LANES) {
@@ -251,7 +251,7 @@ KERNEL static inline void prefetch(const double *element, const struct modulus *
     for (int i = 0; i < size_of(m); i += 8) _mm_prefetch((const char *)(element + i), _MM_HINT_T0);
 }
 
-/* For each exponent, a byte a row: the product of one power of each row. The addresses follow from the exponents. */
+/* For each exponent, with one byte for each row: the product of one power from each row. The exponents decide the addresses. */
 KERNEL void draw(double *out, const double *comb, int64_t n_rows, const uint8_t *exponents, int64_t count,
                  const struct modulus *m) {
     unsigned rounding = toward_zero();
@@ -295,7 +295,7 @@ KERNEL void odd_powers(double *out, const double *bases, const double *inverses,
     restore_rounding(rounding);
 }
 
-/* Of a value in a column, in size: what next_digit adds to smaller ones cannot pass 2^63. */
+/* Bound on the size of a value in a column: with smaller values, the additions in next_digit stay below 2^63. */
 static const int64_t MIN_TOO_LARGE = (int64_t)1 << 62;
 
 /* One signed digit of a number: 0, or odd and below 2^(width - 1) in size. */
@@ -313,13 +313,13 @@ static struct digit next_digit(int64_t rest, int width) {
     return (struct digit){(rest - value) >> 1, value};
 }
 
-/* What a lane is at: the powers that are still to go into one bucket. */
+/* The current work of a lane: the powers that still have to go into one bucket. */
 struct lane {
     const int32_t *next, *end;
     double *bucket;
 };
 
-/* What is to be multiplied into which bucket, sorted by buckets. */
+/* The powers to multiply into each bucket, sorted by bucket. */
 struct work {
     int64_t *ends; /* [n_buckets + 1] entries of bucket b are from ends[b - 1] on, and begin at ends[-1] = 0 */
     int32_t *powers;
@@ -332,7 +332,7 @@ static const double *power_at(const double *powers, int32_t index, const struct 
     return powers + index * size_of(m);
 }
 
-/* Give a lane the next bucket that needs a product. A bucket with nothing in it takes its first power as it is. */
+/* Give a lane the next bucket that needs a product. An empty bucket takes its first power unchanged. */
 static int next_bucket(struct lane *lane, double *digits, struct work *work, const double *powers, const struct modulus *m) {
     for (; work->current < work->n_buckets; work->current++) {
         int64_t b = work->current;
@@ -389,7 +389,8 @@ KERNEL int fill_buckets(struct buckets *buckets, const double *powers, int width
     work.ends = calloc((size_t)work.n_buckets + 1, sizeof *work.ends);
     work.powers = malloc((capacity + 1) * sizeof *work.powers);
     int status = work.ends && work.powers ? 0 : -1;
-    /* Count, add up, and put each in its place: that moves the ends to where their buckets begin, and back. */
+    /* A counting sort: count, add up, and put each power in its place. This moves the ends to the starts of their buckets,
+     * and back. */
     for (int pass = 0; !status && pass < 2; pass++) {
         for (int64_t i = 0; !status && i < samples->count; i++) {
             int64_t slot = buckets->slots - 1 - i % samples->slots;
@@ -427,7 +428,7 @@ KERNEL int fill_buckets(struct buckets *buckets, const double *powers, int width
     return status;
 }
 
-/* prod_t bucket_t^(2^t) by Horner's rule for columns first ... stop - 1, slots being `slot_bits` apart. One where all is empty. */
+/* prod_t bucket_t^(2^t) by Horner's rule for columns first ... stop - 1. Slots are `slot_bits` apart. 1 if all buckets are empty. */
 KERNEL void join_buckets(double *out, const struct buckets *buckets, int64_t slot_bits, int64_t first, int64_t stop,
                          const struct modulus *m) {
     unsigned rounding = toward_zero();
@@ -438,7 +439,7 @@ KERNEL void join_buckets(double *out, const struct buckets *buckets, int64_t slo
         broadcast(x, m->power_of_r, m);
         for (int64_t place = slot_bits * (slots - 1) + bits - 1; place >= 0; place--) {
             if (begun) square4(x, x, m);
-            /* Where slots are narrower than numbers, several have a bucket of this place. */
+            /* If slots are narrower than numbers, several slots have a bucket for this place. */
             int64_t slot = place / slot_bits < slots ? place / slot_bits : slots - 1;
             for (; slot >= 0 && place - slot * slot_bits < bits; slot--) {
                 const double *elements[LANES];

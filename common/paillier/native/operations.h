@@ -8,14 +8,14 @@
 
 enum { COMB_ROW = 256 /* powers in a row of a comb, one for each value of a byte */ };
 
-/* Columns in clear, and the samples of theirs that a block of ciphertexts holds. */
+/* Columns in clear: their values for the samples that a block of ciphertexts holds. */
 struct samples {
     const int64_t *values; /* [count][columns] */
     int64_t count, columns;
     int64_t slots; /* samples to a ciphertext */
 };
 
-/* prod_t bucket_t^(2^t) is what a column comes to: for each column and slot, `bits` places from the slot's lowest up. */
+/* The result for a column is prod_t bucket_t^(2^t): for each column and slot, `bits` places upwards from the slot's lowest. */
 struct buckets {
     double *elements; /* [columns][slots][bits][2 D] */
     uint8_t *filled;  /* [columns][slots][bits] */
@@ -34,7 +34,7 @@ void draw(double *out, const double *comb, int64_t n_rows, const uint8_t *expone
           const struct modulus *m);
 void odd_powers(double *out, const double *bases, const double *inverses, int width, int64_t count,
                 const struct modulus *m);
-/* -1 when there is no memory, -2 when a value has more bits than there are buckets, or is 2^62 or more in size. */
+/* Returns -1 if there is no memory, and -2 if a value has more bits than there are buckets, or is 2^62 or more in size. */
 int fill_buckets(struct buckets *buckets, const double *powers, int width, const struct samples *samples, int64_t first,
                  int64_t stop, const struct modulus *m);
 void join_buckets(double *out, const struct buckets *buckets, int64_t slot_bits, int64_t first, int64_t stop,

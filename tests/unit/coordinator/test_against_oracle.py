@@ -1,4 +1,4 @@
-"""`Training`, answered in plain numbers, against training written on its own from the paper."""
+"""`Training`, with plain numbers as answers, against an independent implementation of the paper's training."""
 
 from typing import Any
 

@@ -54,7 +54,7 @@ def job_of(name: str, **settings: Any) -> JobConfig:
 
 
 @pytest.mark.parametrize("name", ["sgd", "sqn"])
-def test_every_so_many_epochs_the_first_round_of_the_next_is_evaluated(name: str) -> None:
+def test_the_first_round_after_every_n_epochs_is_evaluated(name: str) -> None:
     job = job_of(name, evaluate_every=2)
     evaluations = Evaluations(job, [0.5])
     run = evaluations.run()
@@ -137,7 +137,7 @@ def test_a_training_whose_last_evaluation_is_the_best_ends_as_without_any(name: 
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_void_round_has_evaluated_nothing(name: str) -> None:
+def test_a_void_round_has_no_evaluation(name: str) -> None:
     """Else the least of all losses would be the result."""
     evaluations = Evaluations(job_of(name, patience=2), [0.6, 0.0, 0.5, 0.55, 0.52], void=1)
     run = evaluations.run()

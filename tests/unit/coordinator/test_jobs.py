@@ -24,7 +24,7 @@ JOB = JobConfig(name="credit", dataset="credit")
         (Outcome.STOPPED, "telling the parties that the job was stopped"),
     ],
 )
-async def test_a_job_that_says_its_last_words_is_not_shown_as_one_that_trains(outcome: Outcome, detail: str) -> None:
+async def test_a_job_that_is_ending_is_not_shown_as_training(outcome: Outcome, detail: str) -> None:
     job, host = Job(JOB, b"run"), Peer(Role.HOST, "127.0.0.1:1", Mock())
     job.on_wait(host, Silence(host, 0, 60))
     assert "waiting until" in job.status().detail

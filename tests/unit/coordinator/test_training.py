@@ -1,4 +1,4 @@
-"""What `Training` does when all goes well and when it does not."""
+"""What `Training` does if all goes well, and what it does if not."""
 
 from collections.abc import Callable
 

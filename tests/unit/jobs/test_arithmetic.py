@@ -29,7 +29,7 @@ def test_an_unknown_arithmetic_is_refused_by_the_name_of_the_variable(monkeypatc
         use_arithmetic()
 
 
-def test_the_arithmetic_has_the_threads_it_is_given_or_one_a_processor() -> None:
+def test_the_arithmetic_has_the_given_threads_or_one_per_processor() -> None:
     before = thread_count()
     try:
         use_arithmetic(3)

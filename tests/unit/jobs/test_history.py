@@ -1,4 +1,4 @@
-"""A line for each round, in a file that has its name only once the job has finished."""
+"""The history has a line for each round, in a file that gets its final name only once the job has finished."""
 
 import json
 from dataclasses import asdict
@@ -132,7 +132,7 @@ def test_an_evaluation_is_in_the_line_of_its_round_and_attempt(folder: JobFolder
     assert "evaluation" not in third
 
 
-def test_a_round_that_was_void_has_evaluated_nothing(folder: JobFolder) -> None:
+def test_a_void_round_has_no_evaluation(folder: JobFolder) -> None:
     metrics = measure(np.array([1.0, -1.0]), np.array([1.0, -1.0]))
     history = History(folder, Role.GUEST)
     for number in (1, 2):
@@ -142,7 +142,7 @@ def test_a_round_that_was_void_has_evaluated_nothing(folder: JobFolder) -> None:
     assert ["evaluation" in line for line in lines(folder.unfinished_history)] == [False, False]
 
 
-def test_the_coordinator_writes_the_two_numbers_that_it_is_told(folder: JobFolder) -> None:
+def test_the_coordinator_writes_the_two_numbers_that_it_receives(folder: JobFolder) -> None:
     history = History(folder, Role.COORDINATOR)
     evaluation = Evaluation(RoundKey(3, 1), 0.5, None)
     history.report(RoundReport(RoundKey(3, 1), 2, 4, 5, 0.25, loss_only=False, note=None, evaluation=evaluation))
@@ -161,7 +161,7 @@ def test_the_file_is_for_its_owner_and_has_its_name_at_the_end(folder: JobFolder
     assert folder.path.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_full_disk_is_told_in_public_words_and_the_path_to_the_own_log_alone(
+def test_an_error_about_a_full_disk_is_public_but_only_the_own_log_has_the_path(
     folder: JobFolder, caplog: pytest.LogCaptureFixture
 ) -> None:
     history = History(folder, Role.GUEST)
@@ -231,7 +231,7 @@ def test_a_resumed_history_has_each_round_once(folder: JobFolder, written: int) 
     assert [line["round"] for line in lines(folder.history)] == [1, 2, 3]
 
 
-def test_a_resumed_history_has_the_attempt_that_was_under_way(folder: JobFolder) -> None:
+def test_a_resumed_history_has_the_attempt_that_was_in_progress(folder: JobFolder) -> None:
     before = History(folder, Role.HOST)
     before.begin_round(begin(1))
     before.begin_round(begin(1, attempt=2))

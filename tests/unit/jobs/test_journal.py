@@ -1,4 +1,4 @@
-"""What is written into a journal is there afterwards, and one that cannot be used is left as it is."""
+"""A journal keeps what is written into it, and a journal that cannot be used is left unchanged."""
 
 import shutil
 import sqlite3
@@ -40,7 +40,7 @@ def test_a_job_its_facts_and_its_rounds_are_there_when_it_is_opened_again(tmp_pa
     journal.close()
 
 
-def test_what_a_round_was_first_asked_stays(tmp_path: Path) -> None:
+def test_the_first_content_of_a_round_stays(tmp_path: Path) -> None:
     journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     journal.add(ID, JOB)
     for content in (b"first", b"second"):
@@ -153,7 +153,7 @@ def test_a_new_job_takes_the_place_of_one_of_its_name(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_jobs_that_have_not_changed_for_long_are_taken_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_that_have_not_changed_for_long_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     now = time.time()
     for job_id, days in ((ID, KEPT_DAYS + 1), (OTHER, KEPT_DAYS - 1)):
@@ -168,7 +168,7 @@ def test_jobs_that_have_not_changed_for_long_are_taken_out(tmp_path: Path, monke
     journal.close()
 
 
-def test_its_files_are_for_its_user_alone(tmp_path: Path) -> None:
+def test_only_its_user_can_read_the_files(tmp_path: Path) -> None:
     journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     journal.add(ID, JOB)
     files = list(tmp_path.glob(f"{JOURNAL}*"))
@@ -177,7 +177,7 @@ def test_its_files_are_for_its_user_alone(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_what_is_no_journal_of_ours_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_journal_of_another_program_is_left_unchanged(tmp_path: Path) -> None:
     path = tmp_path / JOURNAL
     with sqlite3.connect(path) as foreign:
         foreign.execute("CREATE TABLE tunes (name TEXT)")
@@ -188,7 +188,7 @@ def test_what_is_no_journal_of_ours_is_left_as_it_is(tmp_path: Path) -> None:
     assert path.read_bytes() == content
 
 
-def test_a_journal_of_a_newer_version_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_journal_of_a_newer_version_is_left_unchanged(tmp_path: Path) -> None:
     Journal(tmp_path, Role.HOST, KEPT_DAYS).close()
     with sqlite3.connect(tmp_path / JOURNAL) as newer:
         newer.execute("PRAGMA user_version = 2")
@@ -200,7 +200,7 @@ def test_a_journal_of_a_newer_version_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 50, 5000])
-def test_a_journal_that_was_cut_off_is_left_as_it_is(keep: int, tmp_path: Path) -> None:
+def test_a_journal_that_was_cut_off_is_left_unchanged(keep: int, tmp_path: Path) -> None:
     journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     journal.add(ID, JOB)
     for number in range(200):
@@ -216,7 +216,7 @@ def test_a_journal_that_was_cut_off_is_left_as_it_is(keep: int, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_the_log_of_a_journal_that_was_emptied_or_taken_away_is_left_as_it_is(is_there: bool, tmp_path: Path) -> None:
+def test_the_log_of_an_emptied_or_removed_journal_is_left_unchanged(is_there: bool, tmp_path: Path) -> None:
     killed = tmp_path / "killed"
     journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     journal.add(ID, JOB)
@@ -238,26 +238,26 @@ def test_the_log_of_a_journal_that_was_emptied_or_taken_away_is_left_as_it_is(is
     assert log.read_bytes() == content
 
 
-def test_what_is_left_of_a_journal_that_was_being_made_is_no_hindrance(tmp_path: Path) -> None:
+def test_a_half_made_journal_does_not_prevent_a_new_one(tmp_path: Path) -> None:
     (tmp_path / f"{JOURNAL}.new").write_bytes(b"half")
     Journal(tmp_path, Role.HOST, KEPT_DAYS).close()
     assert [path.name for path in tmp_path.iterdir()] == [JOURNAL]
 
 
-def test_what_is_written_of_a_job_that_was_forgotten_is_no_damage(tmp_path: Path) -> None:
+def test_a_write_for_a_forgotten_job_is_not_reported_as_damage(tmp_path: Path) -> None:
     journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     with pytest.raises(ConfigError, match="the journal of the host no longer has the job"):
         journal.set_facts(ID, {"table": b""})
     journal.close()
 
 
-def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_the_journal_is_reported(tmp_path: Path) -> None:
     (tmp_path / JOURNAL).mkdir()
     with pytest.raises(ConfigError, match="the journal of the host cannot be written: Is a directory"):
         Journal(tmp_path, Role.HOST, KEPT_DAYS)
 
 
-def test_a_full_disk_is_told_and_what_was_written_stays(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_earlier_entries_stay(tmp_path: Path) -> None:
     journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     journal.add(ID, JOB)
     journal._database.execute("PRAGMA max_page_count = 12")
@@ -276,7 +276,7 @@ def test_a_full_disk_is_told_and_what_was_written_stays(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_a_journal_that_may_only_be_read_is_told(tmp_path: Path) -> None:
+def test_a_read_only_journal_is_reported(tmp_path: Path) -> None:
     journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     journal._database.execute("PRAGMA query_only = ON")
     with pytest.raises(ConfigError, match="the journal of the host cannot be read or written: .*readonly"):
@@ -284,7 +284,7 @@ def test_a_journal_that_may_only_be_read_is_told(tmp_path: Path) -> None:
     journal.close()
 
 
-# --- looking at one, whoever has it
+# --- examining a journal while another process may use it
 
 
 def test_looking_at_a_journal_leaves_nothing_behind_whether_it_is_open_or_not(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_looking_at_the_journal_of_a_process_that_was_killed_sees_its_log(tmp_pa
     reopened.close()
 
 
-def test_a_journal_that_is_damaged_in_the_middle_is_found_so(tmp_path: Path) -> None:
+def test_damage_in_the_middle_of_a_journal_is_found(tmp_path: Path) -> None:
     journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     for number in range(200):
         journal.add(number.to_bytes(16), JOB.model_copy(update={"name": f"job{number}"}))

@@ -1,4 +1,4 @@
-"""A link delivers in order, tries again while there is hope, and says whom it waits for."""
+"""A link delivers in order, tries again as long as the peer may come back, and reports which peer it waits for."""
 
 import asyncio
 import logging
@@ -49,7 +49,7 @@ def recorder() -> Recorder:
 
 
 class Failures(list[Exception]):
-    """What has ended links."""
+    """The errors that ended links."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
@@ -64,7 +64,7 @@ class Failures(list[Exception]):
 
 
 class Waits(list[Silence | None]):
-    """What a link says of a peer that does not answer."""
+    """What a link reports about a peer that does not answer."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Event()
@@ -258,7 +258,7 @@ async def test_a_peer_knows_for_how_long_it_has_been_silent_and_how_often_it_was
     assert failures == []
 
 
-async def test_nobody_is_told_of_a_wait_for_the_last_word(
+async def test_a_wait_for_the_last_message_is_not_reported(
     recorder: Recorder, make_link: MakeLink, waits: Waits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(links, "NOTICE_SECONDS", 0.01)
@@ -384,7 +384,9 @@ async def test_a_bug_of_the_peer_is_final(recorder: Recorder, make_link: MakeLin
     assert recorder.calls == ["ReportFinished"]
 
 
-async def test_a_party_may_hear_of_a_job_a_little_later_than_the_other(recorder: Recorder, make_link: MakeLink) -> None:
+async def test_a_party_may_learn_of_a_job_a_little_later_than_the_other(
+    recorder: Recorder, make_link: MakeLink
+) -> None:
     async def not_yet(message: Message, context: Any) -> None:
         if len(recorder.messages) == 1:
             raise UnknownJobError("which job?")
@@ -411,7 +413,7 @@ async def test_a_peer_that_does_not_know_the_job_has_lost_it(
     assert len(recorder.calls) == n_calls
 
 
-async def test_what_a_newer_attempt_overtakes_is_dropped(recorder: Recorder, make_link: MakeLink) -> None:
+async def test_messages_that_a_newer_attempt_overtakes_are_dropped(recorder: Recorder, make_link: MakeLink) -> None:
     async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
         link = make_link(peer)
         link.send(piece(0))
@@ -465,7 +467,7 @@ async def test_a_vector_whose_time_is_up_is_no_failure_once_it_is_overtaken(
     assert not failures
 
 
-async def test_a_last_word_does_not_wait_for_what_is_queued(recorder: Recorder, make_link: MakeLink) -> None:
+async def test_a_last_message_does_not_wait_for_queued_ones(recorder: Recorder, make_link: MakeLink) -> None:
     async def hold(message: Message, context: Any) -> None:
         if not isinstance(message, Failed):
             await asyncio.Event().wait()
@@ -498,7 +500,7 @@ async def test_traffic_counts_each_ciphertext_once(recorder: Recorder, failures:
     assert 6 * 64 < counted["bytes"] < 6 * 64 + 60
 
 
-async def test_a_long_vector_is_given_up_for_silence_alone_and_not_for_a_second_cut(
+async def test_a_long_vector_is_given_up_only_after_silence_and_not_after_a_second_cut(
     recorder: Recorder, make_link: MakeLink, failures: Failures
 ) -> None:
     """Between the cuts, which are further apart than `peer_timeout`, pieces arrive."""

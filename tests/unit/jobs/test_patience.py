@@ -1,4 +1,4 @@
-"""A coordinator waits for answers, a party for whatever comes; each knows what to do when nothing does."""
+"""A coordinator waits for answers, a party for any message. Each knows what to do if no message comes."""
 
 import numpy as np
 import pytest
@@ -74,7 +74,7 @@ def test_the_coordinators_time_begins_with_each_new_question(leader: Patience, c
         assert not leader.is_over(clock.now + 89)
 
 
-def test_a_round_has_ten_times_as_long_as_those_before_it_and_twice_that_when_it_is_begun_again(clock: Clock) -> None:
+def test_a_round_gets_ten_times_the_longest_recent_one_and_twice_that_when_begun_again(clock: Clock) -> None:
     patience = Patience(Role.COORDINATOR, Limits(peer_timeout=10, round_timeout=600), clock)
     patience.ask(begin(1))
     assert seconds_to_the_end(patience, clock) == 600  # nothing is known yet
@@ -117,7 +117,9 @@ def test_a_round_is_given_up_for_the_time_being(leader: Patience, clock: Clock) 
 
 
 @pytest.mark.parametrize(("question", "awaited"), [(None, "ready"), (OFFER, "ready"), (FINISH, "finished")])
-def test_what_is_no_round_ends_the_job(leader: Patience, question: Question | None, awaited: str) -> None:
+def test_a_wait_for_anything_but_a_round_ends_the_job(
+    leader: Patience, question: Question | None, awaited: str
+) -> None:
     if question is not None:
         leader.ask(question)
     with pytest.raises(PeerError, match=f"the parties were not {awaited} within 100 s"):

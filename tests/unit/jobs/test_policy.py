@@ -1,4 +1,4 @@
-"""Each line of a policy allows a job at its boundary and refuses it one beyond, and says which line it was."""
+"""Each setting of a policy allows a job at its limit, refuses a job one beyond it, and is named in the refusal."""
 
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,7 @@ AT_THE_HOST: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str
 
 @pytest.mark.parametrize("role", [Role.HOST, Role.GUEST])
 @pytest.mark.parametrize("line", BY_THE_JOB)
-def test_a_line_that_needs_only_the_job(line: str, role: Role) -> None:
+def test_a_setting_that_needs_only_the_job(line: str, role: Role) -> None:
     policy, dataset, allowed, refused, said = BY_THE_JOB[line]
     offer(role, policy, dataset, allowed)
     with pytest.raises(PolicyError) as refusal:
@@ -110,7 +110,7 @@ def test_a_line_that_needs_only_the_job(line: str, role: Role) -> None:
 
 
 @pytest.mark.parametrize("line", AT_THE_HOST)
-def test_a_line_on_the_scores_that_the_host_shares(line: str) -> None:
+def test_a_setting_on_the_scores_that_the_host_shares(line: str) -> None:
     policy, allowed, refused, said = AT_THE_HOST[line]
     offer(Role.HOST, policy, {}, allowed)
     with pytest.raises(PolicyError, match=said):
@@ -131,7 +131,7 @@ def test_a_line_on_the_scores_that_the_host_shares(line: str) -> None:
         ),
     ],
 )
-def test_a_line_that_needs_the_tables_size(
+def test_a_setting_that_needs_the_tables_size(
     policy: dict[str, Any], job: dict[str, Any], allowed: int, refused: int, said: str
 ) -> None:
     check_sizes(make_job(**job), Policy.model_validate(policy), allowed, Role.GUEST)
@@ -157,22 +157,22 @@ def test_each_party_bounds_the_features_of_the_other(job: dict[str, Any], n_trai
         with pytest.raises(PolicyError) as refusal:
             check_peer_columns(settings, Policy(), n_train, n_columns, role)
         assert str(refusal.value) == (
-            f"the {role} refuses the job by policy.min_rows_per_feature: the minimum is 30 rows for each of the"
+            f"the {role} refuses the job under policy.min_rows_per_feature: the minimum is 30 rows for each of the"
             f" {most + 1} features of the {peer}, {needed} rows; {has}, which allows {most} features"
         )
 
 
-def test_the_guest_tells_nobody_of_a_hold_out_smaller_than_its_least_batch() -> None:
+def test_the_guest_does_not_evaluate_a_hold_out_smaller_than_its_minimum_batch() -> None:
     job, policy = make_job(evaluate_every=5), Policy()
     check_holdout(job, policy, 100, Role.GUEST)
     check_holdout(make_job(), policy, 99, Role.GUEST)
-    check_holdout(job, policy, 99, Role.HOST)  # who tells nobody of it
+    check_holdout(job, policy, 99, Role.HOST)  # The host does not report an evaluation to anyone.
     said = "the guest refuses the job under policy.min_batch: the minimum is 100; the hold-out on which the job is eval"
     with pytest.raises(PolicyError, match=said):
         check_holdout(job, policy, 99, Role.GUEST)
 
 
-def test_the_policy_of_a_party_that_says_nothing_takes_the_jobs_that_come_with_the_project() -> None:
+def test_the_default_policy_allows_the_jobs_that_come_with_the_project() -> None:
     for settings in ({}, {"algorithm": SGD, "batch": 450}, {"algorithm": {"name": "sqn"}, "batch": 450}):
         offer(Role.HOST, {}, {}, settings)
         check_sizes(make_job(**settings), Policy(), 455, Role.HOST)
@@ -185,7 +185,7 @@ def predict(role: Role, job: str, **policy: Any) -> None:
     assert check_prediction(job, "people", {"people": table}, Policy.model_validate(policy), role) is table
 
 
-def test_prediction_is_a_permission_of_its_own_that_a_host_does_not_give_by_default() -> None:
+def test_prediction_needs_a_separate_permission_that_is_off_by_default() -> None:
     predict(Role.HOST, "credit-7", allow_prediction=True)
     with pytest.raises(PolicyError, match="the host refuses the prediction under policy.allow_prediction: "):
         predict(Role.HOST, "credit-7")
@@ -193,7 +193,7 @@ def test_prediction_is_a_permission_of_its_own_that_a_host_does_not_give_by_defa
 
 
 @pytest.mark.parametrize("role", [Role.HOST, Role.GUEST])
-def test_a_table_is_predicted_on_by_the_jobs_that_may_use_it(role: Role) -> None:
+def test_only_jobs_that_may_use_a_table_may_predict_on_it(role: Role) -> None:
     with pytest.raises(PolicyError) as refusal:
         predict(role, "churn", allow_prediction=True)
     said = (

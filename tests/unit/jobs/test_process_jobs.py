@@ -133,7 +133,7 @@ async def test_a_message_reaches_its_job(jobs: Started) -> None:
     assert second.given == []
 
 
-async def test_how_each_session_ends_is_counted(jobs: Started) -> None:
+async def test_the_outcome_of_each_session_is_counted(jobs: Started) -> None:
     ends: dict[str, Message] = {
         "finished": OutOfRange(RoundKey(1, 1)),
         "failed": Failed("the table has changed"),
@@ -196,7 +196,7 @@ async def test_a_message_of_a_run_that_never_was_is_refused(jobs: Started) -> No
             await jobs.send(key, READY)
 
 
-async def test_a_job_that_has_finished_takes_what_is_said_again_in_silence(jobs: Started) -> None:
+async def test_a_finished_job_accepts_repeated_messages_silently(jobs: Started) -> None:
     key, _ = jobs.start("one")
     await jobs.end(key, OutOfRange(RoundKey(1, 1)))
     await jobs.send(key, READY)
@@ -259,7 +259,7 @@ async def test_a_vector_of_another_width_than_the_jobs_is_refused_undecoded(jobs
         await jobs.deliver_vector(aiter(Chunks(key, width=64)))
 
 
-async def test_only_so_many_ends_are_remembered(jobs: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bounded_number_of_ended_jobs_is_remembered(jobs: Started, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_jobs, "MAX_ENDED", 2)
     keys = []
     for name in ("one", "two", "three"):
@@ -379,7 +379,7 @@ async def test_a_job_that_the_policy_refuses_is_refused_before_its_table_is_read
     assert not JobFolder(jobs.config.state, "one").path.exists()
 
 
-async def test_no_more_jobs_run_than_the_limits_say(tmp_path: Path) -> None:
+async def test_no_more_jobs_run_than_the_limit_allows(tmp_path: Path) -> None:
     async with host_jobs(tmp_path) as (jobs, _):
         jobs.config = jobs.config.model_copy(update={"limits": Limits(max_jobs=2)})
         keys = [JobKey.draw(name) for name in ("one", "two", "three")]

@@ -1,4 +1,4 @@
-"""The counter of scores: exact, on disk, for each day of UTC, and shut when it cannot be trusted."""
+"""The counter of scores is exact, is kept on disk for each UTC day, and allows nothing if it cannot be trusted."""
 
 import json
 import multiprocessing
@@ -36,7 +36,7 @@ def test_the_day_ends_at_midnight_of_utc(tmp_path: Path) -> None:
     assert quota_at(tmp_path, datetime(2026, 3, 1, 19, 0, tzinfo=late)).spend(1) == 99
 
 
-def test_a_clock_that_is_set_back_gives_nothing_anew(tmp_path: Path) -> None:
+def test_a_clock_that_is_set_back_does_not_restore_a_quota(tmp_path: Path) -> None:
     quota_at(tmp_path, NOON).spend(100)
     assert quota_at(tmp_path, NOON - timedelta(days=3)).spend(1) is None
 
@@ -47,7 +47,7 @@ def test_a_limit_that_was_lowered_counts_what_was_given_before(tmp_path: Path) -
         check_scores(1, quota_at(tmp_path, NOON, limit=50), JOB)
 
 
-def test_threads_together_take_no_more_than_there_is(tmp_path: Path) -> None:
+def test_concurrent_threads_stay_within_the_limit(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         taken = list(pool.map(lambda _: quota_at(tmp_path, NOON).spend(3), range(50)))
     assert sorted((left for left in taken if left is not None), reverse=True) == list(range(97, 0, -3))
@@ -57,7 +57,7 @@ def _take_in_a_process(state: Path) -> list[int | None]:
     return [quota_at(state, NOON).spend(1) for _ in range(60)]
 
 
-def test_processes_together_take_no_more_than_there_is(tmp_path: Path) -> None:
+def test_concurrent_processes_stay_within_the_limit(tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         first, second = pool.map(_take_in_a_process, [tmp_path, tmp_path])
     assert sorted(left for left in first + second if left is not None) == list(range(100))
@@ -102,7 +102,7 @@ def test_the_file_is_for_this_user_alone(tmp_path: Path) -> None:
     assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o600}
 
 
-def test_a_refusal_names_the_line_what_is_left_and_when_the_day_ends(tmp_path: Path) -> None:
+def test_a_refusal_names_the_setting_the_rest_and_the_end_of_the_day(tmp_path: Path) -> None:
     quota = quota_at(tmp_path, NOON)
     assert spend_scores(90, quota, PREDICTION) == 10
     with pytest.raises(PolicyError) as refusal:

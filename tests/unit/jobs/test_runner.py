@@ -150,7 +150,7 @@ def piece(key: RoundKey, offset: int = 0, total: int = 1000, kind: Kind = Kind.S
 
 
 def finish(sender: Role, message: Message) -> Iterator[Envelope]:
-    """What a party does at the end."""
+    """The messages of a party at the end."""
     if isinstance(message, FinishJob):
         yield RESULT
         yield Envelope(Role.COORDINATOR, Finished())
@@ -159,7 +159,7 @@ def finish(sender: Role, message: Message) -> Iterator[Envelope]:
 LAST = FinishJob(2, STEP, 0.5, 1, "converged", 0.5)
 
 
-async def test_a_job_runs_to_its_end_and_all_its_messages_are_taken(party: Setup) -> None:
+async def test_a_job_runs_to_its_end_and_all_its_messages_are_accepted(party: Setup) -> None:
     machine = FakeMachine(finish, start=(Envelope(Role.COORDINATOR, Ready(10, 2)),))
     running = await party.start(machine)
     await party.runner.deliver(Role.COORDINATOR, begin(1))
@@ -170,7 +170,7 @@ async def test_a_job_runs_to_its_end_and_all_its_messages_are_taken(party: Setup
     assert machine.threads == {"host-credit_0"}
 
 
-async def test_debugging_tells_of_each_message_without_what_is_in_it(
+async def test_the_debug_log_has_each_message_without_its_content(
     party: Setup, caplog: pytest.LogCaptureFixture
 ) -> None:
     running = await party.start(FakeMachine(finish))
@@ -196,7 +196,7 @@ async def health_service() -> AsyncIterator[health_pb2_grpc.HealthStub]:
     await server.stop(None)
 
 
-async def test_what_is_logged_in_the_jobs_thread_belongs_to_the_job_and_its_round(
+async def test_log_lines_from_the_jobs_thread_name_the_job_and_its_round(
     party: Setup, caplog: pytest.LogCaptureFixture
 ) -> None:
     def handle(sender: Role, message: Message) -> Iterator[Envelope]:
@@ -233,7 +233,7 @@ async def test_a_call_is_answered_while_a_long_product_is_computed(party: Setup)
     assert done.is_set()
 
 
-async def test_a_newer_round_closes_the_work_in_hand_between_two_pieces(party: Setup) -> None:
+async def test_a_newer_round_ends_the_current_work_between_two_pieces(party: Setup) -> None:
     closed = threading.Event()
 
     def handle(sender: Role, message: Message) -> Iterator[Envelope]:
@@ -258,7 +258,7 @@ async def test_a_newer_round_closes_the_work_in_hand_between_two_pieces(party: S
     assert [message.key.attempt for message in machine.given if isinstance(message, BeginRound)] == [1, 2]
 
 
-async def test_what_the_peer_sends_early_is_given_to_the_machine_though_a_round_overtakes(party: Setup) -> None:
+async def test_early_messages_reach_the_machine_although_a_round_overtakes(party: Setup) -> None:
     started, go_on = threading.Event(), threading.Event()
 
     def handle(sender: Role, message: Message) -> Iterator[Envelope]:
@@ -283,7 +283,7 @@ async def test_what_the_peer_sends_early_is_given_to_the_machine_though_a_round_
     assert len(machine.given) == 4
 
 
-async def test_a_round_told_twice_overtakes_nothing(party: Setup) -> None:
+async def test_a_repeated_round_overtakes_nothing(party: Setup) -> None:
     n_pieces = 20
 
     def handle(sender: Role, message: Message) -> Iterator[Envelope]:
@@ -299,7 +299,7 @@ async def test_a_round_told_twice_overtakes_nothing(party: Setup) -> None:
     await guest.until(lambda: len(guest.messages) >= n_pieces)
 
 
-async def test_idle_time_is_for_preparation_until_there_is_none_left(party: Setup) -> None:
+async def test_idle_time_is_used_for_preparation_until_none_is_left(party: Setup) -> None:
     machine = FakeMachine(finish, n_prepare=20)
     running = await party.start(machine)
     while machine.n_prepare > 0:
@@ -342,7 +342,7 @@ async def test_a_full_inbox_holds_the_sender_up(party: Setup, monkeypatch: pytes
     await asyncio.wait_for(running, 10)
 
 
-async def test_a_peer_that_takes_nothing_in_does_not_keep_this_side_from_taking_in(party: Setup) -> None:
+async def test_a_peer_that_does_not_receive_does_not_stop_this_side_from_receiving(party: Setup) -> None:
     def handle(sender: Role, message: Message) -> Iterator[Envelope]:
         if isinstance(message, BeginRound):
             for offset in range(500):
@@ -387,7 +387,7 @@ async def test_a_sender_held_up_is_let_go_when_the_job_ends(party: Setup, monkey
 # --- failures
 
 
-async def test_an_error_of_the_machine_is_told_to_the_coordinator(party: Setup) -> None:
+async def test_an_error_of_the_machine_is_reported_to_the_coordinator(party: Setup) -> None:
     def handle(sender: Role, message: Message) -> Iterator[Envelope]:
         raise DataError("the IDs differ")
         yield
@@ -400,7 +400,7 @@ async def test_an_error_of_the_machine_is_told_to_the_coordinator(party: Setup) 
     assert party.peers[Role.GUEST].messages == []
 
 
-async def test_a_bug_is_told_as_no_more_than_that(party: Setup, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_is_reported_without_details(party: Setup, caplog: pytest.LogCaptureFixture) -> None:
     def handle(sender: Role, message: Message) -> Iterator[Envelope]:
         raise ZeroDivisionError("customer 4711")
         yield
@@ -416,7 +416,7 @@ async def test_a_bug_is_told_as_no_more_than_that(party: Setup, caplog: pytest.L
 
 
 @pytest.mark.parametrize("teller", [Role.HOST, Role.GUEST])
-async def test_a_failure_is_told_to_all_but_who_told_it(leader: Setup, teller: Role) -> None:
+async def test_a_failure_is_reported_to_all_except_its_reporter(leader: Setup, teller: Role) -> None:
     running = await leader.start(FakeMachine())
     await leader.runner.deliver(teller, Failed("no disk"))
     with pytest.raises(PeerError, match="^no disk$"):
@@ -426,7 +426,7 @@ async def test_a_failure_is_told_to_all_but_who_told_it(leader: Setup, teller: R
     assert leader.peers[teller].messages == []
 
 
-async def test_a_job_that_is_stopped_is_told_to_both_parties_as_stopped(leader: Setup) -> None:
+async def test_a_stop_is_reported_to_both_parties_as_a_stop(leader: Setup) -> None:
     running = await leader.start(FakeMachine())
     leader.runner.fail(StoppedError("no more of it"))
     with pytest.raises(StoppedError, match="^no more of it$"):
@@ -436,14 +436,14 @@ async def test_a_job_that_is_stopped_is_told_to_both_parties_as_stopped(leader: 
     assert leader.observed == [told]
 
 
-async def test_a_party_that_is_told_of_a_stop_has_a_job_that_was_stopped(party: Setup) -> None:
+async def test_a_party_records_a_reported_stop_as_a_stop(party: Setup) -> None:
     running = await party.start(FakeMachine())
     await party.runner.deliver(Role.COORDINATOR, Failed("no more of it", Outcome.STOPPED))
     with pytest.raises(StoppedError, match="^no more of it$"):
         await asyncio.wait_for(running, 10)
 
 
-async def test_what_the_machine_gives_up_is_told_to_both_parties(leader: Setup) -> None:
+async def test_a_job_that_the_machine_gives_up_is_reported_to_both_parties(leader: Setup) -> None:
     def give_up(sender: Role, message: Message) -> Iterator[Envelope]:
         yield Envelope(Role.HOST, Failed("diverged"))
         raise AssertionError("the runner ends the job at the first word of it")
@@ -455,7 +455,7 @@ async def test_what_the_machine_gives_up_is_told_to_both_parties(leader: Setup) 
     assert [recorder.messages for recorder in leader.peers.values()] == [[Failed("diverged")]] * 2
 
 
-async def test_a_failure_does_not_wait_for_the_step_in_hand(party: Setup) -> None:
+async def test_a_failure_does_not_wait_for_the_current_step(party: Setup) -> None:
     started, go_on = threading.Event(), threading.Event()
 
     def handle(sender: Role, message: Message) -> Iterator[Envelope]:
@@ -575,7 +575,7 @@ async def test_a_party_that_waits_notices_that_the_coordinator_has_lost_the_job(
     assert party.peers[Role.GUEST].messages == []
 
 
-async def test_who_asks_whether_the_job_is_there_does_not_wait_for_the_machine(party: Setup) -> None:
+async def test_a_question_whether_the_job_exists_does_not_wait_for_the_machine(party: Setup) -> None:
     go_on = threading.Event()
 
     def handle(sender: Role, message: Message) -> Iterator[Envelope]:
@@ -597,7 +597,7 @@ async def test_parties_that_are_never_ready_end_the_job(leader: Setup) -> None:
         await asyncio.wait_for(running, 10)
 
 
-async def test_a_party_that_hears_nothing_gives_the_job_up(party: Setup) -> None:
+async def test_a_party_that_receives_nothing_gives_up_the_job(party: Setup) -> None:
     running = await party.start(FakeMachine(), round_timeout=0.05)
     with pytest.raises(PeerError, match=r"the host has received no message of the job for 0\.1 s"):
         await asyncio.wait_for(running, 10)

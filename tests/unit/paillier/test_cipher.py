@@ -124,7 +124,7 @@ def test_products_refuse_a_layout_that_the_key_cannot_hold(cipher: PartyCipher) 
         cipher.start_product(SlotLayout(250, 1), np.array([[1]]))
 
 
-def test_the_reference_holds_one_sample_a_ciphertext() -> None:
+def test_the_reference_holds_one_sample_per_ciphertext() -> None:
     with pytest.raises(ValueError, match="one slot"):
         CIPHERS["reference"].start_product(SlotLayout(30, 2), np.array([[1]]))
 

@@ -58,7 +58,7 @@ def test_the_limit_itself_passes_and_the_next_float_does_not(limit_bits: int) ->
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_value_that_is_no_number_is_out_of_range(value: float) -> None:
+def test_nan_is_out_of_range(value: float) -> None:
     with pytest.raises(OutOfRangeError):
         encode([0.0, value], 24, 8)
 
@@ -85,6 +85,6 @@ def test_wide_encoding_rounds_like_fractions_whatever_the_size(values: list[floa
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_wide_encoding_refuses_what_is_not_finite(value: float) -> None:
+def test_wide_encoding_refuses_values_that_are_not_finite(value: float) -> None:
     with pytest.raises(OutOfRangeError, match="finite"):
         encode_wide([0.0, value], 10)

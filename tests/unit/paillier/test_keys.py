@@ -63,13 +63,13 @@ def test_generated_keys_differ() -> None:
 
 
 @pytest.mark.parametrize("bits", [14, 255, 0, -2])
-def test_lengths_that_no_key_has_are_refused(bits: int) -> None:
+def test_impossible_key_lengths_are_refused(bits: int) -> None:
     with pytest.raises(ValueError, match="even number of bits"):
         generate_private_key(bits)
 
 
 @pytest.mark.parametrize(("p", "q"), [(7, 7), (3, 7)])
-def test_primes_that_make_no_paillier_key_are_refused(p: int, q: int) -> None:
+def test_primes_that_do_not_make_a_paillier_key_are_refused(p: int, q: int) -> None:
     with pytest.raises(ValueError, match="distinct primes"):
         PrivateKey(mpz(p), mpz(q))
 
@@ -125,7 +125,7 @@ def test_ciphertexts_of_the_key_are_accepted() -> None:
     [mpz(0), mpz(-1), N * N, N * N + 1, KEY.p, 5 * KEY.q, N, KEY.p * KEY.p, 7, 1.0, "1", None, gmpy2.mpfr(3)],
     ids=["zero", "negative", "n2", "n2+1", "p", "5q", "n", "p2", "int", "float", "text", "none", "mpfr"],
 )
-def test_numbers_that_no_encryption_makes_are_refused_wherever_they_stand(bad: mpz) -> None:
+def test_numbers_that_are_not_ciphertexts_are_refused_at_any_position(bad: mpz) -> None:
     good = CIPHER.encrypt([mpz(1), mpz(2)])
     for ciphertexts in ([bad], [bad, *good], [*good, bad]):
         with pytest.raises(BadCiphertextError):

@@ -157,14 +157,14 @@ def test_signed_digits_are_sparse_odd_and_sum_to_the_number(values: list[int], w
 
 
 @pytest.mark.parametrize("width", [2, 3, 6])
-def test_odd_powers_are_what_their_exponents_say(width: int) -> None:
+def test_odd_powers_match_their_exponents(width: int) -> None:
     c = CIPHER.encrypt([mpz(1)])[0]
     top = (1 << width - 1) - 1
     expected = [pow(int(c), exponent, int(PUBLIC.n_squared)) for exponent in range(-top, top + 1, 2)]
     assert odd_powers(c, width, PUBLIC.n_squared) == expected
 
 
-def test_tables_grow_with_what_they_serve() -> None:
+def test_tables_grow_with_the_number_of_uses() -> None:
     widths = [window_width(n_uses, 20) for n_uses in (1, 15, 200, 5000)]
     assert widths == sorted(widths)
     assert widths[0] == 2

@@ -1,4 +1,4 @@
-"""Hold-out split and batches, which both parties draw for themselves."""
+"""The hold-out split and the batches, which each party draws by itself."""
 
 import numpy as np
 import pytest

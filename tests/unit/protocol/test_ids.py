@@ -22,7 +22,7 @@ def digest_of(ids: list[str], role: Role = Role.HOST) -> bytes:
     return id_digest(ids, GUEST_NONCE, HOST_NONCE, role)
 
 
-def test_order_is_that_of_bytes_and_not_of_a_language_or_of_numbers() -> None:
+def test_the_order_follows_bytes_and_not_a_language_or_numbers() -> None:
     ids = ["é", "10", "b", "9", "B", "a", "\N{GRINNING FACE}", "\N{FULLWIDTH LATIN SMALL LETTER A}"]
 
     ordered = [ids[row] for row in canonical_order(ids)]
@@ -31,7 +31,7 @@ def test_order_is_that_of_bytes_and_not_of_a_language_or_of_numbers() -> None:
 
 
 @given(st.lists(id_text, unique=True), st.randoms())
-def test_order_does_not_depend_on_that_of_the_file(ids: list[str], random: Random) -> None:
+def test_the_order_does_not_depend_on_the_file(ids: list[str], random: Random) -> None:
     shuffled = ids.copy()
     random.shuffle(shuffled)
 
@@ -49,7 +49,7 @@ def test_digests_agree_only_if_the_lists_do(left: list[str], right: list[str]) -
     assert (digest_of(left) == digest_of(right)) == (left == right)
 
 
-def test_digest_tells_apart_where_one_id_ends_and_the_next_begins() -> None:
+def test_the_digest_distinguishes_where_one_id_ends_and_the_next_begins() -> None:
     assert digest_of(["ab", "c"]) != digest_of(["a", "bc"])
     assert digest_of(["", "a"]) != digest_of(["a", ""])
 

@@ -72,7 +72,7 @@ def test_a_piece_that_no_honest_sender_sends_is_refused(wrong: VectorPiece, said
     assert not vector.came
 
 
-def test_what_is_not_fit_to_compute_with_is_refused_before_it_is_used() -> None:
+def test_unsafe_ciphertexts_are_refused_before_use() -> None:
     intake, vector = make_intake(), Vector()
     intake.open(NOW)
     intake.expect(vector.expected)
@@ -81,7 +81,7 @@ def test_what_is_not_fit_to_compute_with_is_refused_before_it_is_used() -> None:
     assert not vector.came
 
 
-def test_what_comes_early_is_given_back_when_its_attempt_is_opened() -> None:
+def test_early_pieces_are_returned_when_their_attempt_is_opened() -> None:
     intake = make_intake()
     early = [piece(0, 2, key=NEXT), piece(2, 2, key=NEXT)]
     for each in (*early, early[0]):
@@ -99,7 +99,7 @@ def test_only_the_newest_attempt_is_kept_early() -> None:
     assert intake.open(RoundKey(2, 2)) == [new]
 
 
-def test_nothing_is_used_of_a_closed_attempt_or_one_that_expects_nothing() -> None:
+def test_no_piece_is_used_for_a_closed_attempt_or_one_that_expects_none() -> None:
     intake, vector = make_intake(), Vector()
     intake.open(NOW)
     assert list(intake.take(piece(0, 1), NOW)) == []
@@ -112,7 +112,7 @@ def test_nothing_is_used_of_a_closed_attempt_or_one_that_expects_nothing() -> No
     assert not vector.came
 
 
-def test_the_end_drops_what_came_early() -> None:
+def test_the_end_drops_early_pieces() -> None:
     intake = make_intake()
     list(intake.take(piece(0, 1, key=NEXT), NOW))
     intake.end()

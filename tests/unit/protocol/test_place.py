@@ -72,7 +72,7 @@ def test_a_round_moves_the_weights_once_whatever_the_number_of_attempts() -> Non
     assert taken(steps) == [1]
 
 
-def test_what_was_said_before_changes_nothing() -> None:
+def test_a_repeated_message_changes_nothing() -> None:
     place, steps = make_place()
     place.begin(begin(1, 2))
     for old in (begin(1, 1), begin(1, 2)):
@@ -109,7 +109,7 @@ def test_a_restored_place_goes_back_once_to_where_the_coordinator_begins() -> No
     assert taken(steps) == [1, 2]
 
 
-def test_a_place_that_went_back_is_asked_for_the_same_again_or_refuses() -> None:
+def test_a_place_that_went_back_refuses_a_different_question() -> None:
     place, _ = make_place()
     place.restore([begin(1), begin(2), begin(3)])
     place.begin(begin(2))
@@ -119,7 +119,7 @@ def test_a_place_that_went_back_is_asked_for_the_same_again_or_refuses() -> None
         place.finish(finish(3))
 
 
-def test_a_restored_end_is_taken_again_and_no_other() -> None:
+def test_a_restored_last_step_is_accepted_again_and_no_other() -> None:
     place, steps = make_place()
     place.restore([begin(1), finish(2)])
     with pytest.raises(ProtocolError, match="sent the last step in an earlier session"):

@@ -1,4 +1,4 @@
-"""A slot holds whatever a batch can bring, and says so when a party's own values cannot."""
+"""A slot holds the result of any batch, and an error names a party's own values that do not fit."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""A process's certificate: what is refused at the start, and that a renewed one is taken while a server runs."""
+"""A process refuses a bad certificate at the start, and takes a renewed certificate while it runs."""
 
 import asyncio
 import logging
@@ -39,7 +39,7 @@ def test_the_names_are_those_of_hosts_and_addresses_in_lower_case(files: TlsConf
     assert Certificates(files).names == ("host.example.org", "10.0.0.4")
 
 
-def test_a_key_shows_in_no_text(files: TlsConfig) -> None:
+def test_no_text_shows_a_key(files: TlsConfig) -> None:
     text = repr(Certificates(files).current())
     assert "PRIVATE" not in text
     assert "host.example.org" in text
@@ -59,13 +59,13 @@ def test_a_key_that_others_can_read_is_refused_with_the_command_that_helps(files
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400])
-def test_a_key_for_its_owner_alone_is_taken(files: TlsConfig, mode: int) -> None:
+def test_a_key_that_only_its_owner_can_read_is_accepted(files: TlsConfig, mode: int) -> None:
     files.key.chmod(mode)
     Certificates(files)
 
 
 @pytest.mark.parametrize("setting", ["certificate", "key", "authorities"])
-def test_a_file_that_is_not_there_is_named(files: TlsConfig, setting: str) -> None:
+def test_a_missing_file_is_named(files: TlsConfig, setting: str) -> None:
     path: Path = getattr(files, setting)
     path.unlink()
     with pytest.raises(ConfigError, match=f"tls.{setting}: {path} cannot be read: No such file"):
@@ -74,7 +74,7 @@ def test_a_file_that_is_not_there_is_named(files: TlsConfig, setting: str) -> No
 
 @pytest.mark.parametrize("setting", ["certificate", "authorities"])
 @pytest.mark.parametrize("content", [b"", b"words", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
-def test_what_is_no_certificate_is_named(files: TlsConfig, setting: str, content: bytes) -> None:
+def test_a_file_that_is_not_a_certificate_is_named(files: TlsConfig, setting: str, content: bytes) -> None:
     path: Path = getattr(files, setting)
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=f"tls.{setting}: {path} is not a certificate in PEM"):
@@ -113,11 +113,11 @@ def test_the_validity_counts(files: TlsConfig) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "*.example.org", "a/b", "x" * 254, "ä.example.org"])
-def test_what_cannot_be_a_name(name: str) -> None:
+def test_text_that_cannot_be_a_name(name: str) -> None:
     assert not is_name(name)
 
 
-def test_who_must_renew_is_told_once_a_day(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_warns_of_the_expiry_once_a_day(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     now = datetime.now(UTC)
     identity = make_identity(AUTHORITY, "host.example.org", expires=now + timedelta(days=40))
     certificates = Certificates(write_identity(tmp_path, identity), now=lambda: now)
@@ -206,7 +206,7 @@ async def until_cut_off(channel: grpc.aio.Channel) -> None:
         await shown(channel)
 
 
-async def test_who_is_not_trusted_any_more_is_cut_off_when_its_connection_is_old(
+async def test_a_caller_that_is_no_longer_trusted_loses_its_old_connection(
     files: TlsConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "SERVER_OPTIONS", (("grpc.max_connection_age_ms", 100),))
@@ -219,7 +219,7 @@ async def test_who_is_not_trusted_any_more_is_cut_off_when_its_connection_is_old
         assert cut_off.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_a_call_under_way_of_who_is_not_trusted_any_more_is_ended_after_a_while(
+async def test_a_call_of_a_caller_that_is_no_longer_trusted_ends_after_a_while(
     files: TlsConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = (("grpc.max_connection_age_ms", 100), ("grpc.max_connection_age_grace_ms", 100))
@@ -301,7 +301,7 @@ async def test_a_file_that_vanishes_leaves_the_old_in_use(files: TlsConfig, serv
     assert await answers(server, "host.example.org")
 
 
-async def test_a_peer_is_shown_the_renewed_certificate_and_calls_under_way_go_on(
+async def test_a_peer_sees_the_renewed_certificate_and_calls_in_progress_continue(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel_module, "RENEWAL_SECONDS", 0.02)

@@ -280,7 +280,7 @@ def test_impossible_counts_are_refused_before_anything_is_sized_by_them(request_
         decode(request_)
 
 
-def test_a_peers_words_cannot_steer_a_terminal_or_fill_a_log() -> None:
+def test_a_peers_text_cannot_control_a_terminal_or_fill_a_log() -> None:
     failed = decode(coordinator_pb2.ReportFailureRequest(reason="no \x1b[2J disk\r\n" + "x" * 10_000))
     assert isinstance(failed, Failed)
     assert failed.reason.startswith("no ?[2J disk?\nxxx")
@@ -294,7 +294,7 @@ def test_a_party_learns_whether_a_job_was_stopped_or_failed(outcome: Outcome) ->
 
 
 @pytest.mark.parametrize("outcome", [Outcome.STOPPED, Outcome.FAILED])
-def test_what_a_party_reports_is_a_failure(outcome: Outcome) -> None:
+def test_a_partys_report_is_always_a_failure(outcome: Outcome) -> None:
     ended = Failed("for some reason", outcome)
     assert decode(encode(RUN, ended, route_for(Role.HOST, Role.COORDINATOR, ended))) == Failed(ended.reason)
 
@@ -302,7 +302,7 @@ def test_what_a_party_reports_is_a_failure(outcome: Outcome) -> None:
 @pytest.mark.parametrize(
     "outcome", [jobs_pb2.OUTCOME_UNSPECIFIED, jobs_pb2.OUTCOME_FINISHED, jobs_pb2.OUTCOME_SUSPENDED]
 )
-def test_an_end_without_a_model_is_of_a_job_that_was_stopped_or_failed(outcome: jobs_pb2.Outcome.ValueType) -> None:
+def test_a_job_that_ends_without_a_model_was_stopped_or_failed(outcome: jobs_pb2.Outcome.ValueType) -> None:
     with pytest.raises(ProtocolError, match=f"the end of a job with the outcome {outcome}"):
         decode(party_pb2.FailJobRequest(reason="for some reason", outcome=outcome))
 

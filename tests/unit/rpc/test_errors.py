@@ -1,4 +1,4 @@
-"""Errors reach the caller as themselves; of a bug only the fact does."""
+"""Errors reach the caller as themselves, except that a bug arrives without its text."""
 
 import gc
 import logging
@@ -84,7 +84,7 @@ async def test_an_error_of_a_subclass_comes_back_as_the_nearest_known(
     assert type(from_rpc_error(await call(channel), "the host")) is DataError
 
 
-async def test_of_a_bug_only_the_fact_is_shown(
+async def test_a_bug_is_reported_without_its_text(
     raising: tuple[Raising, grpc.aio.Channel], caplog: pytest.LogCaptureFixture
 ) -> None:
     handler, channel = raising
@@ -127,7 +127,7 @@ class Held:
     """Stands for a request that a frame refers to."""
 
 
-async def test_what_was_refused_is_freed_at_once(raising: tuple[Raising, grpc.aio.Channel]) -> None:
+async def test_a_refused_request_is_freed_at_once(raising: tuple[Raising, grpc.aio.Channel]) -> None:
     """Not only when the garbage collector runs: requests are large, and a flood has many."""
 
     def refuse() -> weakref.ref[Held]:

@@ -1,4 +1,4 @@
-"""Reading a version that a stranger has written."""
+"""Reads versions that a stranger may have written."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def said(protocol: str, package: str = "1.0") -> tuple[tuple[str, str], ...]:
     return ("trilateral-role", "host"), ("trilateral-protocol", protocol), ("trilateral-version", package)
 
 
-def test_what_is_written_is_read() -> None:
+def test_a_stated_version_is_read() -> None:
     assert read_version(version_metadata()) == own_version()
     check_caller("the guest", Role.HOST, version_metadata())
     check_answer("the guest", version_metadata())

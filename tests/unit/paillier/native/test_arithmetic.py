@@ -79,7 +79,7 @@ def test_products_and_squares_are_those_of_whole_numbers(n: int) -> None:
 
 
 @every_modulus
-def test_the_ends_of_what_a_product_takes_stay_within_what_it_gives(n: int) -> None:
+def test_extreme_inputs_of_a_product_give_outputs_within_the_bounds(n: int) -> None:
     """lo and hi below 16 n go in, below 3 n come out: so no product needs a subtraction of n."""
     numbers, most = Numbers(mpz(n)), 16 * n - 1
     r_inverse = pow(1 << DIGIT_BITS * digits_for(n.bit_length()), -1, n * n)

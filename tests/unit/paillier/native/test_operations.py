@@ -45,7 +45,7 @@ NUMBERS = Numbers(PUBLIC.n)
 
 @contextmanager
 def same_randomness(seed: int = 0) -> Iterator[None]:
-    """What is drawn from the operating system is the same each time."""
+    """Make the operating system's randomness the same each time."""
     source = random.Random(seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(secrets, "token_bytes", source.randbytes)
@@ -205,7 +205,7 @@ def test_a_process_chooses_its_arithmetic_by_name(caplog: pytest.LogCaptureFixtu
         assert isinstance(make_cipher("packed", PUBLIC), PackedCipher)
     with forced("avx2"):
         assert isinstance(make_cipher("packed", PUBLIC), NativeCipher)
-    with pytest.raises(ConfigError, match="expected avx2 or gmpy2"):
+    with pytest.raises(ConfigError, match="set avx2 or gmpy2"):
         path.choose_arithmetic("cuda")
     assert ["gmpy2" in caplog.messages[0], "kernel" in caplog.messages[1]] == [True, True]
     assert len(caplog.messages) == 2
@@ -232,7 +232,7 @@ def test_a_package_without_the_kernel_goes_on(
     assert "was not built" in caplog.messages[0]
 
 
-def test_keys_that_the_kernel_has_no_room_for_are_gmpy2s() -> None:
+def test_gmpy2_takes_keys_that_do_not_fit_the_kernel() -> None:
     with forced("avx2"):
         assert path.takes(PUBLIC.n)
         for n in (PUBLIC.n - 1, mpz(1) << 8191 | 1, mpz(1) << 4144 | 1, mpz(127), mpz(1), mpz(-129)):
@@ -250,7 +250,7 @@ def test_an_arithmetic_that_falls_back_for_a_key_says_so(caplog: pytest.LogCaptu
     assert ["a modulus of 4146 bits: gmpy2" in message for message in caplog.messages] == [False, True]
 
 
-def test_primes_that_the_kernel_does_not_take_are_gmpy2s(caplog: pytest.LogCaptureFixture) -> None:
+def test_gmpy2_takes_primes_that_do_not_fit_the_kernel(caplog: pytest.LogCaptureFixture) -> None:
     """Those too short, and those whose ciphertexts are too long for them."""
     for p, q in ((103, 107), (1019, 2**1279 - 1)):
         with forced("avx2"):
@@ -260,7 +260,7 @@ def test_primes_that_the_kernel_does_not_take_are_gmpy2s(caplog: pytest.LogCaptu
         assert key.decrypt_all([encrypt_with_r(key.public_key, m, 2) for m in (0, 5, -7)]) == [0, 5, -7]
 
 
-def test_a_key_that_is_too_long_for_the_kernel_has_primes_that_are_not() -> None:
+def test_a_key_too_long_for_the_kernel_has_primes_that_fit_it() -> None:
     with forced("avx2"):
         key = PrivateKey((mpz(3) << 2078) + 511, (mpz(3) << 2078) + 1231)
         assert not path.takes(key.public_key.n)
@@ -270,7 +270,7 @@ def test_a_key_that_is_too_long_for_the_kernel_has_primes_that_are_not() -> None
 
 
 @pytest.mark.parametrize("count", [1, 2, 16, 64, 512])
-def test_tables_are_never_larger_than_they_may_be(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_stay_within_their_size_limit(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     empty = Numbers.empty
 
@@ -311,7 +311,7 @@ def test_every_part_of_a_list_is_worked_on_once(count: int, length: int) -> None
     assert sorted(done) == list(range(length))
 
 
-def test_an_error_in_any_thread_is_the_callers() -> None:
+def test_an_error_in_any_thread_reaches_the_caller() -> None:
     def work(start: int, stop: int) -> None:
         if start:
             raise ValueError("here")
@@ -320,7 +320,7 @@ def test_an_error_in_any_thread_is_the_callers() -> None:
         in_parallel(work, 8)
 
 
-def test_work_that_has_begun_ends_before_an_error_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_has_begun_ends_before_an_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[int] = []
 
     def work(start: int, stop: int) -> None:
