@@ -1,10 +1,10 @@
-"""What a party computes from its own columns and the vectors it is sent.
+"""The computations of a party on its own columns and on the vectors that it receives.
 
-`Arithmetic` is the interface that a party's state machine uses. It is the place for another protocol: one with its own
-vectors, its own expectations at each round, and weights that a party holds only a share of. `PaillierArithmetic` is
-what the host and the guest share in the packed Paillier protocol.
+`Arithmetic` is the interface that a party's state machine uses. Another protocol can implement it with its own vectors,
+its own expectations for each round, and weights of which a party holds only a share. `PaillierArithmetic` contains what
+the host and the guest have in common in the packed Paillier protocol.
 
-An arithmetic knows no order of rounds and attempts. The key of an attempt is a stamp on what it sends.
+An arithmetic does not know the order of rounds and attempts. It only marks what it sends with the key of the attempt.
 """
 
 from abc import ABC, abstractmethod

@@ -1,7 +1,7 @@
-"""What comes in: pieces of encrypted vectors, in order, within bounds, and not before they are expected.
+"""The intake of encrypted vectors: takes their pieces in order, within bounds, and not before they are expected.
 
-The intake knows nothing of what the vectors are for. Whoever expects one says how long it is and what to do with each
-piece; the intake refuses what no honest sender sends and ignores what has come before.
+The intake does not know what the vectors are for. The code that expects a vector gives its length and a function for
+each piece. The intake refuses pieces that no honest sender sends, and ignores pieces that it has taken before.
 """
 
 from collections.abc import Callable, Iterator, Sequence

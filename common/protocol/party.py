@@ -1,7 +1,7 @@
 """A party's state machine: messages in, messages out.
 
-It puts three parts together. The `Place` knows the rounds and holds the coordinator to the job, the `Intake` takes the
-peer's vectors and holds the peer to their sizes, the `Arithmetic` computes.
+It has three parts. The `Place` keeps track of the rounds and limits what the coordinator may ask for. The `Intake`
+takes the peer's vectors and checks their sizes. The `Arithmetic` computes.
 """
 
 from abc import ABC, abstractmethod
