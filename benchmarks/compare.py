@@ -4,8 +4,9 @@
     python benchmarks/compare.py OLD NEW -- credit.py credit1 --data FOLDER
 
 OLD and NEW are folders with a checkout each, set up with `make .venv/set-up`. Each checkout runs its own script with
-its own packages. The two take turns, and every second pair runs in the opposite order, so that a machine that becomes
-slower or busier slows both down alike. `ratio` is NEW divided by OLD; `spread` is the range of the ratios of the pairs.
+its own packages, in its own folder, so FOLDER must be an absolute path. The two take turns, and every second pair runs
+in the opposite order, so that a machine that becomes slower or busier slows both down alike. `ratio` is NEW divided by
+OLD; `spread` is the range of the ratios of the pairs.
 """
 
 import argparse

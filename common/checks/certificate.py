@@ -12,7 +12,7 @@ from trilateral.common.config.process import ProcessConfig, TlsConfig
 from trilateral.common.rpc.certificates import Identity, load_certificates
 
 MANY_AUTHORITIES = 10
-"""A longer list is probably the operating system's, of which every authority could admit anyone."""
+"""A longer list is probably that of the operating system, and any authority in it could admit anyone."""
 HANDSHAKE_TURNS = 10
 """Turns after which a handshake in memory counts as endless; it needs about three."""
 

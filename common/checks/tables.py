@@ -45,7 +45,7 @@ def check_tables(config: ProcessConfig, job: JobConfig | None) -> Iterator[Findi
             yield from _check_name(config, job)
         return
     if not config.datasets:
-        yield warning("datasets", "there are none, so no job can run: add a table")
+        yield warning("datasets", "no table is configured, so no job can run: add one")
     if job is not None:
         try:
             check_offer(job, config)

@@ -73,7 +73,7 @@ def load_job(path: Path) -> JobConfig:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """A YAML loader that rejects duplicate keys, of which the standard loader silently keeps the last."""
+    """A YAML loader that rejects duplicate keys. The standard loader silently keeps the last of them."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()

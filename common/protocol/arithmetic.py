@@ -1,10 +1,10 @@
-"""What a party computes from its own columns and the vectors that it receives.
+"""The computations of a party on its own columns and on the vectors that it receives.
 
-`Arithmetic` is the interface that a party's state machine uses. Another protocol can implement it, with its own
-vectors, its own expectations in each round, and weights of which a party holds only a share. `PaillierArithmetic`
-is the common part of the host and the guest in the packed Paillier protocol.
+`Arithmetic` is the interface that a party's state machine uses. Another protocol can implement it with its own vectors,
+its own expectations for each round, and weights of which a party holds only a share. `PaillierArithmetic` contains what
+the host and the guest have in common in the packed Paillier protocol.
 
-An arithmetic does not know the order of rounds and attempts. It only puts the key of the attempt on what it sends.
+An arithmetic does not know the order of rounds and attempts. It only marks what it sends with the key of the attempt.
 """
 
 from abc import ABC, abstractmethod

@@ -1,7 +1,7 @@
-"""The intake of encrypted vectors: their pieces are used in order, within bounds, and not before they are expected.
+"""The intake of encrypted vectors: takes their pieces in order, within bounds, and not before they are expected.
 
-The intake does not know the purpose of a vector. The caller that expects a vector gives its length and a function that
-uses each piece. The intake refuses pieces that no honest sender sends, and ignores pieces that it has seen before.
+The intake does not know what the vectors are for. The code that expects a vector gives its length and a function for
+each piece. The intake refuses pieces that no honest sender sends, and ignores pieces that it has taken before.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,7 @@
 """A party's state machine: messages in, messages out.
 
-It combines three parts. The `Place` knows the rounds and enforces the job's bounds on the coordinator. The `Intake`
-takes the peer's vectors and enforces their sizes. The `Arithmetic` computes.
+It has three parts. The `Place` keeps track of the rounds and limits what the coordinator may ask for. The `Intake`
+takes the peer's vectors and checks their sizes. The `Arithmetic` computes.
 """
 
 from abc import ABC, abstractmethod

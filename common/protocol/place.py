@@ -1,7 +1,7 @@
 """A party's place in a job: rounds, attempts and steps, and what the coordinator may ask for at each.
 
-Every round shows the coordinator one more sum over this party's rows. So the place enforces the job's bounds on the
-coordinator: no more rounds, attempts and evaluations than the job has, and the same question at each attempt.
+Every round shows the coordinator one more sum over this party's rows. So the place lets the coordinator ask for no more
+rounds, attempts and evaluations than the job has, and only for the same sums at each attempt.
 """
 
 from collections.abc import Sequence

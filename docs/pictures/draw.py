@@ -118,11 +118,13 @@ def connections() -> Picture:
 def layers() -> Picture:
     """The packages, each above those that it may import."""
     rows = [
-        ([("trilateral", "the Python API"), ("cli", "the commands")], GREY),
+        ([("cli", "the commands")], GREY),
+        ([("demo", "a trial on one machine")], GREY),
+        ([("client, aio", "the Python API")], GREY),
         ([("host_party", ""), ("guest_party", ""), ("coordinator", "")], GUEST),
         ([("common.trial", "trials on one machine")], GREY),
-        ([("common.checks", "what would go wrong with a training")], GREY),
-        ([("common.process", "makes one server of its parts")], COORDINATOR),
+        ([("common.checks", "looks for problems before a training")], GREY),
+        ([("common.process", "assembles one server from its parts")], COORDINATOR),
         ([("common.jobs", "the life of a job in one process")], COORDINATOR),
         ([("common.observe", "metrics, logs, traces, audit")], COORDINATOR),
         ([("common.rpc", "moves messages")], COORDINATOR),

@@ -19,7 +19,7 @@ from html import escape
 from pathlib import Path
 
 COLUMNS, ROWS = 100, 60
-UNTIL = "The same by hand"
+UNTIL = "To do the same by hand"
 """The demo ends with commands that name this machine's folders: they are left out."""
 HOLD = 10.0
 """Seconds for which the last picture stays before the recording begins again."""

@@ -15,7 +15,7 @@ def duration(seconds: float) -> str:
 
 
 def decimal(value: float, decimals: int) -> str:
-    """Return a number with so many decimals. A huge number, such as a diverging loss, is in scientific notation."""
+    """Return a number with this many decimals; a huge one, such as a diverging loss, in scientific notation."""
     return f"{value:.{decimals}f}" if abs(value) < 1e6 else f"{value:.{decimals}g}"
 
 

@@ -40,7 +40,7 @@ def coordinator_address(config: ProcessConfig) -> str:
 class JobClient:
     """The coordinator's JobService as plain calls. Use it in ``async with``.
 
-    The client shows the certificate of `config`, and the coordinator decides by it what the client may do.
+    The client presents the certificate of `config`, which determines what the coordinator lets it do.
 
     Each method raises PeerError if the coordinator cannot be reached, or the error with which the coordinator
     refuses the call.

@@ -88,7 +88,7 @@ class Model:
         return self._part.intercept
 
     def coefficients(self) -> pd.DataFrame:
-        """Return all there is to know about the weights.
+        """Return the weights and odds ratios as a table.
 
         Returns:
             A row for each term, with the columns `coef` (in units of the table), `standardised` (per standard

@@ -81,17 +81,21 @@ async def test_a_call_that_takes_longer_than_many_pings_is_answered() -> None:
 
 
 async def test_a_new_channel_does_not_wait_out_the_failures_of_an_older_one() -> None:
+    async def call(channel: grpc.aio.Channel) -> None:
+        method: Any = channel.unary_unary(METHOD)
+        await method(b"", timeout=10)
+
     address = free_address()
     async with open_channel(address, None) as older:
         for _ in range(4):  # four failures make a back-off of about a second
             with pytest.raises(grpc.aio.AioRpcError):
-                await older.unary_unary(METHOD)(b"", wait_for_ready=False, timeout=10)
+                await call(older)
             await asyncio.sleep(0.2)
         server = grpc.aio.server(options=SERVER_OPTIONS)
         server.add_insecure_port(address)
         await server.start()
         async with open_channel(address, None) as newer:
             with pytest.raises(grpc.aio.AioRpcError) as answered:
-                await newer.unary_unary(METHOD)(b"", wait_for_ready=False, timeout=10)
+                await call(newer)
         await server.stop(None)
     assert answered.value.code() is grpc.StatusCode.UNIMPLEMENTED
