@@ -90,6 +90,7 @@ class Certificates:
         self._complaint: tuple[object, ...] = ()
         self._stamp = self._stamp_now()
         self._identity = self._read()
+        self._former_authorities = self._identity.authorities
         log.info("certificate for %s, valid until %s", ", ".join(self._identity.names), self._identity.expires)
 
     def current(self) -> Identity:
@@ -99,7 +100,7 @@ class Certificates:
             stamp = self._stamp_now()
             if stamp != self._stamp:
                 try:
-                    self._identity = self._read()
+                    renewed = self._read()
                 except ConfigError as error:
                     # Every call tries again: the cause, such as a wrong clock, may pass without a new file.
                     complaint = (stamp, str(error))
@@ -108,6 +109,9 @@ class Certificates:
                         log.error("the changed certificate cannot be used; the last one stays in use: %s", error)
                 else:
                     self._stamp = stamp
+                    if renewed.authorities != self._identity.authorities:
+                        self._former_authorities = self._identity.authorities
+                    self._identity = renewed
                     log.info("certificate renewed, valid until %s", self._identity.expires)
             return self._identity
 
@@ -115,6 +119,14 @@ class Certificates:
     def names(self) -> tuple[str, ...]:
         """The names in the certificate in use."""
         return self._identity.names
+
+    @property
+    def authorities(self) -> tuple[bytes, bytes]:
+        """The authorities in use and those before the last change, PEM.
+
+        Connections made before the change still carry calls. gRPC judges new ones by the authorities in use.
+        """
+        return self._identity.authorities, self._former_authorities
 
     @property
     def expires(self) -> datetime:
