@@ -214,11 +214,11 @@ def channel_credentials(identity: Identity) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(identity.authorities, identity.key, identity.certificate)
 
 
-def subject_names(certificate: x509.Certificate) -> tuple[str, ...]:
+def subject_names(certificate: x509.Certificate | x509.CertificateSigningRequest) -> tuple[str, ...]:
     """Return the host names and addresses among the subject alternative names, in lower case.
 
     Only these name a process. E-mail addresses, URIs and texts that `is_name` rejects, such as a wildcard or a name
-    with a NUL in it, do not count. A certificate whose names cannot be read has no names.
+    with a NUL in it, do not count. A certificate or a request whose names cannot be read has no names.
     """
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

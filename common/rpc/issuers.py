@@ -44,12 +44,17 @@ def is_directly_issued(certificate: bytes, authorities: bytes) -> bool:
     return any(_has_issued(issuer, leaf) for issuer in issuers)
 
 
+def may_sign(certificate: x509.Certificate) -> bool:
+    """Tell whether a certificate is an authority's: its basic constraints permit it to sign certificates."""
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType, ValueError):
+        return False
+
+
 def _has_issued(issuer: x509.Certificate, leaf: x509.Certificate) -> bool:
     try:
-        constraints = issuer.extensions.get_extension_for_class(x509.BasicConstraints).value
         leaf.verify_directly_issued_by(issuer)
-    except (x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
-        return False
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
         return False
-    return constraints.ca
+    return may_sign(issuer)
