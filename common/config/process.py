@@ -73,13 +73,12 @@ class TlsConfig(Settings):
     """
 
     certificate: Path
-    """This process's certificate, followed by any intermediate certificates. Its subject alternative names identify
-    the process."""
+    """This process's certificate. Its subject alternative names identify the process."""
     key: Path
     """The private key of the certificate. Only the user of this process may have access to it (mode 0600 or 0400)."""
     authorities: Path
-    """Certificates of the authorities that may issue the peers' certificates. Use an authority that issues to these
-    three processes only."""
+    """Certificates of the authorities that may issue the peers' certificates, intermediate ones included: one of them
+    must have issued a caller's certificate itself. Use an authority that issues to these three processes only."""
 
 
 def _check_fingerprint(text: str) -> str:
