@@ -10,6 +10,7 @@ from trilateral.common.base.errors import ConfigError
 from trilateral.common.checks.finding import Finding, faults, ok, problem, warning
 from trilateral.common.config.process import ProcessConfig, TlsConfig
 from trilateral.common.rpc.certificates import Identity, load_certificates
+from trilateral.common.rpc.issuers import fingerprint, is_directly_issued, spell
 
 MANY_AUTHORITIES = 10
 """A longer list is probably that of the operating system, and any authority in it could admit anyone."""
@@ -39,14 +40,23 @@ def check_certificate(config: ProcessConfig) -> Iterator[Finding]:
     yield from _dates(identity)
     yield from _authorities(identity, config.tls)
     refusal = _meet_itself(config.tls)
-    if refusal:
+    if not is_directly_issued(identity.certificate, identity.authorities):
+        yield problem(
+            "tls.certificate",
+            f"peers that trust {config.tls.authorities} refuse it: none of its authorities has issued this certificate "
+            "itself; get a certificate from one of them, or add its issuer to the authorities of all three "
+            "organisations if it may name all three",
+        )
+    elif refusal:
         yield problem(
             "tls.certificate",
             f"peers that trust {config.tls.authorities} refuse it ({refusal}): get a certificate for TLS servers and "
-            "clients from that authority, and append any intermediate certificates to its file",
+            "clients from an authority in that file",
         )
     else:
         yield ok("tls.certificate", "peers that trust the same authorities accept it, from a server and from a client")
+    key = x509.load_pem_x509_certificate(identity.certificate).public_key()
+    yield ok("tls.certificate", f"the fingerprint of its key is {spell(fingerprint(key))}")
 
 
 def _dates(identity: Identity) -> Iterator[Finding]:

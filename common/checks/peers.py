@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 import grpc
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from trilateral.common.base.errors import ConfigError, ProtocolError
 from trilateral.common.base.roles import Role
@@ -23,6 +24,7 @@ from trilateral.common.process.description import Description, ask_description
 from trilateral.common.rpc.certificates import SOON, Identity, load_certificates, subject_names
 from trilateral.common.rpc.channel import open_channel
 from trilateral.common.rpc.errors import AccessError, raised_by_peer, way_out
+from trilateral.common.rpc.issuers import fingerprint, is_directly_issued, spell
 from trilateral.common.rpc.versions import WAY_OUT, own_version
 
 SECONDS = 5.0
@@ -187,10 +189,31 @@ class _Peer:
                 self.subject, f"{address} speaks TLS but not gRPC: it is another program, or a proxy is in between"
             )
             return
+        flaw = self._judge_issuer(certificate, tls)
+        if flaw:
+            yield problem(self.subject, flaw)
+            return
+        yield ok(self.subject, f"the fingerprint of its key is {spell(fingerprint(certificate.public_key()))}")
         now = datetime.now(UTC)
         begins, expires = certificate.not_valid_before_utc, certificate.not_valid_after_utc
         if expires - now < SOON * (expires - begins):
             yield warning(self.subject, f"its certificate {describe_end(expires, now)}: ask its owner to renew it")
+
+    def _judge_issuer(self, certificate: x509.Certificate, tls: TlsConfig) -> str:
+        """Return what is wrong with the certificate's issuer or key, or ''."""
+        address = self.settings.address
+        if self.identity and not is_directly_issued(certificate.public_bytes(Encoding.PEM), self.identity.authorities):
+            return (
+                f"{address} shows a certificate that no authority in {tls.authorities} has issued itself: find out who "
+                "issued it, and add that authority only if it may name all three organisations"
+            )
+        shown = fingerprint(certificate.public_key())
+        if self.settings.fingerprint and shown not in self.settings.fingerprint:
+            return (
+                f"{address} shows the fingerprint {spell(shown)}, which is not one of `{self.subject}.fingerprint`: "
+                "compare it with its owner by telephone before you change the setting"
+            )
+        return ""
 
     async def _shake_hands(self, context: ssl.SSLContext) -> tuple[bytes, bool]:
         """Return the peer's certificate in DER, and whether it speaks HTTP/2."""

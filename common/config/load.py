@@ -13,7 +13,7 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.config.settings import Keys, Settings, SettingsT, parse_settings
 
 ENVIRONMENT_PREFIX = "TRILATERAL_"
-NOT_SETTINGS = frozenset({"TRILATERAL_DEBUG", "TRILATERAL_ARITHMETIC"})
+NOT_SETTINGS = frozenset({"TRILATERAL_DEBUG", "TRILATERAL_ARITHMETIC", "TRILATERAL_AUTHORITY_PASSPHRASE"})
 """Variables with the prefix that are not settings: the command line and the arithmetic read them."""
 
 

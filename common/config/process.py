@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
@@ -73,13 +73,32 @@ class TlsConfig(Settings):
     """
 
     certificate: Path
-    """This process's certificate, followed by any intermediate certificates. Its subject alternative names identify
-    the process."""
+    """This process's certificate. Its subject alternative names identify the process."""
     key: Path
     """The private key of the certificate. Only the user of this process may have access to it (mode 0600 or 0400)."""
     authorities: Path
-    """Certificates of the authorities that may issue the peers' certificates. Use an authority that issues to these
-    three processes only."""
+    """Certificates of the authorities that may issue the peers' certificates, intermediate ones included: one of them
+    must have issued a caller's certificate itself. Use an authority that issues to these three processes only."""
+
+
+def _check_fingerprint(text: str) -> str:
+    """Accept a SHA-256 in hexadecimal, with or without colons and spaces, and return its 64 lower-case digits."""
+    digits = re.sub(r"[:\s]", "", text).lower()
+    if not re.fullmatch(r"[0-9a-f]{64}", digits):
+        raise ValueError(
+            "expected the SHA-256 of a public key, 64 hexadecimal digits, as `trilateral certs show` prints it"
+        )
+    return digits
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+Fingerprints = Annotated[
+    list[Annotated[str, AfterValidator(_check_fingerprint)]], BeforeValidator(_as_list), Field(max_length=10)
+]
+"""Fingerprints of public keys; a single one needs no list."""
 
 
 class PeerConfig(Settings):
@@ -90,6 +109,10 @@ class PeerConfig(Settings):
     name: Annotated[str, AfterValidator(_check_name)] | None = None
     """The subject alternative name by which this process recognises the peer's certificate. By default the host in
     `address`."""
+    fingerprint: Fingerprints = Field(default=[])
+    """SHA-256 of the public key in the peer's certificate, as `trilateral certs show` prints it; two in a list while
+    the peer renews its key. A caller with the right name but another key is refused. By default every key counts that
+    an authority has certified for the name."""
 
     @model_validator(mode="before")
     @classmethod

@@ -15,11 +15,12 @@ from cryptography import x509
 
 from trilateral.common.base.errors import PeerError, TrilateralError
 from trilateral.common.base.roles import Role
-from trilateral.common.config.process import OperatorsConfig, ProcessConfig
+from trilateral.common.config.process import OperatorsConfig, PeerConfig, ProcessConfig
 from trilateral.common.rpc.certificates import Certificates, subject_names
 from trilateral.common.rpc.codec import decode_kind
 from trilateral.common.rpc.errors import AccessError, abort
 from trilateral.common.rpc.interceptor import Answer, AnswerStream, Context, Interceptor
+from trilateral.common.rpc.issuers import fingerprint, is_directly_issued
 from trilateral.common.rpc.routes import OPEN_METHODS, ROUTE_AT, Permission, Route, VectorRoute
 from trilateral.common.rpc.versions import check_caller, version_metadata
 
@@ -34,15 +35,19 @@ class Caller:
     Attributes:
         role: its role; None for an operator with a separate certificate, and for a stranger.
         names: host names and addresses in its certificate, in lower case, at most 253 characters each; empty in
-            plaintext.
+            plaintext, and for a certificate with a flaw.
+        flaw: why its certificate, which gRPC has accepted, does not count; empty if it counts.
     """
 
     role: Role | None
     names: frozenset[str] = frozenset()
+    flaw: str = ""
 
     def __str__(self) -> str:
         if self.role is not None:
             return f"the {self.role}"
+        if self.flaw:
+            return f"a caller whose certificate {self.flaw}"
         if self.names:
             shown = ", ".join(sorted(self.names)[:MAX_NAMES_SHOWN])
             return f"a caller whose certificate ({shown}) does not match exactly one role"
@@ -61,8 +66,9 @@ def identify(config: ProcessConfig, certificates: Certificates | None) -> Identi
     """Return the function by which a process identifies its callers."""
     if certificates is None:
         return by_metadata
-    peer_names = {role: peer.certificate_name for role, peer in config.peers.items()}
-    return lambda context: by_certificate(context, config.role, peer_names, certificates.names)
+    return lambda context: by_certificate(
+        context, config.role, config.peers, certificates.names, certificates.authorities
+    )
 
 
 def by_metadata(context: Context) -> Caller:
@@ -72,38 +78,48 @@ def by_metadata(context: Context) -> Caller:
 
 
 def by_certificate(
-    context: Context, own_role: Role, peer_names: Mapping[Role, str], own_names: Collection[str]
+    context: Context,
+    own_role: Role,
+    peers: Mapping[Role, PeerConfig],
+    own_names: Collection[str],
+    authorities: Collection[bytes],
 ) -> Caller:
     """Identify the caller by its certificate.
 
-    gRPC has verified the certificate's authority and dates, and that the caller has its key.
+    gRPC has verified the certificate's chain and dates, and that the caller has its key. A certificate that an
+    intermediate has issued does not count, unless that intermediate is one of the authorities.
 
-    A certificate with a peer's configured name is that peer's. A certificate with exactly the names of this process's
-    own certificate has this process's role: the command line uses that certificate. A caller whose certificate matches
-    two roles gets no role.
+    A certificate with a peer's configured name, and one of its fingerprints if there are any, is that peer's. A
+    certificate with exactly the names of this process's own certificate has this process's role: the command line uses
+    that certificate. A caller whose certificate matches two roles gets no role.
 
     Args:
         context: the context of the call.
         own_role: the role of this process.
-        peer_names: the certificate name that the configuration expects of each peer.
+        peers: what the configuration expects of each peer.
         own_names: names in this process's own certificate.
+        authorities: files of authorities, PEM, of which one must have issued the certificate.
     """
-    names = frozenset(_certificate_names(context))
-    roles = [role for role, name in peer_names.items() if name in names]
-    if names and names == set(own_names):
-        roles.append(own_role)
-    return Caller(roles[0] if len(roles) == 1 else None, names)
-
-
-def _certificate_names(context: Context) -> tuple[str, ...]:
     # gRPC's own list of names mixes host names with e-mail addresses and URIs, and cuts each at its first NUL.
     certificates = list(context.auth_context().get("x509_pem_cert", ()))
     if len(certificates) != 1:
-        return ()
+        return Caller(None)
     try:
-        return subject_names(x509.load_pem_x509_certificate(certificates[0]))
+        certificate = x509.load_pem_x509_certificate(certificates[0])
+        names = frozenset(subject_names(certificate))
     except ValueError:
-        return ()
+        return Caller(None)
+    if not any(is_directly_issued(certificates[0], each) for each in authorities):
+        return Caller(None, flaw="was not issued directly by an authority in `tls.authorities`")
+    roles = [role for role, peer in peers.items() if peer.certificate_name in names]
+    for role in roles:
+        pinned = peers[role].fingerprint
+        # Without its names the caller is not an operator either.
+        if pinned and fingerprint(certificate.public_key()) not in pinned:
+            return Caller(None, flaw=f"has the {role}'s name, but another key than `peers.{role}.fingerprint` says")
+    if names and names == set(own_names):
+        roles.append(own_role)
+    return Caller(roles[0] if len(roles) == 1 else None, names)
 
 
 _calling: ContextVar[Caller] = ContextVar("calling")

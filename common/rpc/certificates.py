@@ -92,6 +92,7 @@ class Certificates:
         self._complaint: tuple[object, ...] = ()
         self._stamp = self._stamp_now()
         self._identity = self._read()
+        self._former_authorities = self._identity.authorities
         log.info("certificate for %s, valid until %s", ", ".join(self._identity.names), self._identity.expires)
 
     def current(self) -> Identity:
@@ -101,7 +102,7 @@ class Certificates:
             stamp = self._stamp_now()
             if stamp != self._stamp:
                 try:
-                    self._identity = self._read()
+                    renewed = self._read()
                 except ConfigError as error:
                     # Every call tries again: the cause, such as a wrong clock, may go away without a new file.
                     complaint = (stamp, str(error))
@@ -110,6 +111,9 @@ class Certificates:
                         log.error("the changed certificate cannot be used; the last one stays in use: %s", error)
                 else:
                     self._stamp = stamp
+                    if renewed.authorities != self._identity.authorities:
+                        self._former_authorities = self._identity.authorities
+                    self._identity = renewed
                     log.info("certificate renewed, valid until %s", self._identity.expires)
             return self._identity
 
@@ -117,6 +121,14 @@ class Certificates:
     def names(self) -> tuple[str, ...]:
         """The names in the certificate in use."""
         return self._identity.names
+
+    @property
+    def authorities(self) -> tuple[bytes, bytes]:
+        """The authorities in use and those before the last change, PEM.
+
+        Connections made before the change still carry calls. gRPC judges new ones by the authorities in use.
+        """
+        return self._identity.authorities, self._former_authorities
 
     @property
     def expires(self) -> datetime:
@@ -203,11 +215,11 @@ def channel_credentials(identity: Identity) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(identity.authorities, identity.key, identity.certificate)
 
 
-def subject_names(certificate: x509.Certificate) -> tuple[str, ...]:
+def subject_names(certificate: x509.Certificate | x509.CertificateSigningRequest) -> tuple[str, ...]:
     """Return the host names and addresses among the subject alternative names, in lower case.
 
     Only these names identify a process. E-mail addresses, URIs and texts that `is_name` rejects, such as a wildcard or
-    a name that contains a NUL, do not count. A certificate whose names cannot be read has no names.
+    a name that contains a NUL, do not count. A certificate or a request whose names cannot be read has no names.
     """
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

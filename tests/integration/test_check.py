@@ -22,7 +22,13 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from typer.testing import CliRunner
 
-from tests.support.certificates import make_identity, new_authority, write_identity
+from tests.support.certificates import (
+    issued_below,
+    make_identity,
+    new_authority,
+    signed_as_requested,
+    write_identity,
+)
 from tests.support.three_servers import DATASET, serving, write_tables
 from tests.support.versions import NEWER, let_versions_differ, serving_versions
 from trilateral.cli.main import app
@@ -291,6 +297,15 @@ def a_certificate_of_another_authority(setting: Setting) -> None:
     setting.certify(Role.GUEST, by=new_authority(), trusts=setting.authority)
 
 
+def certify_below(setting: Setting, role: Role) -> None:
+    _, become = signed_as_requested(setting.authority, "other.example.org")
+    write_identity(setting.tls(role), issued_below(setting.authority, become, NAMES[role]))
+
+
+def a_certificate_of_an_unlisted_intermediate(setting: Setting) -> None:
+    certify_below(setting, Role.GUEST)
+
+
 def a_certificate_for_servers_alone(setting: Setting) -> None:
     setting.monkeypatch.setattr(authority_module, "USAGES", x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]))
     setting.certify(Role.GUEST)
@@ -480,6 +495,7 @@ LOCAL = [
     Case(an_expired_certificate, PROBLEM, "tls.certificate: "),
     Case(a_certificate_that_expires_soon, WARNING, "tls.certificate: expires at "),
     Case(a_certificate_of_another_authority, PROBLEM, "tls.certificate: peers that trust "),
+    Case(a_certificate_of_an_unlisted_intermediate, PROBLEM, "none of its authorities has issued this certificate"),
     Case(a_certificate_for_servers_alone, PROBLEM, "tls.certificate: peers that trust "),
     Case(a_peers_certificate, PROBLEM, "tls.certificate: "),
     Case(an_expired_authority, PROBLEM, "tls.authorities: all certificates in "),
@@ -642,6 +658,16 @@ def a_peer_of_another_authority(setting: Setting) -> None:
     setting.certify(Role.HOST, by=new_authority(), trusts=setting.authority)
 
 
+def a_peer_below_an_unlisted_intermediate(setting: Setting) -> None:
+    peer_of_guest(setting)
+    certify_below(setting, Role.HOST)
+
+
+def a_peer_with_another_key_than_the_pinned(setting: Setting) -> None:
+    peer_of_guest(setting)
+    setting.settings[Role.GUEST]["peers"][Role.HOST]["fingerprint"] = "ab" * 32
+
+
 def a_peer_whose_certificate_has_expired(setting: Setting) -> None:
     # A server of this project that starts with such a one ends at once, and one that runs goes on.
     setting.certify(Role.HOST, expires=datetime.now(UTC) - timedelta(minutes=1))
@@ -710,6 +736,10 @@ PEERS = [
     ),
     Case(swapped_addresses_in_plaintext, PROBLEM, "is the coordinator, not the host: correct `peers.host.address`"),
     Case(a_peer_of_another_authority, PROBLEM, "does not accept the certificate of 127.0.0.1:PORT: unable to"),
+    Case(
+        a_peer_below_an_unlisted_intermediate, PROBLEM, "does not accept the certificate of 127.0.0.1:PORT: path length"
+    ),
+    Case(a_peer_with_another_key_than_the_pinned, PROBLEM, "which is not one of `peers.host.fingerprint`: compare"),
     Case(
         a_peer_whose_certificate_has_expired,
         PROBLEM,

@@ -7,8 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.x509 import load_pem_x509_certificate
 
-from tests.support.certificates import make_identity, new_authority, write_identity
+from tests.support.certificates import (
+    issued_below,
+    make_identity,
+    new_authority,
+    signed_as_requested,
+    write_identity,
+)
 from tests.support.three_servers import (
     DATASET,
     load_tables,
@@ -22,11 +29,14 @@ from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import PeerError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd
-from trilateral.common.config.process import OperatorsConfig, ProcessConfig, TlsConfig
+from trilateral.common.config.process import OperatorsConfig, PeerConfig, ProcessConfig, TlsConfig
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.process import server
-from trilateral.common.rpc import channel
+from trilateral.common.rpc import access, channel
+from trilateral.common.rpc.certificates import Identity
 from trilateral.common.rpc.errors import AccessError
+from trilateral.common.rpc.issuers import fingerprint, spell
+from trilateral.common.trial.authority import Authority
 from trilateral.common.trial.development import write_development_files
 from trilateral.coordinator.numpy_training import train_plain
 
@@ -178,3 +188,80 @@ async def test_an_untrusted_caller_learns_where_to_look(configs: Configs, tmp_pa
             async with JobClient(configs[Role.GUEST].model_copy(update=update)) as client:
                 with pytest.raises(PeerError, match=text):
                     await client.statuses()
+
+
+# --- a certificate that a peer has issued to itself
+
+
+def certified(configs: Configs, authority: Authority, folder: Path) -> Configs:
+    """Three organisations with a certificate each of one authority."""
+    return {
+        role: config.model_copy(
+            update={"tls": write_identity(folder / f"tls-{role}", make_identity(authority, f"{role}.trilateral.test"))}
+        )
+        for role, config in configs.items()
+    }
+
+
+def as_guest_of(configs: Configs, identity: Identity, folder: Path) -> JobClient:
+    return JobClient(configs[Role.GUEST].model_copy(update={"tls": write_identity(folder, identity)}))
+
+
+@pytest.mark.parametrize("is_checked", [False, True], ids=["as gRPC accepts it", "with the check of the issuer"])
+async def test_a_host_that_has_become_an_authority_cannot_be_the_guest(
+    configs: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_checked: bool
+) -> None:
+    authority = new_authority()
+    configs = with_operators(certified(configs, authority, tmp_path), OperatorsConfig())
+    host, become = signed_as_requested(authority, "host.trilateral.test")
+    if not is_checked:
+        monkeypatch.setattr(access, "is_directly_issued", lambda certificate, authorities: True)
+    async with serving(configs):
+        async with as_guest_of(configs, issued_below(authority, become, "guest.trilateral.test"), tmp_path / "a") as it:
+            does = await may(it)
+            assert does == dict.fromkeys(("start", "stop", "watch"), not is_checked)
+            if is_checked:
+                with pytest.raises(AccessError, match="was not issued directly by an authority in `tls.authorities`"):
+                    await it.statuses()
+        # Its own certificate still has the host's rights and no more.
+        own = configs[Role.HOST].model_copy(update={"tls": write_identity(tmp_path / "b", host)})
+        async with JobClient(own) as it:
+            assert await may(it) == {"start": False, "stop": False, "watch": True}
+
+
+async def test_nor_an_operator(configs: Configs, tmp_path: Path) -> None:
+    authority = new_authority()
+    configs = with_operators(
+        certified(configs, authority, tmp_path), OperatorsConfig(start=["analyst.bank.test"], watch=["host"])
+    )
+    _, become = signed_as_requested(authority, "host.trilateral.test")
+    analyst = issued_below(authority, become, "analyst.bank.test")
+    async with serving(configs), as_guest_of(configs, analyst, tmp_path / "a") as client:
+        assert not any((await may(client)).values())
+
+
+async def test_a_pinned_peer_can_renew_its_key_while_both_fingerprints_are_listed(
+    configs: Configs, tmp_path: Path
+) -> None:
+    authority = new_authority()
+    configs = with_operators(certified(configs, authority, tmp_path), OperatorsConfig())
+    old, new, other = (make_identity(authority, "guest.trilateral.test") for _ in range(3))
+
+    def pin(*identities: Identity) -> Configs:
+        keys = [load_pem_x509_certificate(each.certificate).public_key() for each in identities]
+        guest = configs[Role.COORDINATOR].peers[Role.GUEST]
+        pinned = PeerConfig(address=guest.address, name=guest.name, fingerprint=[spell(fingerprint(k)) for k in keys])
+        peers = configs[Role.COORDINATOR].peers | {Role.GUEST: pinned}
+        return configs | {Role.COORDINATOR: configs[Role.COORDINATOR].model_copy(update={"peers": peers})}
+
+    async def recognised(configs: Configs) -> list[bool]:
+        found = []
+        async with serving(configs):
+            for number, identity in enumerate((old, new, other)):
+                async with as_guest_of(configs, identity, tmp_path / f"guest-{number}") as client:
+                    found.append((await may(client))["start"])
+        return found
+
+    assert await recognised(pin()) == [True, True, True]
+    assert await recognised(pin(old)) == [True, False, False]
+    assert await recognised(pin(old, new)) == [True, True, False]

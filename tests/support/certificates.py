@@ -1,8 +1,13 @@
 """Valid and invalid certificates for tests."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from cryptography.x509 import load_pem_x509_certificate
 
 from trilateral.common.base.files import write_whole
@@ -39,3 +44,39 @@ def write_identity(folder: Path, identity: Identity) -> TlsConfig:
     write_whole(files.certificate, identity.certificate.decode())
     write_whole(files.authorities, identity.authorities.decode())
     return files
+
+
+def signed_as_requested(authority: Authority, name: str) -> tuple[Identity, Authority]:
+    """Let an authority sign a request that asks for CA:TRUE, as `openssl x509 -copy_extensions copy` does.
+
+    Returns:
+        The requester's identity, and the authority that it has become.
+    """
+    word = b"passphrase"
+    own = Authority(name, timedelta(days=1))
+    certificate, issuer = own.certificate, authority.certificate
+    builder = x509.CertificateBuilder(
+        issuer.subject,
+        certificate.subject,
+        certificate.public_key(),
+        x509.random_serial_number(),
+        certificate.not_valid_before_utc,
+        certificate.not_valid_after_utc,
+    )
+    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    signer = load_pem_private_key(authority.encrypted_key(word), word)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    signed = builder.sign(signer, SHA256())
+    pem, key = signed.public_bytes(Encoding.PEM), own.encrypted_key(word)
+    plain = load_pem_private_key(key, word)
+    assert isinstance(plain, ec.EllipticCurvePrivateKey)
+    times = (signed.not_valid_before_utc, signed.not_valid_after_utc)
+    identity = Identity(pem, key_pem(plain), authority.pem, (name,), *times)
+    return identity, Authority.load(pem, key, word, timedelta(days=1))
+
+
+def issued_below(authority: Authority, between: Authority, name: str) -> Identity:
+    """Return an identity whose certificate `between` has issued, with the chain up to `authority`."""
+    identity = make_identity(between, name, trusts=authority)
+    return replace(identity, certificate=identity.certificate + between.pem)

@@ -1,17 +1,24 @@
 """``trilateral certs``: what it writes, for whose eyes, and that it overwrites nothing."""
 
+from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from cryptography.x509.oid import ExtendedKeyUsageOID
-from typer.testing import CliRunner
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID, NameOID
+from typer.testing import CliRunner, Result
 
 from trilateral.cli.main import app
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import TlsConfig
 from trilateral.common.rpc.certificates import Certificates
+from trilateral.common.rpc.issuers import fingerprint, spell
+from trilateral.common.trial.authority import new_key
 from trilateral.common.trial.development import DevelopmentFiles
 
 BOTH_USES = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
@@ -116,3 +123,201 @@ def test_a_folder_that_cannot_be_made(runner: CliRunner, tmp_path: Path) -> None
         result = runner.invoke(app, ["certs", *command, "--out", str(tmp_path / "file" / "tls")])
         assert result.exit_code == 2
         assert "cannot be written: Not a directory" in result.stderr
+
+
+# --- an authority
+
+
+PASSPHRASE = "correct horse"
+
+
+@pytest.fixture
+def authority(runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TRILATERAL_AUTHORITY_PASSPHRASE", PASSPHRASE)
+    folder = tmp_path / "authority"
+    result = runner.invoke(app, ["certs", "authority", "--out", str(folder), "--days", "30"])
+    assert result.exit_code == 0, result.stderr
+    return folder
+
+
+def write_request(
+    folder: Path, key: CertificateIssuerPrivateKeyTypes, *extensions: x509.ExtensionType, name: str = "x"
+) -> Path:
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = x509.CertificateSigningRequestBuilder(subject)
+    for extension in extensions:
+        builder = builder.add_extension(extension, critical=True)
+    algorithm = None if isinstance(key, ed25519.Ed25519PrivateKey) else SHA256()
+    path = folder / "request.pem"
+    path.write_bytes(builder.sign(key, algorithm).public_bytes(Encoding.PEM))
+    return path
+
+
+def sign(runner: CliRunner, request: Path, authority: Path, *names: str, **options: str) -> Result:
+    arguments = [argument for name in names for argument in ("--name", name)]
+    arguments += [argument for option, value in options.items() for argument in (f"--{option}", value)]
+    out = request.with_name("certificate.pem")
+    return runner.invoke(
+        app, ["certs", "sign", str(request), "--authority", str(authority), "--out", str(out), *arguments]
+    )
+
+
+def test_an_authority_signs_certificates_directly_and_its_key_has_a_passphrase(authority: Path) -> None:
+    certificate = x509.load_pem_x509_certificate((authority / "authorities.pem").read_bytes())
+    constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+    assert constraints.critical
+    assert constraints.value == x509.BasicConstraints(ca=True, path_length=0)
+    usage = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
+    assert usage.key_cert_sign
+    assert usage.crl_sign
+    assert not usage.digital_signature
+    assert (certificate.not_valid_after_utc - certificate.not_valid_before_utc).days == 30
+    key_file = authority / "authority-key.pem"
+    assert key_file.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(TypeError):
+        load_pem_private_key(key_file.read_bytes(), None)
+    assert load_pem_private_key(key_file.read_bytes(), PASSPHRASE.encode()).public_key() == certificate.public_key()
+
+
+def test_a_signed_certificate_has_the_typed_names_and_nothing_of_the_request_but_the_key(
+    runner: CliRunner, authority: Path, tmp_path: Path
+) -> None:
+    key = new_key()
+    usage = x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=True,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    request = write_request(
+        tmp_path,
+        key,
+        x509.BasicConstraints(ca=True, path_length=None),
+        x509.SubjectAlternativeName([x509.DNSName("guest.example.org")]),
+        usage,
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CODE_SIGNING]),
+        x509.NameConstraints(permitted_subtrees=[x509.DNSName("example.net")], excluded_subtrees=None),
+        name="trilateral authority",
+    )
+    result = sign(runner, request, authority, "Host.example.org", "10.0.0.4")
+    assert result.exit_code == 0, result.stderr
+    assert "the request asks for other names, which do not count: guest.example.org" in result.stderr
+    assert "asks for the right to sign certificates" in result.stderr
+    assert spell(fingerprint(key.public_key())) in result.stdout
+    signed = x509.load_pem_x509_certificate((tmp_path / "certificate.pem").read_bytes())
+    issuer = x509.load_pem_x509_certificate((authority / "authorities.pem").read_bytes())
+    signed.verify_directly_issued_by(issuer)
+    assert signed.public_key() == key.public_key()
+    assert signed.subject != issuer.subject
+    assert {each.oid: each.critical for each in signed.extensions} == {
+        ExtensionOID.BASIC_CONSTRAINTS: True,
+        ExtensionOID.KEY_USAGE: True,
+        ExtensionOID.EXTENDED_KEY_USAGE: False,
+        ExtensionOID.SUBJECT_ALTERNATIVE_NAME: False,
+        ExtensionOID.AUTHORITY_KEY_IDENTIFIER: False,
+    }
+    assert not signed.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    assert signed.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value == BOTH_USES
+    assert signed.extensions.get_extension_for_class(x509.KeyUsage).value.digital_signature
+    assert not signed.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
+    assert list(signed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value) == [
+        x509.DNSName("Host.example.org"),
+        x509.IPAddress(ip_address("10.0.0.4")),
+    ]
+    # It does not outlive its authority, although --days is 365 by default.
+    assert signed.not_valid_after_utc == issuer.not_valid_after_utc
+
+
+def test_the_request_of_certs_request_is_signed_and_its_fingerprint_shown_everywhere(
+    runner: CliRunner, authority: Path, tmp_path: Path
+) -> None:
+    made = runner.invoke(app, ["certs", "request", "--name", "host.example.org", "--out", str(tmp_path / "host")])
+    request = tmp_path / "host/request.pem"
+    key = x509.load_pem_x509_csr(request.read_bytes()).public_key()
+    result = sign(runner, request, authority, "host.example.org", days="10")
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    assert f"{tmp_path}/host/certificate.pem is for host.example.org" in result.stdout
+    shown = [
+        runner.invoke(app, ["certs", "show", str(path)]).stdout for path in (request, tmp_path / "host/certificate.pem")
+    ]
+    for text in (made.stdout, result.stdout, *shown):
+        assert spell(fingerprint(key)) in text
+    assert shown[0].startswith("request for host.example.org\n")
+    assert shown[1].startswith("certificate for host.example.org, valid from ")
+    assert runner.invoke(app, ["certs", "show", str(authority / "authorities.pem")]).stdout.startswith("authority, ")
+
+
+@pytest.mark.parametrize(
+    ("make_key", "is_taken"),
+    [
+        (lambda: rsa.generate_private_key(65537, 2048), True),
+        (lambda: ec.generate_private_key(ec.SECP384R1()), True),
+        (lambda: rsa.generate_private_key(65537, 1024), False),
+        (lambda: rsa.generate_private_key(3, 2048), False),
+        (lambda: ec.generate_private_key(ec.SECP521R1()), False),
+        (lambda: ec.generate_private_key(ec.SECP256K1()), False),
+        (ed25519.Ed25519PrivateKey.generate, False),
+    ],
+)
+def test_only_keys_that_every_tls_library_takes_are_signed(
+    runner: CliRunner,
+    authority: Path,
+    tmp_path: Path,
+    make_key: Callable[[], CertificateIssuerPrivateKeyTypes],
+    is_taken: bool,
+) -> None:
+    result = sign(runner, write_request(tmp_path, make_key()), authority, "host.example.org")
+    assert (result.exit_code == 0) is is_taken
+    assert ("use RSA of 2048 to 8192 bits with exponent 65537, P-256 or P-384" in result.stderr) is not is_taken
+
+
+def test_a_request_that_its_key_has_not_signed_is_refused(runner: CliRunner, authority: Path, tmp_path: Path) -> None:
+    request = write_request(tmp_path, new_key(), name="host.example.org")
+    der = x509.load_pem_x509_csr(request.read_bytes()).public_bytes(Encoding.DER)
+    changed = x509.load_der_x509_csr(der.replace(b"host.example.org", b"hose.example.org"))
+    request.write_bytes(changed.public_bytes(Encoding.PEM))
+    result = sign(runner, request, authority, "host.example.org")
+    assert result.exit_code == 2
+    assert "is not signed by the key in it" in result.stderr
+
+
+def test_what_certs_sign_refuses(
+    runner: CliRunner, authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = write_request(tmp_path, new_key())
+    assert "expected a host name" in sign(runner, request, authority, "*.example.org").stderr
+    assert "is not a signing request in PEM" in sign(runner, authority / "authorities.pem", authority, "a.b").stderr
+    monkeypatch.setenv("TRILATERAL_AUTHORITY_PASSPHRASE", "another one")
+    assert "the passphrase is wrong" in sign(runner, request, authority, "a.b").stderr
+    monkeypatch.delenv("TRILATERAL_AUTHORITY_PASSPHRASE")
+    assert "there is no terminal" in sign(runner, request, authority, "a.b").stderr
+    passphrase = tmp_path / "passphrase"
+    passphrase.write_text("short\n")
+    arguments = {"passphrase-file": str(passphrase)}
+    assert "at least 8 characters" in sign(runner, request, authority, "a.b", **arguments).stderr
+    assert not (tmp_path / "certificate.pem").exists()
+    passphrase.write_text(f"{PASSPHRASE}\n")
+    assert sign(runner, request, authority, "a.b", **arguments).exit_code == 0
+    assert "exists" in sign(runner, request, authority, "a.b", **arguments).stderr
+
+
+def test_an_authority_is_never_overwritten(runner: CliRunner, authority: Path) -> None:
+    before = (authority / "authority-key.pem").read_bytes()
+    result = runner.invoke(app, ["certs", "authority", "--out", str(authority)])
+    assert result.exit_code == 2
+    assert "a key is never overwritten" in result.stderr
+    assert (authority / "authority-key.pem").read_bytes() == before
+
+
+def test_a_certificate_that_may_not_sign_makes_no_authority(runner: CliRunner, authority: Path, tmp_path: Path) -> None:
+    request = write_request(tmp_path, new_key())
+    assert sign(runner, request, authority, "host.example.org").exit_code == 0
+    (authority / "authorities.pem").write_bytes((tmp_path / "certificate.pem").read_bytes())
+    result = sign(runner, request.rename(tmp_path / "other.pem"), authority, "a.b", out=str(tmp_path / "new.pem"))
+    assert "does not permit it to sign certificates" in result.stderr

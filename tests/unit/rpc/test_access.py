@@ -7,12 +7,14 @@ from typing import Any
 import grpc
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from tests.support.rpc import plaintext_server
 from trilateral.common.base.roles import Role
+from trilateral.common.config.process import PeerConfig
 from trilateral.common.pb.v1 import (
     alignment_pb2,
     coordinator_pb2,
@@ -29,9 +31,11 @@ from trilateral.common.protocol.messages import Kind
 from trilateral.common.rpc.access import Caller, by_certificate, call_metadata
 from trilateral.common.rpc.certificates import subject_name
 from trilateral.common.rpc.channel import open_channel
+from trilateral.common.rpc.issuers import fingerprint
 from trilateral.common.rpc.versions import version_metadata
 from trilateral.common.trial.authority import new_key
 
+Signer = tuple[x509.Name, ec.EllipticCurvePrivateKey]
 FILES = (alignment_pb2, coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, prediction_pb2, process_pb2)
 CONTRACT = {
     f"/{service.full_name}/{method.name}": method
@@ -200,21 +204,41 @@ async def test_each_kind_of_vector_is_taken_only_from_the_role_that_makes_it(
 
 # --- who has which certificate
 
-PEER_NAMES = {Role.HOST: "host.example.org", Role.GUEST: "10.0.0.4"}
+PEERS = {
+    Role.HOST: PeerConfig(address="10.0.0.3:1", name="host.example.org"),
+    Role.GUEST: PeerConfig(address="10.0.0.4:1"),
+}
 OWN_NAMES = ("coordinator.example.org", "localhost", "::1")
+AUTHORITY_KEY = new_key()
+AUTHORITY_NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
 
 
-def certificate(*names: x509.GeneralName) -> bytes:
-    """A self-signed certificate with these names, PEM: gRPC checks authorities, which is not tested here."""
-    key, now, nobody = new_key(), datetime.now(UTC), x509.Name([])
+def signed(
+    subject: x509.Name, key: ec.EllipticCurvePrivateKey, *names: x509.GeneralName, by: Signer | None = None, ca: bool
+) -> x509.Certificate:
+    issuer, signer = by or (AUTHORITY_NAME, AUTHORITY_KEY)
+    now = datetime.now(UTC)
     builder = (
-        x509.CertificateBuilder(nobody, nobody, key.public_key(), x509.random_serial_number())
+        x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
         .not_valid_before(now)
         .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca, None), critical=True)
     )
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    return builder.sign(key, SHA256()).public_bytes(Encoding.PEM)
+    return builder.sign(signer, SHA256())
+
+
+def to_pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(Encoding.PEM)
+
+
+AUTHORITY = to_pem(signed(AUTHORITY_NAME, AUTHORITY_KEY, ca=True))
+
+
+def certificate(*names: x509.GeneralName) -> bytes:
+    """A certificate with these names by the authority, PEM."""
+    return to_pem(signed(x509.Name([]), new_key(), *names, ca=False))
 
 
 class Shown:
@@ -234,7 +258,7 @@ class Shown:
 
 def caller_with(*certificates: bytes) -> Caller:
     context: Any = Shown(*certificates)
-    return by_certificate(context, Role.COORDINATOR, PEER_NAMES, OWN_NAMES)
+    return by_certificate(context, Role.COORDINATOR, PEERS, OWN_NAMES, [AUTHORITY])
 
 
 @pytest.mark.parametrize(
@@ -291,4 +315,69 @@ def test_a_certificate_that_cannot_be_read_has_no_role() -> None:
 
 def test_a_process_without_names_recognises_no_caller_as_itself() -> None:
     context: Any = Shown(certificate())
-    assert by_certificate(context, Role.COORDINATOR, {}, ()).role is None
+    assert by_certificate(context, Role.COORDINATOR, {}, (), [AUTHORITY]).role is None
+
+
+# --- issuers and keys
+
+HOST_NAME = x509.DNSName("host.example.org")
+NOT_ISSUED = "a caller whose certificate was not issued directly by an authority in `tls.authorities`"
+
+
+def chain(*, ca: bool = True) -> tuple[x509.Certificate, x509.Certificate]:
+    """A certificate with the host's name, and the certificate between it and the authority."""
+    name, key = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "between")]), new_key()
+    between = signed(name, key, x509.DNSName("stranger.example.org"), ca=ca)
+    return signed(x509.Name([]), new_key(), HOST_NAME, by=(name, key), ca=False), between
+
+
+def identify_with(shown: bytes, *authorities: bytes, peers: dict[Role, PeerConfig] = PEERS) -> Caller:
+    context: Any = Shown(shown)
+    return by_certificate(context, Role.COORDINATOR, peers, OWN_NAMES, authorities)
+
+
+def test_a_certificate_of_an_intermediate_has_neither_role_nor_names() -> None:
+    leaf, _ = chain()
+    caller = identify_with(to_pem(leaf), AUTHORITY)
+    assert caller.role is None
+    assert caller.names == frozenset()
+    assert str(caller) == NOT_ISSUED
+
+
+def test_an_intermediate_counts_once_it_is_an_authority_itself_and_may_sign() -> None:
+    leaf, between = chain()
+    assert identify_with(to_pem(leaf), AUTHORITY, to_pem(between)).role is Role.HOST
+    assert identify_with(to_pem(leaf), AUTHORITY + to_pem(between)).role is Role.HOST
+    leaf, between = chain(ca=False)
+    assert str(identify_with(to_pem(leaf), AUTHORITY, to_pem(between))) == NOT_ISSUED
+
+
+def test_an_authority_of_the_same_name_with_another_key_has_issued_nothing() -> None:
+    key = new_key()
+    other = to_pem(signed(AUTHORITY_NAME, key, by=(AUTHORITY_NAME, key), ca=True))
+    host = certificate(HOST_NAME)
+    assert str(identify_with(host, other)) == NOT_ISSUED
+    assert str(identify_with(host)) == NOT_ISSUED
+    assert identify_with(host, other + AUTHORITY).role is Role.HOST
+
+
+def pinned(*keys: ec.EllipticCurvePrivateKey) -> dict[Role, PeerConfig]:
+    pins = [fingerprint(key.public_key()) for key in keys]
+    return PEERS | {Role.HOST: PEERS[Role.HOST].model_copy(update={"fingerprint": pins})}
+
+
+def test_a_peer_with_pins_is_recognised_by_each_of_these_keys_and_no_other() -> None:
+    old, new, other = new_key(), new_key(), new_key()
+    shown = {key: to_pem(signed(x509.Name([]), key, HOST_NAME, ca=False)) for key in (old, new, other)}
+    assert identify_with(shown[old], AUTHORITY, peers=pinned(old)).role is Role.HOST
+    for key in (old, new):
+        assert identify_with(shown[key], AUTHORITY, peers=pinned(old, new)).role is Role.HOST
+    refused = identify_with(shown[other], AUTHORITY, peers=pinned(old, new))
+    assert refused.role is None
+    assert refused.names == frozenset()
+    assert "has the host's name, but another key than `peers.host.fingerprint` says" in str(refused)
+
+
+def test_the_pin_of_one_peer_says_nothing_about_the_other() -> None:
+    guest = certificate(subject_name("10.0.0.4"))
+    assert identify_with(guest, AUTHORITY, peers=pinned(new_key())).role is Role.GUEST
