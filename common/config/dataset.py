@@ -94,7 +94,7 @@ class IdForm(Settings):
     case: bool = False
     """Ignore letter case."""
     zeros: bool = False
-    """Remove leading zeros from IDs that consist of digits only."""
+    """Remove leading zeros from IDs that consist of digits only. Zeros after another digit stay."""
 
 
 class DatasetConfig(Settings):
