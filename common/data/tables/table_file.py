@@ -8,6 +8,7 @@ public. They give the name of the file but not its folder, which does not concer
 column of a fault are for this organisation only: they are a note of the error, see `trilateral.common.base.errors`.
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +42,7 @@ class TableFile(ABC):
     Attributes:
         path: the file.
         names: the names of all columns, in the order of the file.
+        indexes: the names of the columns that the file's metadata declares as indexes of a data frame.
 
     Raises:
         DataError: the column names cannot be read.
@@ -48,6 +50,7 @@ class TableFile(ABC):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.indexes: list[str] = []
         with self._public_errors([]):
             self.names = self._read_names()
 
@@ -237,9 +240,21 @@ class _ParquetFile(TableFile):
         return f"row {row + 1}"
 
     def _read_names(self) -> list[str]:
-        return list(parquet.read_schema(self.path).names)
+        schema = parquet.read_schema(self.path)
+        self.indexes = _pandas_indexes(schema)
+        return list(schema.names)
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         # With pre_buffer, Arrow would keep everything that it has read until the file is closed.
         with parquet.ParquetFile(self.path, pre_buffer=False) as file:
             yield from file.iter_batches(rows, columns=columns)
+
+
+def _pandas_indexes(schema: pa.Schema) -> list[str]:
+    """Return the names of the columns that pandas has declared as indexes. Any program may have written the schema."""
+    try:
+        declared = json.loads((schema.metadata or {})[b"pandas"])["index_columns"]
+    except (KeyError, TypeError, ValueError):
+        return []
+    # A range of row numbers is described by a dictionary and has no column.
+    return [name for name in declared if isinstance(name, str)] if isinstance(declared, list) else []
