@@ -6,6 +6,7 @@ of the error, which only this organisation can read.
 """
 
 import difflib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -304,7 +305,7 @@ def _check_names(file: TableFile, required: dict[str, str]) -> None:
             error.add_note(f"the first line of {file.path.name} holds these names: {names!r}")
             raise error
     # Several columns without a name are common: none of them is read.
-    twice = sorted({name for name in names if names.count(name) > 1 and (name or "" in required.values())})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1 and (name or "" in required.values()))
     if twice:
         raise DataError(f"{file.path.name} has several columns with the same name: {_listed(twice)}")
 
