@@ -7,11 +7,11 @@ import numpy as np
 
 from trilateral.common.base.errors import ConfigError, DataError, PolicyError
 from trilateral.common.base.roles import Role
-from trilateral.common.checks.finding import Finding, Level, faults, ok, problem, warning
+from trilateral.common.checks.finding import Finding, Level, faults, note, ok, problem, warning
 from trilateral.common.checks.machine import free_memory, peak_memory
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
-from trilateral.common.data.party_data import PreparedData, make_party_data, read_party_table
+from trilateral.common.data.party_data import PreparedData, describe_left_out, make_party_data, read_party_table
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.policy import (
@@ -98,6 +98,8 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
         for each in faults(subject, error, level):
             yield replace(each, text=f"{of}: {each.text}")
     else:
+        for text in describe_left_out(data.left_out):
+            yield note(subject, text)
         n_train, n_columns = data.block.columns.shape
         yield ok(
             subject,

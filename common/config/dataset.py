@@ -94,7 +94,7 @@ class IdForm(Settings):
     case: bool = False
     """Ignore letter case."""
     zeros: bool = False
-    """Remove leading zeros from IDs that consist of digits only."""
+    """Remove leading zeros from IDs that consist of digits only. Zeros after another digit stay."""
 
 
 class DatasetConfig(Settings):
@@ -110,7 +110,8 @@ class DatasetConfig(Settings):
     label: LabelConfig | None = None
     """The label. Required at the guest; not allowed at the host."""
     features: Annotated[list[str], Field(min_length=1)] | None = None
-    """Names of the feature columns. By default every column except the ID and the label is a feature."""
+    """Names of the feature columns. By default every column is a feature except the ID, the label, and row numbers or
+    row names that a program has added. To use such a column, name it here or in `categorical`."""
     exclude: list[str] = Field(default_factory=list)
     """Names of columns that are not features; all others are. Cannot be combined with `features`."""
     categorical: list[str] = Field(default_factory=list)

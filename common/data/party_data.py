@@ -1,7 +1,7 @@
 """From a party's table to what it brings to a job: rows split, features made into training columns."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,6 +23,8 @@ class PreparedData(PartyData):
 
     preprocessing: Preprocessing
     """Fitted on the training rows."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Columns of the table that are not used although no setting excludes them: the reason by name of the column."""
 
 
 CheckSizes = Callable[[int], None]
@@ -107,7 +109,17 @@ def make_party_data(
         holdout_labels=None if table.labels is None else table.labels[holdout],
         penalty=preprocessing.penalty,
     )
-    return PreparedData(table.ids, block, preprocessing)
+    return PreparedData(table.ids, block, preprocessing, table.left_out)
+
+
+def describe_left_out(left_out: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each reason for which columns are left out, for this party only."""
+    names: dict[str, list[str]] = {}
+    for name, why in left_out.items():
+        names.setdefault(why, []).append(repr(name))
+    return [
+        f"left out {'column' if len(each) == 1 else 'columns'} {', '.join(each)}: {why}" for why, each in names.items()
+    ]
 
 
 def _check_sizes(n_train: int, n_features: int, job: JobConfig) -> None:

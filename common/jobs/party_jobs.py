@@ -24,7 +24,7 @@ from trilateral.common.config.dataset import DatasetConfig, IdForm
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.model_file import PartyModel, save_model
-from trilateral.common.data.party_data import PreparedData, make_party_data, read_party_table
+from trilateral.common.data.party_data import PreparedData, describe_left_out, make_party_data, read_party_table
 from trilateral.common.data.tables.id_form import describe_changes
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.folder import JobFolder, writing
@@ -357,7 +357,10 @@ class PartyJobs(ProcessJobs):
             check_sizes(job, self.config.policy, n_train, self.role)
 
         with self._naming(dataset):
-            return make_party_data(table, dataset.preprocessing, job, check)
+            data = make_party_data(table, dataset.preprocessing, job, check)
+        for text in describe_left_out(data.left_out):
+            log.info("job %s: %s: %s", job.name, dataset.path.name, text)
+        return data
 
     @contextmanager
     def _naming(self, dataset: DatasetConfig) -> Iterator[None]:

@@ -85,7 +85,10 @@ class PartyRecord:
                 "the settings of the dataset have changed since the job began: restore them, or start the job again"
             )
         if not self._is_as_before("table", table_digest(table)):
-            raise DataError("the table has changed since the job began: restore it, or start the job again")
+            raise DataError(
+                "the table has changed since the job began, or another release of trilateral began the job and reads"
+                " the table in another way: restore the table, or start the job again"
+            )
 
     def check_columns(self, columns: FloatMatrix) -> None:
         """Check that preprocessing has made the same training columns as in the earlier sessions.

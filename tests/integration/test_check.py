@@ -225,6 +225,14 @@ def an_id_twice(setting: Setting) -> None:
     setting.change_table(Role.HOST, lambda rows: rows[2].__setitem__(0, rows[1][0]))
 
 
+def a_column_of_row_numbers(setting: Setting) -> None:
+    def number(rows: list[list[str]]) -> None:
+        for count, row in enumerate(rows):
+            row.insert(0, str(count) if count else "Unnamed: 0")
+
+    setting.change_table(Role.HOST, number)
+
+
 def a_constant_column(setting: Setting) -> None:
     setting.change_table(Role.HOST, lambda rows: [row.__setitem__(1, "7") for row in rows[1:]])
 
@@ -466,6 +474,7 @@ LOCAL = [
     Case(labels_forgotten, PROBLEM, "datasets.made: dataset 'made': the guest needs the labels: set `label`"),
     Case(labels_at_the_host, PROBLEM, "datasets.made: dataset 'made': the host has no labels", Role.HOST),
     Case(an_id_twice, PROBLEM, "datasets.made: column 'id' repeats an earlier ID in 1 of 200 rows", Role.HOST),
+    Case(a_column_of_row_numbers, NOTE, "datasets.made: left out column 'Unnamed: 0': named like a", Role.HOST),
     Case(a_constant_column, PROBLEM, "datasets.made: column 'x0'", Role.HOST),
     Case(a_column_of_words, PROBLEM, "datasets.made: column 'x0' has 1 values that are not numbers", Role.HOST),
     Case(

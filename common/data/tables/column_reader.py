@@ -3,6 +3,8 @@
 Columns come in batches, so faults of single rows are collected: `Faults` counts them and keeps the first of each kind.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,7 +107,8 @@ def read_ids(column: pa.ChunkedArray, name: str, faults: Faults, first_row: int)
     """
     if pa.types.is_floating(column.type):
         raise DataError(f"column {name!r} has a floating-point type: write IDs as text or integers")
-    ids = read_text(column, name)
+    with _errors_of(column, name):
+        ids = read_text(column, name)
     faults.note(name, NO_ID, np.array([not one.strip() for one in ids], dtype=bool), first_row)
     return ids
 
@@ -125,7 +128,8 @@ def read_labels(column: pa.ChunkedArray, label: LabelConfig, faults: Faults, fir
     Raises:
         DataError: the type of the column does not suit labels.
     """
-    values = read_text(column, label.column)
+    with _errors_of(column, label.column):
+        values = read_text(column, label.column)
     y = {label_key(label.positive): 1.0, label_key(label.negative): -1.0}
     # Labels have few distinct values, so compute the key once for each value.
     y_of = {value: y.get(label_key(value), np.nan) for value in set(values)}
@@ -161,16 +165,17 @@ def read_numbers(
     Returns:
         float64, NaN where the value is missing or faulty; shape (n_rows,).
     """
-    column = _decoded(column)
-    if any(is_type(column.type) for is_type in _NUMBER_TYPES):
-        # safe=False permits rounding of integers beyond 2^53.
-        numbers: FloatVector = column.cast(pa.float64(), safe=False).to_numpy()
-    elif _is_text(column.type):
-        numbers, wrong = _parse_numbers(column)
-        faults.note(name, not_numbers, wrong, first_row)
-    else:
-        numbers = np.full(len(column), np.nan)
-        faults.note(name, not_numbers, column.is_valid().to_numpy(), first_row)
+    with _errors_of(column, name):
+        column = _plain(column)
+        if any(is_type(column.type) for is_type in _NUMBER_TYPES):
+            # safe=False permits rounding of integers beyond 2^53.
+            numbers: FloatVector = column.cast(pa.float64(), safe=False).to_numpy()
+        elif pa.types.is_string(column.type):
+            numbers, wrong = _parse_numbers(column)
+            faults.note(name, not_numbers, wrong, first_row)
+        else:
+            numbers = np.full(len(column), np.nan)
+            faults.note(name, not_numbers, column.is_valid().to_numpy(), first_row)
     faults.note(name, INFINITE, np.isinf(numbers), first_row)
     return numbers
 
@@ -191,8 +196,9 @@ def read_categories(column: pa.ChunkedArray, name: str) -> "pd.Series[str]":
     Raises:
         DataError: the column has a type that cannot be read as text.
     """
-    texts = pc.replace_substring_regex(_trimmed(_cast_to_text(_decoded(column), name)), _WHOLE_NUMBER, r"\1")
-    series: pd.Series[str] = texts.to_pandas()
+    with _errors_of(column, name):
+        texts = pc.replace_substring_regex(_trimmed(_cast_to_text(column, name)), _WHOLE_NUMBER, r"\1")
+        series: pd.Series[str] = texts.to_pandas()
     return series
 
 
@@ -208,8 +214,12 @@ def note_numbers(column: pa.ChunkedArray, category: CategoryColumn, faults: Faul
         first_row: row number of the first row of the batch.
         kind: the fault to note; a format string.
     """
-    column = _decoded(column)
-    if any(is_type(column.type) for is_type in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)):
+    with _errors_of(column, category.name):
+        column = _plain(column)
+        if not any(
+            is_type(column.type) for is_type in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+        ):
+            return
         numbers: FloatVector = column.cast(pa.float64(), safe=False).to_numpy()
         faults.note(category.name, kind, ~category.may_be_categories(numbers), first_row)
 
@@ -225,7 +235,7 @@ def read_text(column: pa.ChunkedArray, name: str) -> list[str]:
 
 def _cast_to_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     try:
-        return column.cast(pa.string())
+        return _plain(column).cast(pa.string())
     except pa.ArrowException:
         raise DataError(f"column {name!r} is of type {column.type}, which cannot be read as text") from None
 
@@ -250,13 +260,46 @@ def _trimmed(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(pc.is_in(texts, pa.array(MISSING, texts.type)), None, texts)
 
 
-def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Replace dictionary codes with their values."""
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Convert the types of different writers to one type for each kind of value, which all functions of Arrow accept.
+
+    Dictionaries and extensions become their values, UUIDs their usual text, and all types of text `string`.
+    """
+    while pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if isinstance(column.type, pa.UuidType):
+        return pa.chunked_array([[None if each is None else str(each) for each in column.to_pylist()]], pa.string())
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.cast(column.type.storage_type)
+    is_other_text = pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type)
+    return column.cast(pa.string()) if is_other_text else column
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+@contextmanager
+def _errors_of(column: pa.ChunkedArray, name: str) -> Iterator[None]:
+    """Replace errors of the library, which may quote a value, with one that is safe for the public."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise _not_utf8(name) from None
+    except pa.ArrowInvalid as error:
+        if "UTF8" in str(error):
+            raise _not_utf8(name) from None
+        raise _unreadable(column, name) from None
+    except pa.ArrowException:
+        raise _unreadable(column, name) from None
+
+
+def _not_utf8(name: str) -> DataError:
+    return DataError(
+        f"column {name!r} has text that is not UTF-8: write the file again in UTF-8, or exclude the column"
+    )
+
+
+def _unreadable(column: pa.ChunkedArray, name: str) -> DataError:
+    return DataError(
+        f"column {name!r} is of type {column.type}, which cannot be read: convert it to numbers or text, or exclude it"
+    )
 
 
 def _braced(text: str) -> str:

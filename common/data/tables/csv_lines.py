@@ -18,8 +18,6 @@ from typing import BinaryIO, cast
 DAMAGED = (OSError, EOFError, zlib.error)
 """The exceptions that reading a damaged file may raise."""
 
-UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-
 
 @dataclass(frozen=True)
 class Record:
@@ -40,7 +38,7 @@ def open_plain(path: Path) -> BinaryIO:
     Raises:
         OSError: the file cannot be opened.
     """
-    return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
+    return cast(BinaryIO, gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
 def read_records(path: Path) -> Iterator[Record]:
@@ -88,6 +86,25 @@ def unclosed_quote(path: Path) -> int | None:
 
 def _open_text(path: Path) -> TextIOWrapper:
     return TextIOWrapper(open_plain(path), "utf-8-sig", errors="surrogateescape", newline="")
+
+
+def first_nul(path: Path) -> int | None:
+    """Return the line of the first NUL character, or None if there is none.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    line = 1
+    with open_plain(path) as file:
+        try:
+            while block := file.read(1 << 20):
+                before, nul, _ = block.partition(b"\0")
+                line += before.count(b"\n")
+                if nul:
+                    return line
+        except DAMAGED:
+            pass
+    return None
 
 
 def line_of_row(path: Path, row: int) -> int | None:

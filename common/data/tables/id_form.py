@@ -12,12 +12,13 @@ from types import MappingProxyType
 from trilateral.common.config.dataset import IdForm
 
 _DECIMALS = re.compile(r"([+-]?[0-9]+)\.0+")
-_ZEROS = re.compile(r"0+(?=[0-9])")
-_DIGITS = re.compile(r"[0-9]+")
+_ZEROS = re.compile(r"0+([0-9]+)")
 
 
 def _without_zeros(one: str) -> str:
-    return _ZEROS.sub("", one, count=1) if _DIGITS.fullmatch(one) else one
+    found = _ZEROS.fullmatch(one)
+    # The expression takes all leading zeros but leaves at least one digit.
+    return found[1] if found else one
 
 
 def _without_decimals(one: str) -> str:
@@ -29,12 +30,19 @@ def _composed(one: str) -> str:
     return one if one.isascii() else unicodedata.normalize("NFC", one)
 
 
+def _folded(one: str) -> str:
+    """Apply the canonical caseless form of the Unicode standard, definition D145 in section 3.13, then compose it."""
+    if one.isascii():
+        return one.lower()
+    # Folding a composed letter can reorder its marks, and then the result would change if it were folded again.
+    return _composed(unicodedata.normalize("NFD", one).casefold())
+
+
 RULES: Mapping[str, Callable[[str], str]] = MappingProxyType(
     {
         "spaces": str.strip,
         "unicode": _composed,
-        # Case folding can decompose a letter, so compose the result again.
-        "case": lambda one: _composed(one.casefold()),
+        "case": _folded,
         "decimals": _without_decimals,
         "zeros": _without_zeros,
     }

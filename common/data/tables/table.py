@@ -6,6 +6,7 @@ of the error, which only this organisation can read.
 """
 
 import difflib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -31,6 +32,7 @@ from trilateral.common.data.tables.column_reader import (
 )
 from trilateral.common.data.tables.id_form import NormalIds, normalise
 from trilateral.common.data.tables.table_file import TableFile, open_table
+from trilateral.common.data.tables.technical_columns import technical_columns
 from trilateral.common.protocol.ids import canonical_order
 
 _LISTED_NAMES = 40
@@ -60,6 +62,8 @@ class PartyTable:
     """-1 or +1, shape (n_rows,); None at the host."""
     changed_ids: Mapping[str, int] = field(default_factory=dict)
     """How many IDs of the file each rule of `id_form` has changed, by name of the rule."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Columns of the file that are not features although no setting excludes them: the reason by name of the column."""
 
     def select(self, rows: Rows) -> Self:
         """Return the table of some of the rows.
@@ -104,7 +108,7 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
     file = open_table(dataset.path)
     texts = [dataset.id] if label is None else [dataset.id, label.column]
     _check_names(file, dict(zip(("id", "label.column"), texts, strict=False)))
-    features = _choose_features(file.names, dataset)
+    features, left_out = _choose_features(file, dataset)
 
     faults = Faults(file)
     ids: list[str] = []
@@ -131,7 +135,7 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
             f"column {label.column!r} holds only one of the two values: {expected_labels(label)},"
             " and training needs both"
         )
-    return PartyTable([ids[row] for row in order], frame, y, normal.changed)
+    return PartyTable([ids[row] for row in order], frame, y, normal.changed, left_out)
 
 
 def read_table_ids(dataset: DatasetConfig) -> NormalIds:
@@ -300,12 +304,8 @@ def _check_names(file: TableFile, required: dict[str, str]) -> None:
             )
             error.add_note(f"the first line of {file.path.name} holds these names: {names!r}")
             raise error
-    if "" in names:
-        raise DataError(
-            f"{file.path.name} has a column without a name: name it, or remove it "
-            "(pandas writes one unless `to_csv` is called with `index=False`)"
-        )
-    twice = sorted({name for name in names if names.count(name) > 1})
+    # Several columns without a name are common: none of them is read.
+    twice = sorted(name for name, count in Counter(names).items() if count > 1 and (name or "" in required.values()))
     if twice:
         raise DataError(f"{file.path.name} has several columns with the same name: {_listed(twice)}")
 
@@ -330,8 +330,12 @@ def _is_number(name: str) -> bool:
     return True
 
 
-def _choose_features(names: list[str], dataset: DatasetConfig) -> list[str]:
-    """Return the feature columns in the order of the file. `_check_names` has found the ID and the label."""
+def _choose_features(file: TableFile, dataset: DatasetConfig) -> tuple[list[str], dict[str, str]]:
+    """Return the feature columns in the order of the file, and why others are left out.
+
+    `_check_names` has found the ID and the label.
+    """
+    names = file.names
     special = {dataset.id} if dataset.label is None else {dataset.id, dataset.label.column}
     for name in dataset.features or []:
         _check_exists(name, "features", names)
@@ -341,11 +345,17 @@ def _choose_features(names: list[str], dataset: DatasetConfig) -> list[str]:
     for name in dataset.categorical:
         _check_exists(name, "categorical", names)
 
-    wanted = set(dataset.features or names) - special - set(dataset.exclude)
+    named = special | {*(dataset.features or []), *dataset.categorical, *dataset.preprocessing.columns}
+    added = {
+        name: why
+        for name, why in technical_columns(names, file.indexes).items()
+        if name not in named and name not in dataset.exclude and dataset.features is None
+    }
+    wanted = set(dataset.features or names) - special - set(dataset.exclude) - set(added)
     features = [name for name in names if name in wanted]
     if not features:
         raise DataError(f"no feature is left in {dataset.path.name}: its columns are {_listed(names)}")
-    return features
+    return features, added
 
 
 def _check_exists(name: str, setting: str, names: list[str]) -> None:

@@ -8,6 +8,7 @@ public. They give the name of the file but not its folder, which does not concer
 column of a fault are for this organisation only: they are a note of the error, see `trilateral.common.base.errors`.
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,14 +18,14 @@ from typing import BinaryIO
 import pyarrow as pa
 from pyarrow import csv, parquet
 
-from trilateral.common.base.errors import DataError
+from trilateral.common.base.errors import DataError, TrilateralError
 from trilateral.common.data.tables.csv_lines import (
-    DAMAGED,
-    UTF_16_MARKS,
+    first_nul,
     first_undecodable,
     line_of_row,
     odd_lines,
     open_plain,
+    read_records,
     unclosed_quote,
 )
 
@@ -41,6 +42,7 @@ class TableFile(ABC):
     Attributes:
         path: the file.
         names: the names of all columns, in the order of the file.
+        indexes: the names of the columns that the file's metadata declares as indexes of a data frame.
 
     Raises:
         DataError: the column names cannot be read.
@@ -48,6 +50,8 @@ class TableFile(ABC):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.names: list[str] = []
+        self.indexes: list[str] = []
         with self._public_errors([]):
             self.names = self._read_names()
 
@@ -100,6 +104,9 @@ class TableFile(ABC):
         """Return a more specific error for a file that Arrow has refused, or None."""
         return None
 
+    def _unreadable(self, reason: str) -> DataError:
+        return DataError(f"{self.path.name} cannot be read as a {self.kind}: {reason}")
+
     @contextmanager
     def _public_errors(self, columns: list[str]) -> Iterator[None]:
         """Replace errors that quote the file with errors that are safe for the public."""
@@ -109,10 +116,17 @@ class TableFile(ABC):
             raise DataError(
                 f"this process has no permission to read {self.path.name}: change its owner or mode"
             ) from None
-        except (*DAMAGED, pa.ArrowException, UnicodeDecodeError):
-            raise self._why_unreadable(columns) or DataError(
-                f"{self.path.name} cannot be read as a {self.kind}: it may be empty, damaged or in another format"
-            ) from None
+        except TrilateralError as error:
+            raise error from None
+        except MemoryError:
+            raise
+        except Exception:
+            # Only the readers of Arrow and Python run here. Any error of theirs may quote a row.
+            try:
+                found = self._why_unreadable(columns) or self._unreadable("it may be damaged or in another format")
+            except DataError as more:
+                found = more
+            raise found from None
 
 
 def open_table(path: Path) -> TableFile:
@@ -124,20 +138,61 @@ def open_table(path: Path) -> TableFile:
     Raises:
         DataError: the file does not exist or cannot be read.
     """
+    if path.is_dir():
+        raise DataError(
+            f"there is no file {path.name} at the dataset's `path`, only a folder: name one file; programs such as "
+            "Spark write a folder of parts, which must be joined into one file first"
+        )
     if not path.is_file():
         raise DataError(
             f"there is no file {path.name} at the dataset's `path`: correct the path; a relative path starts at the "
             "folder of the configuration file"
         )
-    if path.name.endswith((".csv", ".csv.gz")):
+    name = path.name.lower()
+    if name.endswith((".csv", ".csv.gz")):
         return _CsvFile(path)
-    if path.suffix == ".parquet":
+    if name.endswith(".parquet"):
         return _ParquetFile(path)
     raise DataError(f"{path.name} has an unknown format: its name must end in .csv, .csv.gz or .parquet")
 
 
+_FORMATS = (
+    (b"\x1f\x8b", "it is compressed by gzip: name it .csv.gz, or decompress it"),
+    (b"PK\x03\x04", "it is a zip archive or an Excel workbook: unpack it, or save it as CSV in UTF-8"),
+    (b"\xd0\xcf\x11\xe0", "it is an Excel workbook: save it as CSV in UTF-8"),
+    (b"PAR1", "it is a Parquet file: name it .parquet"),
+    (b"PARE", "it is an encrypted Parquet file: decrypt it"),
+    (b"ARROW1", "it is a Feather file: save it as Parquet or CSV"),
+    (b"ORC", "it is an ORC file: save it as Parquet or CSV"),
+    (b"Obj\x01", "it is an Avro file: save it as Parquet or CSV"),
+    (b"SQLite format 3", "it is an SQLite database: export the table as CSV"),
+    (b"BZh", "it is compressed by bzip2: decompress it"),
+    (b"\xfd7zXZ", "it is compressed by xz: decompress it"),
+    (b"\x28\xb5\x2f\xfd", "it is compressed by zstd: decompress it"),
+    (b"7z\xbc\xaf\x27\x1c", "it is a 7z archive: unpack it"),
+    (b"%PDF", "it is a PDF document: export the table as CSV"),
+    (b"\xff\xfe\x00\x00", "it is encoded in UTF-32: save it in UTF-8"),
+    (b"\x00\x00\xfe\xff", "it is encoded in UTF-32: save it in UTF-8"),
+    (b"\xff\xfe", "it is encoded in UTF-16: save it in UTF-8"),
+    (b"\xfe\xff", "it is encoded in UTF-16: save it in UTF-8"),
+    (b"<!doctype", "it is a web page: download the table itself"),
+    (b"<html", "it is a web page: download the table itself"),
+    (b"<?xml", "it is an XML file: save it as CSV in UTF-8"),
+    (b"[{", "it is a JSON file: save it as CSV in UTF-8"),
+    (b'{"', "it is a JSON file: save it as CSV in UTF-8"),
+)
+"""How files of other formats begin, and what to do with them."""
+
+
+def _other_format(start: bytes) -> str | None:
+    """Return the reason why a file that begins in this way cannot be read, or None."""
+    if not start:
+        return "it is empty"
+    return next((reason for mark, reason in _FORMATS if start.startswith(mark) or start.lower().startswith(mark)), None)
+
+
 class _QuoteCounter:
-    """A stream of bytes for Arrow that counts quotation marks.
+    """A stream of bytes for Arrow that counts quotation marks and NUL characters.
 
     If the count is odd, a quotation mark may be unclosed. Arrow would read everything after it as one value.
     """
@@ -145,11 +200,13 @@ class _QuoteCounter:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self.count = 0
+        self.n_nuls = 0
         self.closed = False
 
     def read(self, size: int = -1) -> bytes:
         data = self._file.read(size)
         self.count += data.count(b'"')
+        self.n_nuls += data.count(0)
         return data
 
     def close(self) -> None:
@@ -164,36 +221,58 @@ class _CsvFile(TableFile):
         return f"row {row + 1}" if line is None else f"line {line}"
 
     def _read_names(self) -> list[str]:
-        # Skip lines of another length here: `_read` counts and reports them.
-        options = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda _: "skip")
-        with csv.open_csv(self.path, parse_options=options) as reader:
-            return list(reader.schema.names)
+        self._check_start()
+        try:
+            with (
+                open_plain(self.path) as file,
+                csv.open_csv(file, parse_options=csv.ParseOptions(newlines_in_values=True)) as reader,
+            ):
+                return list(reader.schema.names)
+        except pa.ArrowInvalid:
+            # A line has another length. `_read` counts and reports such lines after the names were checked.
+            header = next(read_records(self.path), None)
+            if header is None or first_undecodable(self.path, []) is not None:
+                raise
+            return header.values
+
+    def _check_start(self) -> None:
+        is_packed = self.path.name.lower().endswith(".gz")
+        with self.path.open("rb") as file:
+            start = file.read(16)
+        if is_packed and start and not start.startswith(b"\x1f\x8b"):
+            raise self._unreadable(_other_format(start) or "it is not compressed: name it .csv")
+        if is_packed and start:
+            with open_plain(self.path) as file:
+                start = file.read(16)
+        reason = _other_format(start)
+        if reason is not None:
+            raise self._unreadable(reason)
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
-        odd: list[int] = []
-
-        def note_line(line: csv.InvalidRow) -> str:
-            odd.append(line.actual_columns)
-            return "skip"
-
         with open_plain(self.path) as file:
             quotes = _QuoteCounter(file)
             with csv.open_csv(
                 quotes,
                 read_options=csv.ReadOptions(block_size=_CSV_BLOCK),
-                parse_options=csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note_line),
+                parse_options=csv.ParseOptions(newlines_in_values=True),
                 convert_options=csv.ConvertOptions(
                     column_types=dict.fromkeys(columns, pa.string()), include_columns=columns, strings_can_be_null=False
                 ),
             ) as reader:
-                for batch in reader:
-                    if odd:
-                        break
-                    yield batch
+                yield from reader
+        if quotes.n_nuls:
+            self._check_nuls()
         if quotes.count % 2:
             self._check_quotes()
-        if odd:
-            raise self._odd_lines()
+
+    def _check_nuls(self) -> None:
+        line = first_nul(self.path)
+        if line is not None:
+            error = self._unreadable(
+                "it has NUL characters: it is encoded in UTF-16 or damaged; write it again in UTF-8"
+            )
+            error.add_note(f"the first is in line {line}")
+            raise error
 
     def _check_quotes(self) -> None:
         line = unclosed_quote(self.path)
@@ -202,22 +281,27 @@ class _CsvFile(TableFile):
             error.add_note(f"it is in the row that begins in line {line}")
             raise error
 
-    def _odd_lines(self) -> DataError:
-        count, line = odd_lines(self.path, len(self.names)) or (1, None)
-        error = DataError(f"{self.path.name} has {count} lines with more or fewer values than there are column names")
-        if line is not None:
-            error.add_note(f"the first is line {line}")
+    def _odd_lines(self) -> DataError | None:
+        found = odd_lines(self.path, len(self.names))
+        if found is None:
+            return None
+        count, line = found
+        text = f"{self.path.name} has {count} lines with more or fewer values than there are column names"
+        if first_undecodable(self.path, self.names) is not None:
+            text += (
+                ", and is not encoded in UTF-8: write it again in UTF-8, with quotation marks around values with commas"
+            )
+        else:
+            text += ": put quotation marks around values with commas, and write no row names that have no column name"
+        error = DataError(text)
+        error.add_note(f"the first is line {line}")
         return error
 
     def _why_unreadable(self, columns: list[str]) -> DataError | None:
-        with open_plain(self.path) as file:
-            try:
-                start = file.read(2)
-            except DAMAGED:
-                return None
-        if start in UTF_16_MARKS:
-            return DataError(f"{self.path.name} is encoded in UTF-16: save it in UTF-8")
+        self._check_nuls()
         self._check_quotes()
+        if self.names and (odd := self._odd_lines()) is not None:
+            return odd
         found = first_undecodable(self.path, columns)
         if found is None:
             return None
@@ -237,9 +321,31 @@ class _ParquetFile(TableFile):
         return f"row {row + 1}"
 
     def _read_names(self) -> list[str]:
-        return list(parquet.read_schema(self.path).names)
+        with self.path.open("rb") as file:
+            start = file.read(16)
+            file.seek(-min(4, file.seek(0, 2)), 2)
+            end = file.read()
+        if end == b"PARE":
+            start = end
+        if not start.startswith(b"PAR1"):
+            raise self._unreadable(_other_format(start) or "it does not begin like one: if it is text, name it .csv")
+        if end != b"PAR1":
+            raise self._unreadable("it was cut short: write or copy it again")
+        schema = parquet.read_schema(self.path)
+        self.indexes = _pandas_indexes(schema)
+        return list(schema.names)
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         # With pre_buffer, Arrow would keep everything that it has read until the file is closed.
         with parquet.ParquetFile(self.path, pre_buffer=False) as file:
             yield from file.iter_batches(rows, columns=columns)
+
+
+def _pandas_indexes(schema: pa.Schema) -> list[str]:
+    """Return the names of the columns that pandas has declared as indexes. Any program may have written the schema."""
+    try:
+        declared = json.loads((schema.metadata or {})[b"pandas"])["index_columns"]
+    except (KeyError, TypeError, ValueError):
+        return []
+    # A range of row numbers is described by a dictionary and has no column.
+    return [name for name in declared if isinstance(name, str)] if isinstance(declared, list) else []

@@ -1,6 +1,7 @@
 """What does not count when IDs are compared, rule by rule."""
 
 import unicodedata
+from collections.abc import Callable, Mapping
 
 import pytest
 from hypothesis import given
@@ -33,6 +34,9 @@ NONE = dict.fromkeys(RULES, False)
         ("zeros", "0000", "0"),
         ("zeros", "00A1", "00A1"),
         ("zeros", "0", "0"),
+        ("zeros", "24012", "24012"),
+        ("zeros", "-0017", "-0017"),
+        ("case", "\u03ac\u0345\u0301", "\u03ac\u0301\u03b9"),
     ],
 )
 def test_each_rule_does_what_it_says_and_no_other_does(rule: str, written: str, normal: str) -> None:
@@ -56,3 +60,103 @@ def test_a_normal_form_stays_as_it_is(ids: list[str]) -> None:
     once = normalise(ids, form)
     assert normalise(once.ids, form).ids == once.ids
     assert all(unicodedata.is_normalized("NFC", one) for one in once.ids)
+
+
+# --- what each rule promises, against a definition of its own
+
+AWKWARD = st.text(
+    st.sampled_from(
+        "0019+-.aAsS\u00df\u1e9e\u03c2\u03c3\u03a3"
+        "\u03ac\u0386\u1fb3\u0345\u0131\u0130\u00e9\u00c5\u00c5\u031b\u0323\u0301\u0308 \t  \u0663\uff11"
+    ),
+    max_size=8,
+)
+NUMBERS = st.builds(
+    lambda sign, zeros, digits, end: f"{sign}{'0' * zeros}{digits}{end}",
+    st.sampled_from(["", "", "", "+", "-"]),
+    st.integers(0, 3),
+    st.integers(0, 30_000),
+    st.sampled_from(["", "", ".0", ".000", ".", ".5", " "]),
+)
+IDS = st.one_of(NUMBERS, AWKWARD, st.text())
+
+
+def core(one: str) -> str:
+    inner = [place for place, letter in enumerate(one) if not letter.isspace()]
+    return one[inner[0] : inner[-1] + 1] if inner else ""
+
+
+def is_number(one: str) -> bool:
+    return one != "" and all(letter in "0123456789" for letter in one)
+
+
+def whole(one: str) -> str:
+    """The part before a decimal point that only zeros follow."""
+    before, point, after = one.partition(".")
+    unsigned = before[1:] if before[:1] in {"+", "-"} else before
+    return before if point and is_number(unsigned) and is_number(after) and not int(after) else one
+
+
+def caseless(one: str) -> str:
+    return unicodedata.normalize("NFD", unicodedata.normalize("NFD", one).casefold())
+
+
+SAME: Mapping[str, Callable[[str, str], bool]] = {
+    "spaces": lambda one, other: core(one) == core(other),
+    "unicode": lambda one, other: unicodedata.normalize("NFD", one) == unicodedata.normalize("NFD", other),
+    "case": lambda one, other: caseless(one) == caseless(other),
+    "decimals": lambda one, other: whole(one) == whole(other),
+    "zeros": lambda one, other: one == other or (is_number(one) and is_number(other) and int(one) == int(other)),
+}
+"""When two IDs are the same by one rule alone."""
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[str, str]:
+    """Two IDs that may be one ID in two spellings."""
+    one = draw(IDS)
+    respelt = st.sampled_from(
+        [
+            one,
+            f"0{one}",
+            f"{one[:1]}0{one[1:]}",
+            one.replace("0", ""),
+            one.lstrip("0"),
+            f"{one}.0",
+            f"{one}0",
+            f" {one}\u2003",
+            one.swapcase(),
+            unicodedata.normalize("NFC", one),
+            unicodedata.normalize("NFD", one),
+        ]
+    )
+    return one, draw(st.one_of(respelt, IDS))
+
+
+@pytest.mark.parametrize("rule", RULES)
+@given(pair=pairs())
+def test_two_ids_are_equal_by_a_rule_only_if_they_are_the_same_as_it_defines(rule: str, pair: tuple[str, str]) -> None:
+    one, other = pair
+    normal = normalise(pair, IdForm.model_validate(NONE | {rule: True})).ids
+    assert (normal[0] == normal[1]) == SAME[rule](one, other)
+
+
+@given(st.lists(IDS), st.fixed_dictionaries({rule: st.booleans() for rule in RULES}))
+def test_every_form_of_a_normal_form_is_itself(ids: list[str], rules: dict[str, bool]) -> None:
+    form = IdForm.model_validate(rules)
+    once = normalise(ids, form)
+    twice = normalise(once.ids, form)
+    assert twice.ids == once.ids
+    assert not any(twice.changed.values())
+
+
+@given(st.integers(0, 10**12), st.integers(0, 10**12), st.integers(0, 4), st.integers(0, 4))
+def test_padding_never_joins_two_numbers(one: int, other: int, first: int, second: int) -> None:
+    form = IdForm(zeros=True)
+    normal = normalise([f"{'0' * first}{one}", f"{'0' * second}{other}"], form).ids
+    assert normal == [str(one), str(other)]
+
+
+@pytest.mark.parametrize("written", ["24012", "100", "10", "1001", "90909"])
+def test_a_zero_within_a_number_stays(written: str) -> None:
+    assert normalise([written, f"00{written}"], IdForm(zeros=True)).ids == [written, written]

@@ -288,10 +288,6 @@ def test_a_name_that_comes_twice_is_refused(folder: Path) -> None:
     assert "several columns with the same name: 'a'" in refusal(folder, "id,a,b,a\n1,2,3,4\n")
 
 
-def test_a_column_without_a_name_is_refused(folder: Path) -> None:
-    assert "index=False" in refusal(folder, ",id,a\n0,1,2\n")
-
-
 def test_a_table_with_no_feature_left_is_refused(folder: Path) -> None:
     assert "no feature is left" in refusal(folder, "id,label,a\n1,1,2\n2,0,3\n", label={}, exclude=["a"])
 
