@@ -11,6 +11,7 @@ import os
 import re
 import stat
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -31,6 +32,12 @@ MAX_BYTES = 1024 * 1024
 SOON = 0.1
 """The log warns of the expiry when this share of a certificate's lifetime is left. Programs renew certificates
 earlier."""
+
+SETTLE_SECONDS = 0.2
+"""Time for which a server's new configuration waits until no handshake is about to use the last one."""
+
+TICKET_SECONDS = 3_600.0
+"""Time after which a caller has to show its certificate again, as after the age of a connection in `channel`."""
 
 Now = Callable[[], datetime]
 
@@ -137,9 +144,26 @@ class Certificates:
 
     def server_credentials(self) -> grpc.ServerCredentials:
         """Return credentials with which a server presents its newest certificate and requires one of each caller."""
+        given, since = self._identity, time.monotonic()
+
+        def renewed() -> grpc.ServerCertificateConfiguration | None:
+            # gRPC asks at each new connection, from threads of its own but one at a time. Once it is given a
+            # configuration, it frees the last one, although another thread may be about to start a handshake with
+            # that: the process then crashes (https://github.com/grpc/grpc/issues/36693). So it is given one only for a
+            # renewed certificate, and once an hour, as each makes the tickets of earlier sessions void: a caller that
+            # resumes a session does not show its certificate again. While gRPC waits for a configuration, no other
+            # thread can start, and those that have the last one have time to take a reference to it.
+            nonlocal given, since
+            identity = self.current()
+            if identity == given and time.monotonic() - since < TICKET_SECONDS:
+                return None
+            time.sleep(SETTLE_SECONDS)
+            given, since = identity, time.monotonic()
+            return _server_configuration(identity)
+
         return grpc.dynamic_ssl_server_credentials(
-            _server_configuration(self._identity),
-            lambda: _server_configuration(self.current()),
+            _server_configuration(given),
+            renewed,  # type: ignore[arg-type]  # the stubs forget that None means no change
             require_client_authentication=True,
         )
 

@@ -23,7 +23,14 @@ from trilateral.common.config.process import ProcessConfig, TlsConfig
 from trilateral.common.process import server as server_module
 from trilateral.common.process.server import bind
 from trilateral.common.rpc import channel as channel_module
-from trilateral.common.rpc.certificates import Certificates, Identity, is_name, load_certificates
+from trilateral.common.rpc.certificates import (
+    SETTLE_SECONDS,
+    TICKET_SECONDS,
+    Certificates,
+    Identity,
+    is_name,
+    load_certificates,
+)
 from trilateral.common.rpc.channel import new_channel, open_peers
 
 AUTHORITY = new_authority()
@@ -190,6 +197,44 @@ async def test_the_next_connection_sees_the_renewed_certificate_and_the_old_conn
         assert await answers(server, "new.example.org")
         assert not await answers(server, "host.example.org")
         await shown(old)
+
+
+def test_grpc_is_given_a_configuration_only_when_the_certificate_has_changed(
+    files: TlsConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # With one for each connection, concurrent connections crash the process: grpc/grpc#36693.
+    fetchers: list[Callable[[], object]] = []
+    monkeypatch.setattr(grpc, "dynamic_ssl_server_credentials", lambda first, fetch, **_: fetchers.append(fetch))
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    certificates = Certificates(files)
+    for _ in range(2):  # each port is given the renewed certificate
+        certificates.server_credentials()
+    for fetch in fetchers:
+        assert fetch() is None
+    write_identity(tmp_path, make_identity(AUTHORITY, "new.example.org"))
+    for fetch in fetchers:
+        assert isinstance(fetch(), grpc.ServerCertificateConfiguration)
+        assert fetch() is None
+    assert pauses == [SETTLE_SECONDS] * 2
+
+
+def test_a_caller_that_resumes_its_session_shows_its_certificate_again_after_an_hour(
+    files: TlsConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Only a new configuration makes the tickets of earlier sessions void.
+    fetchers: list[Callable[[], object]] = []
+    monkeypatch.setattr(grpc, "dynamic_ssl_server_credentials", lambda first, fetch, **_: fetchers.append(fetch))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    Certificates(files).server_credentials()
+    (fetch,) = fetchers
+    for _ in range(2):
+        assert fetch() is None
+        now += TICKET_SECONDS
+        assert isinstance(fetch(), grpc.ServerCertificateConfiguration)
+        assert fetch() is None
 
 
 async def test_a_new_authority_counts_from_the_next_connection_on(server: str, tmp_path: Path) -> None:
