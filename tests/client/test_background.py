@@ -100,3 +100,26 @@ def test_an_iteration_that_is_dropped_after_the_last_session_ends_quietly() -> N
     loop.release()
     del numbers  # An error here would fail the test as an unraisable exception.
     gc.collect()
+
+
+def test_a_call_at_the_moment_at_which_the_loop_ends_does_not_wait_for_ever() -> None:
+    refusals: list[str] = []
+
+    def call_until_refused(loop: BackgroundLoop) -> None:
+        try:
+            while True:
+                loop.call(answer)
+        except RuntimeError as error:
+            refusals.append(str(error))
+
+    for _ in range(100):
+        loop = BackgroundLoop.acquire()
+        callers = [threading.Thread(target=call_until_refused, args=(loop,)) for _ in range(3)]
+        for caller in callers:
+            caller.start()
+        loop.release()
+        for caller in callers:
+            caller.join(30)
+            assert not caller.is_alive()
+    assert len(refusals) == 300
+    assert set(refusals) <= {"the session is closed", "the session was closed during the call"}

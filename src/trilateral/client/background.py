@@ -27,6 +27,9 @@ class BackgroundLoop:
     def __init__(self) -> None:
         self._n_users = 0
         self._process = os.getpid()
+        self._ending = threading.RLock()
+        """Held to start a call, and to accept no more of them."""
+        self._has_ended = False
         self._loop = asyncio.new_event_loop()
         # A daemon, so that a session that is never closed does not keep the interpreter from ending.
         self._thread = threading.Thread(target=self._run, name="trilateral", daemon=True)
@@ -101,14 +104,18 @@ class BackgroundLoop:
             else:
                 result.set_result(task.result())
 
-        self._loop.call_soon_threadsafe(begin)
+        with self._ending:
+            if self._has_ended:
+                raise RuntimeError("the session is closed")
+            self._loop.call_soon_threadsafe(begin)
         try:
             return result.result()
         except BaseException:
-            if not result.done():
-                # `begin` may still have to run, so there may be no task yet.
-                self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())  # noqa: PLW0108
-                wait([result], CANCEL_SECONDS)
+            with self._ending:
+                if not self._has_ended and not result.done():
+                    # `begin` may still have to run, so there may be no task yet.
+                    self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())  # noqa: PLW0108
+            wait([result], CANCEL_SECONDS)
             raise
 
     def iterate(self, items: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
@@ -124,9 +131,12 @@ class BackgroundLoop:
                 yield item  # type: ignore[misc]
         finally:
             close = getattr(iterator, "aclose", None)
-            # A loop that has ended has closed its iterators.
-            if close is not None and not self._loop.is_closed() and not self.is_inherited:
-                self.call(close)
+            if close is not None and not self.is_inherited:
+                try:
+                    self.call(close)
+                except RuntimeError:
+                    if not self._has_ended:  # a loop that ends closes its iterators
+                        raise
 
     def _check_process(self) -> None:
         if self.is_inherited:
@@ -140,6 +150,8 @@ class BackgroundLoop:
         try:
             self._loop.run_forever()
         finally:
+            with self._ending:  # From here on no call starts, so that each that has started is cancelled below.
+                self._has_ended = True
             self._loop.run_until_complete(self._cancel_all())
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.run_until_complete(self._loop.shutdown_default_executor())

@@ -69,7 +69,7 @@ PAIRS: dict[str, tuple[Side, Side]] = {
     "UTF-16, with a mark and without": (
         Side(
             "id,income\nanna,1\n".encode("utf-16"),
-            refused=("table.csv is encoded in UTF-16: save it in UTF-8",),
+            refused=("table.csv cannot be read as a CSV file", "it is encoded in UTF-16: save it in UTF-8"),
             hidden=("anna",),
         ),
         Side(
@@ -223,15 +223,15 @@ PAIRS: dict[str, tuple[Side, Side]] = {
         Side(
             gzip.compress(b"id,label,x\n" + b"".join(b"%d,1,%d\n" % (row, row**3) for row in range(9999)))[:20_000],
             name="table.csv.gz",
-            refused=("table.csv.gz cannot be read as a CSV file in UTF-8: it may be empty, damaged",),
+            refused=("table.csv.gz cannot be read as a CSV file in UTF-8: it may be damaged or in another format",),
         ),
     ),
     "values that end a line by themselves, and a zero byte": (
         Side(b"id,x\ra,1\rb,2\r", reads={"id": ["a", "b"], "x": [1, 2]}),
         Side(
             b"id,label,x\na,1,1\nb,0,\x00\n",
-            refused=("column 'x' has 1 values that are not numbers",),
-            place="the first is in line 3, column 'x'",
+            refused=("it has NUL characters", "write it again in UTF-8"),
+            place="the first is in line 3",
         ),
     ),
     "IDs that repeat or are missing, and labels of a third kind": (

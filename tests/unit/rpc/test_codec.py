@@ -39,13 +39,14 @@ from trilateral.common.protocol.messages import (
     Waiting,
 )
 from trilateral.common.rpc import codec
-from trilateral.common.rpc.codec import JobKey, encode_piece, job_key, parse_job
+from trilateral.common.rpc.codec import MAX_FLOATS, JobKey, encode_piece, job_key, parse_job
 from trilateral.common.rpc.routes import MESSAGE_ROUTES, MessageRoute, decode, encode, route_for
 
 JOB = JobConfig(name="credit", dataset="credit")
 RUN = JobKey("credit", bytes(range(16)))
 
 uint32 = st.integers(0, 2**32 - 1)
+column_counts = st.integers(1, MAX_FLOATS)
 positive = st.integers(1, 2**32 - 1)
 keys = st.builds(RoundKey, positive, positive)
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -73,8 +74,8 @@ def pieces(draw: st.DrawFn, width: int = 64) -> VectorPiece:
 
 MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
     OpenJob: st.builds(OpenJob, st.just(JOB), st.integers(1, 2**8192 - 1).map(mpz), st.sampled_from(PARTIES)),
-    IdChallenge: st.builds(IdChallenge, short, counts),
-    IdProof: st.builds(IdProof, short, short),
+    IdChallenge: st.builds(IdChallenge, short, counts, column_counts),
+    IdProof: st.builds(IdProof, short, short, column_counts),
     IdConfirmation: st.builds(IdConfirmation, short),
     AlignmentProgress: st.builds(
         AlignmentProgress,
@@ -95,6 +96,8 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
         uint32,
         st.none() | finite,
         st.none() | nonempty,
+        st.booleans(),
+        uint32,
     ),
     OutOfRange: st.builds(OutOfRange, keys),
     FinishJob: st.builds(FinishJob, positive, vectors, finite, uint32, text, st.none() | finite),
