@@ -36,7 +36,7 @@ def check_listening(config: ProcessConfig) -> Iterator[Finding]:
             "127.0.0.1, or let a firewall admit only Prometheus",
         )
     if config.listen.endswith(":0"):
-        yield warning("listen", f"{config.listen} does not fix a port, but the peers need to know it: set one")
+        yield warning("listen", f"{config.listen} has no fixed port, but the peers need to know it: set one")
     else:
         try:
             asyncio.run(check_health(config, SECONDS))

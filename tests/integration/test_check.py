@@ -497,7 +497,7 @@ LOCAL = [
         "datasets.made: the job: the host refuses the job under policy.max_sc",
         Role.HOST,
     ),
-    Case(no_table, WARNING, "datasets: there are none", Role.HOST),
+    Case(no_table, WARNING, "datasets: no table is configured", Role.HOST),
     Case(little_memory, WARNING, "memory: reading took up to"),
     Case(a_key_for_all_to_read, PROBLEM, "tls.key: "),
     Case(a_key_of_another_certificate, PROBLEM, "tls.key: "),

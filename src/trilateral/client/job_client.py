@@ -30,7 +30,7 @@ def coordinator_address(config: ProcessConfig) -> str:
     """Return the coordinator's address, from the configuration of any of the three processes.
 
     Raises:
-        ConfigError: this is the coordinator's own configuration, and it does not fix a port.
+        ConfigError: this is the coordinator's own configuration, and it has no fixed port.
     """
     if config.role is not Role.COORDINATOR:
         return config.peers[Role.COORDINATOR].address

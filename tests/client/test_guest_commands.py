@@ -1,0 +1,41 @@
+"""``trilateral align`` and ``trilateral predict`` at three real servers."""
+
+from pathlib import Path
+
+import pandas as pd
+from typer.testing import CliRunner
+
+from tests.client.conftest import N_COMMON, N_ONLY, TRAINED, World
+from tests.support.new_rows import NEW
+from trilateral.cli.main import app
+from trilateral.common.base.roles import Role
+
+
+def test_align_prints_the_counts_of_both_parties(world: World) -> None:
+    result = CliRunner().invoke(app, ["align", NEW, "--config", str(world.files[Role.GUEST])])
+    assert result.exit_code == 0, result.stderr
+    total = N_COMMON + N_ONLY
+    assert result.stdout.splitlines() == [
+        f"{N_COMMON} common IDs",
+        f"guest: {total} IDs, {N_ONLY} of them not at the host",
+        f"host: {total} IDs, {N_ONLY} of them not at the guest",
+        "guest's IDs changed by `id_form`: none",
+    ]
+
+
+def test_predict_writes_the_scores_and_the_ids_without_one(world: World, tmp_path: Path) -> None:
+    out = tmp_path / "scores.csv"
+    options = ["--dataset", NEW, "--config", str(world.files[Role.GUEST]), "--out", str(out)]
+    result = CliRunner().invoke(app, ["predict", TRAINED, *options])
+    assert result.exit_code == 0, result.stderr
+    assert len(pd.read_csv(out)) == N_COMMON
+    assert len(pd.read_csv(tmp_path / "scores.missing.csv")) == N_ONLY
+    assert f"{N_COMMON} rows" in result.stdout
+
+
+def test_the_host_cannot_use_the_commands_of_the_guest(world: World, tmp_path: Path) -> None:
+    config = ["--config", str(world.files[Role.HOST])]
+    for command in (["align", NEW], ["predict", TRAINED, "--dataset", NEW, "--out", str(tmp_path / "scores.csv")]):
+        result = CliRunner().invoke(app, [*command, *config])
+        assert result.exit_code == 2
+        assert "role: is host, but only the guest can" in result.stderr
