@@ -49,6 +49,11 @@ RUN = JobKey("a", bytes(16))
 SECONDS = 5.0
 
 
+STATUS_LOST = "Internal error from Core"
+"""What grpc.aio reports in the client for a status that it has lost. A server's own errors have other texts."""
+STATUS_TRIES = 10
+
+
 @dataclass(frozen=True)
 class Method:
     """A method of the wire contract, from its descriptor."""
@@ -114,7 +119,17 @@ class Servers:
                 await channel.close()
 
     async def call(self, method: Method, sender: Role, bodies: list[bytes]) -> grpc.aio.AioRpcError | None:
-        """Call a method with serialised requests, and read at most one answer."""
+        """Call a method with serialised requests, and read at most one answer.
+
+        grpc.aio loses the status of a call that ends during a write of the client. Such a call is made again.
+        """
+        for _ in range(STATUS_TRIES):
+            error = await self._call(method, sender, bodies)
+            if error is None or error.details() != STATUS_LOST:
+                return error
+        return error
+
+    async def _call(self, method: Method, sender: Role, bodies: list[bytes]) -> grpc.aio.AioRpcError | None:
         name = {False: "unary", True: "stream"}
         make = getattr(self.channels[method.server], f"{name[method.streams_in]}_{name[method.streams_out]}")
         callable_ = make(method.path, response_deserializer=method.response.FromString)
