@@ -18,7 +18,7 @@ from trilateral.common.jobs.policy import (
     JOB,
     check_holdout,
     check_offer,
-    check_peer_columns,
+    check_peer_features,
     check_scores,
     check_sizes,
     holdout_scores,
@@ -89,8 +89,8 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
     try:
         data = make_party_data(table, dataset.preprocessing, trial, check)
         _check_holdout(config, trial, data)
-        # How many features the other party has is not known here, but a job needs one and the guest's intercept.
-        check_peer_columns(trial, config.policy, len(data.block.columns), 1 + int(role is Role.HOST), role)
+        # How many features the other party has is not known here, but a job needs at least one.
+        check_peer_features(trial, config.policy, len(data.block.columns), 1, role)
     except DataError as error:
         yield from faults(subject, error)
     except (PolicyError, ConfigError) as error:

@@ -135,8 +135,12 @@ def check_peer_columns(job: JobConfig, policy: Policy, n_train: int, n_columns: 
     Raises:
         PolicyError: the policy does not allow so many columns.
     """
+    check_peer_features(job, policy, n_train, n_columns - int(role is Role.HOST and job.intercept), role)
+
+
+def check_peer_features(job: JobConfig, policy: Policy, n_train: int, n_features: int, role: Role) -> None:
+    """Check a job against the number of the other party's features; see `check_peer_columns`."""
     peer = Role.GUEST if role is Role.HOST else Role.HOST
-    n_features = n_columns - int(peer is Role.GUEST and job.intercept)
     needed = policy.min_rows_per_feature * n_features
     for has, size in _batches(job, n_train):
         if size < needed:

@@ -152,6 +152,9 @@ def test_each_party_bounds_the_features_of_the_other(job: dict[str, Any], n_trai
     assert max_peer_features(settings, Policy(), n_train) == most
     check_peer_columns(settings, Policy(), n_train, most, Role.GUEST)
     check_peer_columns(settings, Policy(), n_train, most + 1, Role.HOST)  # the guest's intercept does not count
+    check_peer_columns(make_job(**job, intercept=False), Policy(), n_train, most, Role.HOST)
+    with pytest.raises(PolicyError, match=f"{most + 1} features of the guest"):
+        check_peer_columns(make_job(**job, intercept=False), Policy(), n_train, most + 1, Role.HOST)
     needed = 30 * (most + 1)
     for role, peer, n_columns in ((Role.GUEST, Role.HOST, most + 1), (Role.HOST, Role.GUEST, most + 2)):
         with pytest.raises(PolicyError) as refusal:
