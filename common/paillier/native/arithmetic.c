@@ -52,6 +52,8 @@ static const double TWO_52 = 0x1p52, TWO_104 = 0x1p104;
 #define SUB(a, b) _mm256_sub_epi64(a, b)
 #define BROADCAST(p) _mm256_broadcast_sd(p)
 
+/* The build forbids link-time optimisation (-fno-lto): while these two stay calls into another translation unit, no compiler
+ * moves arithmetic in operations.c across them. Within one unit, -frounding-math says that the rounding may change. */
 unsigned toward_zero(void) {
     unsigned before = _mm_getcsr();
     _mm_setcsr(0x7f80); /* toward zero, all exceptions masked, denormals kept */
@@ -86,7 +88,8 @@ INLINE void next_columns(struct columns6 *c) {
     "vsubpd %[h1], %[both], %[l1]\n\t vpaddq %[h1], " column2 ", " column2 "\n\t vfmadd231pd %[y], %[x1], %[l1]\n\t"   \
     "vpaddq %[l0], " column0 ", " column0 "\n\t vpaddq %[l1], " column1 ", " column1 "\n\t"
 
-/* Two digits of one factor times four of the other, into c0 ... c5. `size` is of a digit of the second in memory. */
+/* Two digits of one factor times four of the other, into c0 ... c5. `size` is of a digit of the second in memory. All outputs
+ * are written before the last input is read (&), so none may share its register with an input of equal value. */
 #define TILE(c, x0_, x1_, q, load, y0, y1, y2, y3, size)                                                               \
     do {                                                                                                               \
         digits4 y_, h0_, h1_, l0_, l1_;                                                                                \
@@ -94,8 +97,8 @@ INLINE void next_columns(struct columns6 *c) {
                 TIMES_DIGIT(load, y1, "%[c1]", "%[c2]", "%[c3]")                                                       \
                 TIMES_DIGIT(load, y2, "%[c2]", "%[c3]", "%[c4]")                                                       \
                 TIMES_DIGIT(load, y3, "%[c3]", "%[c4]", "%[c5]")                                                       \
-                : [c0] "+x"((c)->c0), [c1] "+x"((c)->c1), [c2] "+x"((c)->c2), [c3] "+x"((c)->c3),                      \
-                  [c4] "+x"((c)->c4), [c5] "+x"((c)->c5), [y] "=&x"(y_), [h0] "=&x"(h0_), [h1] "=&x"(h1_),             \
+                : [c0] "+&x"((c)->c0), [c1] "+&x"((c)->c1), [c2] "+&x"((c)->c2), [c3] "+&x"((c)->c3),                  \
+                  [c4] "+&x"((c)->c4), [c5] "+&x"((c)->c5), [y] "=&x"(y_), [h0] "=&x"(h0_), [h1] "=&x"(h1_),           \
                   [l0] "=&x"(l0_), [l1] "=&x"(l1_)                                                                     \
                 : [x0] "x"(x0_), [x1] "x"(x1_), [two104] "x"(_mm256_set1_pd(TWO_104)),                                 \
                   [both] "x"(_mm256_set1_pd(TWO_104 + TWO_52)), [q] "r"(q),                                            \
