@@ -103,7 +103,7 @@ async def predict(
     """
     table = check_prediction(plan.job, plan.dataset, config.datasets, config.policy, Role.GUEST)
     _check_files(plan, table)
-    model = load_model(JobFolder(config.state, plan.job).model)
+    model = load_model(JobFolder(config.state, plan.job).find_model())
     check_half(model, Role.GUEST, plan.job, model.run_id)
     try:
         with scratch_folder(config.state) as folder:

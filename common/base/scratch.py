@@ -13,7 +13,7 @@ from pathlib import Path
 from trilateral.common.base.locks import is_locked, lock_file
 
 SCRATCH = ".scratch"
-"""Name of the parent folder within the state folder. It cannot clash with a job, whose name never begins with a dot."""
+"""Name of the parent folder within the state folder."""
 _SWEEP = ".sweep"
 _LOCK = ".in-use"
 

@@ -126,7 +126,7 @@ class History:
         self._round: BeginRound | None = None
         self._evaluated: EvaluationRecord | None = None
         with writing(role, self._partial):
-            folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.make()
             if not resumed:
                 self._partial.unlink(missing_ok=True)
             elif self._path.exists():

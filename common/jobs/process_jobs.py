@@ -21,6 +21,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.base.tracebacks import where
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.jobs.arithmetic import use_arithmetic
+from trilateral.common.jobs.folder import move_old_folders
 from trilateral.common.jobs.journal import NO_FACTS, Journal
 from trilateral.common.jobs.runner import MachineRunner
 from trilateral.common.observe.audit import Audit
@@ -70,11 +71,13 @@ class ProcessJobs:
         self._closing = False
 
     def open(self) -> None:
-        """Open the journal in the state folder, which this process must have locked.
+        """Open the journal in the state folder, which this process must have locked, and move old job folders.
 
         Raises:
-            ConfigError: the existing journal cannot be used, or a new one cannot be created.
+            ConfigError: the existing journal cannot be used, a new one cannot be created, or an old job folder cannot
+                be moved.
         """
+        move_old_folders(self.config.state, self.role)
         self.journal = Journal(self.config.state, self.role, self.config.limits.journal_days)
 
     async def deliver(self, request: Request) -> None:

@@ -11,7 +11,7 @@ from trilateral.common.base.locks import is_locked, lock_file
 from trilateral.common.base.roles import Role
 
 LOCK = ".lock"
-"""File with the role that owns the folder. No job has this name, because a job's name never begins with a dot."""
+"""File with the role that owns the folder."""
 TRIAL_BYTES = 4096
 
 

@@ -60,7 +60,7 @@ async def test_a_whole_training_is_recorded(configs: Configs) -> None:
     assert audit_lines(configs, Role.HOST)[1]["n_ids"] == {"host": 120, "guest": 120}
     assert audit_lines(configs, Role.HOST)[2]["n_common"] == 120
     host, guest, coordinator = (ends[role] for role in (Role.HOST, Role.GUEST, Role.COORDINATOR))
-    history = configs[Role.HOST].state / "audited" / "history.jsonl"
+    history = configs[Role.HOST].state / "jobs/audited/history.jsonl"
     n_rounds = len(history.read_text().splitlines())
     assert {end["rounds"] for end in ends.values()} == {n_rounds}
     assert host["sent"]["guest"]["holdout_scores"] == {"values": 24}
@@ -164,7 +164,7 @@ async def test_no_job_opens_without_an_audit_log(configs: Configs) -> None:
         status = await train_over_localhost(client, JOB)
         assert status.state == JOB_STATE_FAILED
         assert "the audit log in the folder cannot be written" in status.detail
-        assert not (configs[Role.GUEST].state / "audited").exists()
+        assert not (configs[Role.GUEST].state / "jobs/audited").exists()
         (configs[Role.COORDINATOR].state / "audit.jsonl").unlink()
         (configs[Role.COORDINATOR].state / "audit.jsonl").mkdir()
         with pytest.raises(ConfigError, match="the audit log in the folder cannot be written"):

@@ -264,12 +264,12 @@ def a_job_misspelt(setting: Setting) -> None:
 
 def a_name_in_use(setting: Setting) -> None:
     setting.start_job()
-    write_whole(setting.state(Role.HOST) / "job" / "model.json", "{}")
+    write_whole(setting.state(Role.HOST) / "jobs/job/model.json", "{}")
 
 
 def a_name_in_use_at_the_coordinator(setting: Setting) -> None:
     setting.start_job()
-    write_whole(setting.state(Role.COORDINATOR) / "job" / "history.jsonl", "")
+    write_whole(setting.state(Role.COORDINATOR) / "jobs/job/history.jsonl", "")
 
 
 def no_scores_left(setting: Setting) -> None:

@@ -53,7 +53,7 @@ def test_the_demo_trains_the_same_model_as_plain_numpy_and_leaves_nothing_runnin
     assert float(difference[1]) < 1e-5
     assert "scikit-learn" in done.stdout
     assert "training  epoch" in done.stderr
-    models = {role: load_model(folder / f"state/{role}/demo/model.json") for role in (Role.HOST, Role.GUEST)}
+    models = {role: load_model(folder / f"state/{role}/jobs/demo/model.json") for role in (Role.HOST, Role.GUEST)}
     assert models[Role.HOST].metrics is None
     metrics = models[Role.GUEST].metrics
     assert metrics is not None
@@ -77,7 +77,7 @@ def by_hand(demo_output: str, folder: Path, cwd: Path) -> None:
         eventually_in_thread(lambda: all(listens(folder, role) for role in Role))
         trained = subprocess.run(train, cwd=cwd, capture_output=True, text=True, timeout=100, check=False)
     assert trained.returncode == 0, trained.stderr
-    assert (folder / "state/guest/by-hand/model.json").exists()
+    assert (folder / "state/guest/jobs/by-hand/model.json").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

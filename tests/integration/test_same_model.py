@@ -75,19 +75,19 @@ async def test_a_training_with_a_full_size_key_leaves_the_files_of_every_process
 
     expected = assess(tables.joined.holdout_columns @ plain.coef, tables.joined.holdout_labels, LabelConfig()).metrics
     assert expected is not None
-    guest_model = load_model(configs[Role.GUEST].state / "full" / "model.json")
+    guest_model = load_model(configs[Role.GUEST].state / "jobs/full/model.json")
     assert guest_model.metrics is not None
     assert guest_model.metrics.log_loss == pytest.approx(expected.log_loss, abs=1e-5)
-    assert load_model(configs[Role.HOST].state / "full" / "model.json").metrics is None
+    assert load_model(configs[Role.HOST].state / "jobs/full/model.json").metrics is None
 
     for role, config in configs.items():
-        history = config.state / "full" / "history.jsonl"
+        history = config.state / "jobs/full/history.jsonl"
         assert history.stat().st_mode & 0o777 == 0o600
         lines = [json.loads(line) for line in history.read_text().splitlines()]
         assert [line["round"] for line in lines] == list(range(1, len(plain.losses) + 1))
         np.testing.assert_allclose([line["loss"] for line in lines], plain.losses, atol=1e-6, err_msg=role)
         assert all(line["seconds"]["all"] > 0 for line in lines)
-    sent = json.loads((configs[Role.HOST].state / "full" / "history.jsonl").read_text().splitlines()[0])["sent"]
+    sent = json.loads((configs[Role.HOST].state / "jobs/full/history.jsonl").read_text().splitlines()[0])["sent"]
     assert set(sent) == {Kind.SCORES, Kind.SQUARES, Kind.GRADIENT}
     assert sent[Kind.GRADIENT]["ciphertexts"] == 3
     assert sent[Kind.GRADIENT]["bytes"] >= 3 * 512
@@ -115,15 +115,15 @@ async def test_evaluations_and_early_stopping_work_over_three_servers(tmp_path: 
     assert status.detail == plain.reason
     np.testing.assert_allclose(trained_coef(configs, job), plain.coef, rtol=0, atol=1e-6)
 
-    model = load_model(configs[Role.GUEST].state / "stops/model.json")
+    model = load_model(configs[Role.GUEST].state / "jobs/stops/model.json")
     evaluated = [each.metrics.log_loss for each in model.evaluations]
     assert len(evaluated) >= 2
     told = [note.partition(": log loss")[0] for note in notes if "hold-out rows" in note]
     assert told == [f"after epoch {each.epochs}, on the hold-out rows" for each in model.evaluations]
     shown = [round(each, 6) for each in evaluated]
     for role, expected in ((Role.GUEST, evaluated), (Role.COORDINATOR, shown), (Role.HOST, [])):
-        lines = map(json.loads, (configs[role].state / "stops/history.jsonl").read_text().splitlines())
+        lines = map(json.loads, (configs[role].state / "jobs/stops/history.jsonl").read_text().splitlines())
         assert [line["evaluation"]["log_loss"] for line in lines if "evaluation" in line] == expected
-    assert load_model(configs[Role.HOST].state / "stops/model.json").evaluations == []
+    assert load_model(configs[Role.HOST].state / "jobs/stops/model.json").evaluations == []
     counted = json.loads((configs[Role.HOST].state / COUNTER).read_text())["given"]
     assert counted == 18 * 6

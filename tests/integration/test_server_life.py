@@ -133,7 +133,7 @@ async def test_a_job_whose_folder_disappears_fails_with_the_name_of_its_owner(ro
     async with serving(configs) as client:
         await client.start(ENDLESS)
         await until(client, "endless", is_training)
-        shutil.rmtree(configs[role].state / "endless")
+        shutil.rmtree(configs[role].state / "jobs/endless")
         status = await until(client, "endless", lambda status: status.state == JOB_STATE_FAILED)
     assert status.detail == f"the state folder of the {role} cannot be written: No such file or directory"
 
@@ -193,7 +193,7 @@ async def test_the_oldest_ended_job_is_forgotten_and_running_jobs_are_not(
 async def test_a_party_with_a_model_refuses_its_name_after_the_coordinator_forgot_the_job(configs: Configs) -> None:
     async with serving(configs) as client:
         await train_over_localhost(client, QUICK)
-        (configs[Role.COORDINATOR].state / "quick" / "history.jsonl").unlink()
+        (configs[Role.COORDINATOR].state / "jobs/quick/history.jsonl").unlink()
         status = await train_over_localhost(client, QUICK)
         assert status.state == JOB_STATE_FAILED
         assert "the host already has a job named quick" in status.detail
@@ -236,7 +236,7 @@ async def test_the_coordinator_waits_for_a_late_party_and_says_so(configs: Confi
 
 async def test_a_job_without_room_for_its_files_is_refused_and_leaves_no_trace(configs: Configs) -> None:
     async with serving(configs) as client:
-        (configs[Role.COORDINATOR].state / "quick").touch()
+        (configs[Role.COORDINATOR].state / "jobs").touch()
         with pytest.raises(ConfigError, match="cannot be written"):
             await client.start(QUICK)
         assert await client.statuses() == []

@@ -9,7 +9,7 @@ import typer
 
 from trilateral.cli.command import public_errors
 from trilateral.common.base.errors import ConfigError
-from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.folder import MODEL, JobFolder
 
 app = typer.Typer(help="Show or export a party's part of a model.", no_args_is_help=True)
 
@@ -80,7 +80,7 @@ def _find(model: str, config: Path | None) -> Path:
 
     if config is None:
         if Path(model).is_dir():
-            return JobFolder(Path(model).parent, Path(model).name).model
+            return Path(model) / MODEL
         if Path(model).is_file() or Path(model).name != model:
             return Path(model)
         raise ConfigError(
@@ -88,4 +88,4 @@ def _find(model: str, config: Path | None) -> Path:
         )
     if re.fullmatch(JOB_NAME, model) is None:
         raise ConfigError(f"{model} is not a valid job name: correct it, or leave out --config to give a path")
-    return JobFolder(load_process_config(config).state, model).model
+    return JobFolder(load_process_config(config).state, model).find_model()

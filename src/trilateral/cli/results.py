@@ -20,7 +20,7 @@ def print_model(config: ProcessConfig, job: str, console: Console) -> None:
     Raises:
         DataError: the state folder has no such model, or it cannot be read.
     """
-    path = JobFolder(config.state, job).model
+    path = JobFolder(config.state, job).find_model()
     model = load_model(path)
     _say(console, f"the {config.role}'s part of the model: {path}")
     _print_quality(model, console)

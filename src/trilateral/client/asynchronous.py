@@ -278,7 +278,7 @@ class AsyncSession:
 
         if self.config.role is Role.COORDINATOR:
             raise ConfigError("the coordinator has no part of a model: use the configuration of the host or the guest")
-        return load_model(JobFolder(self.config.state, job).model)
+        return load_model(JobFolder(self.config.state, job).find_model())
 
     def _check_guest(self, reason: str) -> None:
         role = self.config.role

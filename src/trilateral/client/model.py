@@ -34,7 +34,7 @@ def load_model(path: str | os.PathLike[str]) -> "Model":
         DataError: there is no such file, or it is not a model of this format. The text has a line for each problem.
 
     Example:
-        >>> model = trilateral.load_model("state/guest/churn/model.json")  # doctest: +SKIP
+        >>> model = trilateral.load_model("state/guest/jobs/churn/model.json")  # doctest: +SKIP
         >>> model.score(customers)  # doctest: +SKIP
     """
     found = Path(path)

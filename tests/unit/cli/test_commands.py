@@ -280,7 +280,7 @@ def test_a_finished_job_is_a_success_even_if_its_model_is_elsewhere(
     result = runner.invoke(app, ["watch", "first", "--config", str(guest_file)])
     assert result.exit_code == 0
     assert result.stdout.startswith("finished first")
-    model = guest_file.parent / "state" / "first" / "model.json"
+    model = guest_file.parent / "state/jobs/first/model.json"
     assert result.stderr.endswith(f"note: there is no model file {model}\n")
 
 

@@ -57,7 +57,7 @@ def test_a_key_larger_than_the_usual_policy_leaves_the_policy_alone(tmp_path: Pa
     assert load_process_config(files.config(Role.HOST), {}).policy.min_key_bits == 2048
 
 
-@pytest.mark.parametrize("name", ["thesis.tex", "job.yaml", "state/guest/credit/model.json"])
+@pytest.mark.parametrize("name", ["thesis.tex", "job.yaml", "state/guest/jobs/credit/model.json"])
 def test_a_folder_that_no_demo_made_is_left_alone(tmp_path: Path, name: str) -> None:
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).touch()
@@ -68,7 +68,8 @@ def test_a_folder_that_no_demo_made_is_left_alone(tmp_path: Path, name: str) -> 
 
 @pytest.mark.parametrize("role", Role)
 def test_a_second_demo_replaces_the_first_and_keeps_what_was_trained_by_hand(files: DemoFiles, role: Role) -> None:
-    old, by_hand = (files.states / role / job / "model.json" for job in (JOB, load_job(files.job_by_hand).name))
+    jobs = files.states / role / "jobs"
+    old, by_hand = (jobs / job / "model.json" for job in (JOB, load_job(files.job_by_hand).name))
     for path in (old, by_hand):
         path.parent.mkdir(parents=True)
         path.touch()
@@ -120,7 +121,7 @@ def test_the_report_has_each_partys_part_and_the_same_figures_for_the_same_model
     scores = joined.holdout_columns @ plain.coef
     for role, coef in zip(configs, (plain.coef[:15], plain.coef[15:]), strict=True):
         result = Result(coef, plain.loss, 20, 20, "done", scores if role is Role.GUEST else None)
-        path = configs[role].state / JOB / "model.json"
+        path = configs[role].state / "jobs" / JOB / "model.json"
         save_model(path, PartyModel.of(role, job, data[role], tables[role], result, run_id="0" * 32))
 
     console = Console(file=io.StringIO(), width=160)

@@ -49,7 +49,7 @@ def config(tmp_path: Path) -> Path:
             evaluated = EvaluationRecord(RoundKey(4, 1), 3, measure(scores, data.block.holdout_labels))
             result = Result(w, 0.5, 7, 3, "converged", scores, (evaluated,))
         model = PartyModel.of(role, JOB, data, dataset, result, run_id="ab" * 16)
-        save_model(tmp_path / f"state/{role}/credit/model.json", model)
+        save_model(tmp_path / f"state/{role}/jobs/credit/model.json", model)
     guest = tmp_path / "guest.yaml"
     guest.write_text(
         "role: guest\nplaintext: true\nlisten: 127.0.0.1:1\npeers: {host: 127.0.0.1:2, coordinator: 127.0.0.1:3}\n"
@@ -59,7 +59,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_the_folder_of_a_job_will_do_for_its_model(config: Path) -> None:
-    by_folder = run("show", config.parent / "state/guest/credit")
+    by_folder = run("show", config.parent / "state/guest/jobs/credit")
     assert by_folder.exit_code == 0, by_folder.output
     assert by_folder.output == run("show", "credit", "--config", config).output
 
@@ -78,7 +78,7 @@ def test_show_prints_the_guests_part_by_importance_with_all_that_is_known_of_it(
 
 
 def test_show_takes_a_path_and_a_host_has_weights_alone(config: Path) -> None:
-    shown = run("show", config.parent / "state/host/credit/model.json")
+    shown = run("show", config.parent / "state/host/jobs/credit/model.json")
     assert shown.exit_code == 0, shown.output
     assert "the host's part" in shown.output
     assert "AUC" not in shown.output
@@ -129,7 +129,7 @@ def test_a_model_that_is_not_there_is_told_with_the_way_out(
 
 
 def test_a_broken_file_is_told_with_what_is_wrong(config: Path) -> None:
-    path = config.parent / "state/guest/credit/model.json"
+    path = config.parent / "state/guest/jobs/credit/model.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"loss": "low", "rounds": None}))
     shown = run("show", path)
     assert shown.exit_code == 1
