@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from trilateral.common.paillier.keys import PublicKey
 
-MASK_BITS = 40
-"""Excess bits of the mask above the middle slot: they keep the reader's advantage below 2^-40."""
+MIN_MASK_BITS, MAX_MASK_BITS = 40, 64
+"""Excess bits of the mask above the middle slot. With b bits, the reader's advantage is below 2^-b for each ciphertext,
+so below 2^(20 - b) for a training with 2^20 ciphertexts."""
 
 
 @dataclass(frozen=True)
@@ -28,19 +29,24 @@ class SlotLayout:
 
     A slot must hold a whole inner product with two bits to spare: every coefficient of a product
     stays within +-Z/4, and after all additions the middle slot stays below Z/2 - 1 in size.
+    `mask_bits` is the excess of the mask above the middle slot.
     """
 
     slot_bits: int
     slots: int
+    mask_bits: int = MIN_MASK_BITS
 
     def __post_init__(self) -> None:
-        if self.slot_bits < 3 or self.slots < 1:
-            raise ValueError(f"a layout needs slots of at least 3 bits, and at least one slot, not {self}")
+        if self.slot_bits < 3 or self.slots < 1 or self.mask_bits < MIN_MASK_BITS:
+            raise ValueError(
+                f"a layout needs slots of at least 3 bits, at least one slot, and at least {MIN_MASK_BITS} bits of"
+                f" mask, not {self}"
+            )
 
     @property
     def plaintext_bits(self) -> int:
         """Bits of a masked product."""
-        return self.slot_bits * (2 * self.slots - 1) + MASK_BITS
+        return self.slot_bits * (2 * self.slots - 1) + self.mask_bits
 
     def check_fits(self, public_key: PublicKey) -> None:
         """Raise ValueError if a masked product could leave (-n/2, n/2].
@@ -77,11 +83,11 @@ class SlotLayout:
         """Draw a plaintext that hides everything in a product except its middle slot.
 
         Below the middle slot the mask is uniform over the whole range, and so is the sum. Above the middle slot the
-        coefficients sum to less than Z^{k-1}, and the mask's uniform bits, which are MASK_BITS longer, hide them.
+        coefficients sum to less than Z^{k-1}, and the mask's uniform bits, which are `mask_bits` longer, hide them.
         """
         side_bits = self.slot_bits * (self.slots - 1)
         below = mpz(secrets.randbits(side_bits))
-        above = mpz(secrets.randbits(side_bits + MASK_BITS))
+        above = mpz(secrets.randbits(side_bits + self.mask_bits))
         return (above << side_bits + self.slot_bits) + below
 
     def read(self, plaintext: mpz) -> int:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from trilateral.common.base.errors import ConfigError, OutOfRangeError
 from trilateral.common.config.job import JobConfig
 from trilateral.common.paillier.fixed_point import encode
-from trilateral.common.paillier.packing import MASK_BITS, SlotLayout
+from trilateral.common.paillier.packing import MAX_MASK_BITS, MIN_MASK_BITS, SlotLayout
 
 VALUE_BITS = 8
 """Each party's |u|, and |u - 2y|, is at most 2^8 = 256. Beyond that the training has diverged."""
@@ -105,23 +105,28 @@ class RoundScale:
 def round_scale(job: JobConfig, n_samples: int, n_train: int) -> RoundScale:
     """Return the scale of a batch of `n_samples` out of `n_train` samples. Both parties get the same scale.
 
+    There are as many slots as fit beside the shortest mask. The bits that are left then go to the mask, up to the
+    longest one, and after that to the values.
+
     Raises:
         ConfigError: the key is too short for `job.slots` samples in one ciphertext.
     """
     column_fraction = GRADIENT_BITS - _mass_bits(n_samples, 1)
     fixed = VALUE_BITS + 1 + column_fraction + _mass_bits(n_samples, n_train) + _SPARE_BITS
     # A plaintext must stay below n/2, that is below 2^(key_bits - 2).
-    room = job.key_bits - 3 - MASK_BITS
+    room = job.key_bits - 3
     least = fixed + max(MIN_VALUE_FRACTION_BITS, column_fraction - 2)
-    max_slots = (room // least + 1) // 2
+    max_slots = ((room - MIN_MASK_BITS) // least + 1) // 2
     slots = 1 if job.cipher == "reference" else job.slots or max_slots
     if not 1 <= slots <= max_slots:
         raise ConfigError(
             f"a {job.key_bits}-bit key has room for {max_slots} slots of {least} bits at a batch of {n_samples}"
             f" samples: lower `slots`, leave it out, or raise `key_bits`"
         )
-    fraction = min(room // (2 * slots - 1) - fixed, MAX_VALUE_FRACTION_BITS)
-    return RoundScale(SlotLayout(fixed + fraction, slots), fraction, column_fraction, n_samples)
+    products = 2 * slots - 1
+    mask = min(room - least * products, MAX_MASK_BITS)
+    fraction = min((room - mask) // products - fixed, MAX_VALUE_FRACTION_BITS)
+    return RoundScale(SlotLayout(fixed + fraction, slots, mask), fraction, column_fraction, n_samples)
 
 
 def _mass_bits(n_samples: int, n_train: int) -> int:

@@ -15,7 +15,7 @@ from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.paillier.cipher import PartyCipher
 from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.keys import PrivateKey
-from trilateral.common.paillier.packing import MASK_BITS, SlotLayout
+from trilateral.common.paillier.packing import SlotLayout
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.protocol.messages import Kind
 from trilateral.common.protocol.scales import round_scale
@@ -70,9 +70,9 @@ async def test_the_slots_beside_the_middle_one_are_uniform(
     # The top bits without a mask are the product's sign, the same 40 times over. The product itself is there to
     # be read below; its lowest bits look random with a mask or without, which nothing rests on.
     assert (chi_square(below, side_bits, 0) < 60) is protected
-    assert (chi_square(above, side_bits + MASK_BITS, 0) < 60) is protected
+    assert (chi_square(above, side_bits + layout.mask_bits, 0) < 60) is protected
     if protected:
-        for values, bits in ((below, side_bits), (above, side_bits + MASK_BITS)):
+        for values, bits in ((below, side_bits), (above, side_bits + layout.mask_bits)):
             assert chi_square(values, bits, bits - 4) < 60
             assert chi_square(values, bits, bits // 2) < 60
 

@@ -18,7 +18,7 @@ from gmpy2 import mpz
 from trilateral.common.paillier.fixed_point import encode
 from trilateral.common.paillier.keys import PrivateKey, PublicKey
 from trilateral.common.paillier.packed import encrypt_with
-from trilateral.common.paillier.packing import MASK_BITS, SlotLayout
+from trilateral.common.paillier.packing import SlotLayout
 from trilateral.common.paillier.product import PackedProduct
 
 FILE = Path(__file__).with_name("codec.json")
@@ -98,7 +98,7 @@ def product_case(case: dict[str, Any], index: int) -> dict[str, Any]:
     side_bits = layout.slot_bits * (layout.slots - 1)
     masks = [
         fixed_bits(f"case {index} below {j}", side_bits)
-        + (fixed_bits(f"case {index} above {j}", side_bits + MASK_BITS) << side_bits + layout.slot_bits)
+        + (fixed_bits(f"case {index} above {j}", side_bits + layout.mask_bits) << side_bits + layout.slot_bits)
         for j in range(len(COLUMNS))
     ]
     mask_numbers, mask_factors = residues(public_key, f"case {index} mask", len(masks))

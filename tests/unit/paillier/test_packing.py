@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trilateral.common.paillier.keys import PublicKey
-from trilateral.common.paillier.packing import MASK_BITS, SlotLayout
+from trilateral.common.paillier.packing import SlotLayout
 
-layouts = st.builds(SlotLayout, slot_bits=st.integers(8, 70), slots=st.integers(1, 16))
+layouts = st.builds(SlotLayout, slot_bits=st.integers(8, 70), slots=st.integers(1, 16), mask_bits=st.integers(40, 64))
 
 
 @st.composite
@@ -46,7 +46,7 @@ def test_the_middle_slot_is_read_within_one_unit_under_any_mask(
     layout, coefficients = product
     side = layout.slot_bits * (layout.slots - 1)
     below = data.draw(st.integers(0, (1 << side) - 1) | st.sampled_from([0, (1 << side) - 1]))
-    above = data.draw(st.integers(0, (1 << side + MASK_BITS) - 1))
+    above = data.draw(st.integers(0, (1 << side + layout.mask_bits) - 1))
     plaintext = evaluate(coefficients, layout.slot_bits)
     exact = coefficients[layout.slots - 1]
     tolerance = 0 if layout.slots == 1 else 1
@@ -65,7 +65,7 @@ def test_a_masked_product_fits_the_shortest_key_that_the_check_lets_pass(product
     smallest = PublicKey((mpz(1) << layout.plaintext_bits + 2) + 1)
     layout.check_fits(smallest)
     side = layout.slot_bits * (layout.slots - 1)
-    largest_mask = ((mpz(1) << side + MASK_BITS) - 1 << side + layout.slot_bits) + (mpz(1) << side) - 1
+    largest_mask = ((mpz(1) << side + layout.mask_bits) - 1 << side + layout.slot_bits) + (mpz(1) << side) - 1
     for mask in (0, largest_mask):
         assert abs(2 * (evaluate(coefficients, layout.slot_bits) + mask)) < smallest.n
     with pytest.raises(ValueError, match="use fewer slots or a longer key"):
@@ -99,3 +99,8 @@ def test_masks_are_uniform_below_and_above_the_middle_slot() -> None:
 def test_layouts_that_hold_nothing_are_refused(slot_bits: int, slots: int) -> None:
     with pytest.raises(ValueError, match="at least"):
         SlotLayout(slot_bits, slots)
+
+
+def test_a_mask_that_hides_too_little_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 40 bits of mask"):
+        SlotLayout(64, 4, mask_bits=39)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from trilateral.common.paillier.keys import generate_private_key
 from trilateral.common.paillier.packed import PackedCipher
-from trilateral.common.paillier.packing import MASK_BITS, SlotLayout
+from trilateral.common.paillier.packing import MIN_MASK_BITS, SlotLayout
 from trilateral.common.paillier.product import PackedProduct, odd_powers, signed_digits, window_width
 
 KEY = generate_private_key(512)
@@ -53,7 +53,7 @@ def cases(draw: st.DrawFn) -> Case:
     n_samples, n_columns = draw(st.integers(1, 13)), draw(st.integers(1, 4))
     column_bits = draw(st.integers(1, 30))
     slot_bits = SAMPLE_BITS + column_bits + (n_samples - 1).bit_length() + 2
-    max_sides = (PUBLIC.bits - 3 - MASK_BITS - slot_bits) // (2 * slot_bits)
+    max_sides = (PUBLIC.bits - 3 - MIN_MASK_BITS - slot_bits) // (2 * slot_bits)
     slots = 1 + draw(st.integers(0, max_sides))
     largest = 1 << column_bits
     x = st.integers(-largest, largest) | st.sampled_from([0, 1, -1, largest, -largest, largest - 1])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from trilateral.common.base.errors import ConfigError, OutOfRangeError
 from trilateral.common.config.job import JobConfig
-from trilateral.common.paillier.packing import MASK_BITS
+from trilateral.common.paillier.packing import MAX_MASK_BITS, MIN_MASK_BITS
 from trilateral.common.protocol.scales import (
     MAX_VALUE_FRACTION_BITS,
     MIN_VALUE_FRACTION_BITS,
@@ -24,22 +24,25 @@ def make_job(**settings: Any) -> JobConfig:
 
 
 @pytest.mark.parametrize(
-    ("n_samples", "n_train", "expected"),
+    ("key_bits", "n_samples", "n_train", "expected"),
     [
-        (1000, 1000, (15, 69, 24, 23)),
-        (1000, 24_000, (15, 69, 21, 23)),
-        (24_000, 24_000, (15, 69, 22, 20)),
-        (120_000, 120_000, (15, 69, 21, 19)),
-        (1000, 120_000, (14, 74, 25, 23)),
+        (2048, 1000, 1000, (15, 68, 23, 23, 64)),
+        (2048, 1000, 24_000, (15, 69, 21, 23, 44)),
+        (2048, 24_000, 24_000, (15, 68, 21, 20, 64)),
+        (2048, 120_000, 120_000, (15, 68, 20, 19, 64)),
+        (2048, 1000, 120_000, (14, 73, 24, 23, 64)),
+        (3072, 10_000, 10_000, (23, 67, 20, 21, 54)),
+        (1024, 100, 100, (8, 65, 22, 24, 46)),
     ],
 )
-def test_the_scales_under_a_2048_bit_key_are_those_of_the_documentation(
-    n_samples: int, n_train: int, expected: tuple[int, int, int, int]
+def test_the_scales_are_those_of_the_documentation(
+    key_bits: int, n_samples: int, n_train: int, expected: tuple[int, int, int, int, int]
 ) -> None:
-    """docs/protocol.md: k, slot bits, fraction bits of u and d', fraction bits of x."""
-    scale = round_scale(make_job(), n_samples, n_train)
+    """docs/protocol.md: k, slot bits, fraction bits of u and d', fraction bits of x, bits of the mask."""
+    scale = round_scale(make_job(key_bits=key_bits), n_samples, n_train)
     layout = scale.layout
-    assert (layout.slots, layout.slot_bits, scale.value_fraction_bits, scale.column_fraction_bits) == expected
+    found = layout.slots, layout.slot_bits, scale.value_fraction_bits, scale.column_fraction_bits, layout.mask_bits
+    assert found == expected
 
 
 sizes = st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)).map(sorted)
@@ -49,8 +52,16 @@ sizes = st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)).map(sorted)
 def test_a_masked_product_stays_below_half_the_modulus(sizes: list[int], key_bits: int) -> None:
     scale = round_scale(make_job(key_bits=key_bits), *sizes)
     layout = scale.layout
-    assert layout.slot_bits * (2 * layout.slots - 1) + MASK_BITS <= key_bits - 3
+    assert layout.plaintext_bits <= key_bits - 3
+    assert MIN_MASK_BITS <= layout.mask_bits <= MAX_MASK_BITS
     assert MIN_VALUE_FRACTION_BITS <= scale.value_fraction_bits <= MAX_VALUE_FRACTION_BITS
+
+
+@given(sizes=sizes, key_bits=st.sampled_from([256, 512, 1024, 2048, 3072, 4096, 8192]))
+def test_a_longer_mask_costs_no_slot(sizes: list[int], key_bits: int) -> None:
+    layout = round_scale(make_job(key_bits=key_bits), *sizes).layout
+    with pytest.raises(ConfigError, match=f"room for {layout.slots} slots"):
+        round_scale(make_job(key_bits=key_bits, slots=layout.slots + 1), *sizes)
 
 
 @given(sizes=sizes)
