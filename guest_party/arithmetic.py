@@ -14,7 +14,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.paillier.cipher import PartyCipher
 from trilateral.common.protocol.arithmetic import PaillierArithmetic
 from trilateral.common.protocol.block import TrainingBlock
-from trilateral.common.protocol.intake import Expected
+from trilateral.common.protocol.intake import Expected, VectorBounds
 from trilateral.common.protocol.messages import BeginRound, Envelope, Kind, RoundKey, VectorPiece
 from trilateral.common.protocol.phases import Phase, no_phase
 from trilateral.common.protocol.scales import RoundScale
@@ -38,6 +38,12 @@ class GuestArithmetic(PaillierArithmetic):
         if block.labels is None:
             raise DataError("the guest's table has no label")
         self._labels: FloatVector = block.labels
+
+    @property
+    def bounds(self) -> VectorBounds:
+        """See Arithmetic: the host may have begun an attempt before the guest has."""
+        longest = {Kind.SCORES: self._longest, Kind.SQUARES: 1, Kind.SCORE_CHANGE: self._longest_curvature}
+        return VectorBounds(longest, may_be_early=True)
 
     def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected]:
         """See Arithmetic. All answers follow from the host's vectors, so nothing can be sent at once."""

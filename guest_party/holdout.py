@@ -17,7 +17,8 @@ class HoldoutIntake:
     def __init__(self, n_rows: int) -> None:
         self._n_rows = n_rows
         self._key = RoundKey(0, 0)
-        self._pieces: list[FloatVector] = []
+        self._received = 0
+        self._scores: FloatVector = np.empty(n_rows)
 
     def add(self, message: HoldoutScores) -> bool:
         """Add the next scores.
@@ -31,20 +32,21 @@ class HoldoutIntake:
         if message.key < self._key:
             return False
         if message.key > self._key:
-            self._key, self._pieces = message.key, []
-        received = sum(map(len, self._pieces))
+            self._key, self._received = message.key, 0
+        received = self._received
         if message.offset < received:
             return False
-        beyond = received + len(message.scores) > self._n_rows
-        if message.total != self._n_rows or message.offset != received or beyond:
+        end = received + len(message.scores)
+        if message.total != self._n_rows or message.offset != received or end > self._n_rows:
             raise ProtocolError(f"the host sent hold-out scores for other rows than the guest's {self._n_rows}")
-        self._pieces.append(message.scores)
+        self._scores[received:end] = message.scores
+        self._received = end
         return True
 
     def scores(self, key: RoundKey) -> FloatVector | None:
         """Return the host's part of the scores for an attempt, shape (n_rows,); None until all of it has arrived."""
         if self._n_rows == 0:
             return np.zeros(0)
-        if key != self._key or sum(map(len, self._pieces)) < self._n_rows:
+        if key != self._key or self._received < self._n_rows:
             return None
-        return np.concatenate(self._pieces)
+        return self._scores.copy()

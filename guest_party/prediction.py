@@ -232,6 +232,11 @@ class _Prediction:
 
     async def _prove(self, n_host: int) -> tuple[ScoredShards, int]:
         nonce = token_bytes(NONCE_BYTES)
+        if n_host != self._rows.n_ids:  # The number of shards follows from the larger of the two.
+            raise DataError(
+                f"the host has {n_host} rows and the guest has {self._rows.n_ids}: both must hold the same IDs; if they"
+                " do not, leave out --aligned"
+            )
         nonces = nonce, (await self._align(nonce)).nonce
         dealing = Dealing.of(*nonces, self._rows.n_ids, n_host)
         shards = await self._alignments.compute(self._rows.deal, dealing)

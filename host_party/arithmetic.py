@@ -7,7 +7,7 @@ from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.base.roles import Role
 from trilateral.common.paillier.fixed_point import decode, encode_wide
 from trilateral.common.protocol.arithmetic import PaillierArithmetic
-from trilateral.common.protocol.intake import Expected
+from trilateral.common.protocol.intake import Expected, VectorBounds
 from trilateral.common.protocol.messages import BeginRound, Envelope, Kind, RoundKey, VectorPiece
 from trilateral.common.protocol.scales import RoundScale
 
@@ -16,6 +16,12 @@ class HostArithmetic(PaillierArithmetic):
     """A's side of equations (3), (4) and (7)."""
 
     peer: ClassVar[Role] = Role.GUEST
+
+    @property
+    def bounds(self) -> VectorBounds:
+        """See Arithmetic: the guest answers each of the host's vectors with one of the same length."""
+        longest = {Kind.RESIDUAL: self._longest, Kind.TOTAL_CHANGE: self._longest_curvature}
+        return VectorBounds(longest, may_be_early=False)
 
     def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected]:
         """See Arithmetic: send [u_A] and the sum of its squares, and expect [4 d]; with curvature, the same for h."""

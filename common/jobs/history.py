@@ -14,6 +14,9 @@ from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.observe.events import Direction, Moved, OnEvent, PhaseOver, RoundOver, ignore_event
 from trilateral.common.protocol.messages import BeginRound, EvaluationRecord, FinishJob, Kind, RoundKey, RoundReport
 
+MAX_ROUNDS_COUNTED = 16
+"""How many attempts have counts at the same time. An honest peer is at most a few attempts ahead."""
+
 
 class Stopwatch:
     """Measures seconds by kind of work: the clock behind a state machine's `Phase`.
@@ -79,6 +82,8 @@ class Traffic:
             n_bytes: size of the chunk as it travels.
             n_ciphertexts: number of ciphertexts in it.
         """
+        if key not in self._rounds and len(self._rounds) >= MAX_ROUNDS_COUNTED:
+            del self._rounds[min(self._rounds)]
         amounts = {"bytes": n_bytes, "ciphertexts": n_ciphertexts}
         self._rounds.setdefault(key, {}).setdefault(kind, Counter()).update(amounts)
         self._total(peer, kind.value).update(amounts)

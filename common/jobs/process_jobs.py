@@ -113,6 +113,8 @@ class ProcessJobs:
                     raise ProtocolError(
                         f"received ciphertexts of {chunk.width} bytes, expected ciphertexts of {runner.width} bytes"
                     )
+                if not runner.takes_vectors:
+                    raise ProtocolError("received ciphertexts before the first round, which begins when both are ready")
             await self.deliver(chunk)
 
     async def dispatch(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:

@@ -52,7 +52,8 @@ from trilateral.common.rpc.errors import public_error
 log = logging.getLogger(__name__)
 
 INBOX = 64
-"""How many messages may wait for the machine: 16 MiB of pieces under a 2048-bit key. Senders of further ones wait."""
+"""How many messages may wait for the machine: 16 MiB of pieces under a 2048-bit key, because a piece has at most
+`bounds.PIECE` ciphertexts. Senders of further ones wait."""
 FAREWELL = 3.0
 """Seconds to spend on telling the peers about a failure."""
 
@@ -124,6 +125,9 @@ class MachineRunner:
         self._newest = RoundKey(0, 0)  # of the rounds that were delivered
         self._current = RoundKey(0, 0)  # of the rounds that the machine was given
         self._patience = Patience(role, limits, asyncio.get_running_loop().time)
+        self.takes_vectors = False
+        """Whether there is a machine. Before that, no honest peer has a vector for it: rounds begin when both parties
+        are ready."""
         self._done = False
         self._hurry = asyncio.Event()
         self.last_step: Future[None] | None = None
@@ -239,6 +243,7 @@ class MachineRunner:
             machine = await begin()
         finally:
             asking.cancel()
+        self.takes_vectors = True
         await self._play(machine.start())
         while not self._done:
             sender, message = await self._next_message(machine)

@@ -22,16 +22,15 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.paillier.cipher import PartyCipher, Product
 from trilateral.common.paillier.fixed_point import encode, encode_wide
 from trilateral.common.paillier.keys import check_ciphertexts
-from trilateral.common.protocol.batches import WHOLE_SET, Batch, Batches
+from trilateral.common.protocol.batches import Batch, Batches
 from trilateral.common.protocol.block import TrainingBlock
+from trilateral.common.protocol.bounds import PIECE
 from trilateral.common.protocol.intake import Expected, VectorBounds
 from trilateral.common.protocol.messages import BeginRound, Envelope, Kind, RoundKey, VectorPiece
 from trilateral.common.protocol.phases import Phase, no_phase
 from trilateral.common.protocol.place import Weights
 from trilateral.common.protocol.scales import VALUE_BITS, RoundScale, round_scale
 
-PIECE = 512
-"""Ciphertexts that travel and are worked on together: 256 KiB under a key of 2048 bits."""
 LARGEST_HOLDOUT_SCORE = 1e100
 """Maximum size of a hold-out score. These scores travel in clear, so no fixed-point range bounds them, but their sums
 must stay finite."""
@@ -47,7 +46,7 @@ class Arithmetic(Weights, Protocol):
 
     @property
     def bounds(self) -> VectorBounds:
-        """The maximum number of elements that the peer can send for one attempt at a round."""
+        """What the peer can send for one attempt at a round."""
         ...
 
     def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected]:
@@ -128,8 +127,13 @@ class PaillierArithmetic(ABC):
         self._coef: FloatVector = np.zeros(self._n_columns)
         self._residues_per_round = self._count_residues()
         # Try all batch sizes that the job's rounds will have: an error must show before the training begins.
-        for batch in (Batch(1), Batch(1, self._batches.count - 1), WHOLE_SET):
-            self._scale(self._batches.size(batch))
+        self._longest = max(map(self._n_groups, self._batches.sizes))
+        """Ciphertexts of the longest vector of a batch."""
+        self._longest_curvature = 0
+        """Ciphertexts of the longest vector of a curvature batch; 0 if the job does not measure curvature."""
+        if job.algorithm.name == "sqn":
+            drawn = self._batches.sizes if job.curvature_batch is None else {job.curvature_batch}
+            self._longest_curvature = max(map(self._n_groups, drawn))
 
     @property
     def coef(self) -> FloatVector:
@@ -137,9 +141,9 @@ class PaillierArithmetic(ABC):
         return self._coef.copy()
 
     @property
+    @abstractmethod
     def bounds(self) -> VectorBounds:
-        """See Arithmetic: at most one ciphertext per sample in each of two vectors, and the sum of squares."""
-        return VectorBounds(vector=self._n_train, attempt=2 * self._n_train + 1)
+        """See Arithmetic."""
 
     def apply(self, step: FloatVector) -> None:
         """See Weights: w_k = w_{k-1} - g~_{k-1}."""
@@ -231,6 +235,9 @@ class PaillierArithmetic(ABC):
 
     def _scale(self, n_samples: int) -> RoundScale:
         return round_scale(self._job, n_samples, self._n_train)
+
+    def _n_groups(self, n_samples: int) -> int:
+        return self._scale(n_samples).layout.n_groups(n_samples)
 
     def _scores(self, rows: Rows, coef: FloatVector) -> FloatVector:
         """Compute u = X w, or the change h of the scores if `coef` is s_t; shape (len(rows),)."""

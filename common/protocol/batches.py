@@ -84,6 +84,11 @@ class Batches:
         """Batches in an epoch."""
         return 1 if self.batch == "all" else self.n_train // self.batch
 
+    @property
+    def sizes(self) -> set[int]:
+        """Every size that a batch can have, that of the whole training set included."""
+        return {self.n_train // self.count, -(-self.n_train // self.count), self.n_train}
+
     def rows(self, batch: Batch) -> Rows:
         """Return S, the sorted rows of a batch."""
         if self.size(batch) == self.n_train:

@@ -7,9 +7,12 @@ from trilateral.common.protocol.messages import RoundKey
 MAX_ATTEMPTS = 5
 """How often one round may be begun before the job fails."""
 
-
 MAX_SENDINGS = 4
 """How often one vector of an attempt may arrive: after a broken connection, it is sent again."""
+
+PIECE = 512
+"""Ciphertexts that travel and are worked on together, and the most that a receiver takes in one message: 256 KiB under
+a key of 2048 bits."""
 
 
 def max_rounds(job: JobConfig, n_batches: int) -> int:

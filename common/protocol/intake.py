@@ -4,7 +4,7 @@ The intake does not know what the vectors are for. The code that expects a vecto
 each piece. The intake refuses pieces that no honest sender sends, and ignores pieces that it has taken before.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gmpy2 import mpz
@@ -30,12 +30,18 @@ class Expected:
 
 @dataclass(frozen=True)
 class VectorBounds:
-    """The maximum number of elements that a sender can have for one attempt at a round."""
+    """What a sender can have for one attempt at a round, if it is honest."""
 
-    vector: int
-    """Maximum in one vector."""
-    attempt: int
-    """Maximum in all vectors of the attempt together."""
+    longest: Mapping[Kind, int]
+    """The number of elements of the longest vector of each kind. The sender has no vector of another kind."""
+    may_be_early: bool
+    """Whether the sender can have a vector for an attempt that the receiver has not begun. A sender that only answers
+    the receiver's vectors cannot."""
+
+    @property
+    def attempt(self) -> int:
+        """The maximum number of elements in all vectors of an attempt together."""
+        return sum(self.longest.values())
 
 
 class Intake:
@@ -44,7 +50,7 @@ class Intake:
     Args:
         sender: the role that sends them.
         max_rounds: the maximum number of rounds of the job.
-        bounds: the maximum number of elements of an attempt.
+        bounds: what the sender can have for one attempt.
         check: raises an error if an element is not safe to compute with.
     """
 
@@ -98,11 +104,17 @@ class Intake:
         """
         self._allowance.spend(len(piece.ciphertexts))
         # Check pieces to keep or to ignore as well: no honest sender sends such pieces.
-        if is_beyond(piece.key, self._max_rounds) or piece.total > self._bounds.vector:
+        longest = self._bounds.longest.get(piece.kind, 0)
+        if is_beyond(piece.key, self._max_rounds) or piece.total > longest:
             raise ProtocolError(
                 f"the {self._sender} sent {piece.total} ciphertexts of {piece.kind} for round {piece.key.round},"
-                f" attempt {piece.key.attempt}: this job has {self._bounds.vector} rows, at most {self._max_rounds}"
+                f" attempt {piece.key.attempt}: this job has at most {longest} of them, at most {self._max_rounds}"
                 f" rounds, and {MAX_ATTEMPTS} attempts at each"
+            )
+        if piece.key > newest and not self._bounds.may_be_early:
+            raise ProtocolError(
+                f"the {self._sender} sent ciphertexts of {piece.kind} for round {piece.key.round}, attempt"
+                f" {piece.key.attempt}, before it was asked for them"
             )
         if piece.key > newest:
             self._keep_early(piece)
@@ -138,9 +150,10 @@ class Intake:
         self._early = [early for early in self._early if early.key == piece.key]
         if any((early.kind, early.offset) == (piece.kind, piece.offset) for early in self._early):
             return
-        held = sum(len(early.ciphertexts) for early in self._early)
-        if held + len(piece.ciphertexts) > self._bounds.attempt:
+        held = sum(len(early.ciphertexts) for early in self._early if early.kind is piece.kind)
+        if held + len(piece.ciphertexts) > self._bounds.longest[piece.kind]:
             raise ProtocolError(
-                f"the {self._sender} has sent more ciphertexts for round {piece.key.round} than a round has"
+                f"the {self._sender} has sent more ciphertexts of {piece.kind} for round {piece.key.round} than a"
+                " round has"
             )
         self._early.append(piece)

@@ -22,6 +22,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.config.settings import JOB_NAME, parse_settings
 from trilateral.common.paillier.keys import ciphertext_width
 from trilateral.common.pb.v1 import jobs_pb2, party_pb2, rounds_pb2
+from trilateral.common.protocol.bounds import PIECE
 from trilateral.common.protocol.messages import Kind, RoundKey, VectorPiece
 
 PACKAGE = "trilateral.v1"
@@ -200,14 +201,14 @@ def decode_digest(data: bytes, what: str) -> bytes:
 
 
 def encode_piece(job: JobKey, piece: VectorPiece, width: int) -> Iterator[rounds_pb2.SendVectorRequest]:
-    """Yield a piece of a vector as chunks of at most `CHUNK_BYTES`.
+    """Yield a piece of a vector as chunks of at most `CHUNK_BYTES` and at most `PIECE` ciphertexts.
 
     Args:
         job: the run that it belongs to.
         piece: its ciphertexts.
         width: bytes of each ciphertext.
     """
-    step = max(1, CHUNK_BYTES // width)
+    step = max(1, min(PIECE, CHUNK_BYTES // width))
     for start in range(0, len(piece.ciphertexts), step):
         chunk = piece.ciphertexts[start : start + step]
         yield rounds_pb2.SendVectorRequest(
@@ -232,6 +233,8 @@ def decode_piece(request: rounds_pb2.SendVectorRequest) -> VectorPiece:
     if not MIN_WIDTH <= width <= MAX_WIDTH or width % 2 or not 0 < len(data) <= CHUNK_BYTES or len(data) % width:
         refuse(f"{len(data)} bytes as ciphertexts of {width} bytes each")
     count = len(data) // width
+    if count > PIECE:
+        refuse(f"{count} ciphertexts in one message; the maximum is {PIECE}")
     if request.total > MAX_TOTAL or request.offset + count > request.total:
         refuse(f"ciphertexts {request.offset} to {request.offset + count} of {request.total} of {kind}")
     ciphertexts = [mpz.from_bytes(data[start : start + width], "big") for start in range(0, len(data), width)]

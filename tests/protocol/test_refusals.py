@@ -30,6 +30,7 @@ from trilateral.common.protocol.messages import (
     RoundKey,
     VectorPiece,
 )
+from trilateral.common.protocol.scales import round_scale
 from trilateral.host_party.machine import HostMachine
 
 JOB = JobConfig(name="refusals", dataset="made", algorithm=Sqn(interval=2), batch=30, epochs=2, key_bits=1024, seed=2)
@@ -177,21 +178,33 @@ def test_a_vector_of_another_size_or_with_a_gap_ends_the_job(
     assert said in outcome.ended.reason
 
 
+LONGEST = round_scale(JOB, 96, 96).layout.n_groups(96)
+"""Ciphertexts of the longest vector of scores, that of all training rows."""
+
+
 def early_piece(round_number: int, count: int, key: PrivateKey, offset: int = 0) -> VectorPiece:
     ciphertexts = [key.public_key.n + 1] * count
-    return VectorPiece(RoundKey(round_number, 1), Kind.SCORES, offset, 96, ciphertexts)
+    return VectorPiece(RoundKey(round_number, 1), Kind.SCORES, offset, LONGEST, ciphertexts)
 
 
 def test_pieces_kept_for_a_later_round_are_bounded(private_key: PrivateKey) -> None:
-    """2 n + 1 ciphertexts of the newest round, the most an honest host has under way, whatever it claims."""
+    """One vector of the newest round, the most an honest host has under way, whatever it claims."""
     guest = REAL.guest(JOB, make_tables(JOB).guest, private_key)
-    most = 2 * 96 + 1
+    most = LONGEST
     for round_number in (1, 5, 3, 6, 2):
         piece = early_piece(round_number, most, private_key)
         assert list(guest.handle(Role.HOST, piece)) == []
         assert list(guest.handle(Role.HOST, piece)) == []  # sent again
-    with pytest.raises(ProtocolError, match="more ciphertexts for round 6 than a round has"):
+    with pytest.raises(ProtocolError, match="more ciphertexts of scores for round 6 than a round has"):
         list(guest.handle(Role.HOST, early_piece(6, 1, private_key, offset=most)))
+
+
+@pytest.mark.parametrize("kind", [Kind.RESIDUAL, Kind.TOTAL_CHANGE])
+def test_the_host_takes_no_answer_before_it_has_asked(kind: Kind, private_key: PrivateKey) -> None:
+    """Every vector of the guest is an answer to one of the host's, so the host need not keep any."""
+    host = proved_host(JOB, private_key)
+    with pytest.raises(ProtocolError, match="before it was asked for them"):
+        list(host.handle(Role.GUEST, replace(early_piece(1, 1, private_key), kind=kind)))
 
 
 def proved_host(job: JobConfig, private_key: PrivateKey) -> HostMachine:
@@ -249,13 +262,14 @@ def test_a_draw_is_required_if_the_job_has_a_curvature_batch(private_key: Privat
 
 
 @pytest.mark.parametrize(
-    "change", [{"key": RoundKey(9, 1)}, {"key": RoundKey(2**32 - 1, 1)}, {"key": RoundKey(1, 6)}, {"total": 97}]
+    "change",
+    [{"key": RoundKey(9, 1)}, {"key": RoundKey(2**32 - 1, 1)}, {"key": RoundKey(1, 6)}, {"total": LONGEST + 1}],
 )
 def test_a_vector_beyond_the_rounds_of_the_job_is_refused(change: dict[str, Any], private_key: PrivateKey) -> None:
     guest = REAL.guest(JOB, make_tables(JOB).guest, private_key)
     piece = early_piece(1, 1, private_key)
     assert list(guest.handle(Role.HOST, piece)) == []
-    with pytest.raises(ProtocolError, match="this job has 96 rows, at most 8 rounds, and 5 attempts at each"):
+    with pytest.raises(ProtocolError, match=f"at most {LONGEST} of them, at most 8 rounds, and 5 attempts"):
         list(guest.handle(Role.HOST, replace(piece, **change)))
 
 

@@ -101,6 +101,15 @@ def test_a_damaged_line_does_not_stop_a_new_session(content: str, folder: JobFol
     assert len(folder.unfinished_history.read_text().splitlines()) == 2
 
 
+def test_a_peer_that_sends_for_many_rounds_does_not_fill_the_memory(folder: JobFolder) -> None:
+    history = History(folder, Role.GUEST)
+    for number in range(1, 1001):
+        history.received.count(Role.HOST, RoundKey(number, 1), Kind.SCORES, 520, 1)
+    assert history.received.pop_round(RoundKey(1, 1)) == {}
+    assert history.received.pop_round(RoundKey(1000, 1)) == {"scores": {"bytes": 520, "ciphertexts": 1}}
+    assert history.received.totals == {"host": {"scores": {"bytes": 520_000, "ciphertexts": 1000}}}
+
+
 def test_an_overtaken_attempt_has_a_line_without_a_loss(folder: JobFolder) -> None:
     history = History(folder, Role.HOST)
     history.begin_round(begin(1))

@@ -259,6 +259,13 @@ async def test_a_vector_of_another_width_than_the_jobs_is_refused_undecoded(jobs
         await jobs.deliver_vector(aiter(Chunks(key, width=64)))
 
 
+@pytest.mark.usefixtures("undecoded")
+async def test_a_vector_for_a_job_that_still_reads_its_table_is_refused_undecoded(jobs: Started) -> None:
+    key, _ = jobs.start("one")
+    with pytest.raises(ProtocolError, match="received ciphertexts before the first round"):
+        await jobs.deliver_vector(aiter(Chunks(key, width=512)))
+
+
 async def test_a_bounded_number_of_ended_jobs_is_remembered(jobs: Started, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_jobs, "MAX_ENDED", 2)
     keys = []

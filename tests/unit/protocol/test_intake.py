@@ -19,8 +19,8 @@ def check(ciphertexts: Sequence[mpz]) -> None:
         raise BadCiphertextError("zero")
 
 
-def make_intake() -> Intake:
-    return Intake(Role.HOST, 4, VectorBounds(vector=10, attempt=21), check)
+def make_intake(*, may_be_early: bool = True) -> Intake:
+    return Intake(Role.HOST, 4, VectorBounds({Kind.SCORES: 10, Kind.SQUARES: 1}, may_be_early=may_be_early), check)
 
 
 def piece(offset: int, count: int, *, key: RoundKey = NOW, kind: Kind = Kind.SCORES, total: int = 4) -> VectorPiece:
@@ -58,7 +58,9 @@ def test_pieces_are_used_in_order_and_the_last_one_is_known() -> None:
         (piece(1, 1), "ciphertexts from 1 of 4 of scores, but those from 0 of 4 are expected next"),
         (piece(0, 1, total=5), "but those from 0 of 4 are expected next"),
         (piece(0, 5), "more ciphertexts of scores than announced"),
-        (piece(0, 1, total=11), "this job has 10 rows"),
+        (piece(0, 1, total=11), "this job has at most 10 of them"),
+        (piece(0, 1, kind=Kind.SQUARES, total=2), "2 ciphertexts of squares .* at most 1 of them"),
+        (piece(0, 1, kind=Kind.GRADIENT, total=1), "at most 0 of them"),
         (piece(0, 1, key=RoundKey(5, 1)), "at most 4 rounds"),
         (piece(0, 1, key=RoundKey(1, 6)), "5 attempts at each"),
     ],
@@ -97,6 +99,21 @@ def test_only_the_newest_attempt_is_kept_early() -> None:
         list(intake.take(each, NOW))
     assert intake.open(NEXT) == []
     assert intake.open(RoundKey(2, 2)) == [new]
+
+
+def test_more_early_pieces_than_a_vector_of_that_kind_has_are_refused() -> None:
+    intake = make_intake()
+    list(intake.take(piece(0, 9, key=NEXT, total=10), NOW))
+    list(intake.take(piece(0, 1, key=NEXT, kind=Kind.SQUARES, total=1), NOW))
+    with pytest.raises(ProtocolError, match="more ciphertexts of scores for round 2 than a round has"):
+        list(intake.take(piece(8, 2, key=NEXT, total=10), NOW))
+
+
+def test_a_sender_that_only_answers_is_never_early() -> None:
+    intake = make_intake(may_be_early=False)
+    with pytest.raises(ProtocolError, match="round 2, attempt 1, before it was asked for them"):
+        list(intake.take(piece(0, 1, key=NEXT), NOW))
+    assert intake.open(NEXT) == []
 
 
 def test_no_piece_is_used_for_a_closed_attempt_or_one_that_expects_none() -> None:

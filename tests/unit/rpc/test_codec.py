@@ -152,10 +152,18 @@ def test_the_chunks_of_a_piece_join_to_the_piece(piece: VectorPiece, chunk_bytes
     assert same(join(requests), piece)
 
 
-def test_a_large_piece_is_cut_into_chunks_of_at_most_a_mebibyte() -> None:
-    piece = VectorPiece(RoundKey(1, 1), Kind.SCORES, 0, 3000, [mpz(7)] * 3000)
-    requests = list(encode_piece(RUN, piece, 512))
-    assert [len(request.ciphertexts) for request in requests] == [2**20, 3000 * 512 - 2**20]
+@pytest.mark.parametrize(("width", "count"), [(512, 512), (2048, 512), (4096, 256)])
+def test_a_large_piece_is_cut_into_chunks_of_at_most_512_ciphertexts_and_a_mebibyte(width: int, count: int) -> None:
+    piece = VectorPiece(RoundKey(1, 1), Kind.SCORES, 0, 600, [mpz(7)] * 600)
+    counts = [len(request.ciphertexts) // width for request in encode_piece(RUN, piece, width)]
+    assert counts == [count] * (600 // count) + [600 % count]
+
+
+def test_a_chunk_of_more_ciphertexts_is_refused() -> None:
+    most = chunk(total=513, width=64, ciphertexts=bytes(512 * 64))
+    assert len(codec.decode_piece(most).ciphertexts) == 512
+    with pytest.raises(ProtocolError, match="513 ciphertexts in one message; the maximum is 512"):
+        codec.decode_piece(chunk(total=513, width=64, ciphertexts=bytes(513 * 64)))
 
 
 def test_a_message_has_a_route_only_between_the_roles_that_exchange_it() -> None:
