@@ -33,6 +33,8 @@ MIN_BYTES = 512
 """The size of the smallest database that SQLite writes."""
 RUNNING = "running"
 """The content of the column `state` while a job has no outcome; afterwards the column holds the outcome."""
+_REPLACED = "."
+"""Begins the name of a job that was replaced. No name of a job begins with it."""
 NO_FACTS: Mapping[str, bytes] = MappingProxyType({})
 
 _SCHEMA = """
@@ -70,6 +72,8 @@ class Record:
     reason: str
     facts: dict[str, bytes] = field(default_factory=dict)
     rounds: dict[int, bytes] = field(default_factory=dict)
+    replaced: bool = False
+    """Whether a later job took its name, so that it can no longer be resumed."""
 
 
 class Journal:
@@ -134,10 +138,20 @@ class Journal:
     # --- jobs
 
     def add(self, job_id: bytes, job: JobConfig) -> None:
-        """Add a running job in place of any other with its name. Drop jobs that have not changed for a long time."""
+        """Add a running job in place of any other with its name. Drop jobs that have not changed for a long time.
+
+        A replaced job that has rounds stays in the journal, under a name that no job has. So nothing that a coordinator
+        asks for removes what a party knows about the rounds that it has answered.
+
+        Raises:
+            ConfigError: the journal cannot be written, or has rounds of a job with this ID.
+        """
         with self._changing() as database:
             self._prune(database)
-            database.execute("DELETE FROM job WHERE name = ?", (job.name,))
+            database.execute(
+                "DELETE FROM job WHERE (id = ? OR name = ?) AND id NOT IN (SELECT job FROM round)", (job_id, job.name)
+            )
+            database.execute("UPDATE job SET name = ? || hex(id) WHERE name = ?", (_REPLACED, job.name))
             database.execute(
                 "INSERT INTO job VALUES (?, ?, ?, ?, '', ?)",
                 (job_id, job.name, job.model_dump_json(), RUNNING, time.time()),
@@ -208,7 +222,9 @@ class Journal:
     def find(self, job_id: bytes) -> Record | None:
         """Return the job with this ID and everything that the journal keeps about it, or None."""
         with self._reading() as database:
-            row = database.execute("SELECT id, settings, state, reason FROM job WHERE id = ?", (job_id,)).fetchone()
+            row = database.execute(
+                "SELECT id, name, settings, state, reason FROM job WHERE id = ?", (job_id,)
+            ).fetchone()
             if row is None:
                 return None
             facts = dict(database.execute("SELECT name, content FROM fact WHERE job = ?", (job_id,)).fetchall())
@@ -220,9 +236,12 @@ class Journal:
             return _record(row, facts, rounds)
 
     def all(self) -> list[Record]:
-        """Return every job, without its rounds, in the order in which they were started."""
+        """Return every job that was not replaced, without its rounds, in the order in which they were started."""
         with self._reading() as database:
-            rows = database.execute("SELECT id, settings, state, reason FROM job ORDER BY rowid").fetchall()
+            rows = database.execute(
+                "SELECT id, name, settings, state, reason FROM job WHERE substr(name, 1, 1) != ? ORDER BY rowid",
+                (_REPLACED,),
+            ).fetchall()
             return [
                 _record(
                     row,
@@ -332,6 +351,6 @@ def _insert_facts(database: sqlite3.Connection, job_id: bytes, facts: Mapping[st
 
 
 def _record(row: tuple[Any, ...], facts: dict[str, bytes], rounds: dict[int, bytes]) -> Record:
-    job_id, settings, state, reason = row
+    job_id, name, settings, state, reason = row
     outcome = None if state == RUNNING else Outcome(state)
-    return Record(job_id, parse_job(settings), outcome, reason, facts, rounds)
+    return Record(job_id, parse_job(settings), outcome, reason, facts, rounds, name.startswith(_REPLACED))

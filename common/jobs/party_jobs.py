@@ -279,8 +279,13 @@ class PartyJobs(ProcessJobs):
                 f"the coordinator offers the job {record.job.name} with settings that differ from the earlier ones"
             )
         if not offer.was_ready:
+            if record is not None and record.rounds:
+                raise ProtocolError(
+                    f"the coordinator says that the job {key.name} has not begun, but the {self.role} has"
+                    f" {len(record.rounds)} rounds of it in its journal: start the training again under another name"
+                )
             return job_id, None
-        if record is None:
+        if record is None or record.replaced:
             raise PeerError(f"the {self.role} has no record of the job {key.name} in its journal: start the job again")
         return job_id, record
 

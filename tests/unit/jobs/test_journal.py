@@ -146,10 +146,38 @@ def test_a_journal_of_release_0_1_0_is_read(tmp_path: Path) -> None:
 def test_a_new_job_takes_the_place_of_one_of_its_name(tmp_path: Path) -> None:
     journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
     journal.add(ID, JOB)
-    journal.write_round(ID, 1, b"")
+    journal.set_facts(ID, {"table": b"digest"})
     journal.add(OTHER, JOB)
     assert [record.id for record in journal.all()] == [OTHER]
     assert journal.find(ID) is None
+    journal.close()
+
+
+def test_the_rounds_of_a_job_that_was_replaced_stay(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
+    third = bytes(reversed(range(16)))
+    for job_id in (ID, OTHER, third):
+        journal.add(job_id, JOB)
+        journal.write_round(job_id, 1, b"asked", {"scores counted": b""})
+    journal = reopened(journal, tmp_path)
+    assert [record.id for record in journal.all()] == [third]
+    for job_id in (ID, OTHER, third):
+        record = journal.find(job_id)
+        assert record is not None
+        assert (record.job, record.rounds, record.facts) == (JOB, {1: b"asked"}, {"scores counted": b""})
+        assert record.replaced is (job_id != third)
+    journal.close()
+
+
+def test_no_job_is_added_over_its_own_rounds(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
+    journal.add(ID, JOB)
+    journal.write_round(ID, 1, b"asked")
+    with pytest.raises(ConfigError):
+        journal.add(ID, JOB)
+    record = journal.find(ID)
+    assert record is not None
+    assert (record.rounds, record.replaced) == ({1: b"asked"}, False)
     journal.close()
 
 
