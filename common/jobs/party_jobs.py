@@ -306,13 +306,13 @@ class PartyJobs(ProcessJobs):
         return dataset
 
     def _check_key(self, offer: OpenJob) -> PublicKey:
+        bits = offer.modulus.bit_length()
+        if bits != offer.job.key_bits:
+            raise BadKeyError(f"the {self.role}: the public key has {bits} bits, but the job has {offer.job.key_bits}")
         try:
-            public_key = check_public_key(offer.modulus, self.config.policy.min_key_bits)
+            return check_public_key(offer.modulus, self.config.policy.min_key_bits)
         except BadKeyError as error:
             raise BadKeyError(f"the {self.role}: {error}") from error
-        if public_key.bits != offer.job.key_bits:
-            raise BadKeyError(f"the public key has {public_key.bits} bits, but the job has {offer.job.key_bits}")
-        return public_key
 
     async def _read(
         self, runner: MachineRunner, dataset: DatasetConfig, job: JobConfig, record: PartyRecord

@@ -26,9 +26,16 @@ from gmpy2 import mpz
 
 from trilateral.common.base.errors import BadCiphertextError, BadKeyError
 from trilateral.common.paillier.native.path import takes
+from trilateral.common.paillier.weak_keys import (
+    TRIAL_LIMIT,
+    has_close_factors,
+    has_factor_by_rho,
+    has_small_factor,
+    has_smooth_factor,
+)
 
-SMALL_FACTOR_LIMIT = 1 << 16
-_SMALL_PRIMES = gmpy2.primorial(SMALL_FACTOR_LIMIT)
+MAX_KEY_BITS = 8192
+"""The longest modulus that a process computes with."""
 
 
 @dataclass(frozen=True)
@@ -152,10 +159,11 @@ def check_public_key(n: mpz, min_bits: int) -> PublicKey:
     """Check a modulus from outside.
 
     It is impossible to see from n alone that n is a product of two large primes. The checks find the defects that are
-    cheap to find.
+    cheap to find; `weak_keys` says which, and what they cost. Each key of `generate_private_key` passes them, except
+    with a negligible probability: of the primes of a key of 512 bits, one in 10^19 has a p - 1 that is smooth.
 
     Args:
-        n: the modulus.
+        n: the modulus. Its length is checked before anything is computed with it.
         min_bits: the minimum bits that the party's policy accepts.
 
     Raises:
@@ -168,14 +176,24 @@ def check_public_key(n: mpz, min_bits: int) -> PublicKey:
             f"the public key has {bits} bits: at least {min_bits} are required; raise `key_bits` in the job,"
             " or lower `policy.min_key_bits` at this party"
         )
+    if bits > MAX_KEY_BITS:
+        raise BadKeyError(f"the public key has {bits} bits: at most {MAX_KEY_BITS} are allowed; lower `key_bits`")
     if n % 2 == 0:
         raise BadKeyError("the public key is even: a product of two large primes is required")
-    if gmpy2.gcd(n, _SMALL_PRIMES) != 1:
-        raise BadKeyError(f"the public key has a factor below {SMALL_FACTOR_LIMIT}: two large primes are required")
+    if has_small_factor(n):
+        raise BadKeyError(f"the public key has a factor below {TRIAL_LIMIT}: two large primes are required")
     if gmpy2.is_power(n):
         raise BadKeyError("the public key is a perfect power: a product of two distinct primes is required")
     if gmpy2.is_prime(n):
         raise BadKeyError("the public key is a prime: a product of two distinct primes is required")
+    if n % 4 != 1:
+        raise BadKeyError("the public key is 3 modulo 4: a product of two primes that are 3 modulo 4 is required")
+    if has_close_factors(n):
+        raise BadKeyError("the public key has factors in nearly the ratio of two small numbers: anyone can find them")
+    if has_smooth_factor(n):
+        raise BadKeyError("the public key has a factor p with only small primes in p - 1: anyone can find it")
+    if has_factor_by_rho(n):
+        raise BadKeyError("the public key has a factor of about 30 bits: two large primes are required")
     return PublicKey(n)
 
 

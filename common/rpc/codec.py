@@ -20,7 +20,7 @@ from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.settings import JOB_NAME, parse_settings
-from trilateral.common.paillier.keys import ciphertext_width
+from trilateral.common.paillier.keys import MAX_KEY_BITS, ciphertext_width
 from trilateral.common.pb.v1 import jobs_pb2, party_pb2, rounds_pb2
 from trilateral.common.protocol.bounds import PIECE
 from trilateral.common.protocol.messages import Kind, RoundKey, VectorPiece
@@ -32,7 +32,7 @@ PREDICTION_BYTES = 16
 """Bytes of the ID that a guest gives a prediction."""
 CHUNK_BYTES = 1024 * 1024
 """Maximum bytes of ciphertexts in one request."""
-MIN_KEY_BITS, MAX_KEY_BITS = 256, 8192
+MIN_KEY_BITS = 256
 MIN_WIDTH, MAX_WIDTH = ciphertext_width(MIN_KEY_BITS), ciphertext_width(MAX_KEY_BITS)
 """Bytes of a ciphertext, an even number. With a smaller minimum, one chunk could become a million numbers."""
 MAX_TOTAL = 2**31

@@ -16,6 +16,7 @@ from google.protobuf.message import Message as Request
 from google.protobuf.message_factory import GetMessageClass
 
 from trilateral.common.base.roles import Role
+from trilateral.common.paillier.keys import MAX_KEY_BITS
 from trilateral.common.pb.v1 import (
     alignment_pb2,
     coordinator_pb2,
@@ -47,7 +48,6 @@ from trilateral.common.protocol.messages import (
     Waiting,
 )
 from trilateral.common.rpc.codec import (
-    MAX_KEY_BITS,
     MAX_TOTAL,
     PACKAGE,
     RUN_ID_BYTES,

@@ -33,12 +33,32 @@ JOB = JobConfig(
 )
 
 
-def prime_of(bits: int) -> mpz:
-    """A prime of exactly that many bits, with both top bits set."""
+def prime_of(bits: int, residue: int = 3) -> mpz:
+    """A prime of exactly that many bits, with both top bits set, that is `residue` modulo 4."""
     while True:
         candidate = gmpy2.next_prime(mpz(secrets.randbits(bits)) | mpz(3) << (bits - 2))
-        if candidate.bit_length() == bits:
+        if candidate.bit_length() == bits and candidate % 4 == residue:
             return candidate
+
+
+def close_primes() -> dict[mpz, int]:
+    """Primes that agree in their upper half."""
+    p = prime_of(KEY_BITS // 2)
+    q = p + (mpz(1) << KEY_BITS // 4)
+    while not (gmpy2.is_prime(q) and q % 4 == 3):
+        q += 1
+    return {p: 1, q: 1}
+
+
+def smooth_prime() -> dict[mpz, int]:
+    """A prime p such that p - 1 has small factors only, and a sound one."""
+    while True:
+        product = mpz(2)
+        while product.bit_length() < KEY_BITS // 2 - 16:
+            product *= gmpy2.next_prime(2 + secrets.randbelow(60_000))
+        product *= gmpy2.next_prime((mpz(3) << KEY_BITS // 2 - 2) // product)
+        if product < mpz(1) << KEY_BITS // 2 and gmpy2.is_prime(product + 1):
+            return {product + 1: 1, prime_of(KEY_BITS // 2): 1}
 
 
 def product_of(small: int) -> dict[mpz, int]:
@@ -53,7 +73,11 @@ BAD: dict[str, tuple[dict[mpz, int], str]] = {
     # Known factors stand in for the minute that it takes to find those of so short a number.
     "short": ({mpz(2**61 - 1): 1, mpz(2**89 - 1): 1}, "150 bits"),
     "even": (product_of(2), "even"),
-    "small factor": (product_of(65_521), "a factor below 65536"),
+    "small factor": (product_of(65_521), "a factor below 1048576"),
+    "close primes": (close_primes(), "in nearly the ratio of two small numbers"),
+    "smooth p - 1": (smooth_prime(), "only small primes in p - 1"),
+    "factor of 23 bits": (product_of(7_340_071), "a factor of about 30 bits"),
+    "3 modulo 4": ({prime_of(KEY_BITS // 2, 1): 1, prime_of(KEY_BITS // 2): 1}, "3 modulo 4"),
     "perfect power": ({prime_of(KEY_BITS // 2): 2}, "perfect power"),
     "prime": ({prime_of(KEY_BITS): 1}, "is a prime"),
 }
