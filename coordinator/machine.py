@@ -29,7 +29,7 @@ from trilateral.common.protocol.messages import (
 )
 from trilateral.common.protocol.phases import Phase, no_phase
 from trilateral.coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
-from trilateral.coordinator.rounds import Attempt, Rounds
+from trilateral.coordinator.rounds import Attempt, Rounds, check_memory
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,7 @@ class CoordinatorMachine:
         least = max(1 if self._job.batch == "all" else self._job.batch, self._job.curvature_batch or 1)
         if host.n_train < least:
             raise ProtocolError(f"the parties train on {host.n_train} rows, but the job's batches need {least}")
+        check_memory(self._job, host.n_train, host.n_columns + guest.n_columns)
         self._rounds = Rounds(self._job, host.n_train, {Role.HOST: host.n_columns, Role.GUEST: guest.n_columns})
         past = self._past or Past(b"")
         self._check_sizes_as_before(past)

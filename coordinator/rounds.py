@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.batches import Batches
@@ -13,6 +14,39 @@ from trilateral.common.protocol.scales import round_scale
 from trilateral.coordinator.opening import RoundOpening, direction_scale
 from trilateral.coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from trilateral.coordinator.training import Training
+
+MAX_NUMBERS = 2**27
+"""Numbers of 8 bytes that the coordinator keeps for one job because of the sizes that the parties report: 1 GiB."""
+_VECTORS = 16
+"""Vectors of all columns that every algorithm keeps: points, steps, gradients and the parts of a message."""
+_ORDERS = 3
+"""Numbers for each batch, to draw the order of the batches of an epoch."""
+
+
+def check_memory(job: JobConfig, n_train: int, n_columns: int) -> None:
+    """Check the sizes that the parties report, before anything of such a size is made.
+
+    Args:
+        job: the job's settings.
+        n_train: training rows.
+        n_columns: columns of both parties together.
+
+    Raises:
+        ProtocolError: the training would need more than `MAX_NUMBERS`.
+    """
+    algorithm, n_batches = job.algorithm, Batches.of(job, n_train).count
+    n_vectors = _VECTORS
+    if algorithm.name != "sgd":
+        n_vectors += 2 * algorithm.memory
+    if algorithm.name == "sqn":
+        n_vectors += algorithm.interval
+    needed = n_vectors * n_columns + _ORDERS * n_batches
+    if needed > MAX_NUMBERS:
+        raise ProtocolError(
+            f"the parties have {n_columns} columns and {n_batches} batches: the coordinator would need"
+            f" {8 * needed // 2**20} MiB for the training, and takes at most {8 * MAX_NUMBERS // 2**20}: raise `batch`,"
+            " lower `memory` or `interval`, or leave out columns"
+        )
 
 
 @dataclass
