@@ -33,7 +33,8 @@ def test_both_parties_scores_in_memory_add_up_to_those_of_a_prediction(
     scores = prediction.scores.set_index("id")
     assert list(scores.columns) == ["score", "probability"]
     parts = [scored(world, role).reindex(scores.index) for role in (Role.HOST, Role.GUEST)]
-    received = round_scores(parts[0].to_numpy())  # The host rounds its part before it gives it to the guest.
+    # The host rounds its part before it gives it to the guest.
+    received = round_scores(np.asarray(parts[0], dtype=np.float64))
     np.testing.assert_allclose(received + parts[1], scores["score"], rtol=0, atol=1e-9)
 
     probabilities = session.model(TRAINED).probabilities(scores["score"])

@@ -3,6 +3,7 @@
 import json
 import math
 import multiprocessing
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -183,12 +184,13 @@ def test_concurrent_processes_stay_within_the_limit(tmp_path: Path) -> None:
 def test_a_damaged_ledger_gives_nothing_and_is_left_alone(tmp_path: Path, content: str) -> None:
     (tmp_path / LEDGER).write_text(content)
     ours = account(tmp_path)
-    for use in (
+    uses: list[Callable[[], None]] = [
         lambda: ours.check_points(1, 13, JOB),
         lambda: ours.reserve_points(b"job", 1, 13),
         lambda: ours.spend_point("a", 13, JOB),
         lambda: ours.spend_training(1, 300),
-    ):
+    ]
+    for use in uses:
         with pytest.raises(ConfigError, match="the host accepts no job and gives no scores, because the ledger is dam"):
             use()
     assert (tmp_path / LEDGER).read_text() == content
