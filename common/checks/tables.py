@@ -85,13 +85,14 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
     def check(n_train: int) -> None:
         check_sizes(trial, config.policy, n_train, role)
 
+    account = Account(Ledger(config.state, role), config.policy, name, role)
     try:
+        entry = account.ledger.entry(name)
         table = read_party_table(dataset, trial, labelled=role is Role.GUEST)
     except (ConfigError, DataError) as error:
         yield from faults(subject, error)
         return
     yield ok(subject, f"{dataset.path.name} has {_described(table)}")
-    account = Account(Ledger(config.state, role), config.policy, name, role)
     try:
         data = make_party_data(table, dataset.preprocessing, trial, check)
         _check_holdout(config, trial, data, account)
@@ -119,16 +120,15 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
             f"before alignment: policy.min_rows_per_feature allows the other party "
             f"{max_peer_features(trial, config.policy, n_train):,} features",
         )
-        entry = account.ledger.entry(name)
         yield ok(
             subject,
-            f"before alignment: {entry.trainings:,} trainings have given the other party {entry.equations:,} of at "
-            f"most {account.max_equations(n_unknown):,} equations about these rows (policy.min_rows_per_equation)",
+            f"before alignment: {entry.equations:,} of at most {account.max_equations(n_unknown):,} equations about "
+            f"these rows given to the other party (policy.min_rows_per_equation; trainings: {entry.trainings:,})",
         )
         if role is Role.HOST:
             yield ok(
                 subject,
-                f"rows were scored for the guest with {len(entry.points)} of at most "
+                f"rows scored for the guest with {len(entry.points)} of at most "
                 f"{account.max_points(data.preprocessing.n_unknown)} different sets of weights "
                 "(policy.min_columns_per_point)",
             )

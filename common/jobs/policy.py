@@ -385,8 +385,8 @@ class Account:
         entry = self.ledger.entry(self.dataset)
         why = (
             f"all trainings on {self.dataset} together may give the other party at most"
-            f" {self.max_equations(n_unknown)} equations about its rows; {entry.trainings} trainings have given"
-            f" {entry.equations}, {n_equations} more needed. {_WAYS_OUT}, or train in larger batches"
+            f" {self.max_equations(n_unknown)} equations about its rows; {entry.equations} given so far (trainings:"
+            f" {entry.trainings}), {n_equations} more needed. {_WAYS_OUT}, or train in larger batches"
         )
         return _refusal(self.role, "policy.min_rows_per_equation", why)
 

@@ -138,9 +138,9 @@ def test_trainings_are_refused_once_their_equations_reach_a_third_of_the_rows(ro
             refuse(1, 300)
         assert str(refusal.value) == (
             f"the {role} refuses the job under policy.min_rows_per_equation: all trainings on customers together may"
-            " give the other party at most 100 equations about its rows; 4 trainings have given 100, 1 more needed."
-            " Lower the setting, or name the dataset anew if its rows or their values are new, or train in larger"
-            " batches"
+            " give the other party at most 100 equations about its rows; 100 given so far (trainings: 4), 1 more"
+            " needed. Lower the setting, or name the dataset anew if its rows or their values are new, or train in"
+            " larger batches"
         )
     account(tmp_path, role, min_rows_per_equation=1).spend_training(1, 300)
 
