@@ -2,7 +2,6 @@
 
 import logging
 
-from trilateral.common.base.errors import DataError
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.party_data import PreparedData
 from trilateral.common.jobs.ledger import point_of
@@ -34,40 +33,41 @@ class JobAccount:
         job_id: run ID of the job's first session.
         record: what earlier sessions have counted.
         account: the account of the job's dataset.
-        quota: the counter of the day's scores.
+        data: this party's prepared table.
     """
 
-    def __init__(self, job: JobConfig, job_id: bytes, record: PartyRecord, account: Account, quota: ScoreQuota) -> None:
+    def __init__(
+        self, job: JobConfig, job_id: bytes, record: PartyRecord, account: Account, data: PreparedData
+    ) -> None:
         self._job = job
         self._job_id = job_id
         self._record = record
         self._account = account
-        self._quota = quota
-        self._data: PreparedData | None = None
+        self._block = data.block
+        self._steps = data.preprocessing
         self._is_counted = record.has_counted_training
 
-    def open(self, data: PreparedData) -> None:
-        """Reserve points, and count the day's scores, as soon as the sizes of the table are known.
+    def open(self, quota: ScoreQuota) -> None:
+        """Reserve points, and count the day's scores.
 
         Args:
-            data: this party's prepared table.
+            quota: the counter of the day's scores.
 
         Raises:
             PolicyError: the policy does not allow so many.
             ConfigError: a count cannot be read or written.
         """
-        self._data = data
         job, record, role = self._job, self._record, self._account.role
-        n_holdout = len(data.block.holdout_columns)
+        n_holdout = len(self._block.holdout_columns)
         n_points = scored_points(job, n_holdout, role)
         if n_points:
             n_left = max(n_points - record.n_scored_points, 0)
-            self._account.reserve_points(self._job_id, n_left, data.preprocessing.n_unknown)
+            self._account.reserve_points(self._job_id, n_left, self._steps.n_unknown)
         if record.has_spent_scores:
             return
         if n_points:
             n_scores = holdout_scores(job, n_holdout, role)
-            left = spend_scores(n_scores, self._quota, JOB)
+            left = spend_scores(n_scores, quota, JOB)
             log.info("job %s: counted %d scores of hold-out rows as given, %d are left today", job.name, n_scores, left)
         record.keep_spent_scores()
 
@@ -78,7 +78,7 @@ class JobAccount:
             PolicyError: the policy does not allow so many columns, in this job or after the earlier ones.
             ConfigError: the ledger cannot be read.
         """
-        n_train = len(self._known_data.block.columns)
+        n_train = len(self._block.columns)
         check_peer_columns(self._job, self._account.policy, n_train, n_columns, self._account.role)
         if not self._is_counted:
             self._account.check_training(*self._equations(n_columns))
@@ -99,21 +99,10 @@ class JobAccount:
                 self._record.keep_counted_training()
                 self._is_counted = True
             case ScoresDue():
-                steps = self._known_data.preprocessing
-                self._account.spend_point(point_of(steps, message.point), steps.n_unknown, JOB, self._job_id)
-
-    def close(self) -> None:
-        """Give back the points that were reserved and not used."""
-        self._account.ledger.release(self._job_id)
+                point = point_of(self._steps, message.point)
+                self._account.spend_point(point, self._steps.n_unknown, JOB, self._job_id)
 
     def _equations(self, n_columns: int) -> tuple[int, int]:
         """Return how many equations a peer with so many columns gets, and about how many unknown values."""
-        block = self._known_data.block
-        n_train = len(block.columns)
-        return training_equations(self._job, n_train, n_columns), unknown_values(n_train, block.labels)
-
-    @property
-    def _known_data(self) -> PreparedData:
-        if self._data is None:
-            raise DataError("the job counts what it gives before its table is read")
-        return self._data
+        n_train = len(self._block.columns)
+        return training_equations(self._job, n_train, n_columns), unknown_values(n_train, self._block.labels)

@@ -220,19 +220,19 @@ class PartyJobs(ProcessJobs):
         else:
             await asyncio.to_thread(self.journal.set_running, job_id)
         record = PartyRecord(self.journal, self.role, key, job_id, known)
-        account = Account(self._ledger, self.config.policy, job.dataset, self.role)
-        job_account = JobAccount(job, job_id, record, account, self._quota)
         auditing = partial(self._auditing, caller, what)
         data: PreparedData | None = None
+        job_account: JobAccount | None = None
 
         async def begin() -> Machine:
-            nonlocal data
+            nonlocal data, job_account
             with auditing():
                 table = await self._read(runner, dataset, job, record)
                 data = await runner.in_thread(self._prepare, table, dataset, job)
                 await runner.in_thread(record.check_columns, data.block.columns)
                 check_holdout(job, self.config.policy, len(data.block.holdout_columns), self.role)
-                await runner.in_thread(job_account.open, data)
+                job_account = JobAccount(job, job_id, record, self._account_of(job.dataset), data)
+                await runner.in_thread(job_account.open, self._quota)
             cipher = await runner.in_thread(make_cipher, job.cipher, public_key)
             check_peer = auditing()(job_account.check_peer)
             machine = await runner.in_thread(
@@ -242,7 +242,7 @@ class PartyJobs(ProcessJobs):
             return machine
 
         async def on_message(message: Message) -> None:
-            if isinstance(message, StepTaken | ScoresDue):
+            if isinstance(message, StepTaken | ScoresDue) and job_account is not None:
                 with auditing():
                     await runner.in_thread(job_account.count, message)
             if isinstance(message, StepTaken | EvaluationRecord):
@@ -261,7 +261,7 @@ class PartyJobs(ProcessJobs):
         log.info("job %s: accepted, dataset %s, %d-bit key", job.name, job.dataset, public_key.bits)
 
         async def on_end(error: TrilateralError | None) -> None:
-            job_account.close()
+            self._ledger.release(job_id)
             # The journal already has the end of a finished job, and a job whose session is suspended still runs.
             if error is not None and not isinstance(error, SuspendedError):
                 await self._set_outcome(job_id, error)
@@ -378,6 +378,9 @@ class PartyJobs(ProcessJobs):
             for note in notes(error):
                 log.warning("%s: %s: %s", dataset.path.name, error, note)
             raise type(error)(f"the {self.role}: {error}") from error
+
+    def _account_of(self, dataset: str) -> Account:
+        return Account(self._ledger, self.config.policy, dataset, self.role)
 
     def _folder(self, job: JobConfig) -> JobFolder:
         return JobFolder(self.config.state, job.name)
