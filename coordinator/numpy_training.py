@@ -13,7 +13,7 @@ from trilateral.common.base.errors import OutOfRangeError
 from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import TrainingBlock
-from trilateral.common.protocol.evaluation import log_loss, round_for_disclosure
+from trilateral.common.protocol.evaluation import log_loss, round_for_disclosure, round_scores
 from trilateral.common.protocol.taylor import gradient, hessian_product, residual, taylor_loss
 from trilateral.coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from trilateral.coordinator.training import Training
@@ -32,6 +32,12 @@ class JoinedTable:
     holdout_labels: FloatVector
     penalty: FloatMatrix
     """P of both parties, shape (n_columns, n_columns)."""
+    n_host: int
+    """Number of the host's columns."""
+
+    def holdout_scores(self, coef: FloatVector) -> FloatVector:
+        """Return u of the hold-out rows at w = coef as the guest gets them, shape (n_holdout,)."""
+        return _scores_at_guest(self.holdout_columns, coef, self.n_host)
 
 
 def join(host: TrainingBlock, guest: TrainingBlock) -> JoinedTable:
@@ -52,6 +58,7 @@ def join(host: TrainingBlock, guest: TrainingBlock) -> JoinedTable:
         holdout_columns=np.hstack([host.holdout_columns, guest.holdout_columns]),
         holdout_labels=guest.holdout_labels,
         penalty=penalty,
+        n_host=n_host,
     )
 
 
@@ -76,6 +83,8 @@ def train_plain(
     labels: FloatVector,
     penalty: FloatMatrix,
     holdout: tuple[FloatMatrix, FloatVector] | None = None,
+    *,
+    n_host: int = 0,
 ) -> PlainResult:
     """Train on the training rows in canonical order.
 
@@ -85,6 +94,7 @@ def train_plain(
         labels: y in {-1, +1}, shape (n_train,).
         penalty: P in the penalty w'Pw job.l2 / 2, symmetric, shape (n_columns, n_columns).
         holdout: columns and labels of the hold-out rows, for a job that evaluates on them during training.
+        n_host: number of the host's columns, whose part of the hold-out scores is rounded before it leaves the host.
 
     Raises:
         OutOfRangeError: the training is given up. The text says what to change.
@@ -103,7 +113,8 @@ def train_plain(
         slope = gradient(X, residual(scores, y)) + penalty_hessian @ coef if plan.gradient else None
         holdout_loss = None
         if plan.evaluate_at is not None and holdout is not None:
-            holdout_loss = round_for_disclosure(log_loss(holdout[0] @ (coef + plan.evaluate_at), holdout[1]))
+            scores = _scores_at_guest(holdout[0], coef + plan.evaluate_at, n_host)
+            holdout_loss = round_for_disclosure(log_loss(scores, holdout[1]))
         if plan.direction is None:
             return Observation(loss, slope, holdout_loss=holdout_loss)
         X = columns[batches.curvature_rows(plan.batch, plan.curvature_draw)]
@@ -122,3 +133,8 @@ def train_plain(
     if isinstance(plan, GivenUp):
         raise OutOfRangeError(plan.reason)
     return PlainResult(coef - plan.step, plan.loss, tuple(losses), plan.epochs, plan.converged, plan.reason)
+
+
+def _scores_at_guest(columns: FloatMatrix, coef: FloatVector, n_host: int) -> FloatVector:
+    """Add the host's part of the scores, which is rounded before it leaves the host, and the guest's."""
+    return round_scores(columns[:, :n_host] @ coef[:n_host]) + columns[:, n_host:] @ coef[n_host:]

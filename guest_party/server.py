@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig
+from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.party_jobs import PartyJobs
 from trilateral.common.jobs.quota import IdQuota
 from trilateral.common.observe.audit import Audit
@@ -18,7 +19,7 @@ def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer]) 
     """Return what the guest adds to a server."""
     quota = IdQuota(config.state, config.policy.max_ids_a_day)
     alignments = GuestAlignments(peers[Role.HOST], config.limits, quota)
-    jobs = PartyJobs(config, audit, peers, GuestMachine, alignments)
+    jobs = PartyJobs(config, audit, peers, GuestMachine, alignments, ledger=Ledger(config.state, config.role))
     return RoleParts(jobs, {"GuestService": jobs, "PartyService": jobs})
 
 

@@ -4,12 +4,15 @@ from collections.abc import Iterator, Sequence
 from secrets import token_bytes
 from typing import ClassVar
 
+import numpy as np
+
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.paillier.cipher import PartyCipher
 from trilateral.common.protocol.block import PartyData
+from trilateral.common.protocol.evaluation import round_scores
 from trilateral.common.protocol.ids import NONCE_BYTES, check_id_digest, id_digest
 from trilateral.common.protocol.messages import (
     BeginRound,
@@ -23,6 +26,7 @@ from trilateral.common.protocol.messages import (
     IdProof,
     Message,
     RoundKey,
+    ScoresDue,
 )
 from trilateral.common.protocol.party import CheckPeer, PartyMachine, accept_peer
 from trilateral.common.protocol.phases import Phase, no_phase
@@ -96,15 +100,18 @@ class HostMachine(PartyMachine):
 
     def _work_on_holdout(self, begin: BeginRound) -> Iterator[Envelope]:
         if begin.evaluate_at is not None:
-            yield from _holdout_scores(begin.key, self._arithmetic.holdout_part(begin.evaluate_at))
+            yield from self._give_scores(begin.key, begin.evaluate_at)
 
     def _finish(self, finish: FinishJob) -> Iterator[Envelope]:
-        yield from _holdout_scores(RoundKey(finish.round, 1), self._arithmetic.holdout_part())
+        yield from self._give_scores(RoundKey(finish.round, 1), np.zeros_like(self.coef))
         yield self._result(finish)
         yield Envelope(Role.COORDINATOR, Finished())
 
-
-def _holdout_scores(key: RoundKey, scores: FloatVector) -> Iterator[Envelope]:
-    for offset in range(0, len(scores), HOLDOUT_PIECE):
-        piece = scores[offset : offset + HOLDOUT_PIECE]
-        yield Envelope(Role.GUEST, HoldoutScores(key, offset, len(scores), piece))
+    def _give_scores(self, key: RoundKey, offset: FloatVector) -> Iterator[Envelope]:
+        """Give the scores of the hold-out rows at w + offset."""
+        scores = round_scores(self._arithmetic.holdout_part(offset))
+        if len(scores):
+            yield Envelope(Role.HOST, ScoresDue(self.coef + offset))
+        for first in range(0, len(scores), HOLDOUT_PIECE):
+            piece = scores[first : first + HOLDOUT_PIECE]
+            yield Envelope(Role.GUEST, HoldoutScores(key, first, len(scores), piece))

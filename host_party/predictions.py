@@ -10,6 +10,8 @@ from pathlib import Path
 from secrets import token_bytes
 from typing import Any, TypeVar
 
+import numpy as np
+
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError, PeerError, PolicyError, ProtocolError, TrilateralError
 from trilateral.common.base.outcome import Outcome
@@ -23,7 +25,8 @@ from trilateral.common.data.model.model_file import PartyModel, check_half, load
 from trilateral.common.data.model.scoring import score_table
 from trilateral.common.data.model.spool import ScoredRows
 from trilateral.common.jobs.folder import JobFolder, writing
-from trilateral.common.jobs.policy import PREDICTION, check_prediction, check_scores, spend_ids, spend_scores
+from trilateral.common.jobs.ledger import Ledger, point_of
+from trilateral.common.jobs.policy import PREDICTION, Account, check_prediction, check_scores, spend_ids, spend_scores
 from trilateral.common.jobs.quota import IdQuota, ScoreQuota
 from trilateral.common.observe.audit import Audit
 from trilateral.common.observe.logs import LogContext
@@ -134,12 +137,14 @@ class Predictions:
         config: configuration of this process.
         audit: records each prediction and how many scores leave.
         alignments: finds the common rows.
+        ledger: at how many points rows were scored.
     """
 
-    def __init__(self, config: ProcessConfig, audit: Audit, alignments: Alignments) -> None:
+    def __init__(self, config: ProcessConfig, audit: Audit, alignments: Alignments, ledger: Ledger) -> None:
         self._config = config
         self._audit = audit
         self._alignments = alignments
+        self._ledger = ledger
         self._quota = ScoreQuota(config.state, config.policy.max_scores_a_day)
         self._ids_quota = IdQuota(config.state, config.policy.max_ids_a_day)
         self._open: dict[bytes, _Open] = {}
@@ -203,11 +208,12 @@ class Predictions:
             raise
 
     async def scores(self, name: bytes, shard: int) -> FloatVector:
-        """Return u_A of the common rows of a shard. The first call counts the scores of all shards.
+        """Return u_A of the common rows of a shard. The first call counts the scores of all shards, and the model.
 
         Raises:
-            PolicyError: the quota of the day does not allow so many scores. No score leaves.
-            ConfigError: the count or the audit log cannot be written. No score leaves.
+            PolicyError: the quota of the day does not allow so many scores, or the policy no further model. No score
+                leaves.
+            ConfigError: the counts or the audit log cannot be written. No score leaves.
             ProtocolError: a shard is not settled.
         """
         async with self._using(name) as opened:
@@ -220,6 +226,9 @@ class Predictions:
             if opened.n_counted is None:
                 n_scores = release.n_common
                 left = await asyncio.to_thread(spend_scores, n_scores, self._quota, PREDICTION)
+                if n_scores:
+                    account = self._account(opened.request.dataset)
+                    await asyncio.to_thread(account.spend_point, *_point_of(opened.model), PREDICTION)
                 self._audit.allowed(calling(), "GetScores", **opened.record, n_scores=n_scores, n_left=left)
                 opened.n_counted = n_scores
         opened.fetched.add(shard)
@@ -247,6 +256,7 @@ class Predictions:
             raise PolicyError(f"the host has {MAX_OPEN} predictions open, the maximum: wait until one has ended")
         check_scores(1, self._quota, PREDICTION)
         model = self._load_model(request)
+        self._account(request.dataset).check_point(*_point_of(model), PREDICTION)
         with ExitStack() as resources, self._writing():
             folder = resources.enter_context(scratch_folder(config.state))
             rows = ScoredRows(folder, table.id)
@@ -261,6 +271,9 @@ class Predictions:
             opened.reading = self._start(opened, self._read(opened))
             log.info("job %s: prediction on dataset %s", run.name, request.dataset)
         return opened
+
+    def _account(self, dataset: str) -> Account:
+        return Account(self._ledger, self._config.policy, dataset, Role.HOST)
 
     def _load_model(self, request: PredictionRequest) -> PartyModel:
         """Load the host's part, and check that it belongs to the guest's part."""
@@ -403,6 +416,12 @@ class Predictions:
 
     def _writing(self) -> AbstractContextManager[None]:
         return writing(Role.HOST, self._config.state / SCRATCH)
+
+
+def _point_of(model: PartyModel) -> tuple[str, int]:
+    """Return the point at which a model scores rows, and how many values of a row determine its score."""
+    steps = model.steps
+    return point_of(steps, np.array(model.training_weights)), steps.n_unknown
 
 
 def _release_of(opened: _Open) -> ScoreRelease:

@@ -15,6 +15,7 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.data.model.spool import ScoredShards
+from trilateral.common.protocol.evaluation import round_scores
 from trilateral.common.protocol.ids import canonical_order, check_id_digest
 
 
@@ -87,13 +88,15 @@ class ScoreRelease:
         with self._lock:
             places = self._settling.settle(shard, proof)
             if shard not in self._settled:
-                scores = self._shards.read(shard).scores[np.asarray(places, np.int64)]
+                scores = round_scores(self._shards.read(shard).scores[np.asarray(places, np.int64)])
                 # Not as .npy: its header is parsed as Python, which sometimes fails when several threads do it at once.
                 scores.tofile(self._path(shard))
                 self._settled[shard] = len(scores)
 
     def scores(self, shard: int) -> FloatVector:
         """Return u_A of the common rows of a shard, in the order of its settling; shape (n_common of the shard,).
+
+        The scores are rounded; see `round_scores`.
 
         Raises:
             ProtocolError: there is no such shard, or a shard is not settled yet.

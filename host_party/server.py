@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig
+from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.party_jobs import PartyJobs
 from trilateral.common.observe.audit import Audit
 from trilateral.common.process.server import RoleParts, ignore_address, serve_role
@@ -19,8 +20,9 @@ from trilateral.host_party.predictions import Predictions
 def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer]) -> RoleParts:
     """Return what the host adds to a server."""
     alignments = Alignments(config, audit)
-    predictions = Predictions(config, audit, alignments)
-    jobs = PartyJobs(config, audit, peers, HostMachine, alignments)
+    ledger = Ledger(config.state, config.role)
+    predictions = Predictions(config, audit, alignments, ledger)
+    jobs = PartyJobs(config, audit, peers, HostMachine, alignments, ledger=ledger)
     servicers = {
         "AlignmentService": AlignmentServicer(alignments, lambda dataset: load_offer(config, dataset)),
         "HostService": jobs,

@@ -14,8 +14,10 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.party_data import PreparedData, describe_left_out, make_party_data, read_party_table
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.policy import (
     JOB,
+    Account,
     check_holdout,
     check_offer,
     check_peer_features,
@@ -23,6 +25,9 @@ from trilateral.common.jobs.policy import (
     check_sizes,
     holdout_scores,
     max_peer_features,
+    scored_points,
+    training_equations,
+    unknown_values,
 )
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.rpc.errors import NameTakenError
@@ -80,7 +85,9 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
     def check(n_train: int) -> None:
         check_sizes(trial, config.policy, n_train, role)
 
+    account = Account(Ledger(config.state, role), config.policy, name, role)
     try:
+        entry = account.ledger.entry(name)
         table = read_party_table(dataset, trial, labelled=role is Role.GUEST)
     except (ConfigError, DataError) as error:
         yield from faults(subject, error)
@@ -88,9 +95,12 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
     yield ok(subject, f"{dataset.path.name} has {_described(table)}")
     try:
         data = make_party_data(table, dataset.preprocessing, trial, check)
-        _check_holdout(config, trial, data)
+        _check_holdout(config, trial, data, account)
         # How many features the other party has is not known here, but a job needs at least one.
         check_peer_features(trial, config.policy, len(data.block.columns), 1, role)
+        n_train, n_columns = data.block.columns.shape
+        n_unknown = unknown_values(n_train, data.block.labels)
+        account.check_training(training_equations(trial, n_train, 1), n_unknown)
     except DataError as error:
         yield from faults(subject, error)
     except (PolicyError, ConfigError) as error:
@@ -100,7 +110,6 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
     else:
         for text in describe_left_out(data.left_out):
             yield note(subject, text)
-        n_train, n_columns = data.block.columns.shape
         yield ok(
             subject,
             f"before alignment: {n_train:,} training rows, {len(data.block.holdout_columns):,} hold-out rows and "
@@ -111,14 +120,27 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
             f"before alignment: policy.min_rows_per_feature allows the other party "
             f"{max_peer_features(trial, config.policy, n_train):,} features",
         )
+        yield ok(
+            subject,
+            f"before alignment: {entry.equations:,} of at most {account.max_equations(n_unknown):,} equations about "
+            f"these rows given to the other party (policy.min_rows_per_equation; trainings: {entry.trainings:,})",
+        )
+        if role is Role.HOST:
+            yield ok(
+                subject,
+                f"rows scored for the guest with {len(entry.points)} of at most "
+                f"{account.max_points(data.preprocessing.n_unknown)} different sets of weights "
+                "(policy.min_columns_per_point)",
+            )
 
 
-def _check_holdout(config: ProcessConfig, job: JobConfig, data: PreparedData) -> None:
+def _check_holdout(config: ProcessConfig, job: JobConfig, data: PreparedData, account: Account) -> None:
     n_holdout = len(data.block.holdout_columns)
     check_holdout(job, config.policy, n_holdout, config.role)
     n_scores = holdout_scores(job, n_holdout, config.role)
     if n_scores:
         check_scores(n_scores, ScoreQuota(config.state, config.policy.max_scores_a_day), JOB)
+        account.check_points(scored_points(job, n_holdout, config.role), data.preprocessing.n_unknown, JOB)
 
 
 def _described(table: PartyTable) -> str:

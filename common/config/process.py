@@ -153,7 +153,14 @@ class OperatorsConfig(Settings):
         return frozenset({*self.start, *self.stop, *self.watch}) - set(Role)
 
 
-HOST_POLICY = ("share_holdout_scores", "max_holdout", "max_evaluations", "allow_prediction", "max_scores_a_day")
+HOST_POLICY = (
+    "share_holdout_scores",
+    "max_holdout",
+    "max_evaluations",
+    "allow_prediction",
+    "max_scores_a_day",
+    "min_columns_per_point",
+)
 """Options of `Policy` that only the host may set."""
 
 
@@ -175,6 +182,11 @@ class Policy(Settings):
     max_rounds: Annotated[int, Field(ge=1)] = 10_000
     """The maximum number of rounds of a job. Each round shows the coordinator one more gradient of this party's
     rows."""
+    min_rows_per_equation: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3
+    """The smallest number of training rows for each equation about them, over all trainings on a dataset. Each training
+    gives the other party one equation for each of its training columns in each batch, about this party's labels or
+    about each of its columns. With as many equations as rows, the other party can solve for the values. The guest
+    counts log2 C(m, k) in place of the number m of rows, k of them with the rarer label."""
     max_ids_a_day: Annotated[int, Field(ge=0, le=2**53)] = 20_000_000
     """The maximum number of IDs that the other party may bring to alignments in one day (UTC), counted over jobs,
     predictions and `trilateral align`. The other party learns of each ID whether this party holds it; with enough IDs
@@ -197,6 +209,11 @@ class Policy(Settings):
     max_scores_a_day: Annotated[int, Field(ge=0, le=2**53)] = 1_000_000
     """Host only: the maximum number of values u_A sent to the guest in one day (UTC), including those of hold-out
     rows."""
+    min_columns_per_point: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3
+    """Host only: the smallest number of the host's columns for each point, over all jobs and predictions on a dataset.
+    A point is one set of the host's weights with which rows were scored for the guest: the result of a job, or an
+    evaluation. Each gives the guest one more linear function of every row that it scores. With the default, a host with
+    13 columns gives scores at 5 points: 13 / 3, rounded up. The same model counts once, however often it predicts."""
 
 
 class Limits(Settings):

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Protocol
 
 from trilateral.common.base.errors import (
@@ -29,18 +30,12 @@ from trilateral.common.data.tables.id_form import describe_changes
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.history import History
+from trilateral.common.jobs.job_account import JobAccount
 from trilateral.common.jobs.job_thread import without_lock
 from trilateral.common.jobs.journal import Record
+from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.party_record import PartyRecord, RestoredMachine
-from trilateral.common.jobs.policy import (
-    JOB,
-    check_holdout,
-    check_offer,
-    check_peer_columns,
-    check_sizes,
-    holdout_scores,
-    spend_scores,
-)
+from trilateral.common.jobs.policy import Account, check_holdout, check_offer, check_sizes
 from trilateral.common.jobs.process_jobs import ProcessJobs
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.jobs.runner import MachineRunner
@@ -52,7 +47,16 @@ from trilateral.common.pb.v1.coordinator_pb2 import ReportWaitingRequest, Report
 from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
 from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.bounds import max_evaluations
-from trilateral.common.protocol.messages import EvaluationRecord, Machine, Message, OpenJob, Result, StepTaken, Waiting
+from trilateral.common.protocol.messages import (
+    EvaluationRecord,
+    Machine,
+    Message,
+    OpenJob,
+    Result,
+    ScoresDue,
+    StepTaken,
+    Waiting,
+)
 from trilateral.common.protocol.party import CheckPeer
 from trilateral.common.protocol.phases import Phase
 from trilateral.common.rpc.access import Caller, calling
@@ -116,6 +120,7 @@ class PartyJobs(ProcessJobs):
         peers: the two other processes.
         make_machine: this role's state machine class.
         aligner: this role's side of all alignments.
+        ledger: what the other party has learnt about this party's rows.
     """
 
     def __init__(
@@ -125,6 +130,8 @@ class PartyJobs(ProcessJobs):
         peers: Mapping[Role, Peer],
         make_machine: MakeMachine,
         aligner: Aligner,
+        *,
+        ledger: Ledger,
     ) -> None:
         super().__init__(config, audit)
         self._peers = self.metrics.peers = peers
@@ -132,6 +139,7 @@ class PartyJobs(ProcessJobs):
         self._aligner = aligner
         self._asking: set[asyncio.Task[None]] = set()
         self._quota = ScoreQuota(config.state, config.policy.max_scores_a_day)
+        self._ledger = ledger
 
     async def dispatch(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:
         """Pass a message to its job; see `ProcessJobs.dispatch`. The first OpenJob of a run creates the job."""
@@ -212,23 +220,21 @@ class PartyJobs(ProcessJobs):
         else:
             await asyncio.to_thread(self.journal.set_running, job_id)
         record = PartyRecord(self.journal, self.role, key, job_id, known)
+        auditing = partial(self._auditing, caller, what)
         data: PreparedData | None = None
+        job_account: JobAccount | None = None
 
         async def begin() -> Machine:
-            nonlocal data
-            try:
+            nonlocal data, job_account
+            with auditing():
                 table = await self._read(runner, dataset, job, record)
                 data = await runner.in_thread(self._prepare, table, dataset, job)
                 await runner.in_thread(record.check_columns, data.block.columns)
                 check_holdout(job, self.config.policy, len(data.block.holdout_columns), self.role)
-                if not record.has_spent_scores:
-                    await runner.in_thread(self._spend_scores, job, data)
-                    await runner.in_thread(record.keep_spent_scores)
-            except PolicyError as error:
-                self.audit.refused(caller, "OpenJob", str(error), **what)
-                raise
+                job_account = JobAccount(job, job_id, record, self._account_of(job.dataset), data)
+                await runner.in_thread(job_account.open, self._quota)
             cipher = await runner.in_thread(make_cipher, job.cipher, public_key)
-            check_peer = self._peer_check(job, len(data.block.columns), caller, what)
+            check_peer = auditing()(job_account.check_peer)
             machine = await runner.in_thread(
                 self._make_machine, job, data, cipher, phase=history.stopwatch.phase, check_peer=check_peer
             )
@@ -236,6 +242,9 @@ class PartyJobs(ProcessJobs):
             return machine
 
         async def on_message(message: Message) -> None:
+            if isinstance(message, StepTaken | ScoresDue) and job_account is not None:
+                with auditing():
+                    await runner.in_thread(job_account.count, message)
             if isinstance(message, StepTaken | EvaluationRecord):
                 await runner.in_thread(record.write, message)
             elif isinstance(message, Result) and data is not None:
@@ -252,23 +261,21 @@ class PartyJobs(ProcessJobs):
         log.info("job %s: accepted, dataset %s, %d-bit key", job.name, job.dataset, public_key.bits)
 
         async def on_end(error: TrilateralError | None) -> None:
+            self._ledger.release(job_id)
             # The journal already has the end of a finished job, and a job whose session is suspended still runs.
             if error is not None and not isinstance(error, SuspendedError):
                 await self._set_outcome(job_id, error)
 
         self._launch(runner, begin, on_end)
 
-    def _peer_check(self, job: JobConfig, n_train: int, caller: Caller, what: dict[str, str]) -> CheckPeer:
-        """Return the check of the other party's number of columns, which records a refusal in the audit log."""
-
-        def check_peer(n_columns: int) -> None:
-            try:
-                check_peer_columns(job, self.config.policy, n_train, n_columns, self.role)
-            except PolicyError as error:
-                self.audit.refused(caller, "OpenJob", str(error), **what)
-                raise
-
-        return check_peer
+    @contextmanager
+    def _auditing(self, caller: Caller, what: Mapping[str, str]) -> Iterator[None]:
+        """Record in the audit log if this party's policy refuses a job after it was accepted."""
+        try:
+            yield
+        except PolicyError as error:
+            self.audit.refused(caller, "OpenJob", str(error), **what)
+            raise
 
     def _find_known(self, key: JobKey, offer: OpenJob) -> tuple[bytes, Record | None]:
         """Return the job's ID, and this party's record if both parties were ready in an earlier session."""
@@ -377,12 +384,8 @@ class PartyJobs(ProcessJobs):
                 log.warning("%s: %s: %s", dataset.path.name, error, note)
             raise type(error)(f"the {self.role}: {error}") from error
 
-    def _spend_scores(self, job: JobConfig, data: PreparedData) -> None:
-        """Count the scores of hold-out rows that the host will give, as soon as their number is known."""
-        n_scores = holdout_scores(job, len(data.block.holdout_columns), self.role)
-        if n_scores:
-            left = spend_scores(n_scores, self._quota, JOB)
-            log.info("job %s: counted %d scores of hold-out rows as given, %d are left today", job.name, n_scores, left)
+    def _account_of(self, dataset: str) -> Account:
+        return Account(self._ledger, self.config.policy, dataset, self.role)
 
     def _folder(self, job: JobConfig) -> JobFolder:
         return JobFolder(self.config.state, job.name)

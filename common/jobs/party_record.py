@@ -121,6 +121,21 @@ class PartyRecord:
         """Record that the scores were counted."""
         self._journal.set_facts(self._id, {"scores counted": b""})
 
+    @property
+    def has_counted_training(self) -> bool:
+        """Whether the equations that this training gives the other party were counted already."""
+        return self._fact("training counted") is not None
+
+    def keep_counted_training(self) -> None:
+        """Record that the equations were counted."""
+        self._journal.set_facts(self._id, {"training counted": b""})
+
+    @property
+    def n_scored_points(self) -> int:
+        """At how many points the host has scored its hold-out rows in earlier sessions."""
+        steps = [] if self._known is None else map(_asked, self._known.rounds.values())
+        return sum(isinstance(asked, FinishJob) or asked.evaluate_at is not None for asked in steps)
+
     def keep_common_rows(self, rows: Rows, n_rows: int) -> None:
         """Record which of a table's `n_rows` rows both parties have."""
         mask = np.zeros(n_rows, dtype=bool)

@@ -3,20 +3,27 @@
 Each check runs as soon as its inputs are known. `check_job` and `check_prediction` need only the request, and run
 before any data is read. `check_sizes` runs once the table is read and prepared, before anything leaves the party.
 `check_peer_columns` runs once the other party has told how many columns it has, before the first round.
-`spend_scores` runs before scores leave. The bounds on the rounds and attempts of a running training follow from the
+`check_training` runs with it, and `reserve_points` before it. `spend_training`, `spend_point` and `spend_scores` run
+before anything that they count leaves. The bounds on the rounds and attempts of a running training follow from the
 job, and the state machine enforces them: see `trilateral.common.protocol.bounds`.
 Every refusal names the setting that causes it.
 """
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+import numpy as np
+
+from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import PolicyError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy, ProcessConfig
 from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.quota import DayQuota, IdQuota, ScoreQuota
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.bounds import max_evaluations, max_rounds
@@ -215,7 +222,12 @@ def holdout_scores(job: JobConfig, n_holdout: int, role: Role) -> int:
         n_holdout: number of hold-out rows.
         role: the role of this party.
     """
-    return n_holdout * (max_evaluations(job) + 1) if role is Role.HOST else 0
+    return n_holdout * scored_points(job, n_holdout, role)
+
+
+def scored_points(job: JobConfig, n_holdout: int, role: Role) -> int:
+    """Return at how many points a job scores hold-out rows of this party at most; see `holdout_scores`."""
+    return max_evaluations(job) + 1 if role is Role.HOST and n_holdout else 0
 
 
 def check_scores(count: int, quota: ScoreQuota, what: str) -> None:
@@ -269,6 +281,152 @@ def spend_ids(count: int, quota: IdQuota, role: Role) -> None:
     """
     if quota.spend(count) is None:
         raise _too_many(count, quota, role, ALIGNMENT)
+
+
+# --- over all jobs, see `Ledger`
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a party's policy allows the other party to learn about one dataset, over all jobs.
+
+    Attributes:
+        ledger: what the other party has learnt.
+        policy: the policy of this party.
+        dataset: name of the dataset.
+        role: the role of this party.
+    """
+
+    ledger: Ledger
+    policy: Policy
+    dataset: str
+    role: Role
+
+    def max_points(self, n_columns: int) -> int:
+        """Return at how many points rows with `n_columns` columns may be scored; at least one."""
+        return math.ceil(n_columns / self.policy.min_columns_per_point)
+
+    def max_equations(self, n_unknown: int) -> int:
+        """Return how many equations the other party may get about `n_unknown` unknown values; see `unknown_values`."""
+        return math.floor(n_unknown / self.policy.min_rows_per_equation)
+
+    def check_points(self, n_points: int, n_columns: int, what: str) -> None:
+        """Check that rows may be scored at `n_points` further points, without counting them.
+
+        Args:
+            n_points: number of points that are not in the ledger yet.
+            n_columns: number of the host's columns.
+            what: scores the rows: `JOB` or `PREDICTION`.
+
+        Raises:
+            PolicyError: fewer are left.
+            ConfigError: the ledger cannot be read.
+        """
+        given = len(self.ledger.entry(self.dataset).points) + self.ledger.n_reserved(self.dataset)
+        if given + n_points > self.max_points(n_columns):
+            raise self._too_many_points(n_points, n_columns, what)
+
+    def check_point(self, point: str, n_columns: int, what: str) -> None:
+        """Check that rows may be scored at a point, without counting it; see `spend_point`."""
+        if point not in self.ledger.entry(self.dataset).points:
+            self.check_points(1, n_columns, what)
+
+    def reserve_points(self, job_id: bytes, n_points: int, n_columns: int) -> None:
+        """Reserve points for a job of this process; see `check_points` for the other arguments and the errors."""
+        if not self.ledger.reserve(self.dataset, job_id, n_points, self.max_points(n_columns)):
+            raise self._too_many_points(n_points, n_columns, JOB)
+
+    def spend_point(self, point: str, n_columns: int, what: str, job_id: bytes = b"") -> None:
+        """Count a point, before the first score leaves. A point that was counted before costs nothing.
+
+        Args:
+            point: see `point_of`.
+            n_columns: number of the host's columns.
+            what: scores the rows: `JOB` or `PREDICTION`.
+            job_id: the job, if one scores the rows.
+
+        Raises:
+            PolicyError: none is left. No score may leave.
+            ConfigError: the ledger cannot be read or written. No score may leave.
+        """
+        if not self.ledger.add_point(self.dataset, point, self.max_points(n_columns), job_id):
+            raise self._too_many_points(1, n_columns, what)
+
+    def check_training(self, n_equations: int, n_unknown: int) -> None:
+        """Check that a training may give the other party so many equations, without counting them.
+
+        Args:
+            n_equations: see `training_equations`.
+            n_unknown: see `unknown_values`.
+
+        Raises:
+            PolicyError: fewer are left.
+            ConfigError: the ledger cannot be read.
+        """
+        if self.ledger.entry(self.dataset).equations + n_equations > self.max_equations(n_unknown):
+            raise self._too_many_equations(n_equations, n_unknown)
+
+    def spend_training(self, n_equations: int, n_unknown: int) -> None:
+        """Count a training, before its first round; see `check_training` for the arguments and the errors."""
+        if not self.ledger.add_training(self.dataset, n_equations, self.max_equations(n_unknown)):
+            raise self._too_many_equations(n_equations, n_unknown)
+
+    def _too_many_points(self, n_points: int, n_columns: int, what: str) -> PolicyError:
+        given = len(self.ledger.entry(self.dataset).points)
+        reserved = self.ledger.n_reserved(self.dataset)
+        others = f" and {reserved} reserved for running jobs" if reserved else ""
+        why = (
+            f"rows of {self.dataset} with {n_columns} columns may be scored with at most {self.max_points(n_columns)}"
+            f" different sets of weights; {given} given so far{others}, {n_points} more needed. {_WAYS_OUT}"
+        )
+        return _refusal(self.role, "policy.min_columns_per_point", why, what)
+
+    def _too_many_equations(self, n_equations: int, n_unknown: int) -> PolicyError:
+        entry = self.ledger.entry(self.dataset)
+        why = (
+            f"all trainings on {self.dataset} together may give the other party at most"
+            f" {self.max_equations(n_unknown)} equations about its rows; {entry.equations} given so far (trainings:"
+            f" {entry.trainings}), {n_equations} more needed. {_WAYS_OUT}, or train in larger batches"
+        )
+        return _refusal(self.role, "policy.min_rows_per_equation", why)
+
+
+_WAYS_OUT = "Lower the setting, or name the dataset anew if its rows or their values are new"
+
+
+def training_equations(job: JobConfig, n_train: int, n_peer_columns: int) -> int:
+    """Return how many equations a training gives the other party about each column of this party, or about its labels.
+
+    Every epoch has the same batches, and a gradient has one number for each of the other party's columns.
+
+    Args:
+        job: the job.
+        n_train: number of training rows, at least one batch.
+        n_peer_columns: number of the other party's training columns.
+    """
+    return Batches.of(job, n_train).count * n_peer_columns
+
+
+def unknown_values(n_train: int, labels: FloatVector | None) -> int:
+    """Return how many values the equations of a training are about.
+
+    Args:
+        n_train: number of training rows.
+        labels: at the guest, y in {-1, +1}, shape (n_train,).
+
+    Returns:
+        At the host the number of rows: each of its columns has one value for each. At the guest log2 C(m, k) for m
+        rows, k of them positive. This is the number of yes-or-no questions that the labels answer, which for rare
+        labels is far below m.
+    """
+    if labels is None:
+        return n_train
+    positive = int(np.sum(labels > 0))
+    logarithm = math.lgamma(n_train + 1) - math.lgamma(positive + 1) - math.lgamma(n_train - positive + 1)
+    return math.floor(logarithm / math.log(2))
+
+
+# --- refusals
 
 
 def _too_many(count: int, quota: DayQuota, role: Role, what: str) -> PolicyError:

@@ -68,7 +68,7 @@ class DayQuota:
         Raises:
             ConfigError: the counter cannot be read.
         """
-        with self._public_errors():
+        with file_errors(self._path, self.refusal, "daily counter"):
             return self._read()
 
     def spend(self, count: int) -> int | None:
@@ -86,7 +86,7 @@ class DayQuota:
         """
         if count < 0:
             raise ValueError(f"cannot spend {count}: it is negative")
-        with self._public_errors(), lock_file(self._lock):
+        with file_errors(self._path, self.refusal, "daily counter"), lock_file(self._lock):
             today = self._read()
             if count > self.limit - today.given:
                 return None
@@ -105,19 +105,27 @@ class DayQuota:
             raise ValueError
         return Today(day, given) if day >= now else Today(now, 0)
 
-    @contextmanager
-    def _public_errors(self) -> Iterator[None]:
-        """Raise public errors about the file; its path goes to this process's log only."""
-        try:
-            yield
-        except OSError as error:
-            log.error("cannot read or write %s: %s", self._path, error.strerror)
-            raise ConfigError(
-                f"{self.refusal}, because the daily counter cannot be read or written: {error.strerror}"
-            ) from None
-        except (ValueError, TypeError, KeyError):
-            log.error("%s is not a valid counter: correct it, or remove it to start at 0", self._path)
-            raise ConfigError(f"{self.refusal}, because the daily counter is damaged: see its log") from None
+
+@contextmanager
+def file_errors(path: Path, refusal: str, what: str) -> Iterator[None]:
+    """Within the block, raise public errors about a file of counts; its path goes to this process's log only.
+
+    Args:
+        path: the file.
+        refusal: the start of the error: what the party refuses while it cannot count.
+        what: what the file is.
+
+    Raises:
+        ConfigError: in place of an error of the operating system, or about the content of the file.
+    """
+    try:
+        yield
+    except OSError as error:
+        log.error("cannot read or write %s: %s", path, error.strerror)
+        raise ConfigError(f"{refusal}, because the {what} cannot be read or written: {error.strerror}") from None
+    except (ValueError, TypeError, KeyError, AttributeError):
+        log.error("%s is not a valid %s: correct it, or remove it to start at 0", path, what)
+        raise ConfigError(f"{refusal}, because the {what} is damaged: see its log") from None
 
 
 class ScoreQuota(DayQuota):

@@ -41,6 +41,7 @@ from trilateral.common.protocol.messages import (
     Result,
     RoundKey,
     RoundReport,
+    ScoresDue,
     StepTaken,
     VectorPiece,
     Waiting,
@@ -336,7 +337,7 @@ class MachineRunner:
             case RoundReport():
                 self._history.report(message)
                 await self._on_message(message)
-            case Began() | ObservationRecord() | StepTaken():
+            case Began() | ObservationRecord() | StepTaken() | ScoresDue():
                 await self._on_message(message)
             case EvaluationRecord():
                 await self._on_message(message)

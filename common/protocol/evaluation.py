@@ -8,6 +8,10 @@ from numpy.typing import NDArray
 from trilateral.common.base.arrays import FloatVector
 
 _DISCLOSED_DECIMALS = 6
+_SCORE_BITS = 16
+"""Significant bits of a score that leaves the host."""
+_SCORE_FRACTION_BITS = 12
+"""Bits of such a score behind the binary point."""
 
 N_GROUPS = 10
 """Deciles."""
@@ -92,6 +96,26 @@ def round_for_disclosure(figure: float) -> float:
     A log loss at full precision and known scores would be an equation that only few sets of labels solve.
     """
     return round(figure, _DISCLOSED_DECIMALS)
+
+
+def round_scores(scores: FloatVector) -> FloatVector:
+    """Round scores of single rows before they leave the host, to what ranking and calibration can use.
+
+    A score is rounded to a multiple of 2^-12 and, from 16 upwards, to 16 significant bits. So a score below 16 has at
+    most 17 bits, one of them its sign, and an error of at most 2^-13. This changes a probability by at most 2^-15,
+    which is 0.00003. The result depends on the score alone, so the same model always gives the same row the same score.
+
+    Args:
+        scores: u_A, shape (n_rows,).
+
+    Returns:
+        The rounded scores, shape (n_rows,).
+    """
+    _, exponents = np.frexp(scores)
+    shift = np.minimum(_SCORE_FRACTION_BITS, _SCORE_BITS - exponents)
+    # Adding 0 turns -0.0 into 0.0: otherwise its sign would tell the sign of a score that was rounded to 0.
+    rounded: FloatVector = np.ldexp(np.rint(np.ldexp(scores, shift)), -shift) + 0.0
+    return rounded
 
 
 def equal_groups(values: FloatVector, by: FloatVector) -> list[NDArray[np.float64]]:

@@ -276,6 +276,14 @@ class StepTaken:
     asked: BeginRound | FinishJob
 
 
+@dataclass(frozen=True, eq=False)
+class ScoresDue:
+    """Host: its scores of the hold-out rows are about to leave. Count the point before they do."""
+
+    point: FloatVector
+    """The host's weights at which the rows are scored, in training units, shape (n_columns,)."""
+
+
 @dataclass(frozen=True)
 class EvaluationRecord:
     """Guest: everything that it measured at w_e on the hold-out rows. Keep this for the model."""
@@ -331,6 +339,7 @@ Message = (
     | Began
     | ObservationRecord
     | StepTaken
+    | ScoresDue
     | EvaluationRecord
     | Result
     | JobEnded

@@ -39,6 +39,7 @@ from trilateral.common.checks.finding import Finding, Level
 from trilateral.common.checks.run import check_process
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.jobs.journal import JOURNAL, VERSION, Journal
+from trilateral.common.jobs.ledger import LEDGER, Ledger
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.process.description import ask_description
 from trilateral.common.trial import authority as authority_module
@@ -277,6 +278,27 @@ def no_scores_left(setting: Setting) -> None:
     ScoreQuota(setting.state(Role.HOST), 1_000_000).spend(999_990)
 
 
+def no_points_left(setting: Setting) -> None:
+    setting.start_job()
+    Ledger(setting.state(Role.HOST), Role.HOST).add_point(DATASET, "earlier", 1)
+
+
+def no_equations_left(setting: Setting) -> None:
+    setting.start_job()
+    Ledger(setting.state(Role.GUEST), Role.GUEST).add_training(DATASET, 53, 53)
+
+
+def an_earlier_training(setting: Setting) -> None:
+    setting.start_job(holdout=0.0)
+    ledger = Ledger(setting.state(Role.HOST), Role.HOST)
+    ledger.add_training(DATASET, 3, 66)
+    ledger.add_point(DATASET, "earlier", 1)
+
+
+def a_damaged_ledger(setting: Setting) -> None:
+    write_whole(setting.state(Role.HOST) / LEDGER, "{}")
+
+
 def no_table(setting: Setting) -> None:
     setting.settings[Role.HOST]["datasets"] = {}
 
@@ -497,6 +519,28 @@ LOCAL = [
         "datasets.made: the job: the host refuses the job under policy.max_sc",
         Role.HOST,
     ),
+    Case(
+        no_points_left,
+        PROBLEM,
+        "datasets.made: the job: the host refuses the job under policy.min_columns_per_point: rows of made with 3 col",
+        Role.HOST,
+    ),
+    Case(
+        no_equations_left, PROBLEM, "datasets.made: the job: the guest refuses the job under policy.min_rows_per_equa"
+    ),
+    Case(
+        an_earlier_training,
+        OK,
+        "datasets.made: before alignment: 3 of at most 66 equations about these rows given to the other party",
+        Role.HOST,
+    ),
+    Case(
+        an_earlier_training,
+        OK,
+        "datasets.made: rows scored for the guest with 1 of at most 1 different sets of weights",
+        Role.HOST,
+    ),
+    Case(a_damaged_ledger, PROBLEM, "datasets.made: the host accepts no job and gives no scores, because", Role.HOST),
     Case(no_table, WARNING, "datasets: no table is configured", Role.HOST),
     Case(little_memory, WARNING, "memory: reading took up to"),
     Case(a_key_for_all_to_read, PROBLEM, "tls.key: "),
@@ -785,7 +829,13 @@ async def test_each_problem_is_named(case: Case, setting: Setting) -> None:
     assert len(others) <= (case.arrange in FOLLOWED), "\n".join(map(str, others))
 
 
-FOLLOWED = {an_expired_authority, swapped_addresses, swapped_addresses_in_plaintext, plaintext_here}
+FOLLOWED = {
+    a_file_for_a_state_folder,
+    an_expired_authority,
+    swapped_addresses,
+    swapped_addresses_in_plaintext,
+    plaintext_here,
+}
 
 
 # --- what is printed

@@ -12,15 +12,23 @@ import pandas as pd
 
 from tests.support.new_rows import NEW, with_new_rows, write_new_rows
 from tests.support.three_processes import write_configs
-from tests.support.three_servers import DATASET, LENIENT, load_tables, make_configs, train_over_localhost, write_tables
+from tests.support.three_servers import (
+    DATASET,
+    LENIENT,
+    load_tables,
+    make_configs,
+    train_over_localhost,
+    trained_coef,
+    write_tables,
+)
 from trilateral.client.job_client import JobClient
-from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy, ProcessConfig
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.quota import COUNTER
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
+from trilateral.common.protocol.evaluation import round_scores
 from trilateral.common.trial.development import write_development_files
 from trilateral.common.trial.localhost import LocalProcesses
 from trilateral.coordinator.numpy_training import train_plain
@@ -35,12 +43,14 @@ def with_policy(config: ProcessConfig, **settings: bool | int) -> ProcessConfig:
 
 
 def plain_scores(configs: Mapping[Role, ProcessConfig], rows: Mapping[Role, pd.DataFrame]) -> pd.Series:
-    """Train on the joined table in plain numpy; return the scores of the joined new rows, in the guest's order."""
-    tables = load_tables(dict(configs), JOB)
-    coef = train_plain(JOB, tables.joined.columns, tables.joined.labels, tables.joined.penalty).coef
+    """Compare the model with plain numpy; return the scores of the joined new rows, in the guest's order."""
+    tables, coef = load_tables(dict(configs), JOB), trained_coef(dict(configs), JOB)
+    plain = train_plain(JOB, tables.joined.columns, tables.joined.labels, tables.joined.penalty)
+    np.testing.assert_allclose(coef, plain.coef, rtol=0, atol=1e-6)
     joined = rows[Role.GUEST].merge(rows[Role.HOST], on="id")
     columns = [party.preprocessing.transform(joined) for party in (tables.host, tables.guest)]
-    scores: FloatVector = np.hstack(columns) @ coef
+    n_host = tables.joined.n_host
+    scores = round_scores(columns[0] @ coef[:n_host]) + columns[1] @ coef[n_host:]
     return pd.Series(scores, index=joined["id"])
 
 
@@ -73,6 +83,7 @@ def test_restarted_servers_score_new_rows_and_every_refusal_has_a_reason(tmp_pat
 
     with LocalProcesses(paths, logs):
         train()
+    expected = plain_scores(trained, rows)
     with LocalProcesses(paths, logs):
         done = predict()
         assert done.returncode == 0, done.stderr
@@ -82,9 +93,8 @@ def test_restarted_servers_score_new_rows_and_every_refusal_has_a_reason(tmp_pat
         (state / COUNTER).unlink()
         other_half = predict()
     scores = pd.read_csv(out).set_index("id")["score"]
-    expected = plain_scores(trained, rows)
     assert scores.index.tolist() == expected.index.tolist()
-    np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-9)
     missing = tmp_path / "scores.missing.csv"
     assert done.stdout.splitlines() == [
         f"scored {N_COMMON} rows: {out}",

@@ -73,7 +73,7 @@ async def test_a_training_with_a_full_size_key_leaves_the_files_of_every_process
     plain = train_plain(job, tables.joined.columns, tables.joined.labels, tables.joined.penalty)
     np.testing.assert_allclose(trained_coef(configs, job), plain.coef, rtol=0, atol=1e-6)
 
-    expected = assess(tables.joined.holdout_columns @ plain.coef, tables.joined.holdout_labels, LabelConfig()).metrics
+    expected = assess(tables.joined.holdout_scores(plain.coef), tables.joined.holdout_labels, LabelConfig()).metrics
     assert expected is not None
     guest_model = load_model(configs[Role.GUEST].state / "jobs/full/model.json")
     assert guest_model.metrics is not None
@@ -110,7 +110,7 @@ async def test_evaluations_and_early_stopping_work_over_three_servers(tmp_path: 
 
     joined = load_tables(configs, job).joined
     holdout = joined.holdout_columns, joined.holdout_labels
-    plain = train_plain(job, joined.columns, joined.labels, joined.penalty, holdout)
+    plain = train_plain(job, joined.columns, joined.labels, joined.penalty, holdout, n_host=joined.n_host)
     assert plain.reason.startswith("the hold-out loss did not fall in 1 evaluations")
     assert status.detail == plain.reason
     np.testing.assert_allclose(trained_coef(configs, job), plain.coef, rtol=0, atol=1e-6)

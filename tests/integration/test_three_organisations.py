@@ -56,7 +56,7 @@ def test_the_first_job_of_three_hosts_trains_the_right_model_over_a_wide_area_ne
     both = {role: table[table["id"].isin(shared)] for role, table in tables.items()}
     joined = Organisations(tmp_path / "common", both, policy).joined(job)
     holdout = joined.holdout_columns, joined.holdout_labels
-    plain = train_plain(job, joined.columns, joined.labels, joined.penalty, holdout)
+    plain = train_plain(job, joined.columns, joined.labels, joined.penalty, holdout, n_host=joined.n_host)
     coef = np.concatenate([model.training_weights for model in models])
     np.testing.assert_allclose(coef, plain.coef, rtol=0, atol=1e-6)
     losses = {model.loss for model in models}

@@ -27,6 +27,7 @@ from trilateral.common.protocol.messages import (
     Result,
     RoundKey,
     RoundTimedOut,
+    ScoresDue,
     StepTaken,
 )
 from trilateral.coordinator.numpy_training import PlainResult, train_plain
@@ -54,7 +55,7 @@ def make_job(**settings: Any) -> JobConfig:
 def plainly(job: JobConfig, tables: Tables) -> PlainResult:
     joined = tables.joined
     holdout = joined.holdout_columns, joined.holdout_labels
-    return train_plain(job, joined.columns, joined.labels, joined.penalty, holdout)
+    return train_plain(job, joined.columns, joined.labels, joined.penalty, holdout, n_host=joined.n_host)
 
 
 def overfitting(job: JobConfig) -> Tables:
@@ -90,7 +91,7 @@ def test_an_evaluation_has_the_figures_of_the_point_in_the_round(private_key: Pr
     steps = [message for _, to, message in outcome.traffic if isinstance(message, BeginRound) and to is Role.HOST]
     guest = [message for _, to, message in outcome.traffic if isinstance(message, BeginRound) and to is Role.GUEST]
     coef = -np.concatenate([sum(begin.step for begin in side[:7]) for side in (steps, guest)])
-    expected = measure(tables.joined.holdout_columns @ coef, tables.joined.holdout_labels)
+    expected = measure(tables.joined.holdout_scores(coef), tables.joined.holdout_labels)
     assert first.log_loss == pytest.approx(expected.log_loss, abs=1e-6)
     assert expected.auc is not None
     assert first.auc == round(expected.auc, 6)
@@ -132,12 +133,12 @@ def test_early_stopping_ends_on_an_overfitting_set_at_its_best_point(name: str, 
 
     seen = [each.log_loss for each in evaluations(outcome)]
     joined = tables.joined
-    reached = log_loss(joined.holdout_columns @ outcome.coef, joined.holdout_labels)
+    reached = log_loss(joined.holdout_scores(outcome.coef), joined.holdout_labels)
     assert reached == pytest.approx(min(seen), abs=1e-6)
     assert seen[-4] == min(seen)
     # And without it the training goes on into worse.
     further = plainly(job.model_copy(update={"patience": None}), tables)
-    assert log_loss(joined.holdout_columns @ further.coef, joined.holdout_labels) > reached + 0.01
+    assert log_loss(joined.holdout_scores(further.coef), joined.holdout_labels) > reached + 0.01
 
 
 @pytest.mark.parametrize("kind", [HoldoutScores, Evaluation])
@@ -165,7 +166,7 @@ def test_a_lost_message_costs_an_attempt_and_not_the_model(kind: type[Message], 
 
 def begun(machine: HostMachine | GuestMachine, *rounds: BeginRound) -> list[Message]:
     said = (each.message for begin in rounds for each in machine.handle(Role.COORDINATOR, begin))
-    return [message for message in said if not isinstance(message, StepTaken)]
+    return [message for message in said if not isinstance(message, StepTaken | ScoresDue)]
 
 
 def begin(machine: HostMachine | GuestMachine, number: int, attempt: int = 1, **fields: Any) -> BeginRound:

@@ -40,6 +40,7 @@ from trilateral.common.protocol.messages import (
     RoundKey,
     RoundReport,
     RoundTimedOut,
+    ScoresDue,
     StepTaken,
     VectorPiece,
 )
@@ -64,7 +65,12 @@ KEYS = [generate_private_key(384) for _ in range(3)]
 TABLES = make_tables(JOB, n_rows=45, n_host=2, n_guest=1)
 JOINED = TABLES.joined
 EXPECTED = train_plain(
-    JOB, JOINED.columns, JOINED.labels, JOINED.penalty, (JOINED.holdout_columns, JOINED.holdout_labels)
+    JOB,
+    JOINED.columns,
+    JOINED.labels,
+    JOINED.penalty,
+    (JOINED.holdout_columns, JOINED.holdout_labels),
+    n_host=JOINED.n_host,
 ).coef
 
 
@@ -113,7 +119,7 @@ class Journals:
             case JobEnded():
                 self.ended = message
             case _:
-                return isinstance(message, RoundReport | OpenJob)
+                return isinstance(message, RoundReport | OpenJob | ScoresDue)
         return True
 
     def machines(self, number: int, workshop: Workshop = REAL) -> dict[Role, Machine]:

@@ -28,6 +28,7 @@ from trilateral.common.protocol.messages import (
     RoundKey,
     RoundReport,
     RoundTimedOut,
+    ScoresDue,
     StepTaken,
     VectorPiece,
 )
@@ -36,6 +37,8 @@ from trilateral.coordinator.numpy_training import train_plain
 JOB = JobConfig(
     name="schedules", dataset="made", algorithm=Sqn(interval=2), batch=12, epochs=2, key_bits=384, slots=1, seed=1
 )
+OWN = RoundReport | OpenJob | EvaluationRecord | Began | ObservationRecord | StepTaken | ScoresDue
+"""What a machine tells its own process."""
 KEY = generate_private_key(384)
 TABLES = make_tables(JOB, n_rows=45, n_host=2, n_guest=1)
 EXPECTED = train_plain(JOB, TABLES.joined.columns, TABLES.joined.labels, TABLES.joined.penalty).coef
@@ -59,7 +62,7 @@ def run_shuffled(machines: dict[Role, Machine], chance: random.Random) -> tuple[
             ended = message
         elif isinstance(message, Result):
             results[sender] = message
-        elif not isinstance(message, RoundReport | OpenJob | EvaluationRecord | Began | ObservationRecord | StepTaken):
+        elif not isinstance(message, OWN):
             if isinstance(message, BeginRound):
                 begun = max(begun, message.key)
             queues.setdefault((sender, envelope.to), deque()).append(message)
@@ -111,7 +114,7 @@ def test_any_order_of_arrival_gives_the_same_evaluations_and_the_same_end(seed: 
     job = JOB.model_copy(update={"evaluate_every": 1, "patience": patience, "epochs": 3})
     joined = TABLES.joined
     holdout = joined.holdout_columns, joined.holdout_labels
-    expected = train_plain(job, joined.columns, joined.labels, joined.penalty, holdout)
+    expected = train_plain(job, joined.columns, joined.labels, joined.penalty, holdout, n_host=joined.n_host)
 
     ended, results = run_shuffled(make_machines(job, TABLES, KEY, TRANSPARENT), random.Random(seed))
 

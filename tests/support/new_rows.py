@@ -49,7 +49,10 @@ def with_new_rows(config: ProcessConfig, folder: Path, name: str = NEW) -> Proce
 
 
 def plain_scores(configs: Mapping[Role, ProcessConfig], job: str, rows: Mapping[Role, pd.DataFrame]) -> pd.Series:
-    """Return the scores by ID from both parties' weights on the joined table, in the guest's order."""
+    """Return the scores by ID from both parties' weights on the joined table, in the guest's order.
+
+    The host's part is rounded to multiples of 2^-12, as far as it is below 16.
+    """
     joined = rows[Role.GUEST].merge(rows[Role.HOST], on="id")
     total: FloatVector = np.zeros(len(joined))
     for role in (Role.HOST, Role.GUEST):
@@ -68,4 +71,7 @@ def plain_scores(configs: Mapping[Role, ProcessConfig], job: str, rows: Mapping[
                     terms[f"{column['name']} is other"] = values.notna() & ~values.isin(known)
             for name, term in terms.items():
                 total += model.weights[name] * term.to_numpy()
+        if role is Role.HOST:
+            assert np.abs(total).max() < 16
+            total = np.rint(total * 2**12) / 2**12
     return pd.Series(total, index=joined["id"])

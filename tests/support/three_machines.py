@@ -36,6 +36,7 @@ from trilateral.common.protocol.messages import (
     Result,
     RoundReport,
     RoundTimedOut,
+    ScoresDue,
     StepTaken,
 )
 from trilateral.coordinator.machine import CoordinatorMachine, Past
@@ -179,7 +180,7 @@ def run_machines(
             case Result():
                 outcome_results[sender] = message
                 continue
-            case OpenJob() | EvaluationRecord() | Began() | ObservationRecord() | StepTaken():
+            case OpenJob() | EvaluationRecord() | Began() | ObservationRecord() | StepTaken() | ScoresDue():
                 continue
             case Failed() if envelope.to is not Role.COORDINATOR:
                 continue

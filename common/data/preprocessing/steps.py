@@ -99,6 +99,14 @@ class Preprocessing:
         return self._rank + self.intercept
 
     @property
+    def n_unknown(self) -> int:
+        """How many values of a row determine its training columns.
+
+        Several terms may come from one column of the table, and whitening drops columns that depend on others.
+        """
+        return min(len(self.columns), self._rank)
+
+    @property
     def _rank(self) -> int:
         return len(self.mean) if self.directions is None else int(self.directions.shape[1])
 

@@ -118,7 +118,7 @@ def test_the_report_has_each_partys_part_and_the_same_figures_for_the_same_model
     data = {role: load_party_data(table, job, labelled=role is Role.GUEST) for role, table in tables.items()}
     joined = join(data[Role.HOST].block, data[Role.GUEST].block)
     plain = train_plain(job, joined.columns, joined.labels, joined.penalty)
-    scores = joined.holdout_columns @ plain.coef
+    scores = joined.holdout_scores(plain.coef)
     for role, coef in zip(configs, (plain.coef[:15], plain.coef[15:]), strict=True):
         result = Result(coef, plain.loss, 20, 20, "done", scores if role is Role.GUEST else None)
         path = configs[role].state / "jobs" / JOB / "model.json"

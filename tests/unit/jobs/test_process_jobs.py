@@ -19,6 +19,7 @@ from trilateral.common.config.process import Limits, ProcessConfig
 from trilateral.common.jobs import process_jobs
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.history import History
+from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.party_jobs import CommonRowFinder, PartyJobs
 from trilateral.common.jobs.process_jobs import ProcessJobs
 from trilateral.common.jobs.runner import MachineRunner
@@ -300,7 +301,8 @@ async def host_jobs(tmp_path: Path) -> AsyncIterator[tuple[PartyJobs, list[JobCo
         return Listener()
 
     write_tables(tmp_path, n_rows=30)
-    jobs = PartyJobs(make_configs(tmp_path)[Role.HOST], Audit(tmp_path / "audit.jsonl"), {}, make, Unused())
+    audit, ledger = Audit(tmp_path / "audit.jsonl"), Ledger(tmp_path, Role.HOST)
+    jobs = PartyJobs(make_configs(tmp_path)[Role.HOST], audit, {}, make, Unused(), ledger=ledger)
     jobs.config.state.mkdir(parents=True)
     jobs.open()
     yield jobs, made

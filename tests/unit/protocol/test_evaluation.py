@@ -8,7 +8,7 @@ from scipy.special import expit
 from scipy.stats import ks_2samp
 from sklearn.metrics import log_loss
 
-from trilateral.common.protocol.evaluation import measure
+from trilateral.common.protocol.evaluation import measure, round_scores
 
 
 def test_known_values() -> None:
@@ -77,3 +77,34 @@ def test_rows_of_one_label_have_no_curve(label: float) -> None:
 def test_scores_that_cannot_be_measured_are_refused(scores: list[float]) -> None:
     with pytest.raises(ValueError, match="at least one row, and finite scores"):
         measure(np.array(scores), np.ones(len(scores)))
+
+
+@given(st.floats(-1e100, 1e100))
+def test_a_disclosed_score_has_17_bits_and_is_close(score: float) -> None:
+    (rounded,) = round_scores(np.array([score]))
+    size = abs(score)
+    step = 2.0**-12 if size < 16 else 2.0 ** (np.floor(np.log2(size)) - 15)
+    assert abs(rounded - score) <= step / 2
+    assert (rounded / step).is_integer()
+    assert abs(rounded / step) <= 2**16
+    assert round_scores(np.array([rounded])) == rounded
+
+
+def test_a_score_that_is_rounded_to_0_has_no_sign() -> None:
+    assert not np.signbit(round_scores(np.array([-1e-9, -0.0, 1e-9]))).any()
+
+
+def test_each_row_is_rounded_by_itself() -> None:
+    scores = np.random.default_rng(1).normal(scale=10, size=1000)
+    alone = [round_scores(scores[row : row + 1])[0] for row in range(len(scores))]
+    np.testing.assert_array_equal(round_scores(scores), alone)
+
+
+def test_rounded_scores_have_nearly_the_same_figures() -> None:
+    rng = np.random.default_rng(2)
+    labels = rng.choice([-1.0, 1.0], 500)
+    scores = 2 * rng.standard_normal(500) + labels
+    exact, rounded = measure(scores, labels), measure(round_scores(scores), labels)
+    assert exact.auc is not None
+    assert rounded.auc == pytest.approx(exact.auc, abs=1e-5)
+    assert rounded.log_loss == pytest.approx(exact.log_loss, abs=1e-5)

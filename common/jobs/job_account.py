@@ -1,0 +1,108 @@
+"""What one job gives the other party about the rows of this party, counted before it leaves."""
+
+import logging
+
+from trilateral.common.config.job import JobConfig
+from trilateral.common.data.party_data import PreparedData
+from trilateral.common.jobs.ledger import point_of
+from trilateral.common.jobs.party_record import PartyRecord
+from trilateral.common.jobs.policy import (
+    JOB,
+    Account,
+    check_peer_columns,
+    holdout_scores,
+    scored_points,
+    spend_scores,
+    training_equations,
+    unknown_values,
+)
+from trilateral.common.jobs.quota import ScoreQuota
+from trilateral.common.protocol.messages import BeginRound, Message, ScoresDue, StepTaken
+
+log = logging.getLogger(__name__)
+
+
+class JobAccount:
+    """The counts of one session of a job. Later sessions of the job count nothing twice.
+
+    A job that fails before its first round has given nothing, and only its scores of the day are counted. A failed job
+    leaves the points at which rows were scored in the ledger, and gives the others back.
+
+    Args:
+        job: the job.
+        job_id: run ID of the job's first session.
+        record: what earlier sessions have counted.
+        account: the account of the job's dataset.
+        data: this party's prepared table.
+    """
+
+    def __init__(
+        self, job: JobConfig, job_id: bytes, record: PartyRecord, account: Account, data: PreparedData
+    ) -> None:
+        self._job = job
+        self._job_id = job_id
+        self._record = record
+        self._account = account
+        self._block = data.block
+        self._steps = data.preprocessing
+        self._is_counted = record.has_counted_training
+
+    def open(self, quota: ScoreQuota) -> None:
+        """Reserve points, and count the day's scores.
+
+        Args:
+            quota: the counter of the day's scores.
+
+        Raises:
+            PolicyError: the policy does not allow so many.
+            ConfigError: a count cannot be read or written.
+        """
+        job, record, role = self._job, self._record, self._account.role
+        n_holdout = len(self._block.holdout_columns)
+        n_points = scored_points(job, n_holdout, role)
+        if n_points:
+            n_left = max(n_points - record.n_scored_points, 0)
+            self._account.reserve_points(self._job_id, n_left, self._steps.n_unknown)
+        if record.has_spent_scores:
+            return
+        if n_points:
+            n_scores = holdout_scores(job, n_holdout, role)
+            left = spend_scores(n_scores, quota, JOB)
+            log.info("job %s: counted %d scores of hold-out rows as given, %d are left today", job.name, n_scores, left)
+        record.keep_spent_scores()
+
+    def check_peer(self, n_columns: int) -> None:
+        """Check what a training would give a peer with so many training columns.
+
+        Raises:
+            PolicyError: the policy does not allow so many columns, in this job or after the earlier ones.
+            ConfigError: the ledger cannot be read.
+        """
+        n_train = len(self._block.columns)
+        check_peer_columns(self._job, self._account.policy, n_train, n_columns, self._account.role)
+        if not self._is_counted:
+            self._account.check_training(*self._equations(n_columns))
+
+    def count(self, message: Message) -> None:
+        """Count what the state machine is about to give.
+
+        Args:
+            message: what it reports to its own process.
+
+        Raises:
+            PolicyError: the policy does not allow it.
+            ConfigError: the ledger cannot be read or written.
+        """
+        match message:
+            case StepTaken(asked=BeginRound() as begin) if not self._is_counted:
+                self._account.spend_training(*self._equations(begin.peer_columns))
+                self._record.keep_counted_training()
+                self._is_counted = True
+            case ScoresDue():
+                point = point_of(self._steps, message.point)
+                self._account.spend_point(point, self._steps.n_unknown, JOB, self._job_id)
+
+    def _equations(self, n_columns: int) -> tuple[int, int]:
+        """Return how many equations a peer with so many columns gets, and about how many unknown values."""
+        n_train = len(self._block.columns)
+        return training_equations(self._job, n_train, n_columns), unknown_values(n_train, self._block.labels)

@@ -1,0 +1,212 @@
+"""The ledger counts over all jobs what the other party learns about the rows of a dataset, and forgets nothing."""
+
+import json
+import math
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from trilateral.common.base.errors import ConfigError, PolicyError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.dataset import PreprocessingConfig
+from trilateral.common.config.job import JobConfig, Sgd
+from trilateral.common.config.process import Policy
+from trilateral.common.data.preprocessing import Preprocessing
+from trilateral.common.jobs.ledger import LEDGER, Entry, Ledger, point_of
+from trilateral.common.jobs.policy import JOB, PREDICTION, Account, training_equations, unknown_values
+
+
+def account(state: Path, role: Role = Role.HOST, dataset: str = "customers", **settings: float) -> Account:
+    return Account(Ledger(state, role), Policy.model_validate(settings), dataset, role)
+
+
+# --- points
+
+
+@pytest.mark.parametrize(("n_columns", "most"), [(1, 1), (2, 1), (3, 1), (4, 2), (13, 5), (30, 10)])
+def test_rows_may_be_scored_at_a_third_as_many_points_as_they_have_columns_and_at_one_at_least(
+    n_columns: int, most: int, tmp_path: Path
+) -> None:
+    ours = account(tmp_path)
+    assert ours.max_points(n_columns) == most
+    for number in range(most):
+        ours.spend_point(f"{number}", n_columns, JOB)
+    with pytest.raises(PolicyError, match=f"at most {most} different sets of weights; {most} given so far, 1 more"):
+        ours.spend_point("further", n_columns, PREDICTION)
+
+
+def test_the_same_point_counts_once_also_after_a_restart(tmp_path: Path) -> None:
+    for _ in range(3):
+        account(tmp_path).spend_point("same", 3, PREDICTION)
+        account(tmp_path).check_point("same", 3, PREDICTION)
+    assert account(tmp_path).ledger.entry("customers").points == ("same",)
+    with pytest.raises(PolicyError):
+        account(tmp_path).check_point("other", 3, PREDICTION)
+
+
+def test_datasets_count_apart(tmp_path: Path) -> None:
+    account(tmp_path).spend_point("a", 3, JOB)
+    account(tmp_path, dataset="customers-march").spend_point("b", 3, JOB)
+    assert account(tmp_path).ledger.entry("customers-march").points == ("b",)
+
+
+def test_a_running_job_keeps_its_points_from_other_jobs_and_from_predictions(tmp_path: Path) -> None:
+    ours = account(tmp_path)
+    ours.reserve_points(b"first", 4, 13)
+    with pytest.raises(PolicyError, match="0 given so far and 4 reserved for running jobs, 2 more needed"):
+        ours.reserve_points(b"second", 2, 13)
+    ours.spend_point("prediction", 13, PREDICTION)
+    with pytest.raises(PolicyError):
+        ours.spend_point("another", 13, PREDICTION)
+    for number in range(4):
+        ours.spend_point(f"first {number}", 13, JOB, b"first")
+    with pytest.raises(PolicyError):
+        ours.spend_point("first 5", 13, JOB, b"first")
+
+
+def test_a_job_that_ends_early_gives_back_what_it_has_not_used(tmp_path: Path) -> None:
+    ours = account(tmp_path)
+    ours.reserve_points(b"first", 5, 13)
+    ours.spend_point("a", 13, JOB, b"first")
+    ours.spend_point("a", 13, JOB, b"first")
+    assert ours.ledger.n_reserved("customers") == 4
+    ours.ledger.release(b"first")
+    ours.reserve_points(b"second", 4, 13)
+
+
+def test_a_session_that_continues_reserves_again_in_place_of_the_earlier_one(tmp_path: Path) -> None:
+    ours = account(tmp_path)
+    ours.reserve_points(b"job", 5, 13)
+    ours.reserve_points(b"job", 5, 13)
+    assert ours.ledger.n_reserved("customers") == 5
+
+
+def test_a_point_is_the_function_from_a_row_to_its_score() -> None:
+    features = pd.DataFrame(np.random.default_rng(0).normal(size=(50, 3)), columns=["a", "b", "c"])
+    steps = Preprocessing.fit(features, PreprocessingConfig(), intercept=False)
+    again = Preprocessing.from_dict(json.loads(json.dumps(steps.to_dict())))
+    weights = np.array([0.5, 0.0, -1.25])
+    assert point_of(again, np.array([0.5, -0.0, -1.25])) == point_of(steps, weights)
+    assert point_of(steps, np.nextafter(weights, 1)) != point_of(steps, weights)
+    others = Preprocessing.fit(features[1:], PreprocessingConfig(), intercept=False)
+    assert point_of(others, weights) != point_of(steps, weights)
+
+
+def test_a_row_has_as_many_unknown_values_as_columns_of_the_table_or_directions() -> None:
+    random = np.random.default_rng(0)
+    number, kind = random.normal(size=200), random.choice(["x", "y", "z"], size=200)
+    features = pd.DataFrame({"a": number, "same": 2 * number, "kind": kind})
+    config = PreprocessingConfig(missing_indicator=True)
+    steps = Preprocessing.fit(features[["a", "kind"]], config, intercept=False)
+    assert len(steps.terms) == 3
+    assert steps.n_unknown == 2
+    assert Preprocessing.fit(features[["a", "same"]], config, intercept=False).n_unknown == 1
+
+
+# --- trainings
+
+
+def test_each_training_gives_one_equation_for_each_column_of_the_peer_in_each_batch() -> None:
+    job = JobConfig(name="job", dataset="customers")
+    assert training_equations(job, 300, 4) == 4
+    assert training_equations(job.model_copy(update={"algorithm": Sgd(), "batch": 90}), 300, 4) == 3 * 4
+
+
+def test_the_hosts_rows_count_one_by_one_and_the_guests_labels_by_their_bits() -> None:
+    assert unknown_values(1000, None) == 1000
+    labels = np.repeat([-1.0, 1.0], [990, 10])
+    assert unknown_values(1000, labels) == math.floor(math.log2(math.comb(1000, 10)))
+    assert unknown_values(1000, -labels) == unknown_values(1000, labels)
+    assert unknown_values(3, np.ones(3)) == 0
+
+
+@pytest.mark.parametrize("role", [Role.HOST, Role.GUEST])
+def test_trainings_are_refused_once_their_equations_reach_a_third_of_the_rows(role: Role, tmp_path: Path) -> None:
+    for _ in range(4):
+        ours = account(tmp_path, role)
+        ours.check_training(25, 300)
+        ours.spend_training(25, 300)
+    ours = account(tmp_path, role)
+    assert ours.ledger.entry("customers") == Entry(trainings=4, equations=100)
+    for refuse in (ours.check_training, ours.spend_training):
+        with pytest.raises(PolicyError) as refusal:
+            refuse(1, 300)
+        assert str(refusal.value) == (
+            f"the {role} refuses the job under policy.min_rows_per_equation: all trainings on customers together may"
+            " give the other party at most 100 equations about its rows; 100 given so far (trainings: 4), 1 more"
+            " needed. Lower the setting, or name the dataset anew if its rows or their values are new, or train in"
+            " larger batches"
+        )
+    account(tmp_path, role, min_rows_per_equation=1).spend_training(1, 300)
+
+
+# --- the file
+
+
+def test_concurrent_threads_stay_within_the_limit(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        counted = list(pool.map(lambda n: Ledger(tmp_path, Role.HOST).add_point("d", str(n), 7), range(40)))
+    assert sum(counted) == len(Ledger(tmp_path, Role.HOST).entry("d").points) == 7
+
+
+def _count_in_a_process(state: Path) -> int:
+    return sum(Ledger(state, Role.HOST).add_training("d", 2, 100) for _ in range(40))
+
+
+def test_concurrent_processes_stay_within_the_limit(tmp_path: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        assert sum(pool.map(_count_in_a_process, [tmp_path, tmp_path])) == 50
+    assert Ledger(tmp_path, Role.HOST).entry("d") == Entry(50, 100)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"version": 1}',
+        '{"version": 2, "datasets": {}}',
+        '{"version": 1, "datasets": []}',
+        '{"version": 1, "datasets": {"d": 1}}',
+        '{"version": 1, "datasets": {"d": {"points": ["a"], "more": 1}}}',
+        '{"version": 1, "datasets": {"d": {"trainings": 1, "equations": -1, "points": []}}}',
+        '{"version": 1, "datasets": {"d": {"trainings": 1, "equations": 1.5, "points": []}}}',
+        '{"version": 1, "datasets": {"d": {"trainings": true, "equations": 1, "points": []}}}',
+        '{"version": 1, "datasets": {"d": {"trainings": 1, "equations": 1, "points": [1]}}}',
+    ],
+)
+def test_a_damaged_ledger_gives_nothing_and_is_left_alone(tmp_path: Path, content: str) -> None:
+    (tmp_path / LEDGER).write_text(content)
+    ours = account(tmp_path)
+    uses: list[Callable[[], None]] = [
+        lambda: ours.check_points(1, 13, JOB),
+        lambda: ours.reserve_points(b"job", 1, 13),
+        lambda: ours.spend_point("a", 13, JOB),
+        lambda: ours.spend_training(1, 300),
+    ]
+    for use in uses:
+        with pytest.raises(ConfigError, match="the host accepts no job and gives no scores, because the ledger is dam"):
+            use()
+    assert (tmp_path / LEDGER).read_text() == content
+
+
+def test_a_ledger_that_cannot_be_written_gives_nothing(tmp_path: Path) -> None:
+    (tmp_path / LEDGER).mkdir()
+    with pytest.raises(ConfigError, match="because the ledger cannot be read or written"):
+        account(tmp_path).spend_training(1, 300)
+    with pytest.raises(ConfigError, match="because the ledger cannot be read or written"):
+        account(tmp_path / "not there").spend_point("a", 13, JOB)
+
+
+def test_the_file_is_for_this_user_alone_and_holds_no_weight(tmp_path: Path) -> None:
+    account(tmp_path).spend_training(13, 300)
+    account(tmp_path).spend_point("ab12", 13, JOB)
+    content = {"version": 1, "datasets": {"customers": {"trainings": 1, "equations": 13, "points": ["ab12"]}}}
+    assert json.loads((tmp_path / LEDGER).read_text()) == content
+    assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o600}
