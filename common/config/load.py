@@ -114,7 +114,7 @@ def _read_mapping(path: Path) -> tuple[dict[str, Any], dict[Keys, int]]:
         raise ConfigError(f"{path}: the file is empty; see configs/ for examples")
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected `key: value` lines; see configs/ for examples")
-    return content, dict(_lines(root, set()))
+    return content, {} if root is None else dict(_lines(root, set()))
 
 
 def _lines(node: yaml.Node, seen: set[int], keys: Keys = ()) -> Iterator[tuple[Keys, int]]:

@@ -3,8 +3,10 @@
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import grpc
@@ -13,11 +15,13 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from trilateral.common.base.errors import ConfigError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.base.tracebacks import where
+from trilateral.common.config.live import Difference
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.observe.audit import Audit
 from trilateral.common.observe.metrics import Metrics
 from trilateral.common.observe.scraping import scraped
 from trilateral.common.process.description import ProcessServicer
+from trilateral.common.process.live_settings import LiveSettings
 from trilateral.common.process.state_folder import held_state
 from trilateral.common.rpc.access import Caller, Guard, OnRefusal, identify
 from trilateral.common.rpc.call_limits import MAX_CALLS_EACH, CallLimiter
@@ -39,6 +43,7 @@ MAX_CALLS = 4 * MAX_CALLS_EACH + 64
 class Jobs(Protocol):
     """The jobs of a process, as `serve_role` uses them."""
 
+    config: ProcessConfig
     metrics: Metrics
 
     def open(self) -> None:
@@ -54,6 +59,12 @@ class Jobs(Protocol):
         ...
 
 
+class Configured(Protocol):
+    """Something that reads the configuration anew for each decision."""
+
+    config: ProcessConfig
+
+
 async def _do_nothing() -> None:
     pass
 
@@ -65,11 +76,14 @@ class RoleParts:
     Attributes:
         jobs: its jobs.
         servicers: the servicer of each service, by the name of the service.
+        configured: everything else that reads the configuration as its attribute `config`, which changes while the
+            process runs.
         close: called after the jobs have ended.
     """
 
     jobs: Jobs
     servicers: Mapping[str, Servicer]
+    configured: Sequence[Configured] = ()
     close: Callable[[], Awaitable[None]] = _do_nothing
 
 
@@ -82,13 +96,19 @@ def ignore_address(address: str) -> None:
 
 
 async def serve_role(
-    config: ProcessConfig, make_parts: MakeParts, *, stop: asyncio.Event | None, on_ready: Callable[[str], None]
+    config: ProcessConfig,
+    make_parts: MakeParts,
+    *,
+    source: Path | None,
+    stop: asyncio.Event | None,
+    on_ready: Callable[[str], None],
 ) -> None:
     """Serve one role until SIGTERM, SIGINT or `stop`.
 
     Args:
         config: the configuration of the process.
         make_parts: makes what the role adds.
+        source: the file of the configuration, which is read again when it changes; None for one without a file.
         stop: stops the server when it is set; None to stop on a signal.
         on_ready: called with the address once the server accepts calls.
 
@@ -99,7 +119,7 @@ async def serve_role(
     async with open_peers(config, certificates) as peers:
         parts = make_parts(config, audit, peers)
         with held_state(config.state, config.role):
-            await _serve(config, certificates, audit, parts, stop=stop, on_ready=on_ready)
+            await _serve(config, certificates, audit, parts, source=source, stop=stop, on_ready=on_ready)
 
 
 async def _serve(
@@ -108,15 +128,25 @@ async def _serve(
     audit: Audit,
     parts: RoleParts,
     *,
+    source: Path | None,
     stop: asyncio.Event | None,
     on_ready: Callable[[str], None],
 ) -> None:
     if certificates is None:
         log.warning("plaintext: calls are not encrypted; anyone on this machine can read them and pose as any role")
-    who, on_refusal = identify(config, certificates), _record_refusals(audit, parts.jobs.metrics)
-    server = new_server(
-        CallLimiter(config.role, who, config.limits, on_refusal), Guard(config.role, who, config.operators, on_refusal)
-    )
+    who = identify(lambda: live.config, certificates)
+    on_refusal = _record_refusals(audit, parts.jobs.metrics)
+    guard = Guard(config.role, who, config.operators, on_refusal)
+    server = new_server(CallLimiter(config.role, who, config.limits, on_refusal), guard)
+
+    def on_change(changed: ProcessConfig, found: Sequence[Difference]) -> None:
+        for each in found:
+            audit.changed(each.setting, each.before, each.after)
+        guard.operators = changed.operators
+        for part in (parts.jobs, *parts.configured):
+            part.config = changed
+
+    live = LiveSettings(config, source, on_change)
     health_servicer = health.aio.HealthServicer()
     names = ["", *(f"{PACKAGE}.{service}" for service in parts.servicers)]
     for name in names:
@@ -125,11 +155,14 @@ async def _serve(
     parts.jobs.open()
     add_services(server, {"ProcessService": ProcessServicer(config.role), **parts.servicers})
     address = bind(server, config.listen, certificates)
-    stop = _until_signal() if stop is None else stop
+    if stop is None:
+        stop = _until_signal()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, live.ask)
     asyncio.get_running_loop().set_exception_handler(log_without_text)
     parts.jobs.metrics.certificates = certificates
     async with scraped(config.metrics.listen, parts.jobs.metrics):
         await server.start()
+        watch = asyncio.create_task(live.watch())
         try:
             for name in names:
                 await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
@@ -142,6 +175,9 @@ async def _serve(
             await parts.jobs.close()
             await parts.close()
         finally:
+            watch.cancel()
+            with suppress(asyncio.CancelledError):
+                await watch
             await server.stop(GRACE)
 
 

@@ -22,6 +22,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.files import file_stamp
 from trilateral.common.config.process import ProcessConfig, TlsConfig
 
 log = logging.getLogger(__name__)
@@ -178,16 +179,8 @@ class Certificates:
     # --- reading
 
     def _stamp_now(self) -> tuple[object, ...]:
-        """Return a value that changes when a file is written or replaced."""
-        stamps: list[object] = []
-        for path in (self._config.certificate, self._config.key, self._config.authorities):
-            try:
-                status = path.stat()
-            except OSError as error:
-                stamps.append(error.errno)
-            else:
-                stamps.append((status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
-        return tuple(stamps)
+        files = self._config.certificate, self._config.key, self._config.authorities
+        return tuple(file_stamp(path) for path in files)
 
     def _read(self) -> Identity:
         certificate = _read_file("tls.certificate", self._config.certificate)
