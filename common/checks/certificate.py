@@ -1,19 +1,26 @@
 """Check of this process's own certificate: its files, dates and names, and whether its own authorities accept it."""
 
+import asyncio
 import ssl
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 
+import grpc
 from cryptography import x509
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.checks.finding import Finding, faults, ok, problem, warning
 from trilateral.common.config.process import ProcessConfig, TlsConfig
-from trilateral.common.rpc.certificates import Identity, load_certificates
+from trilateral.common.process.listening import obstacle
+from trilateral.common.rpc.certificates import Certificates, Identity, load_certificates
+from trilateral.common.rpc.channel import open_channel
 from trilateral.common.rpc.issuers import fingerprint, is_directly_issued, spell
 
 MANY_AUTHORITIES = 10
 """A longer list is probably that of the operating system, and any authority in it could admit anyone."""
+LOOPBACK = "127.0.0.1:0"
+HANDSHAKE_SECONDS = 5.0
 HANDSHAKE_TURNS = 10
 """Turns after which a handshake in memory counts as endless; it needs about three."""
 
@@ -39,7 +46,7 @@ def check_certificate(config: ProcessConfig) -> Iterator[Finding]:
     identity = certificates.current()
     yield from _dates(identity)
     yield from _authorities(identity, config.tls)
-    refusal = _meet_itself(config.tls)
+    refusal = _meet_itself(config.tls) or asyncio.run(_meet_itself_in_grpc(certificates))
     if not is_directly_issued(identity.certificate, identity.authorities):
         yield problem(
             "tls.certificate",
@@ -127,6 +134,35 @@ def _meet_itself(tls: TlsConfig) -> str:
         if not ends:
             return ""
     return "the handshake does not end"
+
+
+async def _meet_itself_in_grpc(certificates: Certificates) -> str:
+    """Connect a server and a client of gRPC on this machine, both with this certificate; return why that fails, or ''.
+
+    gRPC has a TLS library of its own, which judges certificates differently from OpenSSL.
+    """
+    server, identity = grpc.aio.server(), certificates.current()
+    try:
+        port = server.add_secure_port(LOOPBACK, certificates.server_credentials())
+    except RuntimeError:
+        with ExitStack() as taken:  # Without the loopback address, the check has nothing to try the certificate on.
+            return "" if obstacle(LOOPBACK, taken) else "gRPC cannot load it"
+    await server.start()
+    try:
+        async with open_channel(LOOPBACK.replace(":0", f":{port}"), identity, identity.host_name) as channel:
+            await channel.unary_unary("/trilateral.Check/Meet")(b"", timeout=HANDSHAKE_SECONDS)  # type: ignore[arg-type]
+    except grpc.aio.AioRpcError as error:
+        # The server has no method, and says so once both ends have accepted the certificate.
+        return "" if error.code() is grpc.StatusCode.UNIMPLEMENTED else f"gRPC reports: {_tls_reason(error)}"
+    finally:
+        await server.stop(None)
+    return ""
+
+
+def _tls_reason(error: grpc.aio.AioRpcError) -> str:
+    """Return the part of gRPC's text that names the flaw of a certificate."""
+    details = (error.details() or error.code().name).removesuffix(": OK")
+    return details.rpartition("OPENSSL_internal:")[2].replace("_", " ").lower()
 
 
 def client_tls(tls: TlsConfig) -> ssl.SSLContext:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -21,6 +21,7 @@ from trilateral.common.observe.audit import Audit
 from trilateral.common.observe.metrics import Metrics
 from trilateral.common.observe.scraping import scraped
 from trilateral.common.process.description import ProcessServicer
+from trilateral.common.process.listening import obstacle
 from trilateral.common.process.live_settings import LiveSettings
 from trilateral.common.process.state_folder import held_state
 from trilateral.common.rpc.access import Caller, Guard, OnRefusal, identify
@@ -198,7 +199,7 @@ def bind(server: grpc.aio.Server, address: str, certificates: Certificates | Non
         The address, with the port that was chosen if the port was 0.
 
     Raises:
-        ConfigError: the address cannot be used.
+        ConfigError: the address or the certificate cannot be used.
     """
     try:
         if certificates is None:
@@ -206,10 +207,14 @@ def bind(server: grpc.aio.Server, address: str, certificates: Certificates | Non
         else:
             port = server.add_secure_port(address, certificates.server_credentials())
     except RuntimeError:
-        raise ConfigError(
-            f"listen: {address} cannot be used: it is already in use, or is not an address of this machine;"
-            " choose another port in `listen`, or stop the program that listens there"
-        ) from None
+        with ExitStack() as taken:
+            why = obstacle(address, taken)
+        if not why and certificates is not None:
+            raise ConfigError(
+                "tls: gRPC can use the address, but not the certificate, its key or the authorities: run `trilateral "
+                "check`, which names the file"
+            ) from None
+        raise ConfigError(f"listen: {address} {why or 'cannot be used, and gRPC does not say why'}") from None
     return f"{address.rpartition(':')[0]}:{port}"
 
 
