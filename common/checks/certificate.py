@@ -16,6 +16,7 @@ from trilateral.common.process.listening import obstacle
 from trilateral.common.rpc.certificates import Certificates, Identity, load_certificates
 from trilateral.common.rpc.channel import open_channel
 from trilateral.common.rpc.issuers import fingerprint, is_directly_issued, spell
+from trilateral.common.rpc.pinning import client_tls, use_identity
 
 MANY_AUTHORITIES = 10
 """A longer list is probably that of the operating system, and any authority in it could admit anyone."""
@@ -46,7 +47,7 @@ def check_certificate(config: ProcessConfig) -> Iterator[Finding]:
     identity = certificates.current()
     yield from _dates(identity)
     yield from _authorities(identity, config.tls)
-    refusal = _meet_itself(config.tls) or asyncio.run(_meet_itself_in_grpc(certificates))
+    refusal = _meet_itself(identity) or asyncio.run(_meet_itself_in_grpc(certificates))
     if not is_directly_issued(identity.certificate, identity.authorities):
         yield problem(
             "tls.certificate",
@@ -105,15 +106,13 @@ def _authorities(identity: Identity, tls: TlsConfig) -> Iterator[Finding]:
         )
 
 
-def _meet_itself(tls: TlsConfig) -> str:
+def _meet_itself(identity: Identity) -> str:
     """Connect a server and a client in memory, both with this certificate; return why that fails, or ''."""
     try:
-        client_context = client_tls(tls)
-        client_context.verify_mode = ssl.CERT_REQUIRED
+        client_context = client_tls(identity)
         server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         server_context.verify_mode = ssl.CERT_REQUIRED
-        server_context.load_verify_locations(tls.authorities)
-        server_context.load_cert_chain(tls.certificate, tls.key)
+        use_identity(server_context, identity)
     except ssl.SSLError as error:
         return f"OpenSSL reports: {describe_tls_error(error)}"
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -163,24 +162,6 @@ def _tls_reason(error: grpc.aio.AioRpcError) -> str:
     """Return the part of gRPC's text that names the flaw of a certificate."""
     details = (error.details() or error.code().name).removesuffix(": OK")
     return details.rpartition("OPENSSL_internal:")[2].replace("_", " ").lower()
-
-
-def client_tls(tls: TlsConfig) -> ssl.SSLContext:
-    """Return a client context that shows this certificate and accepts any other. The caller must check names.
-
-    Args:
-        tls: the files of this process.
-
-    Raises:
-        ssl.SSLError: OpenSSL does not accept a file.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.set_alpn_protocols(["h2"])
-    context.load_verify_locations(tls.authorities)
-    context.load_cert_chain(tls.certificate, tls.key)
-    return context
 
 
 def describe_tls_error(error: ssl.SSLError) -> str:

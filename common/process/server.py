@@ -120,7 +120,7 @@ async def serve_role(
     async with open_peers(config, certificates) as peers:
         parts = make_parts(config, audit, peers)
         with held_state(config.state, config.role):
-            await _serve(config, certificates, audit, parts, source=source, stop=stop, on_ready=on_ready)
+            await _serve(config, certificates, audit, parts, peers=peers, source=source, stop=stop, on_ready=on_ready)
 
 
 async def _serve(
@@ -129,6 +129,7 @@ async def _serve(
     audit: Audit,
     parts: RoleParts,
     *,
+    peers: Mapping[Role, Peer],
     source: Path | None,
     stop: asyncio.Event | None,
     on_ready: Callable[[str], None],
@@ -146,6 +147,8 @@ async def _serve(
         guard.operators = changed.operators
         for part in (parts.jobs, *parts.configured):
             part.config = changed
+        for role, peer in peers.items():
+            peer.configure(changed.peers[role])
 
     live = LiveSettings(config, source, on_change)
     health_servicer = health.aio.HealthServicer()

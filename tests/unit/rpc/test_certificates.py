@@ -450,11 +450,12 @@ async def test_a_peer_sees_the_renewed_certificate_and_calls_in_progress_continu
     )
     async with open_peers(config, load_certificates(config)) as peers:
         host = peers[Role.HOST]
-        before, old = await shown(host.channel), host.channel
+        old = await host.connected()
+        before = await shown(old)
         health: Any = old.unary_unary("/grpc.health.v1.Health/Check")
         write_identity(tmp_path / "guest", make_identity(AUTHORITY, "guest.example.org"))
-        while host.channel is old:
+        while await host.connected() is old:
             under_way = health(b"", timeout=5)
             await under_way
-        after = await shown(host.channel)
+        after = await shown(await host.connected())
     assert after != before
