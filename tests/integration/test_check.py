@@ -493,6 +493,25 @@ def a_state_folder_below_a_closed_one(setting: Setting) -> None:
     setting.monkeypatch.setattr(Path, "exists", look)
 
 
+def may_not_write(setting: Setting, *folders: Path) -> None:
+    # No mode keeps root from writing.
+    access = os.access
+    setting.monkeypatch.setattr(os, "access", lambda path, mode: path not in folders and access(path, mode))
+
+
+def before_the_first_start(setting: Setting) -> None:
+    may_not_write(setting, setting.folder)
+
+
+def before_the_first_start_far_below(setting: Setting) -> None:
+    may_not_write(setting, setting.folder)
+    setting.settings[Role.GUEST]["state"] = str(setting.folder / "lib" / "trilateral" / "guest" / "state")
+
+
+def a_state_folder_of_someone_else(setting: Setting) -> None:
+    may_not_write(setting, setting.state(Role.GUEST))
+
+
 def this_machine_alone(setting: Setting) -> None:
     setting.settings[Role.GUEST]["peers"]["host"]["address"] = "host.example.org:50051"
 
@@ -584,6 +603,13 @@ LOCAL = [
     Case(metrics_in_use_beside_a_port_left_open, PROBLEM, "metrics.listen: 127.0.0.1:"),
     Case(metrics_for_all_to_read, WARNING, "metrics.listen: anyone who can connect to 0.0.0.0:0 can read names"),
     Case(traces_without_opentelemetry, PROBLEM, "traces.endpoint: OpenTelemetry is not installed: run `pip install"),
+    Case(
+        before_the_first_start,
+        PROBLEM,
+        "/state/guest does not exist: start the systemd unit, which makes it, or run as",
+    ),
+    Case(before_the_first_start_far_below, PROBLEM, "/lib/trilateral/guest/state does not exist: start the systemd un"),
+    Case(a_state_folder_of_someone_else, PROBLEM, "/state/guest: make the user of the process its owner"),
     Case(a_state_folder_below_a_closed_one, PROBLEM, "/state/guest: Permission denied: run this check as the user"),
 ]
 
