@@ -21,7 +21,7 @@ from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.alignment.guest_session import CommonShard, GuestSession
 from trilateral.common.data.alignment.sources import IdSource, MemoryIds
 from trilateral.common.data.tables.id_form import rules_of
-from trilateral.common.jobs.policy import spend_ids
+from trilateral.common.jobs.policy import ALIGNMENT, check_counted, spend_ids
 from trilateral.common.jobs.quota import IdQuota
 from trilateral.common.pb.v1 import alignment_pb2
 from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
@@ -72,10 +72,10 @@ class GuestAlignments:
     Args:
         host: the host.
         limits: how long to wait for the host.
-        quota: limit on the number of IDs that the host may bring.
+        quota: returns the limit on the number of IDs that the host may bring.
     """
 
-    def __init__(self, host: Peer, limits: Limits, quota: IdQuota) -> None:
+    def __init__(self, host: Peer, limits: Limits, quota: Callable[[], IdQuota]) -> None:
         self._host = host
         self._limits = limits
         self._quota = quota
@@ -128,7 +128,7 @@ class GuestAlignments:
         if not 1 <= n_host <= MAX_TOTAL:
             raise ProtocolError(f"the host reports {n_host} IDs: expected 1 to {MAX_TOTAL}")
         dealing = Dealing.of(nonce, host_nonce, source.n_ids, n_host)
-        await asyncio.to_thread(spend_ids, dealing.host_room, self._quota, Role.GUEST)
+        await asyncio.to_thread(spend_ids, dealing.host_room, self._quota(), Role.GUEST)
         session = await self.compute(GuestSession, source, dealing)
         return GuestAlignment(self, session_id, session)
 
@@ -136,6 +136,10 @@ class GuestAlignments:
     def expect(self, run: JobKey) -> Iterator["GuestJobAlignment"]:
         """Yield the alignment for a run of a job. Use it within the block only."""
         yield GuestJobAlignment(self, run)
+
+    async def check_counted(self) -> None:
+        """Check that the policy still permits the IDs that were counted; see `policy.check_counted`."""
+        await asyncio.to_thread(check_counted, self._quota(), Role.GUEST, ALIGNMENT)
 
     async def call(self, method: str, request: Message, response: type[Response]) -> Response:
         """Call a method of the host, given as ``Service/Method``."""
@@ -185,6 +189,7 @@ class GuestAlignment:
 
         async def find(shard: int) -> None:
             nonlocal progress
+            await self._alignments.check_counted()
             common = await self._intersect(shard)
             await settle(common)
             n_common = progress.n_common + len(common.places)

@@ -67,7 +67,8 @@ async def align_dataset(
         """Do not tell the host which IDs are common."""
         del common
 
-    alignments = GuestAlignments(host, config.limits, IdQuota(config.state, config.policy.max_ids_a_day))
+    quota = IdQuota(config.state, config.policy.max_ids_a_day)
+    alignments = GuestAlignments(host, config.limits, lambda: quota)
     alignment = await alignments.open(name, MemoryIds(normal.ids), dataset.id_form)
     result = await alignment.run(keep_secret, report)
     return DatasetAlignment(result.n_host, result.n_guest, result.n_common, normal.changed)

@@ -141,7 +141,8 @@ class _Prediction:
         self._model = model
         self._folder = folder
         self._on_stage = on_stage
-        self._alignments = GuestAlignments(host, config.limits, IdQuota(config.state, config.policy.max_ids_a_day))
+        quota = IdQuota(config.state, config.policy.max_ids_a_day)
+        self._alignments = GuestAlignments(host, config.limits, lambda: quota)
         self._rows = ScoredRows(folder, table.id)
         self._name = token_bytes(PREDICTION_BYTES)
         self._warnings: list[str] = []

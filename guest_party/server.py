@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig
@@ -17,14 +18,21 @@ from trilateral.guest_party.machine import GuestMachine
 
 def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer]) -> RoleParts:
     """Return what the guest adds to a server."""
-    quota = IdQuota(config.state, config.policy.max_ids_a_day)
+
+    def quota() -> IdQuota:
+        return IdQuota(jobs.config.state, jobs.config.policy.max_ids_a_day)
+
     alignments = GuestAlignments(peers[Role.HOST], config.limits, quota)
     jobs = PartyJobs(config, audit, peers, GuestMachine, alignments, ledger=Ledger(config.state, config.role))
     return RoleParts(jobs, {"GuestService": jobs, "PartyService": jobs})
 
 
 async def serve(
-    config: ProcessConfig, *, stop: asyncio.Event | None = None, on_ready: Callable[[str], None] = ignore_address
+    config: ProcessConfig,
+    *,
+    source: Path | None = None,
+    stop: asyncio.Event | None = None,
+    on_ready: Callable[[str], None] = ignore_address,
 ) -> None:
     """Serve the guest until SIGTERM, SIGINT or `stop`; see `serve_role`."""
-    await serve_role(config, make_parts, stop=stop, on_ready=on_ready)
+    await serve_role(config, make_parts, source=source, stop=stop, on_ready=on_ready)

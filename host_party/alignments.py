@@ -21,7 +21,7 @@ from trilateral.common.data.alignment.host_session import HostSession
 from trilateral.common.data.alignment.sources import IdSource, MemoryIds
 from trilateral.common.data.tables.id_form import describe_changes, rules_of
 from trilateral.common.data.tables.table import read_table_ids
-from trilateral.common.jobs.policy import spend_ids
+from trilateral.common.jobs.policy import ALIGNMENT, check_counted, find_dataset, spend_ids
 from trilateral.common.jobs.quota import IdQuota
 from trilateral.common.observe.audit import Audit
 from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
@@ -62,11 +62,7 @@ def load_offer(config: ProcessConfig, dataset: str) -> Offer:
         PolicyError: the configuration has no dataset of that name.
         DataError: the IDs cannot be used.
     """
-    found = config.datasets.get(dataset)
-    if found is None:
-        raise PolicyError(
-            f"the host has no dataset named {dataset}: use a name from its configuration, or add the dataset there"
-        )
+    found = find_dataset(dataset, config.datasets, Role.HOST)
     try:
         normal = read_table_ids(found)
     except DataError as error:
@@ -180,17 +176,24 @@ class Alignments:
     Args:
         config: configuration of this process.
         audit: records each session.
+
+    Attributes:
+        config: as given. While the process runs, a changed configuration replaces it.
     """
 
     def __init__(self, config: ProcessConfig, audit: Audit) -> None:
+        self.config = config
         self._audit = audit
         self._seconds = config.limits.party_timeout
-        self._quota = IdQuota(config.state, config.policy.max_ids_a_day)
         self._pool = ThreadPoolExecutor(CORES, thread_name_prefix="alignment")
         self._sessions: dict[bytes, Opened] = {}
         self._expected: dict[JobKey, HostJobAlignment] = {}
         self._loose: dict[bytes, _Loose] = {}
         self._done: deque[bytes] = deque(maxlen=MAX_DONE)
+
+    @property
+    def _quota(self) -> IdQuota:
+        return IdQuota(self.config.state, self.config.policy.max_ids_a_day)
 
     # --- sessions of jobs
 
@@ -294,8 +297,16 @@ class Alignments:
         return opened
 
     async def intersect(self, session: bytes, shard: int, points: bytes) -> tuple[bytes, bytes]:
-        """Answer for one shard; see `HostSession`."""
+        """Answer for one shard; see `HostSession`.
+
+        Raises:
+            PolicyError: the policy permits fewer IDs, or the dataset no longer, since the session was opened.
+            ProtocolError: the request is not valid.
+        """
         opened = self.find(session)
+        await asyncio.to_thread(check_counted, self._quota, Role.HOST, ALIGNMENT)
+        if (dataset := opened.purpose.get("dataset")) is not None:
+            find_dataset(dataset, self.config.datasets, Role.HOST)
         try:
             opened.session.check_request(shard, points)
         except ProtocolError:

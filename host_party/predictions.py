@@ -26,7 +26,15 @@ from trilateral.common.data.model.scoring import score_table
 from trilateral.common.data.model.spool import ScoredRows
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.ledger import Ledger, point_of
-from trilateral.common.jobs.policy import PREDICTION, Account, check_prediction, check_scores, spend_ids, spend_scores
+from trilateral.common.jobs.policy import (
+    PREDICTION,
+    Account,
+    check_counted,
+    check_prediction,
+    check_scores,
+    spend_ids,
+    spend_scores,
+)
 from trilateral.common.jobs.quota import IdQuota, ScoreQuota
 from trilateral.common.observe.audit import Audit
 from trilateral.common.observe.logs import LogContext
@@ -138,19 +146,24 @@ class Predictions:
         audit: records each prediction and how many scores leave.
         alignments: finds the common rows.
         ledger: at how many points rows were scored.
+
+    Attributes:
+        config: as given. While the process runs, a changed configuration replaces it.
     """
 
     def __init__(self, config: ProcessConfig, audit: Audit, alignments: Alignments, ledger: Ledger) -> None:
-        self._config = config
+        self.config = config
         self._audit = audit
         self._alignments = alignments
         self._ledger = ledger
-        self._quota = ScoreQuota(config.state, config.policy.max_scores_a_day)
-        self._ids_quota = IdQuota(config.state, config.policy.max_ids_a_day)
         self._open: dict[bytes, _Open] = {}
         self._holding: set[_Open] = set()
         """Predictions with a folder on disk. A thread may outlive its prediction."""
         sweep_scratch(config.state)
+
+    @property
+    def _quota(self) -> ScoreQuota:
+        return ScoreQuota(self.config.state, self.config.policy.max_scores_a_day)
 
     async def open(self, name: bytes, request: PredictionRequest) -> int:
         """Read and score the host's table, if the policy allows it; return the number of its rows.
@@ -223,7 +236,9 @@ class Predictions:
         with self._writing():
             scores = await asyncio.to_thread(release.scores, shard)
         async with opened.counting:
-            if opened.n_counted is None:
+            if opened.n_counted is not None:
+                await asyncio.to_thread(check_counted, self._quota, Role.HOST, PREDICTION)
+            else:
                 n_scores = release.n_common
                 left = await asyncio.to_thread(spend_scores, n_scores, self._quota, PREDICTION)
                 if n_scores:
@@ -250,8 +265,8 @@ class Predictions:
     # --- opening
 
     def _admit(self, name: bytes, request: PredictionRequest) -> _Open:
-        config, run = self._config, request.run
-        table = check_prediction(run.name, request.dataset, config.datasets, config.policy, Role.HOST)
+        config, run = self.config, request.run
+        table = self._check(request)
         if len(self._holding) >= MAX_OPEN:
             raise PolicyError(f"the host has {MAX_OPEN} predictions open, the maximum: wait until one has ended")
         check_scores(1, self._quota, PREDICTION)
@@ -273,12 +288,17 @@ class Predictions:
         return opened
 
     def _account(self, dataset: str) -> Account:
-        return Account(self._ledger, self._config.policy, dataset, Role.HOST)
+        return Account(self._ledger, self.config.policy, dataset, Role.HOST)
+
+    def _check(self, request: PredictionRequest) -> DatasetConfig:
+        """Return the dataset of a prediction, if the policy permits the prediction now."""
+        config = self.config
+        return check_prediction(request.run.name, request.dataset, config.datasets, config.policy, Role.HOST)
 
     def _load_model(self, request: PredictionRequest) -> PartyModel:
         """Load the host's part, and check that it belongs to the guest's part."""
         run = request.run
-        path = JobFolder(self._config.state, run.name).model
+        path = JobFolder(self.config.state, run.name).model
         if not path.exists():
             raise DataError(f"the host has no model of job {run.name}")
         try:
@@ -339,7 +359,8 @@ class Predictions:
                 " not, leave out --aligned"
             )
         check_scores(rows.n_ids, self._quota, PREDICTION)
-        await asyncio.to_thread(spend_ids, n_guest, self._ids_quota, Role.HOST)
+        quota = IdQuota(self.config.state, self.config.policy.max_ids_a_day)
+        await asyncio.to_thread(spend_ids, n_guest, quota, Role.HOST)
         nonce = token_bytes(NONCE_BYTES)
         dealing = Dealing.of(align_request.nonce, nonce, n_guest, rows.n_ids)
         with self._using_table():
@@ -352,10 +373,20 @@ class Predictions:
 
     @asynccontextmanager
     async def _using(self, name: bytes) -> AsyncIterator[_Open]:
-        """Keep a prediction from expiring during a call, and restart its timer afterwards."""
+        """Keep a prediction from expiring during a call, and restart its timer afterwards.
+
+        Raises:
+            PeerError: there is no such prediction.
+            PolicyError: the policy no longer permits it. The prediction ends.
+        """
         opened = self._open.get(name)
         if opened is None:
             raise PeerError("the host does not know this prediction: it has ended, or the host was restarted")
+        try:
+            self._check(opened.request)
+        except PolicyError:
+            self._end(opened)
+            raise
         opened.n_calls += 1
         if opened.timer is not None:
             opened.timer.cancel()
@@ -365,7 +396,7 @@ class Predictions:
             finally:
                 opened.n_calls -= 1
                 if not opened.n_calls and not opened.stopped.is_set():
-                    seconds = self._config.limits.party_timeout
+                    seconds = self.config.limits.party_timeout
                     opened.timer = asyncio.get_running_loop().call_later(seconds, self._end, opened)
 
     def _end(self, opened: _Open) -> None:
@@ -415,7 +446,7 @@ class Predictions:
             raise DataError(f"the host: {error}") from error
 
     def _writing(self) -> AbstractContextManager[None]:
-        return writing(Role.HOST, self._config.state / SCRATCH)
+        return writing(Role.HOST, self.config.state / SCRATCH)
 
 
 def _point_of(model: PartyModel) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig
@@ -24,16 +25,20 @@ def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer]) 
     predictions = Predictions(config, audit, alignments, ledger)
     jobs = PartyJobs(config, audit, peers, HostMachine, alignments, ledger=ledger)
     servicers = {
-        "AlignmentService": AlignmentServicer(alignments, lambda dataset: load_offer(config, dataset)),
+        "AlignmentService": AlignmentServicer(alignments, lambda dataset: load_offer(jobs.config, dataset)),
         "HostService": jobs,
         "PartyService": jobs,
         "PredictionService": PredictionServicer(predictions),
     }
-    return RoleParts(jobs, servicers, close=predictions.stop)
+    return RoleParts(jobs, servicers, configured=(alignments, predictions), close=predictions.stop)
 
 
 async def serve(
-    config: ProcessConfig, *, stop: asyncio.Event | None = None, on_ready: Callable[[str], None] = ignore_address
+    config: ProcessConfig,
+    *,
+    source: Path | None = None,
+    stop: asyncio.Event | None = None,
+    on_ready: Callable[[str], None] = ignore_address,
 ) -> None:
     """Serve the host until SIGTERM, SIGINT or `stop`; see `serve_role`."""
-    await serve_role(config, make_parts, stop=stop, on_ready=on_ready)
+    await serve_role(config, make_parts, source=source, stop=stop, on_ready=on_ready)

@@ -60,3 +60,12 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def file_stamp(path: Path) -> object:
+    """Return a value that changes when a file, or the file that a symbolic link names, is written or replaced."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        return error.errno
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

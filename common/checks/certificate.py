@@ -1,19 +1,27 @@
 """Check of this process's own certificate: its files, dates and names, and whether its own authorities accept it."""
 
+import asyncio
 import ssl
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 
+import grpc
 from cryptography import x509
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.checks.finding import Finding, faults, ok, problem, warning
 from trilateral.common.config.process import ProcessConfig, TlsConfig
-from trilateral.common.rpc.certificates import Identity, load_certificates
+from trilateral.common.process.listening import obstacle
+from trilateral.common.rpc.certificates import Certificates, Identity, load_certificates
+from trilateral.common.rpc.channel import open_channel
 from trilateral.common.rpc.issuers import fingerprint, is_directly_issued, spell
+from trilateral.common.rpc.pinning import client_tls, use_identity
 
 MANY_AUTHORITIES = 10
 """A longer list is probably that of the operating system, and any authority in it could admit anyone."""
+LOOPBACK = "127.0.0.1:0"
+HANDSHAKE_SECONDS = 5.0
 HANDSHAKE_TURNS = 10
 """Turns after which a handshake in memory counts as endless; it needs about three."""
 
@@ -39,7 +47,7 @@ def check_certificate(config: ProcessConfig) -> Iterator[Finding]:
     identity = certificates.current()
     yield from _dates(identity)
     yield from _authorities(identity, config.tls)
-    refusal = _meet_itself(config.tls)
+    refusal = _meet_itself(identity) or asyncio.run(_meet_itself_in_grpc(certificates))
     if not is_directly_issued(identity.certificate, identity.authorities):
         yield problem(
             "tls.certificate",
@@ -98,15 +106,13 @@ def _authorities(identity: Identity, tls: TlsConfig) -> Iterator[Finding]:
         )
 
 
-def _meet_itself(tls: TlsConfig) -> str:
+def _meet_itself(identity: Identity) -> str:
     """Connect a server and a client in memory, both with this certificate; return why that fails, or ''."""
     try:
-        client_context = client_tls(tls)
-        client_context.verify_mode = ssl.CERT_REQUIRED
+        client_context = client_tls(identity)
         server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         server_context.verify_mode = ssl.CERT_REQUIRED
-        server_context.load_verify_locations(tls.authorities)
-        server_context.load_cert_chain(tls.certificate, tls.key)
+        use_identity(server_context, identity)
     except ssl.SSLError as error:
         return f"OpenSSL reports: {describe_tls_error(error)}"
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -129,22 +135,33 @@ def _meet_itself(tls: TlsConfig) -> str:
     return "the handshake does not end"
 
 
-def client_tls(tls: TlsConfig) -> ssl.SSLContext:
-    """Return a client context that shows this certificate and accepts any other. The caller must check names.
+async def _meet_itself_in_grpc(certificates: Certificates) -> str:
+    """Connect a server and a client of gRPC on this machine, both with this certificate; return why that fails, or ''.
 
-    Args:
-        tls: the files of this process.
-
-    Raises:
-        ssl.SSLError: OpenSSL does not accept a file.
+    gRPC has a TLS library of its own, which judges certificates differently from OpenSSL.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.set_alpn_protocols(["h2"])
-    context.load_verify_locations(tls.authorities)
-    context.load_cert_chain(tls.certificate, tls.key)
-    return context
+    server, identity = grpc.aio.server(), certificates.current()
+    try:
+        port = server.add_secure_port(LOOPBACK, certificates.server_credentials())
+    except RuntimeError:
+        with ExitStack() as taken:  # Without the loopback address, the check has nothing to try the certificate on.
+            return "" if obstacle(LOOPBACK, taken) else "gRPC cannot load it"
+    await server.start()
+    try:
+        async with open_channel(LOOPBACK.replace(":0", f":{port}"), identity, identity.host_name) as channel:
+            await channel.unary_unary("/trilateral.Check/Meet")(b"", timeout=HANDSHAKE_SECONDS)  # type: ignore[arg-type]
+    except grpc.aio.AioRpcError as error:
+        # The server has no method, and says so once both ends have accepted the certificate.
+        return "" if error.code() is grpc.StatusCode.UNIMPLEMENTED else f"gRPC reports: {_tls_reason(error)}"
+    finally:
+        await server.stop(None)
+    return ""
+
+
+def _tls_reason(error: grpc.aio.AioRpcError) -> str:
+    """Return the part of gRPC's text that names the flaw of a certificate."""
+    details = (error.details() or error.code().name).removesuffix(": OK")
+    return details.rpartition("OPENSSL_internal:")[2].replace("_", " ").lower()
 
 
 def describe_tls_error(error: ssl.SSLError) -> str:

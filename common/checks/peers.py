@@ -13,18 +13,18 @@ from datetime import UTC, datetime
 
 import grpc
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from trilateral.common.base.errors import ConfigError, ProtocolError
 from trilateral.common.base.roles import Role
-from trilateral.common.checks.certificate import client_tls, describe_end, describe_tls_error
+from trilateral.common.checks.certificate import describe_end, describe_tls_error
 from trilateral.common.checks.finding import Finding, faults, ok, problem, warning
 from trilateral.common.config.process import PeerConfig, ProcessConfig, TlsConfig
 from trilateral.common.process.description import Description, ask_description
 from trilateral.common.rpc.certificates import SOON, Identity, load_certificates, subject_names
 from trilateral.common.rpc.channel import open_channel
 from trilateral.common.rpc.errors import AccessError, raised_by_peer, way_out
-from trilateral.common.rpc.issuers import fingerprint, is_directly_issued, spell
+from trilateral.common.rpc.issuers import fingerprint, spell
+from trilateral.common.rpc.pinning import client_tls, flaw_of, shake_hands
 from trilateral.common.rpc.versions import WAY_OUT, own_version
 
 SECONDS = 5.0
@@ -88,7 +88,7 @@ class _Peer:
             yield problem(self.subject, obstacle)
             return
         if self.identity is not None and self.config.tls is not None:
-            async for finding in self._check_certificate(self.config.tls):
+            async for finding in self._check_certificate(self.identity, self.config.tls):
                 yield finding
                 if finding.level == finding.level.PROBLEM:
                     return
@@ -130,13 +130,14 @@ class _Peer:
 
     # --- its certificate
 
-    async def _check_certificate(self, tls: TlsConfig) -> AsyncIterator[Finding]:
+    async def _check_certificate(self, identity: Identity, tls: TlsConfig) -> AsyncIterator[Finding]:
         address = self.settings.address
         try:
-            context = client_tls(tls)
+            context = client_tls(identity)
         except ssl.SSLError:  # The check of the certificate reports it.
             yield problem(self.subject, "cannot be called until the problems of `tls` are fixed")
             return
+        context.verify_mode = ssl.CERT_NONE
         try:
             shown, speaks_http2 = await self._shake_hands(context)
             certificate = x509.load_der_x509_certificate(shown)
@@ -189,9 +190,9 @@ class _Peer:
                 self.subject, f"{address} speaks TLS but not gRPC: it is another program, or a proxy is in between"
             )
             return
-        flaw = self._judge_issuer(certificate, tls)
+        flaw = flaw_of(certificate, self.role, self.settings, identity.authorities)
         if flaw:
-            yield problem(self.subject, flaw)
+            yield problem(self.subject, f"{address}: {flaw}")
             return
         yield ok(self.subject, f"the fingerprint of its key is {spell(fingerprint(certificate.public_key()))}")
         now = datetime.now(UTC)
@@ -199,33 +200,8 @@ class _Peer:
         if expires - now < SOON * (expires - begins):
             yield warning(self.subject, f"its certificate {describe_end(expires, now)}: ask its owner to renew it")
 
-    def _judge_issuer(self, certificate: x509.Certificate, tls: TlsConfig) -> str:
-        """Return what is wrong with the certificate's issuer or key, or ''."""
-        address = self.settings.address
-        if self.identity and not is_directly_issued(certificate.public_bytes(Encoding.PEM), self.identity.authorities):
-            return (
-                f"{address} shows a certificate that no authority in {tls.authorities} has issued itself: find out who "
-                "issued it, and add that authority only if it may name all three organisations"
-            )
-        shown = fingerprint(certificate.public_key())
-        if self.settings.fingerprint and shown not in self.settings.fingerprint:
-            return (
-                f"{address} shows the fingerprint {spell(shown)}, which is not one of `{self.subject}.fingerprint`: "
-                "compare it with its owner by telephone before you change the setting"
-            )
-        return ""
-
     async def _shake_hands(self, context: ssl.SSLContext) -> tuple[bytes, bool]:
-        """Return the peer's certificate in DER, and whether it speaks HTTP/2."""
-        async with asyncio.timeout(SECONDS):
-            _, writer = await asyncio.open_connection(
-                self.host, self.port, ssl=context, server_hostname=self.settings.certificate_name
-            )
-        try:
-            connection: ssl.SSLObject = writer.get_extra_info("ssl_object")
-            return connection.getpeercert(binary_form=True) or b"", connection.selected_alpn_protocol() == "h2"
-        finally:
-            writer.transport.abort()
+        return await shake_hands(self.settings.address, self.settings.certificate_name, context, SECONDS)
 
     def _other_name(self, names: tuple[str, ...], expected: str) -> str:
         address = self.settings.address

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.checks.certificate import check_certificate
-from trilateral.common.checks.finding import Finding, faults
+from trilateral.common.checks.finding import Finding, faults, note
 from trilateral.common.checks.listening import check_listening
 from trilateral.common.checks.machine import check_machine
 from trilateral.common.checks.peers import check_peers
+from trilateral.common.checks.running import check_running
 from trilateral.common.checks.settings import check_settings
 from trilateral.common.checks.state_folder import check_state
 from trilateral.common.checks.tables import check_tables
@@ -31,8 +32,10 @@ def check_process(path: Path, job_path: Path | None = None, *, peers: bool = Tru
         config, overridden = load_with_overrides(path)
     except ConfigError as error:
         yield from faults(str(path), error)
+        yield note(str(path), "if its process is running, the process keeps the settings that it has read last")
         return
     yield from check_settings(path, config, overridden, os.environ)
+    yield from check_running(config)
     job = None
     if job_path is not None:
         try:

@@ -10,7 +10,7 @@ from trilateral.common.base.errors import ConfigError
 from trilateral.common.checks.finding import Finding, faults, note, ok, problem, warning
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.jobs.journal import JOURNAL, examine_journal
-from trilateral.common.process.state_folder import TRIAL_BYTES, holder
+from trilateral.common.process.state_folder import TRIAL_BYTES, holder, how_to_make
 
 MIN_BYTES = 2**30
 """The least free space. A day of ten thousand rounds adds some tens of MB to the journal and history, and a prediction
@@ -49,7 +49,10 @@ def check_state(config: ProcessConfig) -> Iterator[Finding]:
         yield from faults("state", error)
         return
     if not os.access(place, os.W_OK | os.X_OK):
-        yield problem("state", f"this user cannot write to {place}: make the user of the process its owner")
+        if place == folder:
+            yield problem("state", f"this user cannot write to {place}: make the user of the process its owner")
+        else:
+            yield problem("state", f"{folder} does not exist: {how_to_make(folder)}")
         return
     yield from _room(place)
     if folder != place:

@@ -1,7 +1,7 @@
 """Loading jobs and configurations from YAML files and the environment."""
 
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +51,9 @@ def load_with_overrides(
     Raises:
         ConfigError: as for `load_process_config`.
     """
-    settings = _read_mapping(path)
+    settings, lines = _read_mapping(path)
     overridden = _override(settings, os.environ if environment is None else environment)
-    config = parse_settings(ProcessConfig, settings, str(path), overridden)
+    config = parse_settings(ProcessConfig, settings, str(path), overridden, lines)
     return _resolve_paths(config, path.absolute().parent), overridden
 
 
@@ -66,7 +66,8 @@ def load_job(path: Path) -> JobConfig:
     Raises:
         ConfigError: the file cannot be read, or a setting is invalid; the text has one line for each such setting.
     """
-    return parse_settings(JobConfig, _read_mapping(path), str(path))
+    settings, lines = _read_mapping(path)
+    return parse_settings(JobConfig, settings, str(path), lines=lines)
 
 
 # --- reading
@@ -87,7 +88,8 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _read_mapping(path: Path) -> dict[str, Any]:
+def _read_mapping(path: Path) -> tuple[dict[str, Any], dict[Keys, int]]:
+    """Return the content of a YAML file, and the line of each key in it."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -97,7 +99,9 @@ def _read_mapping(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not UTF-8 text; expected a YAML file") from None
     try:
-        content = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 (a SafeLoader)
+        loader = _StrictLoader(text)
+        root = loader.get_single_node()
+        content = None if root is None else loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
@@ -110,7 +114,28 @@ def _read_mapping(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: the file is empty; see configs/ for examples")
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected `key: value` lines; see configs/ for examples")
-    return content
+    return content, {} if root is None else dict(_lines(root, set()))
+
+
+def _lines(node: yaml.Node, seen: set[int], keys: Keys = ()) -> Iterator[tuple[Keys, int]]:
+    """Yield the keys of a node and those below it, each with its line.
+
+    A node that several aliases name is visited once: a short file can name a node exponentially often.
+    """
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    match node:
+        case yaml.MappingNode():
+            for key, value in node.value:
+                below = (*keys, str(key.value))
+                yield below, key.start_mark.line + 1
+                yield from _lines(value, seen, below)
+        case yaml.SequenceNode():
+            for place, value in enumerate(node.value):
+                below = (*keys, str(place))
+                yield below, value.start_mark.line + 1
+                yield from _lines(value, seen, below)
 
 
 def _override(settings: dict[str, Any], environment: Mapping[str, str]) -> dict[Keys, str]:

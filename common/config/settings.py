@@ -31,7 +31,11 @@ SettingsT = TypeVar("SettingsT", bound=Settings)
 
 
 def parse_settings(
-    model: type[SettingsT], values: Mapping[str, object], source: str, overridden: Mapping[Keys, str] | None = None
+    model: type[SettingsT],
+    values: Mapping[str, object],
+    source: str,
+    overridden: Mapping[Keys, str] | None = None,
+    lines: Mapping[Keys, int] | None = None,
 ) -> SettingsT:
     """Validate plain values and build the settings from them.
 
@@ -40,6 +44,7 @@ def parse_settings(
         values: plain values, as YAML or JSON yields them.
         source: where the values come from, such as a file name; errors begin with it.
         overridden: for each key that an environment variable set, the name of the variable.
+        lines: for each key in the source, the number of its line.
 
     Returns:
         The settings.
@@ -47,19 +52,20 @@ def parse_settings(
     Raises:
         ConfigError: a setting is invalid; the text has one line for each such setting.
     """
-    overridden = overridden or {}
+    overridden, numbers = overridden or {}, lines or {}
     try:
         return model.model_validate(values)
     except ValidationError as error:
         problems: dict[Keys, list[ErrorDetails]] = {}
         for details in error.errors():
             problems.setdefault(_keys(values, details), []).append(details)
-        lines = []
+        texts = []
         for keys, alternatives in problems.items():
             origin = f"environment variable {overridden[keys]}" if keys in overridden else source
             where = f"{origin}: {'.'.join(keys)}" if keys else origin
-            lines.append(f"{where}: {_problem(model, alternatives)}")
-        raise ConfigError("\n".join(lines)) from None
+            line = f" (line {numbers[keys]})" if keys in numbers and keys not in overridden else ""
+            texts.append(f"{where}: {_problem(model, alternatives)}{line}")
+        raise ConfigError("\n".join(texts)) from None
 
 
 def commented_yaml(comment: str, settings: Mapping[str, object]) -> str:

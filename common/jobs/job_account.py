@@ -1,6 +1,7 @@
 """What one job gives the other party about the rows of this party, counted before it leaves."""
 
 import logging
+from collections.abc import Callable
 
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.party_data import PreparedData
@@ -9,7 +10,6 @@ from trilateral.common.jobs.party_record import PartyRecord
 from trilateral.common.jobs.policy import (
     JOB,
     Account,
-    check_peer_columns,
     holdout_scores,
     scored_points,
     spend_scores,
@@ -32,12 +32,12 @@ class JobAccount:
         job: the job.
         job_id: run ID of the job's first session.
         record: what earlier sessions have counted.
-        account: the account of the job's dataset.
+        account: returns the account of the job's dataset, under the policy at the time of the call.
         data: this party's prepared table.
     """
 
     def __init__(
-        self, job: JobConfig, job_id: bytes, record: PartyRecord, account: Account, data: PreparedData
+        self, job: JobConfig, job_id: bytes, record: PartyRecord, account: Callable[[], Account], data: PreparedData
     ) -> None:
         self._job = job
         self._job_id = job_id
@@ -57,12 +57,13 @@ class JobAccount:
             PolicyError: the policy does not allow so many.
             ConfigError: a count cannot be read or written.
         """
-        job, record, role = self._job, self._record, self._account.role
+        job, record, account = self._job, self._record, self._account()
+        role = account.role
         n_holdout = len(self._block.holdout_columns)
         n_points = scored_points(job, n_holdout, role)
         if n_points:
             n_left = max(n_points - record.n_scored_points, 0)
-            self._account.reserve_points(self._job_id, n_left, self._steps.n_unknown)
+            account.reserve_points(self._job_id, n_left, self._steps.n_unknown)
         if record.has_spent_scores:
             return
         if n_points:
@@ -71,17 +72,15 @@ class JobAccount:
             log.info("job %s: counted %d scores of hold-out rows as given, %d are left today", job.name, n_scores, left)
         record.keep_spent_scores()
 
-    def check_peer(self, n_columns: int) -> None:
-        """Check what a training would give a peer with so many training columns.
+    def check_training(self, n_columns: int) -> None:
+        """Check what a training would give a peer with so many training columns, after the earlier trainings.
 
         Raises:
-            PolicyError: the policy does not allow so many columns, in this job or after the earlier ones.
+            PolicyError: the policy does not allow so much.
             ConfigError: the ledger cannot be read.
         """
-        n_train = len(self._block.columns)
-        check_peer_columns(self._job, self._account.policy, n_train, n_columns, self._account.role)
         if not self._is_counted:
-            self._account.check_training(*self._equations(n_columns))
+            self._account().check_training(*self._equations(n_columns))
 
     def count(self, message: Message) -> None:
         """Count what the state machine is about to give.
@@ -95,12 +94,12 @@ class JobAccount:
         """
         match message:
             case StepTaken(asked=BeginRound() as begin) if not self._is_counted:
-                self._account.spend_training(*self._equations(begin.peer_columns))
+                self._account().spend_training(*self._equations(begin.peer_columns))
                 self._record.keep_counted_training()
                 self._is_counted = True
             case ScoresDue():
                 point = point_of(self._steps, message.point)
-                self._account.spend_point(point, self._steps.n_unknown, JOB, self._job_id)
+                self._account().spend_point(point, self._steps.n_unknown, JOB, self._job_id)
 
     def _equations(self, n_columns: int) -> tuple[int, int]:
         """Return how many equations a peer with so many columns gets, and about how many unknown values."""

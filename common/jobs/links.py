@@ -22,6 +22,7 @@ from trilateral.common.rpc.access import call_metadata
 from trilateral.common.rpc.calls import MIN_PAUSE, Silence, call_once, until_answered
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import JobKey, encode_piece
+from trilateral.common.rpc.errors import UntrustedPeerError
 from trilateral.common.rpc.routes import encode, route_for
 
 log = logging.getLogger(__name__)
@@ -146,7 +147,8 @@ class Link:
 
         async def stream() -> None:
             nonlocal piece
-            method = self._peer.channel.stream_unary(
+            channel = await self._peer.connected()
+            method = channel.stream_unary(
                 route.path,
                 request_serializer=route.request.SerializeToString,
                 response_deserializer=route.response.FromString,
@@ -180,7 +182,7 @@ class Link:
                 return
             try:
                 await stream()
-            except grpc.aio.AioRpcError:
+            except (grpc.aio.AioRpcError, UntrustedPeerError):
                 if not self._is_overtaken(piece):
                     raise
 

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 from typing import Protocol
 
 from trilateral.common.base.errors import (
@@ -12,7 +11,6 @@ from trilateral.common.base.errors import (
     ConfigError,
     DataError,
     PeerError,
-    PolicyError,
     ProtocolError,
     StoppedError,
     SuspendedError,
@@ -35,6 +33,7 @@ from trilateral.common.jobs.job_thread import without_lock
 from trilateral.common.jobs.journal import Record
 from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.party_record import PartyRecord, RestoredMachine
+from trilateral.common.jobs.permission import Permission
 from trilateral.common.jobs.policy import Account, check_holdout, check_offer, check_sizes
 from trilateral.common.jobs.process_jobs import ProcessJobs
 from trilateral.common.jobs.quota import ScoreQuota
@@ -59,7 +58,7 @@ from trilateral.common.protocol.messages import (
 )
 from trilateral.common.protocol.party import CheckPeer
 from trilateral.common.protocol.phases import Phase
-from trilateral.common.rpc.access import Caller, calling
+from trilateral.common.rpc.access import calling
 from trilateral.common.rpc.calls import call_peer
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import JobKey
@@ -138,8 +137,11 @@ class PartyJobs(ProcessJobs):
         self._make_machine = make_machine
         self._aligner = aligner
         self._asking: set[asyncio.Task[None]] = set()
-        self._quota = ScoreQuota(config.state, config.policy.max_scores_a_day)
         self._ledger = ledger
+
+    @property
+    def _quota(self) -> ScoreQuota:
+        return ScoreQuota(self.config.state, self.config.policy.max_scores_a_day)
 
     async def dispatch(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:
         """Pass a message to its job; see `ProcessJobs.dispatch`. The first OpenJob of a run creates the job."""
@@ -197,9 +199,10 @@ class PartyJobs(ProcessJobs):
     async def _open(self, key: JobKey, offer: OpenJob) -> None:
         job = offer.job
         job_id, known = await asyncio.to_thread(self._find_known, key, offer)
-        dataset = self._check_policy(job, known=known is not None)
-        public_key = await asyncio.to_thread(without_lock, self._check_key, offer)
         caller, what = calling(), {"job": job.name, "run": key.run_id.hex()}
+        dataset = self._check_policy(job, known=known is not None)
+        permission = Permission(job, lambda: self.config, self.audit, caller, what)
+        public_key = await asyncio.to_thread(without_lock, self._check_key, offer)
         self.audit.allowed(
             caller,
             "OpenJob",
@@ -220,35 +223,34 @@ class PartyJobs(ProcessJobs):
         else:
             await asyncio.to_thread(self.journal.set_running, job_id)
         record = PartyRecord(self.journal, self.role, key, job_id, known)
-        auditing = partial(self._auditing, caller, what)
-        data: PreparedData | None = None
-        job_account: JobAccount | None = None
 
         async def begin() -> Machine:
-            nonlocal data, job_account
-            with auditing():
+            with permission.recording():
                 table = await self._read(runner, dataset, job, record)
-                data = await runner.in_thread(self._prepare, table, dataset, job)
+                data = permission.data = await runner.in_thread(self._prepare, table, dataset, job)
                 await runner.in_thread(record.check_columns, data.block.columns)
                 check_holdout(job, self.config.policy, len(data.block.holdout_columns), self.role)
-                job_account = JobAccount(job, job_id, record, self._account_of(job.dataset), data)
-                await runner.in_thread(job_account.open, self._quota)
+                permission.account = JobAccount(job, job_id, record, lambda: self._account_of(job.dataset), data)
+                await runner.in_thread(permission.account.open, self._quota)
             cipher = await runner.in_thread(make_cipher, job.cipher, public_key)
-            check_peer = auditing()(job_account.check_peer)
             machine = await runner.in_thread(
-                self._make_machine, job, data, cipher, phase=history.stopwatch.phase, check_peer=check_peer
+                self._make_machine,
+                job,
+                data,
+                cipher,
+                phase=history.stopwatch.phase,
+                check_peer=permission.check_peer,
             )
             await runner.in_thread(record.restore, machine, history)
             return machine
 
         async def on_message(message: Message) -> None:
-            if isinstance(message, StepTaken | ScoresDue) and job_account is not None:
-                with auditing():
-                    await runner.in_thread(job_account.count, message)
+            if isinstance(message, StepTaken | ScoresDue):
+                await runner.in_thread(permission.count, message)
             if isinstance(message, StepTaken | EvaluationRecord):
                 await runner.in_thread(record.write, message)
-            elif isinstance(message, Result) and data is not None:
-                run_id = key.run_id.hex()
+            elif isinstance(message, Result) and permission.data is not None:
+                data, run_id = permission.data, key.run_id.hex()
                 model = await runner.in_thread(PartyModel.of, self.role, job, data, dataset, message, run_id=run_id)
                 with writing(self.role, folder.model):
                     await runner.in_thread(save_model, folder.model, model)
@@ -256,7 +258,14 @@ class PartyJobs(ProcessJobs):
                 log.info("job %s: model written after %d rounds, loss %.6f", job.name, message.rounds, message.loss)
 
         runner = MachineRunner(
-            self.role, job, key, self._peers, limits=self.config.limits, history=history, on_message=on_message
+            self.role,
+            job,
+            key,
+            self._peers,
+            limits=self.config.limits,
+            history=history,
+            on_message=on_message,
+            on_disclosure=permission.check_again,
         )
         log.info("job %s: accepted, dataset %s, %d-bit key", job.name, job.dataset, public_key.bits)
 
@@ -267,15 +276,6 @@ class PartyJobs(ProcessJobs):
                 await self._set_outcome(job_id, error)
 
         self._launch(runner, begin, on_end)
-
-    @contextmanager
-    def _auditing(self, caller: Caller, what: Mapping[str, str]) -> Iterator[None]:
-        """Record in the audit log if this party's policy refuses a job after it was accepted."""
-        try:
-            yield
-        except PolicyError as error:
-            self.audit.refused(caller, "OpenJob", str(error), **what)
-            raise
 
     def _find_known(self, key: JobKey, offer: OpenJob) -> tuple[bytes, Record | None]:
         """Return the job's ID, and this party's record if both parties were ready in an earlier session."""

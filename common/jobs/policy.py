@@ -51,12 +51,20 @@ def check_offer(job: JobConfig, config: ProcessConfig, *, known: bool = False) -
     role = config.role
     if JobFolder(config.state, job.name).model.exists() and not known:
         raise NameTakenError(f"the {role} already has a job named {job.name}: choose another name")
-    dataset = config.datasets.get(job.dataset)
-    if dataset is None:
-        raise PolicyError(
-            f"the {role} has no dataset named {job.dataset}: name another in the job, or add it to the configuration"
-        )
+    dataset = find_dataset(job.dataset, config.datasets, role)
     check_job(job, config.policy, dataset, role)
+    return dataset
+
+
+def find_dataset(name: str, datasets: Mapping[str, DatasetConfig], role: Role) -> DatasetConfig:
+    """Return a dataset of a party.
+
+    Raises:
+        PolicyError: the configuration has no dataset of that name.
+    """
+    dataset = datasets.get(name)
+    if dataset is None:
+        raise PolicyError(f"the {role} has no dataset named {name}: name another, or add it to the configuration")
     return dataset
 
 
@@ -205,9 +213,7 @@ def check_prediction(
     """
     if role is Role.HOST and not policy.allow_prediction:
         raise _refusal(role, "policy.allow_prediction", "the host gives no scores for predictions", PREDICTION)
-    dataset = datasets.get(name)
-    if dataset is None:
-        raise PolicyError(f"the {role} has no dataset named {name}: name another, or add it to the configuration")
+    dataset = find_dataset(name, datasets, role)
     _check_dataset(job, name, dataset, role, PREDICTION)
     return dataset
 
@@ -244,6 +250,22 @@ def check_scores(count: int, quota: ScoreQuota, what: str) -> None:
     """
     if count > quota.limit - quota.today().given:
         raise _too_many(count, quota, Role.HOST, what)
+
+
+def check_counted(quota: DayQuota, role: Role, what: str) -> None:
+    """Check that what was counted today is still permitted: the limit may have been lowered since.
+
+    Args:
+        quota: a counter of this party.
+        role: the role of this party.
+        what: asks for more of what was counted: `JOB`, `PREDICTION` or `ALIGNMENT`.
+
+    Raises:
+        PolicyError: more was counted than the limit permits now.
+        ConfigError: the counter cannot be read.
+    """
+    if quota.today().given > quota.limit:
+        raise _too_many(0, quota, role, what)
 
 
 def spend_scores(count: int, quota: ScoreQuota, what: str) -> int:

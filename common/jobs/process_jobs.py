@@ -49,6 +49,9 @@ class ProcessJobs:
         config: the configuration of this process.
         audit: records each decision.
 
+    Attributes:
+        config: as given. While the process runs, a changed configuration replaces it: read it anew for each decision.
+
     Raises:
         ConfigError: traces are configured, and OpenTelemetry is not installed.
     """

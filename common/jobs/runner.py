@@ -77,6 +77,8 @@ class MachineRunner:
         history: records times, counts and losses.
         on_message: see `OnMessage`. If it raises an error, the job fails.
         on_wait: called while a peer does not answer; see `OnWait`.
+        on_disclosure: called before the work of each round and before each piece of hold-out scores leaves. If it
+            raises an error, the job fails.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class MachineRunner:
         history: History,
         on_message: OnMessage,
         on_wait: OnWait | None = None,
+        on_disclosure: Callable[[], None] = lambda: None,
     ) -> None:
         self.key = key
         self.log_context = LogContext(job.name)
@@ -100,6 +103,7 @@ class MachineRunner:
         self._limits = limits
         self._history = history
         self._on_message = on_message
+        self._on_disclosure = on_disclosure
         with self.log_context.current():  # The links' tasks inherit it.
             self._links = {
                 peer.role: Link(
@@ -252,6 +256,7 @@ class MachineRunner:
             match message:
                 case BeginRound():
                     self._current = max(self._current, message.key)
+                    self._on_disclosure()
                     self._history.begin_round(message)
                     self._begun(message.key)
                 case FinishJob():
@@ -332,6 +337,7 @@ class MachineRunner:
                 self._patience.ask(message)
                 await self._on_message(message)
             case HoldoutScores():
+                self._on_disclosure()
                 self._links[to].send(message)
                 self._history.sent.count_scores(to, len(message.scores))
             case RoundReport():

@@ -115,6 +115,16 @@ class Audit:
         """
         self._try("ended", **what, result=outcome)
 
+    def changed(self, setting: str, before: object, after: object) -> None:
+        """Record that a setting of the running process has changed.
+
+        Args:
+            setting: its keys, joined by dots.
+            before: its last value, as JSON has it.
+            after: its new value.
+        """
+        self._try("changed", setting=setting, before=before, after=after)
+
     def _window(self, asking: Asking, now: datetime) -> _Window:
         caller = asking.role, asking.names
         window = self._refusals.pop(caller, None)

@@ -3,8 +3,10 @@
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import grpc
@@ -13,11 +15,14 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from trilateral.common.base.errors import ConfigError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.base.tracebacks import where
+from trilateral.common.config.live import Difference
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.observe.audit import Audit
 from trilateral.common.observe.metrics import Metrics
 from trilateral.common.observe.scraping import scraped
 from trilateral.common.process.description import ProcessServicer
+from trilateral.common.process.listening import obstacle
+from trilateral.common.process.live_settings import LiveSettings
 from trilateral.common.process.state_folder import held_state
 from trilateral.common.rpc.access import Caller, Guard, OnRefusal, identify
 from trilateral.common.rpc.call_limits import MAX_CALLS_EACH, CallLimiter
@@ -39,6 +44,7 @@ MAX_CALLS = 4 * MAX_CALLS_EACH + 64
 class Jobs(Protocol):
     """The jobs of a process, as `serve_role` uses them."""
 
+    config: ProcessConfig
     metrics: Metrics
 
     def open(self) -> None:
@@ -54,6 +60,12 @@ class Jobs(Protocol):
         ...
 
 
+class Configured(Protocol):
+    """Something that reads the configuration anew for each decision."""
+
+    config: ProcessConfig
+
+
 async def _do_nothing() -> None:
     pass
 
@@ -65,11 +77,14 @@ class RoleParts:
     Attributes:
         jobs: its jobs.
         servicers: the servicer of each service, by the name of the service.
+        configured: everything else that reads the configuration as its attribute `config`, which changes while the
+            process runs.
         close: called after the jobs have ended.
     """
 
     jobs: Jobs
     servicers: Mapping[str, Servicer]
+    configured: Sequence[Configured] = ()
     close: Callable[[], Awaitable[None]] = _do_nothing
 
 
@@ -82,13 +97,19 @@ def ignore_address(address: str) -> None:
 
 
 async def serve_role(
-    config: ProcessConfig, make_parts: MakeParts, *, stop: asyncio.Event | None, on_ready: Callable[[str], None]
+    config: ProcessConfig,
+    make_parts: MakeParts,
+    *,
+    source: Path | None,
+    stop: asyncio.Event | None,
+    on_ready: Callable[[str], None],
 ) -> None:
     """Serve one role until SIGTERM, SIGINT or `stop`.
 
     Args:
         config: the configuration of the process.
         make_parts: makes what the role adds.
+        source: the file of the configuration, which is read again when it changes; None for one without a file.
         stop: stops the server when it is set; None to stop on a signal.
         on_ready: called with the address once the server accepts calls.
 
@@ -99,7 +120,7 @@ async def serve_role(
     async with open_peers(config, certificates) as peers:
         parts = make_parts(config, audit, peers)
         with held_state(config.state, config.role):
-            await _serve(config, certificates, audit, parts, stop=stop, on_ready=on_ready)
+            await _serve(config, certificates, audit, parts, peers=peers, source=source, stop=stop, on_ready=on_ready)
 
 
 async def _serve(
@@ -108,15 +129,28 @@ async def _serve(
     audit: Audit,
     parts: RoleParts,
     *,
+    peers: Mapping[Role, Peer],
+    source: Path | None,
     stop: asyncio.Event | None,
     on_ready: Callable[[str], None],
 ) -> None:
     if certificates is None:
         log.warning("plaintext: calls are not encrypted; anyone on this machine can read them and pose as any role")
-    who, on_refusal = identify(config, certificates), _record_refusals(audit, parts.jobs.metrics)
-    server = new_server(
-        CallLimiter(config.role, who, config.limits, on_refusal), Guard(config.role, who, config.operators, on_refusal)
-    )
+    who = identify(lambda: live.config, certificates)
+    on_refusal = _record_refusals(audit, parts.jobs.metrics)
+    guard = Guard(config.role, who, config.operators, on_refusal)
+    server = new_server(CallLimiter(config.role, who, config.limits, on_refusal), guard)
+
+    def on_change(changed: ProcessConfig, found: Sequence[Difference]) -> None:
+        for each in found:
+            audit.changed(each.setting, each.before, each.after)
+        guard.operators = changed.operators
+        for part in (parts.jobs, *parts.configured):
+            part.config = changed
+        for role, peer in peers.items():
+            peer.configure(changed.peers[role])
+
+    live = LiveSettings(config, source, on_change)
     health_servicer = health.aio.HealthServicer()
     names = ["", *(f"{PACKAGE}.{service}" for service in parts.servicers)]
     for name in names:
@@ -125,11 +159,14 @@ async def _serve(
     parts.jobs.open()
     add_services(server, {"ProcessService": ProcessServicer(config.role), **parts.servicers})
     address = bind(server, config.listen, certificates)
-    stop = _until_signal() if stop is None else stop
+    if stop is None:
+        stop = _until_signal()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, live.ask)
     asyncio.get_running_loop().set_exception_handler(log_without_text)
     parts.jobs.metrics.certificates = certificates
     async with scraped(config.metrics.listen, parts.jobs.metrics):
         await server.start()
+        watch = asyncio.create_task(live.watch())
         try:
             for name in names:
                 await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
@@ -142,6 +179,9 @@ async def _serve(
             await parts.jobs.close()
             await parts.close()
         finally:
+            watch.cancel()
+            with suppress(asyncio.CancelledError):
+                await watch
             await server.stop(GRACE)
 
 
@@ -162,7 +202,7 @@ def bind(server: grpc.aio.Server, address: str, certificates: Certificates | Non
         The address, with the port that was chosen if the port was 0.
 
     Raises:
-        ConfigError: the address cannot be used.
+        ConfigError: the address or the certificate cannot be used.
     """
     try:
         if certificates is None:
@@ -170,10 +210,14 @@ def bind(server: grpc.aio.Server, address: str, certificates: Certificates | Non
         else:
             port = server.add_secure_port(address, certificates.server_credentials())
     except RuntimeError:
-        raise ConfigError(
-            f"listen: {address} cannot be used: it is already in use, or is not an address of this machine;"
-            " choose another port in `listen`, or stop the program that listens there"
-        ) from None
+        with ExitStack() as taken:
+            why = obstacle(address, taken)
+        if not why and certificates is not None:
+            raise ConfigError(
+                "tls: gRPC can use the address, but not the certificate, its key or the authorities: run `trilateral "
+                "check`, which names the file"
+            ) from None
+        raise ConfigError(f"listen: {address} {why or 'cannot be used, and gRPC does not say why'}") from None
     return f"{address.rpartition(':')[0]}:{port}"
 
 

@@ -1,6 +1,7 @@
 """The state folder, which belongs to one role and to one process at a time."""
 
 import os
+import pwd
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,7 +35,8 @@ def held_state(folder: Path, role: Role) -> Iterator[None]:
         whose = f"the {owner}, process {process}" if process else "another process"
         raise ConfigError(f"state: the folder {folder} is in use by {whose}: give each process its own") from None
     except OSError as error:
-        raise ConfigError(f"state: the folder {folder} cannot be written: {error.strerror}") from error
+        remedy = f": {how_to_make(folder)}" if isinstance(error, PermissionError) and not _exists(folder) else ""
+        raise ConfigError(f"state: the folder {folder} cannot be written: {error.strerror}{remedy}") from error
     with lock:
         owner, _ = _read(folder)
         _check_owner(owner, folder, role)
@@ -42,6 +44,18 @@ def held_state(folder: Path, role: Role) -> Iterator[None]:
         lock.write(f"{role} {os.getpid()}\n")
         lock.flush()
         yield
+
+
+def how_to_make(folder: Path) -> str:
+    """Say how an administrator makes a state folder that this user may not make."""
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a user of a container that only has a number
+        user = str(os.geteuid())
+    return (
+        "start the systemd unit, which makes it, or run as root `install --directory --mode 0700 --owner "
+        f"{user} {folder}`"
+    )
 
 
 def holder(folder: Path, role: Role) -> str | None:
@@ -61,6 +75,13 @@ def holder(folder: Path, role: Role) -> str | None:
         return None
     except OSError as error:
         raise ConfigError(f"state: the folder {folder} cannot be read: {error.strerror}") from error
+
+
+def _exists(folder: Path) -> bool:
+    try:
+        return folder.exists()
+    except OSError:
+        return True  # below a folder that this user may not look into
 
 
 def _read(folder: Path) -> tuple[str, str]:

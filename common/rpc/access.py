@@ -62,13 +62,21 @@ def call_metadata(role: Role) -> tuple[tuple[str, str], ...]:
     return (ROLE_KEY, role.value), *version_metadata()
 
 
-def identify(config: ProcessConfig, certificates: Certificates | None) -> Identify:
-    """Return the function by which a process identifies its callers."""
+def identify(current: Callable[[], ProcessConfig], certificates: Certificates | None) -> Identify:
+    """Return the function by which a process identifies its callers.
+
+    Args:
+        current: returns the configuration of the process at the time of a call.
+        certificates: of the process; None for plaintext.
+    """
     if certificates is None:
         return by_metadata
-    return lambda context: by_certificate(
-        context, config.role, config.peers, certificates.names, certificates.authorities
-    )
+
+    def by_current_settings(context: Context) -> Caller:
+        config = current()
+        return by_certificate(context, config.role, config.peers, certificates.names, certificates.authorities)
+
+    return by_current_settings
 
 
 def by_metadata(context: Context) -> Caller:
@@ -154,6 +162,9 @@ class Guard(Interceptor):
         identify: returns the caller of a call.
         operators: who may start, stop and watch jobs.
         on_refusal: called for each call that ends with an error that the caller has caused.
+
+    Attributes:
+        operators: as given; a change counts from the next call on.
     """
 
     def __init__(
@@ -161,7 +172,7 @@ class Guard(Interceptor):
     ) -> None:
         self._role = role
         self._identify = identify
-        self._operators = operators
+        self.operators = operators
         self._on_refusal = on_refusal
 
     def wrap(self, method: str, answer: Answer, is_stream: bool) -> Answer:
@@ -213,7 +224,7 @@ class Guard(Interceptor):
             return
         context.set_trailing_metadata(version_metadata())
         # The access rules may differ between versions, so check the version of a known caller first.
-        is_known = caller.role is not None or not caller.names.isdisjoint(self._operators.names)
+        is_known = caller.role is not None or not caller.names.isdisjoint(self.operators.names)
         if is_known and not (route and route.any_version):
             check_caller(caller, self._role, context.invocation_metadata())
         if route is not None and route.permission is not None:
@@ -226,7 +237,7 @@ class Guard(Interceptor):
             raise AccessError(f"{caller} may not call {method.rpartition('/')[2]} here")
 
     def _may_operate(self, caller: Caller, permission: Permission) -> bool:
-        permitted: list[str] = getattr(self._operators, permission)
+        permitted: list[str] = getattr(self.operators, permission)
         return caller.role in permitted or not caller.names.isdisjoint(permitted)
 
     async def _authorised_chunks(self, route: VectorRoute, chunks: AsyncIterator[Any]) -> AsyncIterator[Any]:

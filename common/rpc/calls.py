@@ -25,6 +25,7 @@ from trilateral.common.rpc.errors import (
     UNANSWERED,
     StoppingError,
     UnknownJobError,
+    UntrustedPeerError,
     from_rpc_error,
     raised_by_peer,
     way_out,
@@ -100,9 +101,11 @@ async def call_once(
 
     Raises:
         grpc.aio.AioRpcError: the call has failed.
+        UntrustedPeerError: the server shows a certificate that is not the peer's.
         ProtocolError: the peer's release is older than protocol versions.
     """
-    method: Any = peer.channel.unary_unary(
+    channel = await peer.connected()
+    method: Any = channel.unary_unary(
         path, request_serializer=type(request).SerializeToString, response_deserializer=response.FromString
     )
     call = method(request, timeout=seconds, metadata=call_metadata(sender))
@@ -147,7 +150,7 @@ async def until_answered(
         while True:
             try:
                 return await attempt()
-            except grpc.aio.AioRpcError as error:
+            except (grpc.aio.AioRpcError, UntrustedPeerError) as error:
                 now = time.monotonic()
                 problem, patience = judge(error, peer, sender, limits, seconds)
                 is_new = attempt not in unanswered
@@ -157,14 +160,14 @@ async def until_answered(
                     since = time.time()
                     on_silence(Silence(peer, since, since + patience))
                 peer.retries += 1
-                log.debug("%s did not answer: %s", peer, error.code().name)
+                log.debug("%s did not answer: %s", peer, problem)
                 await asyncio.sleep(next(pause))
     finally:
         unanswered.pop(attempt, None)
 
 
 def judge(
-    error: grpc.aio.AioRpcError, peer: Peer, sender: Role, limits: Limits, seconds: float
+    error: grpc.aio.AioRpcError | UntrustedPeerError, peer: Peer, sender: Role, limits: Limits, seconds: float
 ) -> tuple[TrilateralError, float]:
     """Return the error that a failed call stands for, and how many seconds to keep trying before raising it.
 
@@ -175,6 +178,9 @@ def judge(
         limits: how long to wait for a peer that is away.
         seconds: deadline of the call.
     """
+    if isinstance(error, UntrustedPeerError):
+        return error, limits.peer_timeout  # The peer may be about to renew its certificate.
+    peer.doubt(error)
     if error.code() is grpc.StatusCode.UNIMPLEMENTED and not raised_by_peer(error):
         return PeerError(
             f"the process at {peer.address} is not the {peer.role}, or runs another release: correct "

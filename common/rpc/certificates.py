@@ -12,17 +12,21 @@ import re
 import stat
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import grpc
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.files import file_stamp
 from trilateral.common.config.process import ProcessConfig, TlsConfig
+from trilateral.common.rpc.issuers import KEYS, fingerprint, is_supported
 
 log = logging.getLogger(__name__)
 
@@ -178,35 +182,20 @@ class Certificates:
     # --- reading
 
     def _stamp_now(self) -> tuple[object, ...]:
-        """Return a value that changes when a file is written or replaced."""
-        stamps: list[object] = []
-        for path in (self._config.certificate, self._config.key, self._config.authorities):
-            try:
-                status = path.stat()
-            except OSError as error:
-                stamps.append(error.errno)
-            else:
-                stamps.append((status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
-        return tuple(stamps)
+        files = self._config.certificate, self._config.key, self._config.authorities
+        return tuple(file_stamp(path) for path in files)
 
     def _read(self) -> Identity:
         certificate = _read_file("tls.certificate", self._config.certificate)
         authorities = _read_file("tls.authorities", self._config.authorities)
-        key = _read_file("tls.key", self._config.key, private=True)
+        key = _parse_key("tls.key", self._config.key, _read_file("tls.key", self._config.key, private=True))
         chain = _parse("tls.certificate", self._config.certificate, certificate)
-        _parse("tls.authorities", self._config.authorities, authorities)
+        trusted = _parse("tls.authorities", self._config.authorities, authorities)
         leaf = chain[0]
-        if not _belong_together(leaf, key):
-            raise ConfigError(
-                f"tls.key: {self._config.key} is not the private key of {self._config.certificate}, or is not a PEM "
-                "file without a passphrase"
-            )
+        self._check_key(chain, key)
         names = subject_names(leaf)
         if not names:
-            raise ConfigError(
-                f"tls.certificate: {self._config.certificate} has no host name among its subject alternative "
-                "names: have one issued with this organisation's name as a DNS name"
-            )
+            raise ConfigError(f"tls.certificate: {self._config.certificate} {_lack_of_names(leaf)}")
         if self._peer_names & set(names):
             raise ConfigError(
                 f"tls.certificate: {self._config.certificate} has a peer's name, {min(self._peer_names & set(names))}: "
@@ -220,7 +209,22 @@ class Certificates:
                 f"tls.certificate: {self._config.certificate} is not valid before {begins}: "
                 "wait, or set this machine's clock"
             )
-        return Identity(certificate, key, authorities, names, begins, expires)
+        return Identity(_pem(chain), _key_pem(key), _pem(trusted), names, begins, expires)
+
+    def _check_key(self, chain: Sequence[x509.Certificate], key: PrivateKeyTypes) -> None:
+        """Check that the key belongs to the first certificate, and that peers can use it."""
+        file, own = self._config.certificate, fingerprint(key.public_key())  # type: ignore[arg-type]
+        owners = [place for place, each in enumerate(chain) if _fingerprint_of(each) == own]
+        if not owners:
+            raise ConfigError(f"tls.key: {self._config.key} is not the private key of {file}")
+        if owners[0] > 0:
+            raise ConfigError(
+                f"tls.certificate: {file} begins with the certificate of {chain[0].subject.rfc4514_string()!r}, and "
+                f"the process's own certificate is number {owners[0] + 1} in it: put the own certificate first, and "
+                "after it the certificate of its issuer"
+            )
+        if not is_supported(chain[0].public_key()):
+            raise ConfigError(f"tls.certificate: {file} has a key that TLS libraries refuse: {KEYS}")
 
 
 def load_certificates(config: ProcessConfig) -> Certificates | None:
@@ -290,10 +294,45 @@ def _parse(setting: str, path: Path, pem: bytes) -> list[x509.Certificate]:
         raise ConfigError(f"{setting}: {path} is not a certificate in PEM") from None
 
 
-def _belong_together(certificate: x509.Certificate, key: bytes) -> bool:
+def _parse_key(setting: str, path: Path, pem: bytes) -> PrivateKeyTypes:
     try:
-        public_key = load_pem_private_key(key, password=None).public_key()
-    except (ValueError, TypeError):  # TypeError: the key has a passphrase
-        return False
-    encoding = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    return public_key.public_bytes(*encoding) == certificate.public_key().public_bytes(*encoding)
+        return load_pem_private_key(pem, password=None)
+    except TypeError:
+        raise ConfigError(
+            f"{setting}: {path} has a passphrase, which a server cannot ask for: remove it, for example with "
+            "`openssl pkey`, and protect the file by its mode"
+        ) from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise ConfigError(f"{setting}: {path} is not a private key in PEM, or one of an unknown kind: {KEYS}") from None
+
+
+# gRPC's library reads PEM in another way than others: it stops at a byte-order mark and at indented lines, for example.
+# So it gets what was read here, written again.
+
+
+def _pem(certificates: Iterable[x509.Certificate]) -> bytes:
+    return b"".join(each.public_bytes(Encoding.PEM) for each in certificates)
+
+
+def _key_pem(key: PrivateKeyTypes) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _fingerprint_of(certificate: x509.Certificate) -> str | None:
+    try:
+        return fingerprint(certificate.public_key())
+    except (ValueError, UnsupportedAlgorithm):
+        return None
+
+
+def _lack_of_names(certificate: x509.Certificate) -> str:
+    """Say why no name in a certificate identifies a process, and what to do."""
+    wanted = "have one issued with this organisation's name as a DNS name"
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        wildcards = [text for text in map(str, names.get_values_for_type(x509.DNSName)) if text.startswith("*")]
+    except (x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType, ValueError):
+        wildcards = []
+    if wildcards:
+        return f"has only the wildcard {wildcards[0]:.100}, which many could share: {wanted}, without a wildcard"
+    return f"has no host name among its subject alternative names: {wanted}"

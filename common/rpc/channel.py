@@ -1,16 +1,21 @@
 """Channels between the processes: the options and credentials of both ends."""
 
 import asyncio
+import math
+import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import grpc
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from trilateral.common.base.roles import Role
-from trilateral.common.config.process import Limits, ProcessConfig
+from trilateral.common.config.process import Limits, PeerConfig, ProcessConfig
 from trilateral.common.rpc.certificates import Certificates, Identity, channel_credentials
+from trilateral.common.rpc.errors import UntrustedPeerError, is_of_certificate
+from trilateral.common.rpc.pinning import flaw_of, shown_certificate
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 """The codec's chunks of 1 MiB stay far below this limit. A larger message is refused unread."""
@@ -85,7 +90,7 @@ class Peer:
     Attributes:
         role: the role of the process.
         address: where it listens.
-        channel: the current channel. Look it up for each call: a renewed certificate replaces it.
+        channel: the current channel. Ask `connected` for each call: a renewed certificate replaces it.
         retries: how many failed calls were repeated.
         unanswered: for each call that waits for an answer, when the wait began, by time.monotonic().
     """
@@ -104,6 +109,118 @@ class Peer:
     def __str__(self) -> str:
         return f"the {self.role} at {self.address}"
 
+    async def connected(self) -> grpc.aio.Channel:
+        """Return the channel for the next call.
+
+        Raises:
+            UntrustedPeerError: under TLS, the server shows a certificate that is not the peer's.
+        """
+        return self.channel
+
+    def doubt(self, error: grpc.aio.AioRpcError) -> bool:
+        """Take note that a call has failed; return whether it may succeed at once on another channel."""
+        del error
+        return False
+
+    def configure(self, settings: PeerConfig) -> None:
+        """Take over changed settings of the peer that need no restart."""
+
+    def renew(self) -> None:
+        """Take note that the certificate of this process has changed."""
+
+    async def close(self) -> None:
+        """Close the channel, and those before it."""
+        await self.channel.close()
+
+
+class PinnedPeer(Peer):
+    """A peer under TLS. Its channel accepts only the certificate that `pinning` has found to be the peer's.
+
+    Args:
+        role: the role of the process.
+        settings: what the configuration says of it.
+        certificates: of this process.
+        limits: how long to wait.
+    """
+
+    def __init__(self, role: Role, settings: PeerConfig, certificates: Certificates, limits: Limits) -> None:
+        self._settings = settings
+        self._certificates = certificates
+        self._limits = limits
+        identity = certificates.current()
+        # Until a certificate is pinned, the channel accepts only this process's own, which no peer has.
+        self._pinned = replace(identity, authorities=identity.certificate)
+        self._is_stale = True
+        self._flaw = ""
+        self._looked_at = -math.inf
+        self._looking = asyncio.Lock()
+        self._retired: set[asyncio.Task[None]] = set()
+        super().__init__(role, settings.address, self._open())
+
+    async def connected(self) -> grpc.aio.Channel:
+        """See `Peer.connected`. Without a connection, gRPC's next call reports why there is none."""
+        if not self._is_stale:
+            return self.channel
+        asked_at = time.monotonic()
+        async with self._looking:
+            # Calls that have waited for another call's look use its result.
+            if self._is_stale and self._looked_at < asked_at:
+                self._flaw = await self._look()
+                self._looked_at = time.monotonic()
+            if self._is_stale and self._flaw:
+                raise UntrustedPeerError(f"cannot call {self}: {self._flaw}")
+        return self.channel
+
+    def doubt(self, error: grpc.aio.AioRpcError) -> bool:
+        """See `Peer.doubt`. The server may have renewed its certificate."""
+        self._is_stale |= is_of_certificate(error)
+        return self._is_stale
+
+    def configure(self, settings: PeerConfig) -> None:
+        """See `Peer.configure`."""
+        self._settings = settings
+        self._is_stale = True
+
+    def renew(self) -> None:
+        """See `Peer.renew`."""
+        self._is_stale = True
+
+    async def close(self) -> None:
+        """See `Peer.close`."""
+        for task in self._retired:
+            task.cancel()
+        await super().close()
+
+    async def _look(self) -> str:
+        """Pin the certificate that the server shows; return what is wrong with it, or ''."""
+        identity = await asyncio.to_thread(self._certificates.current)
+        try:
+            certificate = await shown_certificate(self._settings, identity)
+        except ssl.SSLCertVerificationError as error:
+            return (
+                f"its certificate has expired, or `tls.authorities` did not issue it ({error.verify_message}): compare "
+                "both processes' `tls`"
+            )
+        except (OSError, TimeoutError, ValueError):
+            return ""
+        flaw = flaw_of(certificate, self.role, self._settings, identity.authorities)
+        if flaw:
+            return flaw
+        self._is_stale = False
+        pinned = replace(identity, authorities=certificate.public_bytes(Encoding.PEM))
+        if pinned != self._pinned:
+            # Calls in progress may finish on the old channel.
+            task = asyncio.create_task(self.channel.close(self._limits.party_timeout))
+            self._retired.add(task)
+            task.add_done_callback(self._retired.discard)
+            self._pinned = pinned
+            self.channel = self._open()
+        return ""
+
+    def _open(self) -> grpc.aio.Channel:
+        name, seconds = self._settings.certificate_name, self._limits.peer_timeout
+        return new_channel(self._settings.address, self._pinned, name, peer_timeout=seconds)
+
 
 def new_channel(
     address: str, identity: Identity | None, name: str, *, peer_timeout: float = Limits().peer_timeout
@@ -119,9 +236,7 @@ def new_channel(
     options = client_options(peer_timeout)
     if identity is None:
         return grpc.aio.insecure_channel(address, options=options, compression=grpc.Compression.NoCompression)
-    # gRPC checks the name that the configuration expects, whatever the address. Unlike the servers here, it also
-    # accepts a wildcard, and the common name of a certificate without alternative names: a trusted authority must not
-    # issue either for a peer's name.
+    # gRPC checks the name that the configuration expects, whatever the address.
     options = (*options, ("grpc.ssl_target_name_override", name))
     return grpc.aio.secure_channel(
         address, channel_credentials(identity), options=options, compression=grpc.Compression.NoCompression
@@ -137,44 +252,42 @@ async def open_channel(
         yield channel
 
 
+def new_peer(role: Role, settings: PeerConfig, config: ProcessConfig, certificates: Certificates | None) -> Peer:
+    """Return a peer with a channel, which connects with the first call. Close it after use.
+
+    Args:
+        role: the role of the peer.
+        settings: what the configuration says of the peer.
+        config: of this process.
+        certificates: of this process; None for plaintext.
+    """
+    if certificates is None:
+        channel = new_channel(settings.address, None, "", peer_timeout=config.limits.peer_timeout)
+        return Peer(role, settings.address, channel)
+    return PinnedPeer(role, settings, certificates, config.limits)
+
+
 @asynccontextmanager
 async def open_peers(config: ProcessConfig, certificates: Certificates | None) -> AsyncIterator[dict[Role, Peer]]:
-    """Yield both peers with a channel each, which a renewed certificate of this process replaces."""
-
-    def connect(role: Role, identity: Identity | None) -> grpc.aio.Channel:
-        peer = config.peers[role]
-        return new_channel(peer.address, identity, peer.certificate_name, peer_timeout=config.limits.peer_timeout)
-
-    identity = certificates.current() if certificates else None
-    peers = {role: Peer(role, peer.address, connect(role, identity)) for role, peer in config.peers.items()}
-    retired: set[asyncio.Task[None]] = set()
-
-    def renew(identity: Identity) -> None:
-        for role, peer in peers.items():
-            # Calls in progress may finish on the old channel.
-            task = asyncio.create_task(peer.channel.close(config.limits.party_timeout))
-            retired.add(task)
-            task.add_done_callback(retired.discard)
-            peer.channel = connect(role, identity)
-
-    watch = asyncio.create_task(_watch(certificates, renew)) if certificates else None
+    """Yield both peers. A renewed certificate of this process replaces their channels."""
+    peers = {role: new_peer(role, peer, config, certificates) for role, peer in config.peers.items()}
+    watch = asyncio.create_task(_watch(certificates, peers.values())) if certificates else None
     try:
         yield peers
     finally:
         if watch:
             watch.cancel()
-        for task in retired:
-            task.cancel()
         for peer in peers.values():
-            await peer.channel.close()
+            await peer.close()
 
 
-async def _watch(certificates: Certificates, renew: Callable[[Identity], None]) -> None:
+async def _watch(certificates: Certificates, peers: Collection[Peer]) -> None:
     known = certificates.current()
     while True:
         await asyncio.sleep(RENEWAL_SECONDS)
         identity = await asyncio.to_thread(certificates.current)
         certificates.warn_of_expiry()
         if identity != known:
-            renew(identity)
             known = identity
+            for peer in peers:
+                peer.renew()

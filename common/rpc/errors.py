@@ -55,6 +55,10 @@ class AccessError(ProtocolError):
     """The caller is not allowed to make the call."""
 
 
+class UntrustedPeerError(PeerError):
+    """The server at a peer's address shows a certificate that is not the peer's."""
+
+
 class InternalError(PeerError):
     """A bug; only the log of the process where it happened has the details."""
 
@@ -78,6 +82,7 @@ STATUS: Mapping[type[TrilateralError], tuple[grpc.StatusCode, str]] = MappingPro
         EndedError: (grpc.StatusCode.ABORTED, "ended"),
         StoppingError: (grpc.StatusCode.UNAVAILABLE, "stopping"),
         UnknownJobError: (grpc.StatusCode.NOT_FOUND, "unknown_job"),
+        UntrustedPeerError: (grpc.StatusCode.ABORTED, "untrusted_peer"),
         InternalError: (grpc.StatusCode.INTERNAL, "internal"),
     }
 )
@@ -133,6 +138,15 @@ def raised_by_peer(error: grpc.aio.AioRpcError) -> type[TrilateralError] | None:
 RUN_IT = "check that it runs and can be reached"
 
 
+WRONG_NAME = "its certificate does not have the expected name: correct its `name` or its address in `peers`"
+
+
+def is_of_certificate(error: grpc.aio.AioRpcError) -> bool:
+    """Tell whether a call failed because this process did not accept the server's certificate."""
+    details = error.details() or ""
+    return "handshake failed" in details or "Hostname Verification" in details
+
+
 def way_out(error: grpc.aio.AioRpcError) -> str:
     """Return what to do about a server that cannot be called.
 
@@ -140,7 +154,7 @@ def way_out(error: grpc.aio.AioRpcError) -> str:
     """
     details = error.details() or ""
     if "Hostname Verification" in details:
-        return "its certificate does not have the expected name: correct its `name` or its address in `peers`"
+        return WRONG_NAME
     if "WRONG_VERSION_NUMBER" in details:
         return "the program there does not speak TLS: it is not trilateral, or its process has `plaintext: true`"
     if "missing selected ALPN" in details or "Failed parsing HTTP/2" in details:

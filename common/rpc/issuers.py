@@ -9,11 +9,31 @@ from hashlib import sha256
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 MAX_CACHED = 256
 """Verified certificates to remember; a process sees those of its peers and operators."""
+
+
+MIN_RSA_BITS, MAX_RSA_BITS, RSA_EXPONENT = 2048, 8192, 65537
+KEYS = f"use RSA of {MIN_RSA_BITS} to {MAX_RSA_BITS} bits with exponent {RSA_EXPONENT}, P-256 or P-384"
+
+
+def is_supported(key: CertificatePublicKeyTypes) -> bool:
+    """Tell whether every TLS library here accepts a key from a peer.
+
+    gRPC's library cannot load Ed448 keys and keys on other curves, and accepts neither Ed25519 nor P-521 from a peer.
+    OpenSSL's default refuses small RSA keys.
+    """
+    match key:
+        case rsa.RSAPublicKey():
+            return MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS and key.public_numbers().e == RSA_EXPONENT
+        case ec.EllipticCurvePublicKey():
+            return isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1)
+        case _:
+            return False
 
 
 def fingerprint(key: CertificatePublicKeyTypes) -> str:

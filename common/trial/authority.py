@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from trilateral.common.rpc.certificates import subject_name, subject_names
-from trilateral.common.rpc.issuers import fingerprint, may_sign
+from trilateral.common.rpc.issuers import KEYS, fingerprint, is_supported, may_sign
 
 EARLIER = timedelta(hours=1)
 """How long before its creation a certificate becomes valid, because clocks differ."""
@@ -31,8 +31,6 @@ EARLIER = timedelta(hours=1)
 USAGES = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
 
 
-MIN_RSA_BITS, MAX_RSA_BITS, RSA_EXPONENT = 2048, 8192, 65537
-KEYS = f"use RSA of {MIN_RSA_BITS} to {MAX_RSA_BITS} bits with exponent {RSA_EXPONENT}, P-256 or P-384"
 AuthorityKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
@@ -188,8 +186,6 @@ def signing_request(names: Sequence[str], key: ec.EllipticCurvePrivateKey) -> by
 def read_request(pem: bytes) -> x509.CertificateSigningRequest:
     """Read a request, and check that its sender holds the key and that every TLS library here accepts the key.
 
-    gRPC's library takes neither Ed25519 nor P-521 keys from a peer.
-
     Args:
         pem: the request in PEM.
 
@@ -207,14 +203,7 @@ def read_request(pem: bytes) -> x509.CertificateSigningRequest:
         raise ValueError(f"has a key or a signature of an unknown kind: {KEYS}") from None
     if not is_signed:
         raise ValueError("is not signed by the key in it, so its sender may not hold that key")
-    match key:
-        case rsa.RSAPublicKey():
-            is_accepted = MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS and key.public_numbers().e == RSA_EXPONENT
-        case ec.EllipticCurvePublicKey():
-            is_accepted = isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1)
-        case _:
-            is_accepted = False
-    if not is_accepted:
+    if not is_supported(key):
         raise ValueError(f"has a key that TLS libraries refuse: {KEYS}")
     return request
 

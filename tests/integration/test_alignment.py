@@ -70,7 +70,7 @@ async def served(
     await server.start()
     (folder / "guest").mkdir(exist_ok=True)
     async with connected(Role.HOST, address) as peer:
-        guest = GuestAlignments(peer, Limits(peer_timeout=2), IdQuota(folder / "guest", guest_limit))
+        guest = GuestAlignments(peer, Limits(peer_timeout=2), lambda: IdQuota(folder / "guest", guest_limit))
         yield Host(config, alignments, guest, peer)
         await server.stop(None)
 

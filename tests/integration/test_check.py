@@ -19,9 +19,11 @@ from typing import Any
 import grpc
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, ed448
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from typer.testing import CliRunner
 
+from tests.support import certificates as certificates_of_tests
 from tests.support.certificates import (
     issued_below,
     make_identity,
@@ -341,6 +343,45 @@ def a_certificate_for_servers_alone(setting: Setting) -> None:
     setting.certify(Role.GUEST)
 
 
+def an_authority_that_grpc_cannot_read(setting: Setting) -> None:
+    setting.monkeypatch.setattr(authority_module, "new_key", lambda: ec.generate_private_key(ec.SECP256K1()))
+    authority = new_authority()
+    setting.monkeypatch.undo()
+    setting.certify(Role.GUEST, by=authority)
+
+
+def a_certificate_with_a_rule_that_grpc_does_not_know(setting: Setting) -> None:
+    """OpenSSL's command line and other programs may know it."""
+    unknown = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\x05\x00")
+    issue = Authority._builder
+    setting.monkeypatch.setattr(
+        Authority, "_builder", lambda *given: issue(*given).add_extension(unknown, critical=True)
+    )
+    setting.certify(Role.GUEST)
+
+
+def a_key_that_grpc_cannot_read(setting: Setting) -> None:
+    setting.monkeypatch.setattr(certificates_of_tests, "new_key", ed448.Ed448PrivateKey.generate)
+    setting.certify(Role.GUEST)
+
+
+def a_port_that_needs_a_privilege(setting: Setting) -> None:
+    setting.monkeypatch.setattr(listening, "SECONDS", 0.2)
+    setting.settings[Role.GUEST]["listen"] = "127.0.0.1:443"
+    bind = socket.socket.bind
+
+    def refuse(own: socket.socket, address: Any) -> None:
+        if address[1] == 443:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        bind(own, address)
+
+    setting.monkeypatch.setattr(socket.socket, "bind", refuse)
+
+
+def a_name_of_no_machine_to_listen_on(setting: Setting) -> None:
+    setting.settings[Role.GUEST]["listen"] = "guest..example:50052"
+
+
 def a_peers_certificate(setting: Setting) -> None:
     setting.settings[Role.GUEST]["tls"] = setting.settings[Role.HOST]["tls"]
 
@@ -474,6 +515,25 @@ def a_state_folder_below_a_closed_one(setting: Setting) -> None:
     setting.monkeypatch.setattr(Path, "exists", look)
 
 
+def may_not_write(setting: Setting, *folders: Path) -> None:
+    # No mode keeps root from writing.
+    access = os.access
+    setting.monkeypatch.setattr(os, "access", lambda path, mode: path not in folders and access(path, mode))
+
+
+def before_the_first_start(setting: Setting) -> None:
+    may_not_write(setting, setting.folder)
+
+
+def before_the_first_start_far_below(setting: Setting) -> None:
+    may_not_write(setting, setting.folder)
+    setting.settings[Role.GUEST]["state"] = str(setting.folder / "lib" / "trilateral" / "guest" / "state")
+
+
+def a_state_folder_of_someone_else(setting: Setting) -> None:
+    may_not_write(setting, setting.state(Role.GUEST))
+
+
 def this_machine_alone(setting: Setting) -> None:
     setting.settings[Role.GUEST]["peers"]["host"]["address"] = "host.example.org:50051"
 
@@ -550,6 +610,13 @@ LOCAL = [
     Case(a_certificate_of_another_authority, PROBLEM, "tls.certificate: peers that trust "),
     Case(a_certificate_of_an_unlisted_intermediate, PROBLEM, "none of its authorities has issued this certificate"),
     Case(a_certificate_for_servers_alone, PROBLEM, "tls.certificate: peers that trust "),
+    Case(an_authority_that_grpc_cannot_read, PROBLEM, "refuse it (gRPC reports: public key decode error"),
+    Case(
+        a_certificate_with_a_rule_that_grpc_does_not_know,
+        PROBLEM,
+        "refuse it (a client reports: unhandled critical extension)",
+    ),
+    Case(a_key_that_grpc_cannot_read, PROBLEM, "own.pem has a key that TLS libraries refuse: use RSA of"),
     Case(a_peers_certificate, PROBLEM, "tls.certificate: "),
     Case(an_expired_authority, PROBLEM, "tls.authorities: all certificates in "),
     Case(all_authorities_of_the_system, WARNING, "tls.authorities: "),
@@ -569,6 +636,8 @@ LOCAL = [
     ),
     Case(a_port_in_use, PROBLEM, "listen: "),
     Case(an_address_of_another_machine, PROBLEM, "listen: 192.0.2.7:50052 is not an address of this machine"),
+    Case(a_port_that_needs_a_privilege, PROBLEM, "listen: 127.0.0.1:443 is not permitted for this user: choose a port"),
+    Case(a_name_of_no_machine_to_listen_on, PROBLEM, "has a host name that cannot be resolved: correct it, or use 0"),
     Case(a_port_left_open, WARNING, "listen: 127.0.0.1:0 has no fixed port"),
     Case(this_machine_alone, WARNING, "listen: "),
     Case(metrics_where_it_listens, PROBLEM, "metrics.listen: 127.0.0.1:PORT has the same port as `listen`, 127.0.0.1"),
@@ -578,6 +647,13 @@ LOCAL = [
     Case(metrics_in_use_beside_a_port_left_open, PROBLEM, "metrics.listen: 127.0.0.1:"),
     Case(metrics_for_all_to_read, WARNING, "metrics.listen: anyone who can connect to 0.0.0.0:0 can read names"),
     Case(traces_without_opentelemetry, PROBLEM, "traces.endpoint: OpenTelemetry is not installed: run `pip install"),
+    Case(
+        before_the_first_start,
+        PROBLEM,
+        "/state/guest does not exist: start the systemd unit, which makes it, or run as",
+    ),
+    Case(before_the_first_start_far_below, PROBLEM, "/lib/trilateral/guest/state does not exist: start the systemd un"),
+    Case(a_state_folder_of_someone_else, PROBLEM, "/state/guest: make the user of the process its owner"),
     Case(a_state_folder_below_a_closed_one, PROBLEM, "/state/guest: Permission denied: run this check as the user"),
 ]
 

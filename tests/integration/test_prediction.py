@@ -381,7 +381,7 @@ class Calls:
 
     def __init__(self, world: World, peer: Peer) -> None:
         self._world = world
-        self._calls = GuestAlignments(peer, Limits(), IdQuota(world.folder, 10**9))
+        self._calls = GuestAlignments(peer, Limits(), lambda: IdQuota(world.folder, 10**9))
         self.name = token_bytes(16)
 
     async def open(self, **changed: Any) -> int:

@@ -177,7 +177,7 @@ async def test_an_untrusted_caller_learns_where_to_look(configs: Configs, tmp_pa
         "it closes the connection, perhaps because it does not accept this process's certificate": {
             "tls": unknown_but_trusting
         },
-        "it presents no certificate, an expired one, or one that `tls.authorities` did not issue": {
+        "its certificate has expired, or `tls.authorities` did not issue it": {
             "tls": write_identity(tmp_path / "suspicious", unknown)
         },
         "its certificate does not have the expected name": {"peers": wrong_name},

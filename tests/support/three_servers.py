@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -90,12 +91,21 @@ def make_configs(
 
 
 @asynccontextmanager
-async def serving(configs: dict[Role, ProcessConfig]) -> AsyncIterator[JobClient]:
-    """Serve all of `configs` until the block ends; yield an operator's client."""
+async def serving(
+    configs: dict[Role, ProcessConfig], sources: Mapping[Role, Path] = MappingProxyType({})
+) -> AsyncIterator[JobClient]:
+    """Serve all of `configs`, read again from `sources`, until the block ends; yield an operator's client."""
     stop = asyncio.Event()
     ready = {role: asyncio.Event() for role in configs}
     tasks = [
-        asyncio.create_task(SERVE[role](config, stop=stop, on_ready=lambda _, role=role: ready[role].set()))  # type: ignore[misc]
+        asyncio.create_task(
+            SERVE[role](
+                config,
+                source=sources.get(role),
+                stop=stop,
+                on_ready=lambda _, role=role: ready[role].set(),  # type: ignore[misc]
+            )
+        )
         for role, config in configs.items()
     ]
     try:

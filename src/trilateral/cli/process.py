@@ -51,12 +51,12 @@ def serve(
             for library in ("asyncio", "grpc"):
                 logging.getLogger(library).setLevel(logging.WARNING)
         try:
-            asyncio.run(_serve(settings))
+            asyncio.run(_serve(settings, config))
         except ConfigError as error:
             raise ConfigError(f"{config}: {error}") from error
 
 
-async def _serve(config: "ProcessConfig") -> None:
+async def _serve(config: "ProcessConfig", source: Path) -> None:
     # Import the role that is served only: no organisation needs the code of the others.
     match config.role:
         case Role.HOST:
@@ -65,7 +65,7 @@ async def _serve(config: "ProcessConfig") -> None:
             from trilateral.guest_party.server import serve
         case Role.COORDINATOR:
             from trilateral.coordinator.server import serve
-    await serve(config)
+    await serve(config, source=source)
 
 
 def check(

@@ -288,13 +288,14 @@ class AsyncSession:
     @asynccontextmanager
     async def _host(self) -> "AsyncIterator[Peer]":
         from trilateral.common.rpc.certificates import load_certificates
-        from trilateral.common.rpc.channel import Peer, open_channel
+        from trilateral.common.rpc.channel import new_peer
 
-        certificates = load_certificates(self.config)
-        identity = certificates.current() if certificates else None
-        peer = self.config.peers[Role.HOST]
-        async with open_channel(peer.address, identity, peer.certificate_name) as channel:
-            yield Peer(Role.HOST, peer.address, channel)
+        config = self.config
+        peer = new_peer(Role.HOST, config.peers[Role.HOST], config, load_certificates(config))
+        try:
+            yield peer
+        finally:
+            await peer.close()
 
 
 class AsyncRun:

@@ -1,7 +1,6 @@
 """Calls to the coordinator's JobService, in the types of the wire."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
 
@@ -10,13 +9,13 @@ import grpc
 from trilateral.common.base.errors import PeerError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.config.process import ProcessConfig
+from trilateral.common.config.process import PeerConfig, ProcessConfig
 from trilateral.common.pb.v1 import jobs_pb2, jobs_pb2_grpc
 from trilateral.common.pb.v1.jobs_pb2 import JobStatus
 from trilateral.common.process.health import own_address
 from trilateral.common.rpc.access import call_metadata
 from trilateral.common.rpc.certificates import load_certificates
-from trilateral.common.rpc.channel import open_channel
+from trilateral.common.rpc.channel import new_peer
 from trilateral.common.rpc.errors import RUN_IT, from_rpc_error, way_out
 from trilateral.common.rpc.versions import check_answer
 
@@ -50,59 +49,58 @@ class JobClient:
         self._config = config
         self._address = coordinator_address(config)
         self._metadata = call_metadata(config.role)
-        self._resources = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        certificates = load_certificates(self._config)
-        identity = certificates.current() if certificates else None
-        peer = self._config.peers.get(Role.COORDINATOR)
-        # At the coordinator itself, any name in its certificate will do.
-        name = peer.certificate_name if peer else identity.host_name if identity else ""
-        channel = await self._resources.enter_async_context(
-            open_channel(self._address, identity, name, peer_timeout=self._config.limits.peer_timeout)
-        )
-        self._stub = jobs_pb2_grpc.JobServiceStub(channel)
+        config, certificates = self._config, load_certificates(self._config)
+        settings = config.peers.get(Role.COORDINATOR)
+        if settings is None:
+            # At the coordinator itself, any name in its certificate will do.
+            name = certificates.current().host_name if certificates else None
+            settings = PeerConfig(address=self._address, name=name)
+        self._peer = new_peer(Role.COORDINATOR, settings, config, certificates)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._resources.aclose()
+        await self._peer.close()
 
     async def start(self, job: JobConfig) -> None:
         """Start a job. Its status tells later whether both parties accept it."""
         request = jobs_pb2.StartJobRequest(job_json=job.model_dump_json())
-        await self._call(self._stub.StartJob, request)
+        await self._call("StartJob", request)
 
     async def status(self, job: str) -> JobStatus:
         """Return the current status of a job, with all its notes."""
-        response = await self._call(self._stub.GetJob, jobs_pb2.GetJobRequest(job=job))
+        response = await self._call("GetJob", jobs_pb2.GetJobRequest(job=job))
         status: JobStatus = response.status
         return status
 
     async def statuses(self) -> list[JobStatus]:
         """Return the current status of each job, without notes."""
-        response = await self._call(self._stub.ListJobs, jobs_pb2.ListJobsRequest())
+        response = await self._call("ListJobs", jobs_pb2.ListJobsRequest())
         return list(response.statuses)
 
     async def stop(self, job: str) -> None:
         """End a job without a model."""
-        await self._call(self._stub.StopJob, jobs_pb2.StopJobRequest(job=job))
+        await self._call("StopJob", jobs_pb2.StopJobRequest(job=job))
 
     async def resume(self, job: str) -> None:
         """Resume a job that failed or was stopped. Its status tells later whether both parties accept it."""
-        await self._call(self._stub.ResumeJob, jobs_pb2.ResumeJobRequest(job=job))
+        await self._call("ResumeJob", jobs_pb2.ResumeJobRequest(job=job))
 
     async def watch(self, job: str) -> AsyncIterator[JobStatus]:
         """Yield the status of a job now and after each change, until the job ends. Each note comes once."""
         request = jobs_pb2.WatchJobRequest(job=job)
-        n_notes = 0
+        n_notes, is_second_try = 0, False
         while True:
             # The first message of each call repeats all notes, so drop those that an earlier call brought.
             n_known = n_notes
             try:
-                call = self._stub.WatchJob(request, timeout=WATCH_SECONDS, metadata=self._metadata)
+                stub = jobs_pb2_grpc.JobServiceStub(await self._peer.connected())
+                call = stub.WatchJob(request, timeout=WATCH_SECONDS, metadata=self._metadata)
                 async for response in call:
+                    is_second_try = False
                     check_answer(f"the coordinator at {self._address}", await call.initial_metadata())
                     status = response.status
                     del status.notes[:n_known]
@@ -111,15 +109,22 @@ class JobClient:
                     yield status
                 return
             except grpc.aio.AioRpcError as error:
-                if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                    continue
+                if is_second_try or not self._peer.doubt(error):
                     raise self._public_error(error) from error
+                is_second_try = True
 
-    async def _call(self, method: Any, request: Any) -> Any:
+    async def _call(self, method: str, request: Any, *, is_second_try: bool = False) -> Any:
         """Make a call with a single answer, and check the protocol version of the server."""
-        call = method(request, timeout=CALL_SECONDS, metadata=self._metadata)
+        stub = jobs_pb2_grpc.JobServiceStub(await self._peer.connected())
+        call = getattr(stub, method)(request, timeout=CALL_SECONDS, metadata=self._metadata)
         try:
             response = await call
         except grpc.aio.AioRpcError as error:
+            # The coordinator may have renewed its certificate since the last call.
+            if not is_second_try and self._peer.doubt(error):
+                return await self._call(method, request, is_second_try=True)
             raise self._public_error(error) from error
         check_answer(f"the coordinator at {self._address}", await call.trailing_metadata())
         return response

@@ -439,7 +439,8 @@ def test_a_bad_job_is_a_configuration_error(
     result = runner.invoke(app, ["train", str(job_file), "--config", str(guest_file)])
     assert result.exit_code == 2
     assert result.stderr == (
-        f"error: {job_file}: dataset: is missing\nerror: {job_file}: epoch: unknown key; did you mean epochs?\n"
+        f"error: {job_file}: dataset: is missing\n"
+        f"error: {job_file}: epoch: unknown key; did you mean epochs? (line 2)\n"
     )
     assert coordinator.started == []
 

@@ -1,5 +1,6 @@
 """Reading a process's configuration: file, environment, paths, and the errors of each."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -35,7 +36,8 @@ def addresses(config: ProcessConfig) -> dict[Role, str]:
 def problems(tmp_path: Path, text: str, environment: Mapping[str, str] | None = None) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, text, environment)
-    return str(caught.value).replace(f"{tmp_path / 'process.yaml'}: ", "").split("\n")
+    text = str(caught.value).replace(f"{tmp_path / 'process.yaml'}: ", "")
+    return re.sub(r" \(line \d+\)$", "", text, flags=re.MULTILINE).split("\n")
 
 
 def test_the_least_that_a_coordinator_needs(tmp_path: Path) -> None:
@@ -362,3 +364,21 @@ def test_only_the_coordinator_has_operators(tmp_path: Path) -> None:
 def test_a_certificates_name_is_no_operator_in_plaintext(tmp_path: Path) -> None:
     (line,) = problems(tmp_path, COORDINATOR + "operators: {start: [ann.bank.example.org]}\n")
     assert line.startswith("operators: there are no certificate names with `plaintext: true`")
+
+
+def test_a_problem_has_the_line_of_its_key(tmp_path: Path) -> None:
+    text = COORDINATOR + "limits:\n  # a comment\n  max_jobs: none\noperators: {start: [guest,\n  gest]}\n"
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text, {"TRILATERAL_LIMITS__THREADS": "-1"})
+    path = tmp_path / "process.yaml"
+    assert str(caught.value).split("\n") == [
+        f"{path}: operators.start.1: gest is neither a role (host, guest, coordinator) nor a certificate name with a "
+        "dot (line 13)",
+        f"{path}: limits.max_jobs: expected a whole number, not none (line 11)",
+        "environment variable TRILATERAL_LIMITS__THREADS: limits.threads: expected at least 0, not -1",
+    ]
+
+
+def test_aliases_of_aliases_cost_no_time(tmp_path: Path) -> None:
+    levels = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 40))
+    assert "l0: unknown key" in problems(tmp_path, f"{COORDINATOR}l0: &l0 [a]\n{levels}")[0]

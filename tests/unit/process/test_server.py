@@ -81,7 +81,7 @@ async def test_a_watch_of_the_health_sees_the_server_stop(tmp_path: Path) -> Non
 
 async def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     async with running(config(Role.HOST, tmp_path)) as (address, _):
-        with pytest.raises(ConfigError, match=f"{address} cannot be used: it is already in use.*choose another port"):
+        with pytest.raises(ConfigError, match=f"listen: {address} is in use by another program.*choose another port"):
             async with running(config(Role.GUEST, tmp_path / "guest", address)):
                 pass
 

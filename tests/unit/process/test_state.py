@@ -2,6 +2,7 @@
 
 import errno
 import os
+import pwd
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,7 @@ import pytest
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.roles import Role
-from trilateral.common.process.state_folder import held_state, holder
+from trilateral.common.process.state_folder import held_state, holder, how_to_make
 
 
 def test_it_is_made_for_its_owner_only(tmp_path: Path) -> None:
@@ -40,6 +41,32 @@ def test_it_is_free_again_for_the_same_role_only(tmp_path: Path) -> None:
         held_state(tmp_path, Role.GUEST),
     ):
         pass
+
+
+@pytest.mark.parametrize("below", ["trilateral", "trilateral/host/state"])
+def test_a_folder_that_this_user_may_not_make_has_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: str
+) -> None:
+    folder, make = tmp_path / below, Path.mkdir
+
+    def refuse(path: Path, *given: Any, **options: Any) -> None:
+        if tmp_path in path.parents:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        make(path, *given, **options)
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    with (
+        pytest.raises(
+            ConfigError,
+            match="cannot be written: Permission denied: start the systemd unit, which makes it, or run as root "
+            f"`install --directory --mode 0700 --owner {user} {folder}`",
+        ),
+        held_state(folder, Role.HOST),
+    ):
+        pass
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: dict[str, Any]()["nobody"])
+    assert f"--owner {os.geteuid()} " in how_to_make(folder)
 
 
 def test_asking_for_its_holder_neither_locks_nor_makes_it(tmp_path: Path) -> None:

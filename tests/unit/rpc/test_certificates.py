@@ -10,10 +10,11 @@ from typing import Any
 
 import grpc
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 from cryptography.x509 import load_pem_x509_certificate
 
+from tests.support import certificates as certificates_of_tests
 from tests.support.certificates import make_identity, new_authority, write_identity
 from tests.support.rpc import plaintext_server
 from trilateral.client import job_client as client_module
@@ -22,6 +23,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig, TlsConfig
 from trilateral.common.process import server as server_module
 from trilateral.common.process.server import bind
+from trilateral.common.rpc import certificates as certificates_module
 from trilateral.common.rpc import channel as channel_module
 from trilateral.common.rpc.certificates import (
     SETTLE_SECONDS,
@@ -93,11 +95,94 @@ def encrypted_key() -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"word"))
 
 
-@pytest.mark.parametrize("make_key", [lambda: CLIENT.key, lambda: b"words", lambda: b"", encrypted_key])
-def test_a_key_that_is_not_the_certificates_is_refused(files: TlsConfig, make_key: Callable[[], bytes]) -> None:
+@pytest.mark.parametrize(
+    ("make_key", "told"),
+    [
+        (lambda: CLIENT.key, "is not the private key of"),
+        (lambda: b"words", "is not a private key in PEM"),
+        (lambda: b"", "is not a private key in PEM"),
+        (encrypted_key, "has a passphrase, which a server cannot ask for: remove it"),
+    ],
+)
+def test_a_key_that_is_not_the_certificates_is_refused(
+    files: TlsConfig, make_key: Callable[[], bytes], told: str
+) -> None:
     files.key.write_bytes(make_key())
-    with pytest.raises(ConfigError, match="tls.key: .* is not the private key of .*, or is not a PEM"):
+    with pytest.raises(ConfigError, match=f"tls.key: {files.key} {told}"):
         Certificates(files)
+
+
+@pytest.mark.parametrize(
+    "make_key",
+    [
+        ed448.Ed448PrivateKey.generate,
+        ed25519.Ed25519PrivateKey.generate,
+        lambda: ec.generate_private_key(ec.SECP256K1()),
+        lambda: ec.generate_private_key(ec.SECP521R1()),
+        lambda: rsa.generate_private_key(65537, 1024),
+    ],
+)
+def test_a_key_that_grpc_or_a_peer_refuses_is_refused_at_the_start(
+    tmp_path: Path, make_key: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificates_of_tests, "new_key", make_key)
+    files = write_identity(tmp_path, make_identity(AUTHORITY, "host.example.org"))
+    with pytest.raises(ConfigError, match="own.pem has a key that TLS libraries refuse: use RSA of 2048 to 8192 bits"):
+        Certificates(files)
+
+
+def test_a_renewal_with_such_a_key_leaves_the_old_certificate_in_use(
+    files: TlsConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificates = Certificates(files)
+    before = certificates.current()
+    monkeypatch.setattr(certificates_of_tests, "new_key", ed448.Ed448PrivateKey.generate)
+    write_identity(tmp_path, make_identity(AUTHORITY, "host.example.org"))
+    assert certificates.current() == before
+    assert "has a key that TLS libraries refuse" in caplog.text
+
+
+def with_byte_order_mark(pem: bytes) -> bytes:
+    return b"\xef\xbb\xbf" + pem
+
+
+def indented(pem: bytes) -> bytes:
+    return b"".join(b"  " + line + b"\r\n" for line in pem.splitlines())
+
+
+def after_a_comment(pem: bytes) -> bytes:
+    return "Bag Attributes\n    friendlyName: schlüssel\n".encode() + pem
+
+
+@pytest.mark.parametrize("write", [with_byte_order_mark, indented, after_a_comment])
+async def test_grpc_gets_pem_that_it_can_read(files: TlsConfig, write: Callable[[bytes], bytes]) -> None:
+    for path in (files.certificate, files.key, files.authorities):
+        path.write_bytes(write(path.read_bytes()))
+    async with serving(files) as address:
+        assert await answers(address, "host.example.org")
+
+
+def test_a_chain_that_begins_with_its_issuer_is_named(files: TlsConfig) -> None:
+    files.certificate.write_bytes(AUTHORITY.pem + files.certificate.read_bytes())
+    with pytest.raises(
+        ConfigError,
+        match="begins with the certificate of 'CN=tests', and the process's own certificate is number 2 in it: put the",
+    ):
+        Certificates(files)
+
+
+def test_a_wildcard_is_named(tmp_path: Path) -> None:
+    files = write_identity(tmp_path, make_identity(AUTHORITY, "*.example.org"))
+    with pytest.raises(ConfigError, match=r"has only the wildcard \*\.example\.org, which many could share: have one"):
+        Certificates(files)
+
+
+async def test_a_certificate_that_grpc_cannot_load_is_not_reported_as_a_port_in_use(
+    files: TlsConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificates_module, "_pem", lambda certificates: b"words")
+    with pytest.raises(ConfigError, match="tls: gRPC can use the address, but not the certificate, its key or the"):
+        bind(plaintext_server(Role.HOST), "127.0.0.1:0", Certificates(files))
 
 
 def test_a_certificate_without_a_subject_alternative_name_is_refused(tmp_path: Path) -> None:
@@ -365,11 +450,12 @@ async def test_a_peer_sees_the_renewed_certificate_and_calls_in_progress_continu
     )
     async with open_peers(config, load_certificates(config)) as peers:
         host = peers[Role.HOST]
-        before, old = await shown(host.channel), host.channel
+        old = await host.connected()
+        before = await shown(old)
         health: Any = old.unary_unary("/grpc.health.v1.Health/Check")
         write_identity(tmp_path / "guest", make_identity(AUTHORITY, "guest.example.org"))
-        while host.channel is old:
+        while await host.connected() is old:
             under_way = health(b"", timeout=5)
             await under_way
-        after = await shown(host.channel)
+        after = await shown(await host.connected())
     assert after != before

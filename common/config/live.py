@@ -1,0 +1,79 @@
+"""Which settings a running process takes from a changed file, and how two configurations differ.
+
+A process takes over what decides who may ask and what may leave. For the other settings it must be restarted.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trilateral.common.config.process import ProcessConfig
+
+_LIVE_SECTIONS = ("policy", "datasets", "operators")
+_LIVE_OF_A_PEER = "fingerprint"
+MAX_SHOWN = 200
+"""Maximum characters of a value in a text."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting with different values in two configurations.
+
+    Attributes:
+        setting: its keys, joined by dots.
+        before: its value in the first configuration, as JSON has it; None also if it is absent there.
+        after: its value in the second one.
+    """
+
+    setting: str
+    before: Any
+    after: Any
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a running process takes the setting from a changed file."""
+        keys = self.setting.split(".")
+        return keys[0] in _LIVE_SECTIONS or (keys[0] == "peers" and keys[-1] == _LIVE_OF_A_PEER)
+
+    def __str__(self) -> str:
+        return f"{self.setting}: from {shown(self.before)} to {shown(self.after)}"
+
+
+def shown(value: object) -> str:
+    """Return a value as text, as a YAML file could have it."""
+    text = json.dumps(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+    """Compare two configurations, each as `plain` returns it."""
+    return list(_compare("", before, after))
+
+
+def plain(config: ProcessConfig) -> dict[str, Any]:
+    """Return a configuration in the types of JSON."""
+    return config.model_dump(mode="json")
+
+
+def with_live_settings(running: ProcessConfig, changed: ProcessConfig) -> ProcessConfig:
+    """Return the configuration of a running process after a change of its file: the new live settings and the old rest.
+
+    Args:
+        running: the settings with which the process runs.
+        changed: the settings in the file, for the same role.
+    """
+    peers = {
+        role: peer.model_copy(update={_LIVE_OF_A_PEER: changed.peers[role].fingerprint})
+        for role, peer in running.peers.items()
+    }
+    sections = {name: getattr(changed, name) for name in _LIVE_SECTIONS}
+    return running.model_copy(update={**sections, "peers": peers})
+
+
+def _compare(setting: str, before: Any, after: Any) -> Iterator[Difference]:
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in {**before, **after}:
+            yield from _compare(f"{setting}.{key}" if setting else key, before.get(key), after.get(key))
+    elif before != after:
+        yield Difference(setting, before, after)
