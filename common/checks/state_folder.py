@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.permissions import explain
 from trilateral.common.checks.finding import Finding, faults, note, ok, problem, warning
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.jobs.journal import JOURNAL, examine_journal
@@ -30,8 +31,8 @@ def check_state(config: ProcessConfig) -> Iterator[Finding]:
     except OSError as error:
         yield problem(
             "state",
-            f"cannot access {folder}: {error.strerror}: run this check as the user of the process, and give that user "
-            "access to each parent folder",
+            f"cannot access {folder}: {explain(error, folder)}: run this check as the user of the process, and give "
+            "that user access to each parent folder",
         )
         return
     if not place.is_dir():

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import Role
 
 log = logging.getLogger(__name__)
@@ -59,5 +60,5 @@ def writing(role: Role, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        log.error("cannot write %s: %s", path, error.strerror)
+        log.error("cannot write %s: %s", path, explain(error, path))
         raise ConfigError(f"the state folder of the {role} cannot be written: {error.strerror}") from error

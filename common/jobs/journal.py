@@ -18,6 +18,7 @@ from typing import Any
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.files import sync_folder
 from trilateral.common.base.outcome import Outcome
+from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.rpc.codec import parse_job
@@ -257,7 +258,7 @@ class Journal:
         try:
             yield
         except OSError as error:
-            log.error("cannot open %s: %s", self._path, error.strerror)
+            log.error("cannot open %s: %s", self._path, explain(error, self._path))
             raise ConfigError(f"the journal of the {self._role} cannot be written: {error.strerror}") from error
         except (sqlite3.OperationalError, sqlite3.ProgrammingError) as error:
             log.error("cannot read or write %s: %s", self._path, error)

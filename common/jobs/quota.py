@@ -16,6 +16,7 @@ from pathlib import Path
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.files import write_whole
 from trilateral.common.base.locks import lock_file
+from trilateral.common.base.permissions import explain
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class DayQuota:
         try:
             yield
         except OSError as error:
-            log.error("cannot read or write %s: %s", self._path, error.strerror)
+            log.error("cannot read or write %s: %s", self._path, explain(error, self._path))
             raise ConfigError(
                 f"{self.refusal}, because the daily counter cannot be read or written: {error.strerror}"
             ) from None

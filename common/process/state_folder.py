@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.locks import is_locked, lock_file
+from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import Role
 
 LOCK = ".lock"
@@ -34,7 +35,7 @@ def held_state(folder: Path, role: Role) -> Iterator[None]:
         whose = f"the {owner}, process {process}" if process else "another process"
         raise ConfigError(f"state: the folder {folder} is in use by {whose}: give each process its own") from None
     except OSError as error:
-        raise ConfigError(f"state: the folder {folder} cannot be written: {error.strerror}") from error
+        raise ConfigError(f"state: the folder {folder} cannot be written: {explain(error, folder)}") from error
     with lock:
         owner, _ = _read(folder)
         _check_owner(owner, folder, role)
@@ -60,7 +61,7 @@ def holder(folder: Path, role: Role) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ConfigError(f"state: the folder {folder} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"state: the folder {folder} cannot be read: {explain(error, folder)}") from error
 
 
 def _read(folder: Path) -> tuple[str, str]:

@@ -22,6 +22,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.permissions import explain
 from trilateral.common.config.process import ProcessConfig, TlsConfig
 
 log = logging.getLogger(__name__)
@@ -280,7 +281,7 @@ def _read_file(setting: str, path: Path, *, private: bool = False) -> bytes:
                 )
             return file.read(MAX_BYTES)
     except OSError as error:
-        raise ConfigError(f"{setting}: {path} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{setting}: {path} cannot be read: {explain(error, path)}") from error
 
 
 def _parse(setting: str, path: Path, pem: bytes) -> list[x509.Certificate]:
