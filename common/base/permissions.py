@@ -49,10 +49,12 @@ def _way_out(path: Path) -> str:
     except OSError:
         return f"this process runs as {me}"
     quoted = shlex.quote(str(found))
-    whose = f"{found} belongs to {user_name(status.st_uid)}, and this process runs as {me}"
+    owner = user_name(status.st_uid)
+    whose = f"{found} belongs to {owner}, and this process runs as {me}"
     if status.st_uid == os.geteuid():
         return f"{whose}: run `chmod u+{'rwx' if found.is_dir() else 'rw'} {quoted}`"
     if closed is not None:
         group = _group_name(os.getegid())
         return f"{whose}: as root, run `chgrp {group} {quoted}` and `chmod g+x {quoted}`"
-    return f"{whose}: as root, run `chown {me} {quoted}`"
+    command = f"as root, run `chown {me} {quoted}`"
+    return f"{whose}: {command}" if status.st_uid == 0 else f"{whose}: run this as {owner}, or {command}"

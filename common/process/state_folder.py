@@ -13,6 +13,10 @@ from trilateral.common.base.roles import Role
 
 LOCK = ".lock"
 """File with the role that owns the folder. No job has this name, because a job's name never begins with a dot."""
+RESTORING = ".restoring"
+"""Folder for the files of a restore in progress."""
+BEFORE = "old"
+"""Folder within it, for the files that are being replaced. While it exists, the state folder is incomplete."""
 TRIAL_BYTES = 4096
 
 
@@ -23,8 +27,20 @@ def held_state(folder: Path, role: Role) -> Iterator[None]:
     The lock ends with the process, however the process ends.
 
     Raises:
-        ConfigError: the folder cannot be written, another process holds it, or it belongs to another role.
+        ConfigError: the folder cannot be written, another process holds it, it belongs to another role, or a restore
+            of it was interrupted.
     """
+    with locked_state(folder, role):
+        if (folder / RESTORING / BEFORE).exists():
+            raise ConfigError(
+                f"state: a restore of the folder {folder} was interrupted: run the same `trilateral restore` again"
+            )
+        yield
+
+
+@contextmanager
+def locked_state(folder: Path, role: Role) -> Iterator[None]:
+    """Do as `held_state` does, whether or not a restore was interrupted."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as trial:  # Otherwise a full disk would only show during a job.

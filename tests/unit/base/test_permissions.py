@@ -63,6 +63,16 @@ def test_a_file_of_another_user_is_shown_with_its_owner_and_the_command(open_pat
 
 
 @needs_root
+def test_whoever_is_not_the_user_of_the_process_is_told_to_become_that_user(open_path: Path) -> None:
+    secret = open_path / "key.pem"
+    secret.touch(mode=0o600)
+    os.chown(secret, 1, 1)
+    assert f"{secret} belongs to daemon, and this process runs as nobody: run this as daemon, or as root, run" in (
+        as_nobody(READ, secret)
+    )
+
+
+@needs_root
 def test_a_folder_that_may_not_be_entered_is_shown_instead_of_what_is_below_it(open_path: Path) -> None:
     folder = open_path / "my tables"
     folder.mkdir(mode=0o700)
