@@ -22,6 +22,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import IO, Annotated, Any, Literal, cast
 
@@ -200,7 +201,8 @@ class Restored:
         manifest: what the copy contains.
         replaced: the folder with the files that were there before; None if there were none.
         owner: the user to whom the files belong.
-        without_counts: whether the folder had no counts, so that what was disclosed after the copy is not counted.
+        undercounts: whether the folder's counts did not continue those of the copy. Of two counts the higher one is
+            kept, so some of what was disclosed is no longer counted.
         forgotten: rounds of each job in the replaced journal and in the copy, where the copy has fewer.
         damaged: names of counts of the replaced folder that could not be read.
     """
@@ -208,7 +210,7 @@ class Restored:
     manifest: Manifest
     owner: str
     replaced: Path | None = None
-    without_counts: bool = False
+    undercounts: bool = False
     forgotten: dict[str, tuple[int, int]] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
 
@@ -274,7 +276,11 @@ def _replace(copy: _Copy, state: Path, owner: tuple[int, int]) -> Restored:
     _compare(done, (state, old), new)
     _raise_counts(done, (state, old), new)
     old.mkdir(mode=0o700, exist_ok=True)
-    kept = log_files(state / LOG) if _goes_on(state / LOG, new / LOG) else []
+    goes_on = _goes_on(state / LOG, new / LOG)
+    done.undercounts = copy.manifest.role is not Role.COORDINATOR and not (
+        goes_on and all((state / path.name).exists() for path in new.iterdir() if _is_count(path))
+    )
+    kept = log_files(state / LOG) if goes_on else []
     for entry in _entries(state):
         if entry in kept:
             continue
@@ -291,7 +297,7 @@ def _replace(copy: _Copy, state: Path, owner: tuple[int, int]) -> Restored:
         entry.replace(state / entry.name)
     Audit(state / LOG).restored(copy.manifest.time)
     if any(old.iterdir()):
-        done.replaced = state / f"{REPLACED}{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+        done.replaced = next(path for number in count(1) if not (path := state / f"{REPLACED}{number}").exists())
         old.rename(done.replaced)
     shutil.rmtree(work)
     sync_folder(state)
@@ -412,7 +418,6 @@ def _compare(done: Restored, before: Iterable[Path], new: Path) -> None:
 def _raise_counts(done: Restored, before: Iterable[Path], new: Path) -> None:
     """Raise the counts in `new` to those of the folders `before`."""
     found = [path for folder in before if folder.exists() for path in folder.iterdir() if _is_count(path)]
-    done.without_counts = not found and done.manifest.role is not Role.COORDINATOR
     for path in found:
         target = new / path.name
         try:

@@ -45,10 +45,10 @@ def restore(
         typer.echo(f"{settings.state}: {len(done.manifest.files)} files as of {made}, owned by {done.owner}")
         if done.replaced is not None:
             typer.echo(f"the previous files are in {done.replaced}: remove this folder when you no longer need it")
-        if done.without_counts:
+        if done.undercounts:
             typer.echo(
-                f"warning: the folder had no counts, so scores and IDs that this process disclosed after {made} are no "
-                "longer counted; see docs/deployment.md",
+                "warning: the counts in this folder did not continue those of the copy, so some of what this process "
+                f"disclosed after {made} is no longer counted; see docs/deployment.md",
                 err=True,
             )
         for name in done.damaged:

@@ -229,26 +229,41 @@ def test_a_restore_puts_everything_back_and_keeps_what_was_there(config: Process
 
 
 def test_counts_are_never_lowered(config: ProcessConfig, copy: Path) -> None:
-    scores, ids = ScoreQuota(make(config.state), 100, lambda: NOON), IdQuota(config.state, 100, lambda: NOON)
-    scores.spend(7)
+    fill(config)
+    scores, ids = ScoreQuota(config.state, 100, lambda: NOON), IdQuota(config.state, 100, lambda: NOON)
     back_up(config, copy)
     scores.spend(20)
     ids.spend(5)
-    assert not restore(config, copy).without_counts
+    assert not restore(config, copy).undercounts
     assert (scores.today().given, ids.today().given) == (27, 5)
     assert scores.today().day == date(2026, 3, 1)
 
 
 def test_the_counts_of_the_copy_count_if_the_folder_has_lower_ones_or_none(config: ProcessConfig, copy: Path) -> None:
-    scores = ScoreQuota(make(config.state), 100, lambda: NOON)
-    scores.spend(7)
+    fill(config)
+    scores = ScoreQuota(config.state, 100, lambda: NOON)
     back_up(config, copy)
     (config.state / COUNTER).unlink()
-    assert restore(config, copy).without_counts
+    assert restore(config, copy).undercounts
     assert scores.today().given == 7
     (config.state / COUNTER).write_text(json.dumps({"day": "2026-03-01", "given": 2}))
     restore(config, copy)
     assert scores.today().given == 7
+
+
+def test_the_union_of_entries_of_a_ledger_counts(config: ProcessConfig, copy: Path) -> None:
+    fill(config)
+    ledger = config.state / ".ledger.json"
+    entry = {"trainings": 2, "points": ["a", "b"]}
+    ledger.write_text(json.dumps({"version": 1, "datasets": {"one": entry, "two": entry}}))
+    back_up(config, copy)
+    later = {"trainings": 3, "points": ["b", "c"]}
+    ledger.write_text(json.dumps({"version": 1, "datasets": {"one": later, "three": later}}))
+    restore(config, copy)
+    assert json.loads(ledger.read_text()) == {
+        "version": 1,
+        "datasets": {"one": {"trainings": 3, "points": ["a", "b", "c"]}, "two": entry, "three": later},
+    }
 
 
 def test_a_damaged_count_is_reported(config: ProcessConfig, copy: Path) -> None:
@@ -279,6 +294,7 @@ def test_the_audit_log_of_the_copy_comes_back_to_a_folder_with_another_log(confi
     first, _ = map(json.loads, (config.state / LOG).read_text().splitlines())
     assert first["job"] == "credit"
     assert done.replaced is not None
+    assert done.undercounts
     assert "of a new machine" in (done.replaced / LOG).read_text()
 
 
@@ -434,7 +450,7 @@ def test_the_commands(config: ProcessConfig, copy: Path, tmp_path: Path) -> None
     code, text = run("restore", copy, "--config", path)
     assert code == 0
     assert "3 files as of" in text
-    assert "the folder had no counts" in text
+    assert "is no longer counted" in text
     assert f"the previous files are in {config.state}/.replaced-" in text
     code, text = run("audit", "verify", "--config", path)
     assert code == 0
