@@ -17,7 +17,7 @@ PROTOS := $(wildcard protos/trilateral/common/pb/v1/*.proto)
 PROTOC = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iprotos
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage lint docs picture format protos lock fuzz sanitize chaos network soak monitoring compose-test bench clean
+.PHONY: help demo test coverage lint docs picture format protos lock sbom fuzz sanitize chaos network soak monitoring compose-test bench clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -64,6 +64,11 @@ lock: $(SET_UP) ## Lock the packages of pyproject.toml by their hashes; with UPG
 	$(LOCK) pyproject.toml -o requirements.txt
 	$(LOCK) pyproject.toml --extra dev -c requirements.txt -o requirements-dev.txt
 	sed -n '/^requires = \["\(.*\)"\]$$/s//\1/p' pyproject.toml | $(LOCK) - -c requirements-dev.txt -o requirements-build.txt
+
+sbom: $(SET_UP) ## Write the list of locked packages with their hashes, in CycloneDX, to dist/trilateral.cdx.json
+	mkdir -p dist
+	$(BIN)/python -W ignore -m cyclonedx_py requirements --pyproject pyproject.toml --mc-type application --output-reproducible \
+		--sv 1.6 --of JSON -o dist/trilateral.cdx.json requirements.txt
 
 fuzz: $(SET_UP) ## Fuzz the decoders for ten minutes, guided by coverage
 	$(PIP) install -q 'atheris>=3'

@@ -25,6 +25,7 @@ from benchmarks.harness import BETWEEN_PARTIES, DATASET, TO_COORDINATOR, Setup, 
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.jobs.arithmetic import use_arithmetic
+from trilateral.common.paillier.native.path import obstacle
 from trilateral.common.protocol.scales import round_scale
 
 PRODUCT_MICROSECONDS = {2048: 1.2, 3072: 2.4, 4096: 4.1}
@@ -150,8 +151,13 @@ def main() -> None:
     arguments = parser.parse_args()
     own = (arguments.rows, arguments.host_columns, arguments.guest_columns)
     sizes = [own] if arguments.rows else SIZES
+    path = use_arithmetic()
+    if path != "avx2":
+        print(
+            f"warning: measures {path} and not the kernel, {obstacle() or 'as the environment says'}", file=sys.stderr
+        )
     figures = {
-        "path": use_arithmetic(),
+        "path": path,
         "key_bits": arguments.key_bits,
         "sizes": [measure(rows, host, guest, arguments.key_bits) for rows, host, guest in sizes],
     }

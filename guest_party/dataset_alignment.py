@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.permissions import explain
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.alignment.guest_session import CommonShard
 from trilateral.common.data.alignment.sources import MemoryIds
@@ -58,7 +59,9 @@ async def align_dataset(
     try:
         config.state.mkdir(mode=0o700, parents=True, exist_ok=True)  # for the quota of the host's IDs
     except OSError as error:
-        raise ConfigError(f"state: the folder {config.state} cannot be written: {error.strerror}") from error
+        raise ConfigError(
+            f"state: the folder {config.state} cannot be written: {explain(error, config.state)}"
+        ) from error
 
     def report(progress: AlignmentProgress) -> None:
         on_stage(Stage("intersecting IDs", progress.done, progress.n_shards))

@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, ProtocolError, TrilateralError
+from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import Role
 from trilateral.common.base.scratch import SCRATCH, scratch_folder
 from trilateral.common.base.tasks import for_each
@@ -110,7 +111,9 @@ async def predict(
             prediction = _Prediction(config, host, plan, table=table, model=model, folder=folder, on_stage=on_stage)
             return await prediction.run()
     except OSError as error:
-        raise ConfigError(f"state: {config.state / SCRATCH} cannot be written: {error.strerror}") from error
+        raise ConfigError(
+            f"state: {config.state / SCRATCH} cannot be written: {explain(error, config.state / SCRATCH)}"
+        ) from error
 
 
 def _check_files(plan: PredictionPlan, table: DatasetConfig) -> None:

@@ -10,6 +10,7 @@ from pyarrow import csv, parquet
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.files import whole_file
+from trilateral.common.base.permissions import explain
 
 SCORES = pa.schema([("id", pa.string()), ("score", pa.float64()), ("probability", pa.float64())])
 MISSING = pa.schema([("id", pa.string())])
@@ -65,4 +66,4 @@ def _whole_table(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.RecordB
         with whole_file(path) as file, make(file, schema) as writer:
             yield writer.write_batch
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from error
+        raise ConfigError(f"{path}: cannot be written: {explain(error, path)}") from error

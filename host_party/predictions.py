@@ -21,7 +21,7 @@ from trilateral.common.base.tasks import start
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
-from trilateral.common.data.model.model_file import PartyModel, check_half, load_model
+from trilateral.common.data.model.model_file import NoModelError, PartyModel, check_half, load_model
 from trilateral.common.data.model.scoring import score_table
 from trilateral.common.data.model.spool import ScoredRows
 from trilateral.common.jobs.folder import JobFolder, writing
@@ -299,10 +299,10 @@ class Predictions:
         """Load the host's part, and check that it belongs to the guest's part."""
         run = request.run
         path = JobFolder(self.config.state, run.name).model
-        if not path.exists():
-            raise DataError(f"the host has no model of job {run.name}")
         try:
             model = load_model(path)
+        except NoModelError:
+            raise DataError(f"the host has no model of job {run.name}") from None
         except DataError as error:
             log.error("%s", error)
             raise DataError(f"the host's model of job {run.name} cannot be read: see the host's log") from None

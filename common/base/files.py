@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+UNFINISHED = ".new"
+"""End of the name of a file that is still being written. After a crash, such a file is of no use."""
+
 
 def write_whole(path: Path, text: str) -> None:
     """Write a text file atomically with mode 0600.
@@ -36,7 +39,7 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
         OSError: the file cannot be written. `path` is then unchanged.
     """
     # mkstemp creates the file with mode 0600. The same folder keeps the rename within one file system.
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", suffix=UNFINISHED, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file

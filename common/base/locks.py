@@ -2,6 +2,8 @@
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -29,18 +31,39 @@ def lock_file(path: Path, *, wait: bool = True) -> IO[str]:
     return file
 
 
+@contextmanager
+def shared_lock(path: Path) -> Iterator[bool]:
+    """Within the block, keep others from locking a file, unless one of them holds the lock already.
+
+    Args:
+        path: the path of the file. Without the file there is no lock.
+
+    Yields:
+        Whether another process or thread held the lock.
+
+    Raises:
+        OSError: the file cannot be opened or locked.
+    """
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        yield False
+        return
+    with file:
+        try:
+            # Shared, so that two callers of this function do not mistake each other for a holder of the lock.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield True
+        else:
+            yield False
+
+
 def is_locked(path: Path) -> bool:
     """Return whether another process or thread holds the lock on a file; False if the file does not exist.
 
     Raises:
         OSError: the file cannot be opened or locked.
     """
-    try:
-        with path.open("rb") as file:
-            # A shared lock, so that two callers of this function do not mistake each other for a holder of the lock.
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
+    with shared_lock(path) as held:
+        return held

@@ -1,6 +1,9 @@
 """The origin of an unexpected error, without its text, which may quote a row, a label or a key."""
 
 import traceback
+from pathlib import Path
+
+from trilateral.common.base.permissions import explain
 
 
 def where(error: BaseException) -> str:
@@ -10,7 +13,8 @@ def where(error: BaseException) -> str:
         error: the error.
 
     Returns:
-        For the error and each error that led to it, its class and the calls of its traceback, one per line.
+        For the error and each error that led to it, its class and the calls of its traceback, one per line. If the
+        error is that this process may not use a file, also whose the file is and what to run.
     """
     parts = []
     seen: set[int] = set()
@@ -21,6 +25,9 @@ def where(error: BaseException) -> str:
         calls = [
             f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in traceback.extract_tb(link.__traceback__)
         ]
-        parts.append("\n    ".join([type(link).__qualname__, *calls]))
+        title = type(link).__qualname__
+        if isinstance(link, PermissionError) and isinstance(link.filename, str):
+            title = f"{title}: {explain(link, Path(link.filename))}"
+        parts.append("\n    ".join([title, *calls]))
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     return "\n  after ".join(parts)

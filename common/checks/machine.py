@@ -6,10 +6,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.roles import Role
 from trilateral.common.checks.finding import Finding, faults, note, ok, warning
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.jobs.arithmetic import processors, use_arithmetic
 from trilateral.common.paillier.native.path import obstacle
+from trilateral.common.process.memory import has_swap
+from trilateral.common.process.state_folder import holder
 
 MIN_FILES = 1024
 """The least number of open files. A server needs about 30, and one for each connection, of which there can be hundreds
@@ -27,6 +30,8 @@ def check_machine(config: ProcessConfig) -> Iterator[Finding]:
     yield from _arithmetic(config.limits.threads)
     yield from _threads(config.limits.threads)
     yield from _files()
+    if config.role is Role.COORDINATOR:
+        yield from _swap(config)
 
 
 def _arithmetic(threads: int) -> Iterator[Finding]:
@@ -74,6 +79,24 @@ def _files() -> Iterator[Finding]:
         )
     else:
         yield ok("open files", "no limit" if most == resource.RLIM_INFINITY else f"at most {most}")
+
+
+def _swap(config: ProcessConfig) -> Iterator[Finding]:
+    """Check that private keys stay out of swap space."""
+    if not has_swap():
+        yield ok("swap", "this machine has no swap space")
+        return
+    with suppress(OSError, ValueError, KeyError, ConfigError):
+        process = holder(config.state, config.role)
+        lines = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
+        if int(lines["VmLck"].split()[0]):
+            yield ok("swap", "the memory of the running coordinator is locked")
+        else:
+            yield warning(
+                "swap",
+                "parts of private keys may reach this machine's swap space: set LimitMEMLOCK=infinity in the systemd "
+                "unit, or memlock: -1 under ulimits of the container, and restart the coordinator",
+            )
 
 
 def cpu_share() -> float | None:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trilateral.common.base.errors import ConfigError
-from trilateral.common.checks.finding import Finding, faults, note, ok, problem, warning
+from trilateral.common.checks.finding import Finding, Level, faults, note, ok, problem, warning
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.jobs.journal import JOURNAL, examine_journal
+from trilateral.common.observe.audit import LOG
+from trilateral.common.observe.audit_chain import verify_chain
 from trilateral.common.process.state_folder import TRIAL_BYTES, holder, how_to_make
 
 MIN_BYTES = 2**30
@@ -30,8 +32,8 @@ def check_state(config: ProcessConfig) -> Iterator[Finding]:
     except OSError as error:
         yield problem(
             "state",
-            f"cannot access {folder}: {error.strerror}: run this check as the user of the process, and give that user "
-            "access to each parent folder",
+            f"cannot access {folder}: {error.strerror}: run this check as the user of the process, and give "
+            "that user access to each parent folder",
         )
         return
     if not place.is_dir():
@@ -68,6 +70,13 @@ def check_state(config: ProcessConfig) -> Iterator[Finding]:
     else:
         if (folder / JOURNAL).exists():
             yield ok("state", f"{JOURNAL} is intact")
+    try:
+        found = verify_chain(folder / LOG)
+    except ConfigError as error:
+        yield from faults("audit log", error, Level.WARNING)
+    else:
+        if found.first:
+            yield ok("audit log", f"lines {found.first} to {found.end.number} are whole")
 
 
 def _room(place: Path) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.permissions import explain
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.config.settings import Keys, Settings, SettingsT, parse_settings
@@ -95,7 +96,7 @@ def _read_mapping(path: Path) -> tuple[dict[str, Any], dict[Keys, int]]:
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{path}: cannot be read: {explain(error, path)}") from error
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not UTF-8 text; expected a YAML file") from None
     try:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.files import sync_folder
+from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import Role
 from trilateral.common.config.settings import JOB_NAME
 
@@ -124,5 +125,5 @@ def writing(role: Role, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        log.error("cannot write %s: %s", path, error.strerror)
+        log.error("cannot write %s: %s", path, explain(error, path))
         raise ConfigError(f"the state folder of the {role} cannot be written: {error.strerror}") from error

@@ -16,8 +16,9 @@ from types import MappingProxyType
 from typing import Any
 
 from trilateral.common.base.errors import ConfigError
-from trilateral.common.base.files import sync_folder
+from trilateral.common.base.files import UNFINISHED, sync_folder
 from trilateral.common.base.outcome import Outcome
+from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.rpc.codec import parse_job
@@ -102,7 +103,7 @@ class Journal:
             self._database.close()
 
     def _open(self) -> sqlite3.Connection:
-        if not self._path.exists() and not self._path.with_name(f"{JOURNAL}-wal").exists():
+        if not self._path.exists() and not _log_of(self._path).exists():
             self._create()
         _check_there(self._path)
         # Unlike SQLite, the operating system says why a file cannot be opened.
@@ -124,7 +125,7 @@ class Journal:
 
     def _create(self) -> None:
         """Create a journal under another name and rename it, so that an empty journal is always a sign of damage."""
-        new = self._path.with_name(f"{JOURNAL}.new")
+        new = self._path.with_name(JOURNAL + UNFINISHED)
         new.unlink(missing_ok=True)
         # SQLite gives its other files the mode of this one.
         os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -276,7 +277,7 @@ class Journal:
         try:
             yield
         except OSError as error:
-            log.error("cannot open %s: %s", self._path, error.strerror)
+            log.error("cannot open %s: %s", self._path, explain(error, self._path))
             raise ConfigError(f"the journal of the {self._role} cannot be written: {error.strerror}") from error
         except (sqlite3.OperationalError, sqlite3.ProgrammingError) as error:
             log.error("cannot read or write %s: %s", self._path, error)
@@ -298,23 +299,68 @@ def examine_journal(folder: Path) -> None:
         ConfigError: there is a journal, and it cannot be used.
     """
     path = folder / JOURNAL
-    has_log = path.with_name(f"{JOURNAL}-wal").exists()
-    if not path.exists() and not has_log:
+    if not path.exists() and not _log_of(path).exists():
         return
+    with _open_to_read(path) as database:
+        _check_whole(database, path)
+
+
+def copy_database(path: Path, target: Path) -> None:
+    """Copy an SQLite database as of one moment, with its -wal file, while a process may be changing it.
+
+    Args:
+        path: the database.
+        target: the copy, which is a single file of mode 0600 and does not exist yet.
+
+    Raises:
+        ConfigError: the database cannot be read, or is damaged.
+        OSError: the copy cannot be made.
+    """
+    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    with _open_to_read(path) as database, closing(sqlite3.connect(target)) as copy:
+        database.backup(copy)
+        _check_integrity(copy)
+
+
+def newest_rounds(folder: Path) -> dict[str, int]:
+    """Return the number of each job's newest round by the job's name, 0 without rounds, from a journal at rest.
+
+    Raises:
+        ConfigError: there is a journal, and it cannot be read.
+    """
+    path = folder / JOURNAL
+    if not path.exists():
+        return {}
+    with _open_to_read(path) as database:
+        return dict(
+            database.execute(
+                "SELECT name, COALESCE(MAX(number), 0) FROM job LEFT JOIN round ON job.id = round.job GROUP BY job.id"
+            ).fetchall()
+        )
+
+
+@contextmanager
+def _open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a database without changing it; raise public errors about it within the block."""
     try:
         _check_there(path)
+        # Unlike SQLite, the operating system says why a file cannot be opened.
+        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         # The journal of a process that runs or was killed is partly in the -wal file. Without that file, the journal
-        # is read as immutable: otherwise SQLite would create a -wal file, owned by the user who runs this check.
-        options = "mode=ro" if has_log else "mode=ro&immutable=1"
-        database = sqlite3.connect(f"{path.absolute().as_uri()}?{options}", BUSY_SECONDS, uri=True)
-        try:
-            _check_whole(database, path)
-        finally:
-            database.close()
-    except (OSError, sqlite3.OperationalError) as error:
+        # is read as immutable: otherwise SQLite would create a -wal file, owned by the user of this process.
+        options = "mode=ro" if _log_of(path).exists() else "mode=ro&immutable=1"
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{options}", BUSY_SECONDS, uri=True)) as database:
+            yield database
+    except OSError as error:
+        raise ConfigError(f"state: {path} cannot be read: {explain(error, path)}") from error
+    except sqlite3.OperationalError as error:
         raise ConfigError(f"state: {path} cannot be read: {error}") from error
     except sqlite3.DatabaseError as error:
         raise ConfigError(f"state: {path} is damaged: {error}; {_WAY_OUT}") from error
+
+
+def _log_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
 
 
 def _check_there(path: Path) -> None:
@@ -333,6 +379,10 @@ def _check_whole(database: sqlite3.Connection, path: Path) -> None:
         raise ConfigError(f"state: {path} belongs to another program: move the file away, or choose another folder")
     if version > VERSION:
         raise ConfigError(f"state: {path} was written by a newer version of trilateral: install that version again")
+    _check_integrity(database)
+
+
+def _check_integrity(database: sqlite3.Connection) -> None:
     (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise sqlite3.DatabaseError(verdict)

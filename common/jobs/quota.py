@@ -16,6 +16,7 @@ from pathlib import Path
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.files import write_whole
 from trilateral.common.base.locks import lock_file
+from trilateral.common.base.permissions import explain
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +122,7 @@ def file_errors(path: Path, refusal: str, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        log.error("cannot read or write %s: %s", path, error.strerror)
+        log.error("cannot read or write %s: %s", path, explain(error, path))
         raise ConfigError(f"{refusal}, because the {what} cannot be read or written: {error.strerror}") from None
     except (ValueError, TypeError, KeyError, AttributeError):
         log.error("%s is not a valid %s: correct it, or remove it to start at 0", path, what)

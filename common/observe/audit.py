@@ -2,11 +2,15 @@
 
 It tells the organisation's auditors who asked for what, what was decided and why, and how many ciphertexts and bytes
 went where. It contains no gradient, key, label, ID, step or value of a row.
+
+The lines form a chain: each has a number and the SHA-256 of the line before it, so a line that is changed, removed or
+inserted breaks the chain. Whoever can write the file can still write the whole chain anew from any line on. So the
+process logs the hash of the last line, which another machine can keep. `audit_chain` follows the chain.
 """
 
-import json
 import logging
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,10 +19,16 @@ from typing import Any, Protocol
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.outcome import Outcome
+from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import Role
+from trilateral.common.observe.audit_chain import REPAIRED, ChainEnd, find_end, full_name
 
 log = logging.getLogger(__name__)
 
+LOG = "audit.jsonl"
+"""Name of the file in the state folder."""
+MAX_BYTES = 64 << 20
+"""Size at which the file gets another name, and the chain goes on in a new file."""
 MAX_REASON = 500
 MAX_REFUSALS = 60
 """Refusals of one caller that are written within `WINDOW`. Further ones are only counted, so that a flood of requests
@@ -50,18 +60,41 @@ class _Window:
 
 
 class Audit:
-    """Appends to the audit log. The file is opened for each line, so it may be moved away at any time.
+    """Appends to the audit log, which only one process may do. All threads of the process may use it.
+
+    The file is opened for each line, so it may be moved away while the process runs: the chain goes on in a new file.
 
     Args:
         path: the path of the file; it is created with mode 0600 when the first line is written.
         clock: returns the current time, with its time zone.
+        max_bytes: size at which the file gets another name.
     """
 
-    def __init__(self, path: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self, path: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC), max_bytes: int = MAX_BYTES
+    ) -> None:
         self._path = path
         self._clock = clock
+        self._max_bytes = max_bytes
         self._refusals: dict[tuple[Role | None, frozenset[str]], _Window] = {}
-        self._torn = False
+        self._lock = threading.Lock()
+        self._end: ChainEnd | None = None
+        """The end of the log; None if it must be looked up in the file."""
+
+    def open(self) -> None:
+        """Find the end of the log, and repair a line that a killed process has left incomplete.
+
+        Call this once the process has locked its state folder.
+        """
+        try:
+            with self._lock:
+                self._end = find_end(self._path)
+                is_torn = self._end.is_torn
+            if is_torn:
+                self._write(None)
+            self._anchor()
+        except OSError as error:
+            self._log_problem(error)
 
     def allowed(self, asking: Asking, method: str, **what: Any) -> None:
         """Record that something was allowed, before it is done.
@@ -105,6 +138,7 @@ class Audit:
     def closed(self, **what: Any) -> None:
         """Record how an alignment ended."""
         self._try("closed", **what)
+        self._anchor()
 
     def ended(self, outcome: Outcome, **what: Any) -> None:
         """Record how a session of a job, or a prediction, ended.
@@ -114,6 +148,18 @@ class Audit:
             **what: further fields of the line.
         """
         self._try("ended", **what, result=outcome)
+        self._anchor()
+
+    def restored(self, copied_at: datetime) -> None:
+        """Record that the state folder was restored.
+
+        Args:
+            copied_at: when the copy was made.
+
+        Raises:
+            OSError: the line cannot be written.
+        """
+        self._write("restored", copied=copied_at.astimezone(UTC).isoformat(timespec="seconds"))
 
     def changed(self, setting: str, before: object, after: object) -> None:
         """Record that a setting of the running process has changed.
@@ -144,20 +190,43 @@ class Audit:
             self._log_problem(error)
 
     def _log_problem(self, error: OSError) -> None:
-        log.error("cannot write the audit log %s: %s", self._path, error.strerror)
+        log.error("cannot write the audit log %s: %s", self._path, explain(error, self._path))
 
-    def _write(self, decision: str, **fields: Any) -> None:
+    def _anchor(self) -> None:
+        """Log the hash of the last line. Where the log is kept on another machine, the lines before it are fixed."""
+        if self._end is not None and self._end.number:
+            log.info("the audit log has %d lines, and the last one has the hash %s", self._end.number, self._end.digest)
+
+    def _write(self, decision: str | None, **fields: Any) -> None:
+        """Append a line, and before it a line about an incomplete one. Without a decision, append the latter only."""
         time = self._clock().astimezone(UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"time": time, "decision": decision} | fields) + "\n"
-        # A full disk may have left a part of a line at the end of the file. The next line must not continue it.
-        data = (("\n" if self._torn else "") + line).encode()
-        handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            self._torn = os.write(handle, data) < len(data)
-        finally:
-            os.close(handle)
-        if self._torn:
-            raise OSError(0, "only a part of a line was written")
+        with self._lock:
+            end = self._end or find_end(self._path)
+            if not end.is_torn:
+                self._rotate(end)
+            data = b""
+            if end.is_torn:
+                reason = "the line before this one is incomplete: the process was killed, or the disk was full"
+                end, line = end.continued({"time": time, "decision": REPAIRED, "reason": reason})
+                data = b"\n" + line
+            if decision is not None:
+                end, line = end.continued({"time": time, "decision": decision} | fields)
+                data += line
+            handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                self._end = None
+                if os.write(handle, data) < len(data):
+                    raise OSError(0, "only a part of a line was written")
+                self._end = end
+            finally:
+                os.close(handle)
+
+    def _rotate(self, end: ChainEnd) -> None:
+        full = full_name(self._path, end.number)
+        if not self._path.exists() or self._path.stat().st_size < self._max_bytes or full.exists():
+            return
+        self._path.rename(full)
+        log.info("the audit log goes on in a new file; %s is full, and its last line has the hash %s", full, end.digest)
 
 
 def _who(asking: Asking) -> dict[str, Any]:

@@ -1,14 +1,25 @@
-"""How the C library manages this process's memory.
+"""What the C library and the system do with this process's memory.
 
 This is a separate module because it must run before the import of any module that starts threads.
 """
 
 import ctypes
+import logging
+import os
+import resource
 from contextlib import suppress
+from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 M_ARENA_MAX = -8
 """As in glibc's malloc.h."""
 ARENAS = 2
+PR_SET_DUMPABLE = 4
+"""As in Linux's prctl.h."""
+SWAPS = Path("/proc/swaps")
+MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT = 1, 2, 4
+"""As in Linux's mman.h."""
 
 
 def share_heaps() -> None:
@@ -20,3 +31,45 @@ def share_heaps() -> None:
     """
     with suppress(AttributeError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
+
+
+def refuse_core_dumps() -> None:
+    """Keep this process's memory out of core dumps, and out of the reach of its user's other processes.
+
+    `RLIMIT_CORE` alone is not enough: it does not count if the system passes core dumps to a program. A process that is
+    not dumpable makes no core dump at all, and only root may attach a debugger to it or read its memory.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def lock_memory() -> None:
+    """Keep this process's memory out of swap space, if the system puts no limit on locked memory.
+
+    Under a limit, an allocation beyond it would fail in the middle of a job. Each page is locked when it is first used,
+    so address space that is only reserved, such as the stacks of threads, costs nothing.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    reason = "the limit on locked memory is too low"
+    if most == resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (most, most))
+        library = ctypes.CDLL(None, use_errno=True)
+        if library.mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) == 0:
+            return
+        reason = os.strerror(ctypes.get_errno())
+    if not has_swap():
+        return
+    log.warning(
+        "memory is not locked, so parts of private keys may reach swap space (%s): set LimitMEMLOCK=infinity in the "
+        "systemd unit, or memlock: -1 under ulimits of the container",
+        reason,
+    )
+
+
+def has_swap() -> bool:
+    """Return whether the machine has swap space, as far as the system tells."""
+    try:
+        return len(SWAPS.read_text().splitlines()) > 1  # The first line is a heading.
+    except OSError:
+        return False

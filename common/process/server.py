@@ -17,7 +17,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.base.tracebacks import where
 from trilateral.common.config.live import Difference
 from trilateral.common.config.process import ProcessConfig
-from trilateral.common.observe.audit import Audit
+from trilateral.common.observe.audit import LOG, Audit
 from trilateral.common.observe.metrics import Metrics
 from trilateral.common.observe.scraping import scraped
 from trilateral.common.process.description import ProcessServicer
@@ -116,7 +116,7 @@ async def serve_role(
     Raises:
         ConfigError: the address, the certificate or the state folder cannot be used.
     """
-    certificates, audit = load_certificates(config), Audit(config.state / "audit.jsonl")
+    certificates, audit = load_certificates(config), Audit(config.state / LOG)
     async with open_peers(config, certificates) as peers:
         parts = make_parts(config, audit, peers)
         with held_state(config.state, config.role):
@@ -156,6 +156,7 @@ async def _serve(
     for name in names:
         await health_servicer.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    audit.open()
     parts.jobs.open()
     add_services(server, {"ProcessService": ProcessServicer(config.role), **parts.servicers})
     address = bind(server, config.listen, certificates)

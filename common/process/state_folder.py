@@ -1,7 +1,6 @@
 """The state folder, which belongs to one role and to one process at a time."""
 
 import os
-import pwd
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,10 +8,15 @@ from pathlib import Path
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.locks import is_locked, lock_file
+from trilateral.common.base.permissions import explain, user_name
 from trilateral.common.base.roles import Role
 
 LOCK = ".lock"
 """File with the role that owns the folder."""
+RESTORING = ".restoring"
+"""Folder for the files of a restore in progress."""
+BEFORE = "old"
+"""Folder within it, for the files that are being replaced. While it exists, the state folder is incomplete."""
 TRIAL_BYTES = 4096
 
 
@@ -23,8 +27,20 @@ def held_state(folder: Path, role: Role) -> Iterator[None]:
     The lock ends with the process, however the process ends.
 
     Raises:
-        ConfigError: the folder cannot be written, another process holds it, or it belongs to another role.
+        ConfigError: the folder cannot be written, another process holds it, it belongs to another role, or a restore
+            of it was interrupted.
     """
+    with locked_state(folder, role):
+        if (folder / RESTORING / BEFORE).exists():
+            raise ConfigError(
+                f"state: a restore of the folder {folder} was interrupted: run the same `trilateral restore` again"
+            )
+        yield
+
+
+@contextmanager
+def locked_state(folder: Path, role: Role) -> Iterator[None]:
+    """Do as `held_state` does, whether or not a restore was interrupted."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as trial:  # Otherwise a full disk would only show during a job.
@@ -35,8 +51,9 @@ def held_state(folder: Path, role: Role) -> Iterator[None]:
         whose = f"the {owner}, process {process}" if process else "another process"
         raise ConfigError(f"state: the folder {folder} is in use by {whose}: give each process its own") from None
     except OSError as error:
-        remedy = f": {how_to_make(folder)}" if isinstance(error, PermissionError) and not _exists(folder) else ""
-        raise ConfigError(f"state: the folder {folder} cannot be written: {error.strerror}{remedy}") from error
+        refused = isinstance(error, PermissionError) and not _exists(folder)
+        why = f"{error.strerror}: {how_to_make(folder)}" if refused else explain(error, folder)
+        raise ConfigError(f"state: the folder {folder} cannot be written: {why}") from error
     with lock:
         owner, _ = _read(folder)
         _check_owner(owner, folder, role)
@@ -48,13 +65,9 @@ def held_state(folder: Path, role: Role) -> Iterator[None]:
 
 def how_to_make(folder: Path) -> str:
     """Say how an administrator makes a state folder that this user may not make."""
-    try:
-        user = pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:  # a user of a container that only has a number
-        user = str(os.geteuid())
     return (
         "start the systemd unit, which makes it, or run as root `install --directory --mode 0700 --owner "
-        f"{user} {folder}`"
+        f"{user_name(os.geteuid())} {folder}`"
     )
 
 
@@ -74,7 +87,7 @@ def holder(folder: Path, role: Role) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ConfigError(f"state: the folder {folder} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"state: the folder {folder} cannot be read: {explain(error, folder)}") from error
 
 
 def _exists(folder: Path) -> bool:

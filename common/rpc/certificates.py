@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.files import file_stamp
+from trilateral.common.base.permissions import explain
 from trilateral.common.config.process import ProcessConfig, TlsConfig
 from trilateral.common.rpc.issuers import KEYS, fingerprint, is_supported
 
@@ -284,7 +285,7 @@ def _read_file(setting: str, path: Path, *, private: bool = False) -> bytes:
                 )
             return file.read(MAX_BYTES)
     except OSError as error:
-        raise ConfigError(f"{setting}: {path} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{setting}: {path} cannot be read: {explain(error, path)}") from error
 
 
 def _parse(setting: str, path: Path, pem: bytes) -> list[x509.Certificate]:

@@ -102,9 +102,11 @@ UNANSWERED = TRY_AGAIN | {grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
 def public_error(error: BaseException, role: Role) -> TrilateralError:
-    """Return the error itself if its text is public, otherwise an InternalError that points to this process's log."""
+    """Return the error itself if its text is public, otherwise one that points to this process's log."""
     if isinstance(error, TrilateralError):
         return error
+    if isinstance(error, PermissionError):
+        return ConfigError(f"the {role} may not use one of its own files; see the log of the {role}")
     return InternalError(f"internal error; see the log of the {role}")
 
 

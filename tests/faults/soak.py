@@ -1,9 +1,9 @@
 """Run many jobs in the same three processes, which must not grow: ``python -m tests.faults.soak JOBS``."""
 
 import asyncio
-import os
 import sys
 import tempfile
+import urllib.request
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Lbfgs, Sgd, Sqn
-from trilateral.common.config.process import ProcessConfig
+from trilateral.common.config.process import MetricsConfig, ProcessConfig
 from trilateral.common.jobs.states import ENDED
 from trilateral.common.pb.v1.jobs_pb2 import JobState, JobStatus
 from trilateral.common.trial.development import write_development_files
-from trilateral.common.trial.localhost import LocalProcesses
+from trilateral.common.trial.localhost import LocalProcesses, free_addresses
 
 MAX_GROWTH = 0.05
 """Accepted growth from the first tenth of the jobs to the end, as a share."""
@@ -51,12 +51,12 @@ class Size:
     descriptors: int
 
     @classmethod
-    def of(cls, pid: int) -> "Size":
-        """Measure a running process."""
-        (resident,) = [
-            line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS")
-        ]
-        return cls(1024 * int(resident), len(os.listdir(f"/proc/{pid}/fd")))
+    def of(cls, address: str) -> "Size":
+        """Ask a running process at the address of its metrics: no other user may look at its open files."""
+        with urllib.request.urlopen(f"http://{address}/metrics") as page:
+            lines = (line.decode().split() for line in page)
+            figures = {words[0]: float(words[1]) for words in lines if words[0].startswith("process_")}
+        return cls(int(figures["process_resident_memory_bytes"]), int(figures["process_open_fds"]))
 
     def grown_since(self, before: "Size") -> float:
         """Return the growth of memory or of descriptors, whichever is larger, as a share."""
@@ -74,7 +74,7 @@ async def run_job(config: ProcessConfig, job: JobConfig, *, stop: bool) -> JobSt
         return status
 
 
-async def soak(config: ProcessConfig, pids: Mapping[Role, int], n_jobs: int) -> dict[Role, list[Size]]:
+async def soak(config: ProcessConfig, metrics: Mapping[Role, str], n_jobs: int) -> dict[Role, list[Size]]:
     """Run jobs; return the size of each process after each tenth of the jobs."""
     ends: Counter[str] = Counter()
     n_rounds = 0
@@ -87,8 +87,8 @@ async def soak(config: ProcessConfig, pids: Mapping[Role, int], n_jobs: int) -> 
         ends[JobState.Name(status.state).removeprefix("JOB_STATE_").lower()] += 1
         n_rounds += status.round
         if (number + 1) % (n_jobs // TENTHS) == 0:
-            for role, pid in pids.items():
-                sizes[role].append(Size.of(pid))
+            for role, address in metrics.items():
+                sizes[role].append(await asyncio.to_thread(Size.of, address))
             row = "".join(f"  {each[-1].resident / 2**20:15.1f} {each[-1].descriptors:5}" for each in sizes.values())
             print(f"{number + 1:5} {n_rounds:7}{row}", flush=True)
     print(f"{n_jobs} jobs, {n_rounds} rounds: {dict(ends)}")
@@ -102,10 +102,15 @@ def main(n_jobs: int) -> int:
         write_tables(folder)
         certificates = write_development_files(folder / "certificates").folder
         configs = make_configs(folder, certificates=certificates, peer_timeout=60)
+        metrics = free_addresses()
+        configs = {
+            role: config.model_copy(update={"metrics": MetricsConfig(listen=metrics[role])})
+            for role, config in configs.items()
+        }
         logs = {role: folder / f"{role}.log" for role in configs}
         with LocalProcesses(write_configs(configs, folder), logs) as processes:
             try:
-                sizes = asyncio.run(soak(configs[Role.GUEST], processes.pids, n_jobs))
+                sizes = asyncio.run(soak(configs[Role.GUEST], metrics, n_jobs))
             except (TrilateralError, TimeoutError):
                 print(processes.log_tails())
                 raise

@@ -23,7 +23,10 @@ from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.journal import JOURNAL
 from trilateral.common.jobs.process_jobs import ProcessJobs
 from trilateral.common.jobs.quota import COUNTER
+from trilateral.common.observe.audit import LOG
+from trilateral.common.observe.audit_chain import verify_chain
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_TRAINING, JobStatus
+from trilateral.common.process.backup import back_up, restore
 from trilateral.common.protocol.messages import Envelope, OpenJob
 from trilateral.coordinator.machine import CoordinatorMachine
 
@@ -93,6 +96,28 @@ async def test_a_stopped_job_resumes_where_it_was_and_ends_with_the_same_model(c
     assert given == n_holdout * 3
     model = load_model(JobFolder(configs[Role.GUEST].state, JOB.name).model)
     assert model.metrics is not None
+
+
+@pytest.mark.parametrize("role", Role)
+async def test_a_copy_of_a_running_process_is_restored_and_the_job_goes_on(
+    role: Role, configs: Configs, tmp_path: Path
+) -> None:
+    config, copy = configs[role], tmp_path / "copy.tar"
+    async with serving(configs) as client:
+        await client.start(JOB)
+        await until(client, lambda status: status.state == JOB_STATE_TRAINING and status.round >= 8)
+        await asyncio.to_thread(back_up, config, copy)
+        await stop_in_round(client, 20)
+    done = restore(config, copy)
+    assert not done.undercounts
+    assert JOB.name in done.forgotten
+    async with serving(configs) as client:
+        if role is not Role.COORDINATOR:  # which does not know any more that the job was stopped
+            await client.resume(JOB.name)
+        status = await until(client, has_ended)
+    assert status.state == JOB_STATE_FINISHED, status.detail
+    check_model(configs, JOB)
+    verify_chain(config.state / LOG)
 
 
 @pytest.mark.parametrize("role", Role)

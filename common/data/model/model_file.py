@@ -12,6 +12,7 @@ from pydantic_core import from_json
 
 from trilateral.common.base.errors import ConfigError, DataError
 from trilateral.common.base.files import write_whole
+from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
@@ -212,6 +213,10 @@ def check_half(model: PartyModel, role: Role, job: str, run_id: str) -> None:
         )
 
 
+class NoModelError(DataError):
+    """There is no model file."""
+
+
 def save_model(path: Path, model: PartyModel) -> None:
     """Write a model atomically, readable by this user only.
 
@@ -228,15 +233,16 @@ def load_model(path: Path) -> PartyModel:
         path: the file.
 
     Raises:
-        DataError: the file does not exist or is not a valid model of this format; the text has one line for each
+        NoModelError: the file does not exist.
+        DataError: the file cannot be read, or is not a valid model of this format; the text has one line for each
             problem.
     """
     try:
         content = from_json(path.read_bytes())
     except FileNotFoundError:
-        raise DataError(f"there is no model file {path}") from None
+        raise NoModelError(f"there is no model file {path}") from None
     except OSError as error:
-        raise DataError(f"the model file {path} cannot be read: {error.strerror}") from None
+        raise DataError(f"the model file {path} cannot be read: {explain(error, path)}") from None
     except ValueError:
         raise DataError(f"{path} is not a model file: it is not JSON") from None
     if not isinstance(content, dict):

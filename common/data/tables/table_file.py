@@ -9,6 +9,7 @@ column of a fault are for this organisation only: they are a note of the error, 
 """
 
 import json
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ import pyarrow as pa
 from pyarrow import csv, parquet
 
 from trilateral.common.base.errors import DataError, TrilateralError
+from trilateral.common.base.permissions import explain
 from trilateral.common.data.tables.csv_lines import (
     first_nul,
     first_undecodable,
@@ -112,10 +114,8 @@ class TableFile(ABC):
         """Replace errors that quote the file with errors that are safe for the public."""
         try:
             yield
-        except PermissionError:
-            raise DataError(
-                f"this process has no permission to read {self.path.name}: change its owner or mode"
-            ) from None
+        except PermissionError as error:
+            raise _closed(self.path, error) from None
         except TrilateralError as error:
             raise error from None
         except MemoryError:
@@ -129,6 +129,12 @@ class TableFile(ABC):
             raise found from None
 
 
+def _closed(path: Path, error: PermissionError) -> DataError:
+    closed = DataError(f"this process has no permission to read {path.name}: change its owner or mode")
+    closed.add_note(f"{path}: {explain(error, path)}")
+    return closed
+
+
 def open_table(path: Path) -> TableFile:
     """Open a table, detect its format by its file name and read its column names.
 
@@ -138,12 +144,18 @@ def open_table(path: Path) -> TableFile:
     Raises:
         DataError: the file does not exist or cannot be read.
     """
-    if path.is_dir():
+    try:
+        mode = path.stat().st_mode
+    except PermissionError as error:
+        raise _closed(path, error) from None
+    except (OSError, ValueError):
+        mode = 0
+    if stat.S_ISDIR(mode):
         raise DataError(
             f"there is no file {path.name} at the dataset's `path`, only a folder: name one file; programs such as "
             "Spark write a folder of parts, which must be joined into one file first"
         )
-    if not path.is_file():
+    if not stat.S_ISREG(mode):
         raise DataError(
             f"there is no file {path.name} at the dataset's `path`: correct the path; a relative path starts at the "
             "folder of the configuration file"

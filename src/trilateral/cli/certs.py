@@ -12,6 +12,7 @@ import typer
 from trilateral.cli.command import public_errors
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.files import write_whole
+from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import Role
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def development(
         try:
             write_development_files(out, names)
         except OSError as error:
-            raise ConfigError(f"--out {out}: cannot be written: {error.strerror}") from error
+            raise ConfigError(f"--out {out}: cannot be written: {explain(error, out)}") from error
         typer.echo(f"{out}: three certificates for {VALID.days} days, their keys, and the authority's certificate")
         for role in Role:
             typer.echo(f"  {role}/certificate.pem is for the name {development_name(role)}")
@@ -89,7 +90,7 @@ def request(
             write_whole(key_file, key_pem(key).decode())
             write_whole(request_file, signing_request(names, key).decode())
         except OSError as error:
-            raise ConfigError(f"--out {out}: cannot be written: {error.strerror}") from error
+            raise ConfigError(f"--out {out}: cannot be written: {explain(error, out)}") from error
         typer.echo(
             f"{key_file} is this organisation's private key. Keep it here and never give it to anyone.\n"
             f"1. Send {request_file} to the authority that all three organisations have agreed on, and compare the\n"
@@ -137,7 +138,7 @@ def authority(
             write_whole(key_file, made.encrypted_key(passphrase).decode())
             write_whole(certificate_file, made.pem.decode())
         except OSError as error:
-            raise ConfigError(f"--out {out}: cannot be written: {error.strerror}") from error
+            raise ConfigError(f"--out {out}: cannot be written: {explain(error, out)}") from error
         typer.echo(
             f"{key_file} is the authority's key, with a passphrase. Keep both where no process of trilateral runs.\n"
             f"{certificate_file} is its certificate, valid until {made.certificate.not_valid_after_utc:%Y-%m-%d}. Give "
@@ -185,7 +186,7 @@ def sign(
         try:
             write_whole(out, pem.decode())
         except OSError as error:
-            raise ConfigError(f"--out {out}: cannot be written: {error.strerror}") from error
+            raise ConfigError(f"--out {out}: cannot be written: {explain(error, out)}") from error
         asked, wants_to_sign = requested(request)
         if set(asked) != {each.lower() for each in names}:
             typer.echo(f"note: the request asks for other names, which do not count: {_listed(asked)}", err=True)
@@ -243,7 +244,7 @@ def _read(path: Path, what: str) -> bytes:
         with path.open("rb") as file:
             return file.read(MAX_BYTES)
     except OSError as error:
-        raise ConfigError(f"{what} {path}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{what} {path}: cannot be read: {explain(error, path)}") from error
 
 
 def _listed(names: Sequence[str]) -> str:

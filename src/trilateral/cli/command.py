@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from trilateral.common.base.errors import ConfigError, TrilateralError, notes
+from trilateral.common.base.permissions import explain
 
 FAILED = 1
 BAD_CONFIGURATION = 2
@@ -36,6 +37,8 @@ def public_errors() -> Iterator[None]:
             traceback.print_exc()
         if isinstance(error, TrilateralError):
             text = str(error)
+        elif isinstance(error, PermissionError) and isinstance(error.filename, str):
+            text = f"{error.filename}: {explain(error, Path(error.filename))}"
         else:
             text = f"internal error: {type(error).__name__}: {error}; for details, run: trilateral --debug ..."
         for line in text.split("\n"):

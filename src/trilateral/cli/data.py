@@ -12,6 +12,7 @@ from trilateral.cli.command import public_errors
 from trilateral.cli.wording import command_line
 from trilateral.common.base.errors import ConfigError, DataError, PeerError
 from trilateral.common.base.files import write_whole
+from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.trial.catalogue import PUBLISHED, PublishedDataSet, PublishedName
 
@@ -59,7 +60,7 @@ def get(
             for file_name, text in texts.items():
                 write_whole(folder / file_name, text)
         except OSError as error:
-            raise ConfigError(f"--out {folder}: cannot be written: {error.strerror}") from error
+            raise ConfigError(f"--out {folder}: cannot be written: {explain(error, folder)}") from error
         _print_result(data_set, folder, content)
 
 
@@ -78,7 +79,7 @@ def demo(
             try:
                 write_whole(path, table.to_csv(index=False))
             except OSError as error:
-                raise ConfigError(f"--out {out}: cannot be written: {error.strerror}") from error
+                raise ConfigError(f"--out {out}: cannot be written: {explain(error, out)}") from error
             typer.echo(f"{path}: {len(table)} rows")
 
 
@@ -93,7 +94,7 @@ def _read(path: Path) -> bytes:
             raise DataError(f"{path}: the file is larger than {MAX_BYTES // 2**20} MB, so it cannot be this data set")
         return path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"--file {path}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"--file {path}: cannot be read: {explain(error, path)}") from error
 
 
 def _download(url: str) -> bytes:

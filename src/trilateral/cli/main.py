@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trilateral.cli import certs, data, guest, jobs, model, process
+from trilateral.cli import certs, data, guest, jobs, model, process, state
 from trilateral.cli.command import public_errors
 
 app = typer.Typer(
@@ -29,6 +29,8 @@ for command in (
     jobs.resume,
     guest.align,
     guest.predict,
+    state.backup,
+    state.restore,
 ):
     app.command()(command)
 
@@ -59,6 +61,7 @@ def demo(
 app.add_typer(model.app, name="model")
 app.add_typer(certs.app, name="certs")
 app.add_typer(data.app, name="data")
+app.add_typer(state.audit, name="audit")
 
 
 def main() -> None:

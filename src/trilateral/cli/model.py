@@ -9,6 +9,7 @@ import typer
 
 from trilateral.cli.command import public_errors
 from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.permissions import explain
 from trilateral.common.jobs.folder import MODEL, JobFolder
 
 app = typer.Typer(help="Show or export a party's part of a model.", no_args_is_help=True)
@@ -69,7 +70,7 @@ def export(
         try:
             write_whole(out, text)
         except OSError as error:
-            raise ConfigError(f"--out {out}: cannot be written: {error.strerror}") from error
+            raise ConfigError(f"--out {out}: cannot be written: {explain(error, out)}") from error
         typer.echo(f"{out}: weights of the {part.role}'s part of the model of job {part.job.name}")
 
 

@@ -38,9 +38,10 @@ def serve(
 ) -> None:
     """Serve one role until interrupted."""
     from trilateral.common.config.load import load_process_config
-    from trilateral.common.process.memory import share_heaps
+    from trilateral.common.process.memory import lock_memory, refuse_core_dumps, share_heaps
 
     share_heaps()
+    refuse_core_dumps()
     with public_errors():
         settings = load_process_config(config)
         if settings.role is not role:
@@ -50,6 +51,8 @@ def serve(
             # These libraries log so much at this level that they would hide the project's own lines.
             for library in ("asyncio", "grpc"):
                 logging.getLogger(library).setLevel(logging.WARNING)
+        if role is Role.COORDINATOR:
+            lock_memory()
         try:
             asyncio.run(_serve(settings, config))
         except ConfigError as error:

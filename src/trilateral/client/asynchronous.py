@@ -12,6 +12,7 @@ from trilateral.client.errors import JobFailedError, JobStoppedError
 from trilateral.client.job_client import JobClient
 from trilateral.client.progress import JobState, Progress, progress_of
 from trilateral.common.base.errors import ConfigError, PeerError
+from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import Role
 from trilateral.common.base.scratch import scratch_folder
 from trilateral.common.config.job import JobConfig
@@ -217,7 +218,9 @@ class AsyncSession:
                 no_ids = pd.Series([], dtype=str, name="id")
                 return Prediction(pd.read_parquet(out), no_ids if aligned else pd.read_parquet(missing)["id"], counts)
         except OSError as error:
-            raise ConfigError(f"state: the folder {self.config.state} cannot be written: {error.strerror}") from error
+            raise ConfigError(
+                f"state: the folder {self.config.state} cannot be written: {explain(error, self.config.state)}"
+            ) from error
 
     async def predict_to_file(
         self,

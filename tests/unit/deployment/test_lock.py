@@ -1,6 +1,9 @@
 """The lock files have a version and hashes for each package that pyproject.toml asks for, and no addresses."""
 
+import json
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -54,3 +57,21 @@ def test_the_lock_files_agree() -> None:
     development = locked(ROOT / "requirements-dev.txt")
     for name in LOCKS:
         assert locked(ROOT / name).items() <= development.items()
+
+
+def test_the_bill_of_materials_has_every_locked_package_with_its_hashes(tmp_path: Path) -> None:
+    recipe = subprocess.run(
+        ["make", "--dry-run", "--old-file=.venv/set-up", f"BIN={Path(sys.executable).parent}", "sbom"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    out = tmp_path / "trilateral.cdx.json"
+    subprocess.run(recipe.replace("dist/trilateral.cdx.json", str(out)), shell=True, cwd=ROOT, check=True)
+    bill = json.loads(out.read_text())
+    assert bill["metadata"]["component"]["version"] == PROJECT["project"]["version"]
+    listed = {canonicalize_name(each["name"]): each for each in bill["components"]}
+    assert {name: each["version"] for name, each in listed.items()} == locked(ROOT / "requirements.txt")
+    for each in listed.values():
+        assert [reference["hashes"] for reference in each["externalReferences"] if reference["type"] == "distribution"]

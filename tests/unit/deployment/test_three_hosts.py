@@ -100,6 +100,16 @@ def test_services_restart_after_any_failure_but_not_forever(role: Role) -> None:
 
 
 @pytest.mark.parametrize("role", list(Role))
+def test_no_server_makes_core_dumps_and_the_coordinator_may_lock_its_memory(role: Role) -> None:
+    locks = {"memlock": -1} if role is Role.COORDINATOR else {}
+    assert container(role)["ulimits"] == {"core": 0, **locks}
+    assert read_compose(ROOT / "docker-compose.yml")["services"][role]["ulimits"] == {"core": 0, **locks}
+    service = unit(role)["Service"]
+    assert service["LimitCORE"] == "0"
+    assert service.get("LimitMEMLOCK") == ("infinity" if locks else None)
+
+
+@pytest.mark.parametrize("role", list(Role))
 def test_containers_restart_after_a_failure_and_with_the_machine(role: Role) -> None:
     assert container(role)["restart"] == "unless-stopped"
 
@@ -138,8 +148,9 @@ def test_the_three_files_differ_only_in_their_own_values(file: str) -> None:
     def without_what_is_its_own(role: Role) -> set[str]:
         port = CONFIGS[role].listen.rpartition(":")[2]
         own = ("mem_limit", "MemoryMax", "/srv/trilateral", "Tables, for user", "It writes into", "process.yaml, ")
+        locking = ("swap space", "LimitMEMLOCK", "ulimits")
         text = re.sub(rf"\b({role}|{port})\b", "...", (FOLDER / role / file).read_text())
-        return {line for line in text.splitlines() if not any(word in line for word in own)}
+        return {line for line in text.splitlines() if not any(word in line for word in own + locking)}
 
     assert without_what_is_its_own(Role.HOST) == without_what_is_its_own(Role.GUEST)
     assert without_what_is_its_own(Role.HOST) == without_what_is_its_own(Role.COORDINATOR)

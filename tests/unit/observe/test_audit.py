@@ -15,6 +15,7 @@ from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
 from trilateral.common.observe import audit as audit_module
 from trilateral.common.observe.audit import MAX_REFUSALS, Audit
+from trilateral.common.observe.audit_chain import verify_chain
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def without_chain(line: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in line.items() if name not in ("number", "previous")}
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "audit.jsonl"
@@ -49,7 +54,7 @@ def test_a_line_says_when_who_what_and_what_was_decided(path: Path) -> None:
     audit.refused(Asking(None), "StartJob", "a caller\nwithout a role")
     audit.ended(Outcome.FINISHED, job="credit")
     time = "2026-01-02T03:04:05.678+00:00"
-    assert lines(path) == [
+    assert list(map(without_chain, lines(path))) == [
         {
             "time": time,
             "decision": "allowed",
@@ -97,9 +102,11 @@ def test_a_line_cut_short_by_a_full_disk_spoils_no_other(path: Path, monkeypatch
         with pytest.raises(ConfigError, match="only a part of a line"):
             audit.allowed(COORDINATOR, "OpenJob", job="one")
     audit.allowed(COORDINATOR, "OpenJob", job="two")
-    torn, line = path.read_text().splitlines()
+    torn, repaired, line = path.read_text().splitlines()
     assert len(torn) == 10
+    assert json.loads(repaired)["decision"] == "repaired"
     assert json.loads(line)["job"] == "two"
+    assert verify_chain(path).n_repaired == 1
 
 
 def test_a_flood_of_refusals_fills_no_disk_and_hides_no_other_callers(path: Path) -> None:

@@ -1,9 +1,23 @@
-"""Threads share a few heaps."""
+"""Threads share a few heaps, and memory stays in the process."""
 
+import asyncio
+import re
+import resource
 import subprocess
 import sys
+import urllib.request
+from pathlib import Path
 
+import pytest
+
+from tests.support.three_processes import write_configs
+from tests.support.waiting import eventually_in_thread
+from trilateral.common.base.errors import PeerError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.process import ProcessConfig
+from trilateral.common.process.health import check_health
 from trilateral.common.process.memory import ARENAS
+from trilateral.common.trial.localhost import free_addresses, process_settings
 
 PROGRAM = """
 import ctypes, sys, threading
@@ -37,3 +51,105 @@ def heaps(how: str) -> int:
 
 def test_many_threads_share_a_few_heaps() -> None:
     assert heaps("shared") <= ARENAS < heaps("each its own")
+
+
+PR_GET_DUMPABLE = 3
+# Runs the command line, and prints at its end whether the process was dumpable.
+SERVE = f"""
+import atexit, ctypes
+atexit.register(lambda: print(ctypes.CDLL(None).prctl({PR_GET_DUMPABLE}, 0, 0, 0, 0)))
+from trilateral.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_a_server_makes_no_core_dump_and_still_answers(role: Role, tmp_path: Path) -> None:
+    settings = process_settings(role, free_addresses(), tmp_path)
+    settings["metrics"] = {"listen": free_addresses()[role]}
+    config = ProcessConfig.model_validate(settings)
+    path = write_configs({role: config}, tmp_path)[role]
+    command = [sys.executable, "-c", SERVE, "serve", role, "--config", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        eventually_in_thread(lambda: asyncio.run(is_healthy(config)))
+        limits = Path(f"/proc/{process.pid}/limits").read_text()
+        assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)
+        with urllib.request.urlopen(f"http://{config.metrics.listen}/metrics") as page:
+            metrics = page.read().decode()
+        assert {"process_resident_memory_bytes", "process_open_fds"} <= set(
+            re.findall(r"^(process_\w+)", metrics, re.M)
+        )
+        process.terminate()
+        out, log = process.communicate()
+    assert out == "0\n"
+    assert "Traceback" not in log
+
+
+async def is_healthy(config: ProcessConfig) -> bool:
+    try:
+        await check_health(config)
+    except PeerError:
+        return False
+    return True
+
+
+LOCK = """
+import os, resource, sys, threading
+from pathlib import Path
+from trilateral.common.process import memory
+memory.SWAPS = Path(sys.argv[2])
+most = int(sys.argv[1])
+if most < 0:  # whoever may lock memory under a limit need not be able to raise the limit
+    resource.getrlimit, resource.setrlimit = lambda _: (8192, most), lambda *_: None
+else:
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (8192, most))
+memory.lock_memory()
+status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+print(status["VmLck"].split()[0])
+import pandas, pyarrow
+threads = [threading.Thread(target=lambda: bytes(1 << 20)) for _ in range(50)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+print(int(status["VmRSS"].split()[0]))
+"""
+
+
+CAP_IPC_LOCK = 14
+
+
+def may_lock() -> bool:
+    (capabilities,) = re.findall(r"^CapEff:\s+(\w+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return bool(int(capabilities, 16) >> CAP_IPC_LOCK & 1)
+
+
+@pytest.fixture
+def swaps(tmp_path: Path) -> Path:
+    path = tmp_path / "swaps"
+    path.write_text("Filename Type Size Used Priority\n/swap file 1 0 -2\n")
+    return path
+
+
+def run_lock(most: int, swaps: Path) -> tuple[int, int, str]:
+    done = subprocess.run([sys.executable, "-c", LOCK, str(most), swaps], check=True, capture_output=True, text=True)
+    locked, resident = map(int, done.stdout.split())
+    return locked, resident, done.stderr
+
+
+@pytest.mark.skipif(not may_lock(), reason="needs the capability to lock memory")
+def test_memory_is_locked_without_a_limit_and_costs_no_more(swaps: Path) -> None:
+    locked, resident, text = run_lock(resource.RLIM_INFINITY, swaps)
+    assert locked > 0
+    assert not text
+    assert resident < 1.3 * run_lock(8192, swaps)[1]
+
+
+def test_under_a_limit_nothing_is_locked_and_the_log_names_the_setting(swaps: Path) -> None:
+    locked, _, text = run_lock(8192, swaps)
+    assert locked == 0
+    assert "LimitMEMLOCK=infinity" in text
+
+
+def test_a_machine_without_swap_space_needs_no_advice(swaps: Path) -> None:
+    swaps.write_text("Filename Type Size Used Priority\n")
+    assert run_lock(8192, swaps)[2] == ""

@@ -1,0 +1,105 @@
+"""Commands for the state folder of a process: ``trilateral backup``, ``restore`` and ``audit verify``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trilateral.cli.command import ConfigOption, public_errors
+from trilateral.common.base.errors import ConfigError, TrilateralError
+
+TIME = "%Y-%m-%d %H:%M:%S UTC"
+
+
+def backup(
+    config: ConfigOption,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="File to write. It must not exist.")],
+) -> None:
+    """Copy the state folder of a process, running or not, into one file that only this user can read."""
+    from trilateral.common.config.load import load_process_config
+    from trilateral.common.process.backup import back_up
+
+    with public_errors():
+        made = back_up(load_process_config(config), out)
+        typer.echo(
+            f"{out}: {len(made.files)} files of the {made.role}'s state folder as of {made.time:{TIME}}\n"
+            "The file is as secret as the tables: encrypt it before it leaves this machine."
+        )
+
+
+def restore(
+    copy: Annotated[Path, typer.Argument(metavar="FILE", help="File that `trilateral backup` wrote.")],
+    config: ConfigOption,
+) -> None:
+    """Put a copy in place of the state folder's content, while the process is stopped.
+
+    The copy is checked first. What was in the folder is kept in a hidden folder inside it.
+    """
+    from trilateral.common.config.load import load_process_config
+    from trilateral.common.process.backup import restore as put_back
+
+    with public_errors():
+        settings = load_process_config(config)
+        done = put_back(settings, copy)
+        made = f"{done.manifest.time:{TIME}}"
+        typer.echo(f"{settings.state}: {len(done.manifest.files)} files as of {made}, owned by {done.owner}")
+        if done.replaced is not None:
+            typer.echo(f"the previous files are in {done.replaced}: remove this folder when you no longer need it")
+        if done.undercounts:
+            typer.echo(
+                "warning: the counts in this folder did not continue those of the copy, so some of what this process "
+                f"disclosed after {made} is no longer counted; see docs/deployment.md",
+                err=True,
+            )
+        for name in done.damaged:
+            typer.echo(
+                f"warning: {name} of the previous files is damaged, so what it counted after {made} is lost", err=True
+            )
+        for job, (before, now) in sorted(done.forgotten.items()):
+            typer.echo(
+                f"warning: job {job} had reached round {before}, and the copy ends at round {now}; see "
+                "docs/deployment.md",
+                err=True,
+            )
+
+
+audit = typer.Typer(help="Look after the audit log.", no_args_is_help=True)
+
+
+@audit.callback()
+def _audit() -> None:
+    """Make `verify` a command of its own, although it is the only one."""
+
+
+@audit.command()
+def verify(
+    config: ConfigOption,
+    contains: Annotated[
+        str | None,
+        typer.Option(metavar="HASH", help="Hash of a line, as the process logged it, that the log must contain."),
+    ] = None,
+) -> None:
+    """Check that no line of the audit log was changed, removed or inserted, and print the hash of the last line."""
+    from trilateral.common.config.load import load_process_config
+    from trilateral.common.observe.audit import LOG
+    from trilateral.common.observe.audit_chain import verify_chain
+
+    with public_errors():
+        path = load_process_config(config).state / LOG
+        try:
+            found = verify_chain(path, None if contains is None else contains.lower())
+        except ConfigError as error:
+            # Exit code 2 means that the command itself was wrong.
+            raise TrilateralError(str(error)) from error
+        if found.n_unchained:
+            typer.echo(f"{found.n_unchained} lines have no hash, because release 0.1.0 wrote them")
+        if found.n_repaired:
+            typer.echo(f"{found.n_repaired} lines are incomplete, and the line after each of them says so")
+        if found.first > 1:
+            typer.echo(f"lines 1 to {found.first - 1} are not here: their files were moved away")
+        if not found.first:
+            typer.echo(f"{path} has no line with a hash yet")
+        else:
+            typer.echo(
+                f"lines {found.first} to {found.end.number} are whole; the last has the hash\n{found.end.digest}"
+            )
