@@ -3,9 +3,9 @@
 Each check runs as soon as its inputs are known. `check_job` and `check_prediction` need only the request, and run
 before any data is read. `check_sizes` runs once the table is read and prepared, before anything leaves the party.
 `check_peer_columns` runs once the other party has told how many columns it has, before the first round.
-`check_training` runs with it, and `reserve_points` before it. `spend_training`, `spend_point` and `spend_scores` run
-before anything that they count leaves. The bounds on the rounds and attempts of a running training follow from the
-job, and the state machine enforces them: see `trilateral.common.protocol.bounds`.
+`spend_scores` runs before scores leave. `Account` has the checks over all jobs on a dataset. The bounds on the rounds
+and attempts of a running training follow from the job, and the state machine enforces them: see
+`trilateral.common.protocol.bounds`.
 Every refusal names the setting that causes it.
 """
 

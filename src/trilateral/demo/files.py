@@ -9,6 +9,7 @@ from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.settings import commented_yaml
 from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.ledger import LEDGER
 from trilateral.common.trial.development import write_development_files
 from trilateral.common.trial.localhost import process_settings
 from trilateral.demo.tables import DATASET, demo_tables
@@ -90,7 +91,8 @@ class DemoFiles:
 def write_files(folder: Path, addresses: dict[Role, str], key_bits: int, algorithm: str) -> DemoFiles:
     """Write everything that the three processes need, and replace the files of an earlier demo.
 
-    In the state folders, only the folders of the demo's own job are removed. Others may hold models trained by hand.
+    In the state folders, only the folders of the demo's own job and the ledgers are removed. The other folders may hold
+    models trained by hand. Ledgers would otherwise refuse the demo after some runs, and its rows are public.
 
     Args:
         folder: where to write.
@@ -131,6 +133,7 @@ def _claim(files: DemoFiles) -> None:
         job = JobFolder(files.states / role, JOB).path
         if job.exists():
             shutil.rmtree(job)
+        (files.states / role / LEDGER).unlink(missing_ok=True)
     files.logs.mkdir(exist_ok=True)
 
 

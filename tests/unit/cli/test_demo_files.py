@@ -14,6 +14,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.load import load_job, load_process_config
 from trilateral.common.data.model.model_file import PartyModel, save_model
 from trilateral.common.data.party_data import load_party_data
+from trilateral.common.jobs.ledger import LEDGER
 from trilateral.common.protocol.messages import Result
 from trilateral.common.trial.localhost import LocalProcesses, free_addresses
 from trilateral.coordinator.numpy_training import join, train_plain
@@ -70,11 +71,13 @@ def test_a_folder_that_no_demo_made_is_left_alone(tmp_path: Path, name: str) -> 
 def test_a_second_demo_replaces_the_first_and_keeps_what_was_trained_by_hand(files: DemoFiles, role: Role) -> None:
     jobs = files.states / role / "jobs"
     old, by_hand = (jobs / job / "model.json" for job in (JOB, load_job(files.job_by_hand).name))
-    for path in (old, by_hand):
-        path.parent.mkdir(parents=True)
+    ledger = files.states / role / LEDGER
+    for path in (old, by_hand, ledger):
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     write_files(files.folder, ADDRESSES, 1024, "sgd")
     assert not old.exists()
+    assert not ledger.exists()
     assert by_hand.exists()
     assert load_job(files.job).algorithm.name == "sgd"
 
