@@ -28,6 +28,8 @@ _COMMON = (
     ("grpc.absolute_max_metadata_size", 32 * 1024),
 )
 MIN_PING_MS = 1_000
+MIN_RESOLUTION_MS = 1_000
+"""Minimum time between two questions to the name server, which are asked only after a failed connection."""
 
 
 def client_options(peer_timeout: float) -> tuple[tuple[str, int | str], ...]:
@@ -52,6 +54,10 @@ def client_options(peer_timeout: float) -> tuple[tuple[str, int | str], ...]:
         ("grpc.keepalive_timeout_ms", quarter),
         ("grpc.http2.ping_timeout_ms", quarter),
         ("grpc.http2.max_pings_without_data", 0),  # no limit while the peer works on an answer
+        # Between jobs, too: a job must not begin on a connection to a machine that has gone.
+        ("grpc.keepalive_permit_without_calls", 1),
+        # The default of half a minute is long for a peer that has moved to another address.
+        ("grpc.dns_min_time_between_resolutions_ms", MIN_RESOLUTION_MS),
         ("grpc.min_reconnect_backoff_ms", quarter),
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 2_000),
@@ -74,6 +80,7 @@ SERVER_OPTIONS = (
     ("grpc.max_connection_age_grace_ms", 3_660_000),
     # Must be below the interval of a client's pings, or the server ends the client's calls with "too many pings".
     ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_MS // 2),
+    ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.max_concurrent_streams", 64),  # for each connection; the client queues further calls
     ("grpc.max_connection_idle_ms", 600_000),  # a client connects again with its next call
 )

@@ -85,6 +85,8 @@ class TcpProxy:
         self._thread = threading.Thread(target=self._loop.run_forever)
         self.cuts: Counter[Cut] = Counter()
         """The number of connections to be cut so far, by kind."""
+        self.n_taken = 0
+        """The number of connections so far."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -112,6 +114,7 @@ class TcpProxy:
         return len(whole)
 
     async def _take(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        self.n_taken += 1
         try:
             sock = await asyncio.to_thread(self._connect)
         except OSError:

@@ -14,6 +14,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.process import Limits
 from trilateral.common.pb.v1.jobs_pb2 import ListJobsRequest, ListJobsResponse
 from trilateral.common.process.server import bind
+from trilateral.common.rpc.access import call_metadata
 from trilateral.common.rpc.calls import call_peer
 from trilateral.common.rpc.channel import SERVER_OPTIONS, Peer, client_options, open_channel
 from trilateral.common.trial.ports import free_address
@@ -70,6 +71,28 @@ async def test_a_dead_connection_is_replaced_within_the_peer_timeout() -> None:
         assert proxy.cut_all(Cut.SWALLOW) == 1
         await call()
         assert proxy.cut_all(Cut.SWALLOW) == 1
+
+
+async def test_a_dead_connection_is_noticed_between_the_calls() -> None:
+    server = plaintext_server(Role.COORDINATOR)
+    server.add_generic_rpc_handlers([Slow()])
+    address = bind(server, "127.0.0.1:0", None)
+    await server.start()
+    with TcpProxy(connect_to(address)) as proxy:
+        async with open_channel(proxy.address, None, peer_timeout=4) as channel, asyncio.timeout(30):
+            method: Any = channel.unary_unary(METHOD)
+            await method(b"", wait_for_ready=True, metadata=call_metadata(Role.GUEST))
+            proxy.cut_all(Cut.SWALLOW)
+            await channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
+    await server.stop(None)
+
+
+async def test_an_idle_connection_with_many_pings_is_kept() -> None:
+    async with through_proxy(Slow(), Limits(peer_timeout=4)) as (proxy, call):
+        await call()
+        await asyncio.sleep(5)
+        await call()
+        assert proxy.n_taken == 1
 
 
 async def test_a_call_that_takes_longer_than_many_pings_is_answered() -> None:
