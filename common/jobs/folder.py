@@ -3,7 +3,9 @@
 All job folders are below `JOBS` in the state folder, so that no name of a job is the name of another file there.
 """
 
+import errno
 import logging
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -59,11 +61,13 @@ class JobFolder:
         """Make the folder, and the folder of all job folders, for this user only.
 
         Raises:
-            OSError: a folder cannot be made.
+            OSError: a folder cannot be made, or the file system does not distinguish its name from that of another job.
         """
         self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.parent.mkdir(mode=0o700, exist_ok=True)
         self.path.mkdir(mode=0o700, exist_ok=True)
+        if self.job not in os.listdir(self.path.parent):
+            raise OSError(errno.EEXIST, f"another job has the folder {self.job} in other letter case")
 
     def find_model(self) -> Path:
         """Return the path to read the model from, for commands that run without the server.

@@ -160,7 +160,7 @@ def check_public_key(n: mpz, min_bits: int) -> PublicKey:
 
     It is impossible to see from n alone that n is a product of two large primes. The checks find the defects that are
     cheap to find; `weak_keys` says which, and what they cost. Each key of `generate_private_key` passes them, except
-    with a negligible probability: of the primes of a key of 512 bits, one in 10^19 has a p - 1 that is smooth.
+    with a negligible probability: of primes of 256 bits, fewer than one in 10^19 has a p - 1 that is smooth.
 
     Args:
         n: the modulus. Its length is checked before anything is computed with it.

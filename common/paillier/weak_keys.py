@@ -16,7 +16,7 @@ TRIAL_LIMIT = 1 << 20
 """All prime factors below this are found."""
 FERMAT_STEPS = 40_000
 """For p and q of equal length. Primes with |p - q| < 2^(b/4 + 8) are found, where b is the number of bits of n. Two
-random primes are that close with a probability of about 2^(10 - b/4)."""
+random primes are that close with a probability of about 2^(11 - b/4)."""
 RATIO_STEPS = 2_500
 """For each other ratio of p and q."""
 RATIO_TERMS = 16

@@ -76,7 +76,7 @@ MISDEEDS: dict[str, tuple[Chunks, str]] = {
         lambda run: [chunk(run, width=64, ciphertexts=bytes(64))],
         "received ciphertexts of 64 bytes, expected ciphertexts of 128 bytes",
     ),
-    "more ciphertexts than there are rows": (lambda run: [chunk(run, total=10**6)], "this job has 96 rows"),
+    "more ciphertexts than there are rows": (lambda run: [chunk(run, total=10**6)], "this job has at most 24 of them"),
     "a round far off": (lambda run: [chunk(run, **far(2**32 - 1))], "at most 300002 rounds"),
     "an attempt far off": (lambda run: [chunk(run, **far(1, 6))], "5 attempts at each"),
 }

@@ -112,7 +112,7 @@ class SendVectorRequest(google.protobuf.message.Message):
     width: builtins.int
     """bytes of one ciphertext"""
     ciphertexts: builtins.bytes
-    """big-endian, fixed width, one after the other"""
+    """big-endian, fixed width, one after the other, at most 512"""
     @property
     def key(self) -> Global___RoundKey: ...
     def __init__(

@@ -130,9 +130,10 @@ def _claim(files: DemoFiles) -> None:
         files.folder.mkdir(parents=True, exist_ok=True)
         files.marker.write_text("`trilateral demo` replaces the files of an earlier demo in this folder.\n")
     for role in Role:
-        job = JobFolder(files.states / role, JOB).path
-        if job.exists():
-            shutil.rmtree(job)
+        # Release 0.1.0 kept the folder of a job directly in the state folder.
+        for job in (JobFolder(files.states / role, JOB).path, files.states / role / JOB):
+            if job.exists():
+                shutil.rmtree(job)
         (files.states / role / LEDGER).unlink(missing_ok=True)
     files.logs.mkdir(exist_ok=True)
 

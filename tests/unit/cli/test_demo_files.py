@@ -82,6 +82,15 @@ def test_a_second_demo_replaces_the_first_and_keeps_what_was_trained_by_hand(fil
     assert load_job(files.job).algorithm.name == "sgd"
 
 
+@pytest.mark.parametrize("role", Role)
+def test_a_demo_replaces_that_of_release_0_1_0(files: DemoFiles, role: Role) -> None:
+    old = files.states / role / JOB / "history.jsonl"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    write_files(files.folder, ADDRESSES, 1024, "sgd")
+    assert not old.parent.exists()
+
+
 def test_no_demo_touches_what_the_examples_train() -> None:
     root = Path(__file__).parents[3]
     for role in Role:

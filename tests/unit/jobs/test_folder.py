@@ -1,6 +1,7 @@
 """The folder of a job, and the move of the folders of release 0.1.0."""
 
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,15 @@ def test_only_the_owner_may_read_the_folders(tmp_path: Path) -> None:
     folder.make()
     for path in (folder.state, folder.path.parent, folder.path):
         assert path.stat().st_mode & 0o777 == 0o700
+
+
+def test_jobs_do_not_share_a_folder_where_the_file_system_ignores_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    JobFolder(tmp_path, "Credit").make()
+    monkeypatch.setattr(os, "listdir", lambda _: ["Credit"])  # as there, although `mkdir` finds `credit`
+    with pytest.raises(OSError, match="another job has the folder credit in other letter case"):
+        JobFolder(tmp_path, "credit").make()
 
 
 def test_folders_of_0_1_0_are_moved_with_a_line_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
