@@ -76,6 +76,8 @@ def train_plain(
     labels: FloatVector,
     penalty: FloatMatrix,
     holdout: tuple[FloatMatrix, FloatVector] | None = None,
+    *,
+    start: FloatVector | None = None,
 ) -> PlainResult:
     """Train on the training rows in canonical order.
 
@@ -85,6 +87,8 @@ def train_plain(
         labels: y in {-1, +1}, shape (n_train,).
         penalty: P in the penalty w'Pw job.l2 / 2, symmetric, shape (n_columns, n_columns).
         holdout: columns and labels of the hold-out rows, for a job that evaluates on them during training.
+        start: the guest's first weights, those of the last columns. The host's are 0, and so are the guest's if this is
+            left out.
 
     Raises:
         OutOfRangeError: the training is given up. The text says what to change.
@@ -112,6 +116,8 @@ def train_plain(
 
     training = Training(job, columns.shape[1], batches.count)
     coef = np.zeros(columns.shape[1])
+    if start is not None:
+        coef[-len(start) :] = start
     losses = []
     plan: RoundPlan | Conclusion | GivenUp = training.begin()
     while isinstance(plan, RoundPlan):

@@ -269,6 +269,37 @@ class Journal:
             raise ConfigError(f"the journal of the {self._role} is damaged: see its log") from error
 
 
+def read_fact(folder: Path, job: str, name: str) -> bytes | None:
+    """Read a fact about a job from the journal in a state folder, without changing it.
+
+    Args:
+        folder: the state folder. A process may be using it.
+        job: name of the job.
+        name: name of the fact.
+
+    Returns:
+        The content; None if there is no journal, or no such job or fact in it.
+    """
+    path = folder / JOURNAL
+    if not path.exists():
+        return None
+    with closing(sqlite3.connect(_uri(path), BUSY_SECONDS, uri=True)) as database:
+        row = database.execute(
+            "SELECT content FROM fact WHERE name = ? AND job = (SELECT id FROM job WHERE name = ?)", (name, job)
+        ).fetchone()
+    return None if row is None else bytes(row[0])
+
+
+def _uri(path: Path) -> str:
+    """Return the address of a journal for reading.
+
+    The journal of a process that runs or was killed is partly in the -wal file. Without that file, the journal is read
+    as immutable: otherwise SQLite would create a -wal file, owned by the user who reads.
+    """
+    has_log = path.with_name(f"{JOURNAL}-wal").exists()
+    return f"{path.absolute().as_uri()}?{'mode=ro' if has_log else 'mode=ro&immutable=1'}"
+
+
 _WAY_OUT = "restore it from a copy, or move it and its -wal file away to start with an empty journal"
 
 
@@ -284,10 +315,7 @@ def examine_journal(folder: Path) -> None:
         return
     try:
         _check_there(path)
-        # The journal of a process that runs or was killed is partly in the -wal file. Without that file, the journal
-        # is read as immutable: otherwise SQLite would create a -wal file, owned by the user who runs this check.
-        options = "mode=ro" if has_log else "mode=ro&immutable=1"
-        database = sqlite3.connect(f"{path.absolute().as_uri()}?{options}", BUSY_SECONDS, uri=True)
+        database = sqlite3.connect(_uri(path), BUSY_SECONDS, uri=True)
         try:
             _check_whole(database, path)
         finally:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
+from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import (
     BadKeyError,
     ConfigError,
@@ -35,6 +36,7 @@ from trilateral.common.jobs.party_record import PartyRecord, RestoredMachine
 from trilateral.common.jobs.policy import (
     JOB,
     check_holdout,
+    check_labels,
     check_offer,
     check_peer_columns,
     check_sizes,
@@ -50,8 +52,10 @@ from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.keys import PublicKey, check_public_key
 from trilateral.common.pb.v1.coordinator_pb2 import ReportWaitingRequest, ReportWaitingResponse
 from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
-from trilateral.common.protocol.block import PartyData
+from trilateral.common.protocol.batches import Batches
+from trilateral.common.protocol.block import PartyData, TrainingBlock
 from trilateral.common.protocol.bounds import max_evaluations
+from trilateral.common.protocol.label_secrecy import LabelSecrecy, draw_start
 from trilateral.common.protocol.messages import EvaluationRecord, Machine, Message, OpenJob, Result, StepTaken, Waiting
 from trilateral.common.protocol.party import CheckPeer
 from trilateral.common.protocol.phases import Phase
@@ -69,7 +73,14 @@ class MakeMachine(Protocol):
     """A role's state machine class."""
 
     def __call__(
-        self, job: JobConfig, data: PartyData, cipher: PartyCipher, *, phase: Phase, check_peer: CheckPeer
+        self,
+        job: JobConfig,
+        data: PartyData,
+        cipher: PartyCipher,
+        *,
+        phase: Phase,
+        check_peer: CheckPeer,
+        start: FloatVector | None,
     ) -> RestoredMachine:
         """Make the machine of one job.
 
@@ -79,6 +90,7 @@ class MakeMachine(Protocol):
             cipher: the cipher under the job's public key.
             phase: times the kinds of work.
             check_peer: refuses a peer with too many columns.
+            start: the first weights of this party; zeros if None.
         """
         ...
 
@@ -228,9 +240,16 @@ class PartyJobs(ProcessJobs):
                 self.audit.refused(caller, "OpenJob", str(error), **what)
                 raise
             cipher = await runner.in_thread(make_cipher, job.cipher, public_key)
-            check_peer = self._peer_check(job, len(data.block.columns), caller, what)
+            start = await runner.in_thread(self._start, record, data.block)
+            check_peer = self._peer_check(job, data.block, start, caller, what)
             machine = await runner.in_thread(
-                self._make_machine, job, data, cipher, phase=history.stopwatch.phase, check_peer=check_peer
+                self._make_machine,
+                job,
+                data,
+                cipher,
+                phase=history.stopwatch.phase,
+                check_peer=check_peer,
+                start=start,
             )
             await runner.in_thread(record.restore, machine, history)
             return machine
@@ -258,13 +277,26 @@ class PartyJobs(ProcessJobs):
 
         self._launch(runner, begin, on_end)
 
-    def _peer_check(self, job: JobConfig, n_train: int, caller: Caller, what: dict[str, str]) -> CheckPeer:
+    def _start(self, record: PartyRecord, block: TrainingBlock) -> FloatVector | None:
+        """Return the guest's secret first weights, the same in every session of a job; None at the host."""
+        return record.start(lambda: draw_start(block.columns)) if self.role is Role.GUEST else None
+
+    def _peer_check(
+        self, job: JobConfig, block: TrainingBlock, start: FloatVector | None, caller: Caller, what: dict[str, str]
+    ) -> CheckPeer:
         """Return the check of the other party's number of columns, which records a refusal in the audit log."""
+        policy, n_train = self.config.policy, len(block.columns)
 
         def check_peer(n_columns: int) -> None:
             try:
-                check_peer_columns(job, self.config.policy, n_train, n_columns, self.role)
+                check_peer_columns(job, policy, n_train, n_columns, self.role)
+                if block.labels is not None:
+                    batches = Batches.of(job, n_train)
+                    secrecy = LabelSecrecy.of(block.columns, block.labels, batches, secret_start=start is not None)
+                    check_labels(job, policy, secrecy, n_columns)
             except PolicyError as error:
+                for note in notes(error):
+                    log.warning("job %s: %s: %s", job.name, error, note)
                 self.audit.refused(caller, "OpenJob", str(error), **what)
                 raise
 

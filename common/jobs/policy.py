@@ -2,7 +2,8 @@
 
 Each check runs as soon as its inputs are known. `check_job` and `check_prediction` need only the request, and run
 before any data is read. `check_sizes` runs once the table is read and prepared, before anything leaves the party.
-`check_peer_columns` runs once the other party has told how many columns it has, before the first round.
+`check_peer_columns` and, at the guest, `check_labels` run once the other party has told how many columns it has,
+before the first round.
 `spend_scores` runs before scores leave. The bounds on the rounds and attempts of a running training follow from the
 job, and the state machine enforces them: see `trilateral.common.protocol.bounds`.
 Every refusal names the setting that causes it.
@@ -20,6 +21,7 @@ from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.quota import DayQuota, IdQuota, ScoreQuota
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.bounds import max_evaluations, max_rounds
+from trilateral.common.protocol.label_secrecy import LabelSecrecy
 from trilateral.common.rpc.errors import NameTakenError
 
 JOB, PREDICTION, ALIGNMENT = "the job", "the prediction", "the alignment"
@@ -150,6 +152,55 @@ def check_peer_features(job: JobConfig, policy: Policy, n_train: int, n_features
                 f"the minimum is {policy.min_rows_per_feature} rows for each of the {n_features} features of the"
                 f" {peer}, {needed} rows; {has} {size}, which allows {size // policy.min_rows_per_feature} features",
             )
+
+
+def check_labels(job: JobConfig, policy: Policy, secrecy: LabelSecrecy, n_host: int) -> None:
+    """Check, at the guest, that the host's sums do not determine the labels.
+
+    The text of the error says nothing about the labels except that they do not suffice. Its notes, which stay with the
+    guest, say what would.
+
+    Args:
+        job: the offered job.
+        policy: of the guest.
+        secrecy: of the guest's labels in this job.
+        n_host: training columns of the host.
+
+    Raises:
+        PolicyError: the labels of a batch have too little entropy for so many equations.
+    """
+    bits = policy.min_label_bits
+    if bits == 0 or secrecy.missing_bits(n_host, bits) == 0:
+        return
+    way_out = "fewer columns or more rows" if job.batch == "all" else "fewer columns, larger batches or `batch: all`"
+    error = _refusal(
+        Role.GUEST,
+        "policy.min_label_bits",
+        f"from its steps, a host with {n_host} columns could learn too much about the labels: try {way_out}; the log of"
+        " the guest has the numbers",
+    )
+    error.add_note(describe_secrecy(secrecy, bits, n_host))
+    raise error
+
+
+def describe_secrecy(secrecy: LabelSecrecy, bits_per_equation: float, n_host: int | None = None) -> str:
+    """Describe what the labels allow, for the guest alone: how many rows have each label follows from the numbers.
+
+    Args:
+        secrecy: of the guest's labels in a job.
+        bits_per_equation: `policy.min_label_bits`, above 0.
+        n_host: training columns of a host that is refused; None to leave out how large its batches should be.
+    """
+    n_batches, least = len(secrecy.batch_bits), min(secrecy.batch_bits)
+    whose = "the labels have" if n_batches == 1 else f"of {n_batches} batches, the one with the least has"
+    text = (
+        f"{whose} {least:,.1f} bits of entropy, and the secret start covers {secrecy.n_secret} equations:"
+        f" policy.min_label_bits allows the host {secrecy.max_host_columns(bits_per_equation):,} columns"
+    )
+    if n_host is not None and least > 0:
+        times = bits_per_equation * n_host / least
+        text += f"; {n_host} columns are sure to be allowed with {times:.1f} times as many rows in each batch"
+    return text
 
 
 def _batches(job: JobConfig, n_train: int) -> list[tuple[str, int]]:

@@ -12,7 +12,15 @@ import pandas as pd
 
 from tests.support.new_rows import NEW, with_new_rows, write_new_rows
 from tests.support.three_processes import write_configs
-from tests.support.three_servers import DATASET, LENIENT, load_tables, make_configs, train_over_localhost, write_tables
+from tests.support.three_servers import (
+    DATASET,
+    LENIENT,
+    load_tables,
+    make_configs,
+    plain_model,
+    train_over_localhost,
+    write_tables,
+)
 from trilateral.client.job_client import JobClient
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
@@ -23,7 +31,6 @@ from trilateral.common.jobs.quota import COUNTER
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.trial.development import write_development_files
 from trilateral.common.trial.localhost import LocalProcesses
-from trilateral.coordinator.numpy_training import train_plain
 
 JOB = JobConfig(name="credit", dataset=DATASET, key_bits=2048)
 OTHER = JOB.model_copy(update={"name": "churn", "holdout": 0.0, "key_bits": 512})
@@ -36,8 +43,8 @@ def with_policy(config: ProcessConfig, **settings: bool | int) -> ProcessConfig:
 
 def plain_scores(configs: Mapping[Role, ProcessConfig], rows: Mapping[Role, pd.DataFrame]) -> pd.Series:
     """Train on the joined table in plain numpy; return the scores of the joined new rows, in the guest's order."""
-    tables = load_tables(dict(configs), JOB)
-    coef = train_plain(JOB, tables.joined.columns, tables.joined.labels, tables.joined.penalty).coef
+    tables = load_tables(configs, JOB)
+    coef = plain_model(configs, JOB).coef
     joined = rows[Role.GUEST].merge(rows[Role.HOST], on="id")
     columns = [party.preprocessing.transform(joined) for party in (tables.host, tables.guest)]
     scores: FloatVector = np.hstack(columns) @ coef

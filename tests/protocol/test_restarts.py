@@ -64,7 +64,12 @@ KEYS = [generate_private_key(384) for _ in range(3)]
 TABLES = make_tables(JOB, n_rows=45, n_host=2, n_guest=1)
 JOINED = TABLES.joined
 EXPECTED = train_plain(
-    JOB, JOINED.columns, JOINED.labels, JOINED.penalty, (JOINED.holdout_columns, JOINED.holdout_labels)
+    JOB,
+    JOINED.columns,
+    JOINED.labels,
+    JOINED.penalty,
+    (JOINED.holdout_columns, JOINED.holdout_labels),
+    start=TABLES.start,
 ).coef
 
 
@@ -121,7 +126,7 @@ class Journals:
         key = KEYS[number % len(KEYS)]
         past = Past(b"1", self.ready, list(self.observations))
         host = workshop.host(JOB, TABLES.host, key)
-        guest = workshop.guest(JOB, TABLES.guest, key)
+        guest = workshop.guest(JOB, TABLES.guest, key, TABLES.start)
         host.restore(list(self.steps[Role.HOST].values()))
         guest.restore(list(self.steps[Role.GUEST].values()), list(self.evaluations.values()))
         return {Role.COORDINATOR: workshop.coordinator(JOB, key, past), Role.HOST: host, Role.GUEST: guest}
