@@ -17,14 +17,18 @@ from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.policy import (
     JOB,
     check_holdout,
+    check_labels,
     check_offer,
     check_peer_features,
     check_scores,
     check_sizes,
+    describe_secrecy,
     holdout_scores,
     max_peer_features,
 )
 from trilateral.common.jobs.quota import ScoreQuota
+from trilateral.common.protocol.batches import Batches
+from trilateral.common.protocol.label_secrecy import LabelSecrecy
 from trilateral.common.rpc.errors import NameTakenError
 
 ROOM = 2
@@ -91,6 +95,7 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
         _check_holdout(config, trial, data)
         # How many features the other party has is not known here, but a job needs at least one.
         check_peer_features(trial, config.policy, len(data.block.columns), 1, role)
+        secrecy = _label_secrecy(config, trial, data)
     except DataError as error:
         yield from faults(subject, error)
     except (PolicyError, ConfigError) as error:
@@ -111,6 +116,23 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
             f"before alignment: policy.min_rows_per_feature allows the other party "
             f"{max_peer_features(trial, config.policy, n_train):,} features",
         )
+        if secrecy is not None:
+            yield ok(subject, f"before alignment: {describe_secrecy(secrecy, config.policy.min_label_bits)}")
+
+
+def _label_secrecy(config: ProcessConfig, job: JobConfig, data: PreparedData) -> LabelSecrecy | None:
+    """Measure the guest's labels; None at the host, or if the policy accepts all labels.
+
+    Raises:
+        PolicyError: the labels do not allow the host even one column.
+    """
+    block, policy = data.block, config.policy
+    if block.labels is None or policy.min_label_bits == 0:
+        return None
+    batches = Batches.of(job, len(block.columns))
+    secrecy = LabelSecrecy.of(block.columns, block.labels, batches, secret_start=True)
+    check_labels(job, policy, secrecy, 1)
+    return secrecy
 
 
 def _check_holdout(config: ProcessConfig, job: JobConfig, data: PreparedData) -> None:

@@ -36,9 +36,8 @@ from trilateral.common.jobs.party_record import PartyRecord, RestoredMachine
 from trilateral.common.jobs.policy import (
     JOB,
     check_holdout,
-    check_labels,
     check_offer,
-    check_peer_columns,
+    check_peer,
     check_sizes,
     holdout_scores,
     spend_scores,
@@ -52,10 +51,9 @@ from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.keys import PublicKey, check_public_key
 from trilateral.common.pb.v1.coordinator_pb2 import ReportWaitingRequest, ReportWaitingResponse
 from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
-from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import PartyData, TrainingBlock
 from trilateral.common.protocol.bounds import max_evaluations
-from trilateral.common.protocol.label_secrecy import LabelSecrecy, draw_start
+from trilateral.common.protocol.label_secrecy import draw_start
 from trilateral.common.protocol.messages import EvaluationRecord, Machine, Message, OpenJob, Result, StepTaken, Waiting
 from trilateral.common.protocol.party import CheckPeer
 from trilateral.common.protocol.phases import Phase
@@ -241,14 +239,13 @@ class PartyJobs(ProcessJobs):
                 raise
             cipher = await runner.in_thread(make_cipher, job.cipher, public_key)
             start = await runner.in_thread(self._start, record, data.block)
-            check_peer = self._peer_check(job, data.block, start, caller, what)
             machine = await runner.in_thread(
                 self._make_machine,
                 job,
                 data,
                 cipher,
                 phase=history.stopwatch.phase,
-                check_peer=check_peer,
+                check_peer=self._peer_check(job, data.block, start, caller, what),
                 start=start,
             )
             await runner.in_thread(record.restore, machine, history)
@@ -285,22 +282,17 @@ class PartyJobs(ProcessJobs):
         self, job: JobConfig, block: TrainingBlock, start: FloatVector | None, caller: Caller, what: dict[str, str]
     ) -> CheckPeer:
         """Return the check of the other party's number of columns, which records a refusal in the audit log."""
-        policy, n_train = self.config.policy, len(block.columns)
 
-        def check_peer(n_columns: int) -> None:
+        def check(n_columns: int) -> None:
             try:
-                check_peer_columns(job, policy, n_train, n_columns, self.role)
-                if block.labels is not None:
-                    batches = Batches.of(job, n_train)
-                    secrecy = LabelSecrecy.of(block.columns, block.labels, batches, secret_start=start is not None)
-                    check_labels(job, policy, secrecy, n_columns)
+                check_peer(job, self.config.policy, block, n_columns, self.role, secret_start=start is not None)
             except PolicyError as error:
                 for note in notes(error):
                     log.warning("job %s: %s: %s", job.name, error, note)
                 self.audit.refused(caller, "OpenJob", str(error), **what)
                 raise
 
-        return check_peer
+        return check
 
     def _find_known(self, key: JobKey, offer: OpenJob) -> tuple[bytes, Record | None]:
         """Return the job's ID, and this party's record if both parties were ready in an earlier session."""

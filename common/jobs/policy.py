@@ -2,8 +2,7 @@
 
 Each check runs as soon as its inputs are known. `check_job` and `check_prediction` need only the request, and run
 before any data is read. `check_sizes` runs once the table is read and prepared, before anything leaves the party.
-`check_peer_columns` and, at the guest, `check_labels` run once the other party has told how many columns it has,
-before the first round.
+`check_peer` runs once the other party has told how many columns it has, before the first round.
 `spend_scores` runs before scores leave. The bounds on the rounds and attempts of a running training follow from the
 job, and the state machine enforces them: see `trilateral.common.protocol.bounds`.
 Every refusal names the setting that causes it.
@@ -20,6 +19,7 @@ from trilateral.common.config.process import Policy, ProcessConfig
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.quota import DayQuota, IdQuota, ScoreQuota
 from trilateral.common.protocol.batches import Batches
+from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.bounds import max_evaluations, max_rounds
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
 from trilateral.common.rpc.errors import NameTakenError
@@ -123,8 +123,31 @@ def max_peer_features(job: JobConfig, policy: Policy, n_train: int) -> int:
     return min(size for _, size in _batches(job, n_train)) // policy.min_rows_per_feature
 
 
-def check_peer_columns(job: JobConfig, policy: Policy, n_train: int, n_columns: int, role: Role) -> None:
+def check_peer(
+    job: JobConfig, policy: Policy, block: TrainingBlock, n_columns: int, role: Role, *, secret_start: bool
+) -> None:
     """Check a job against the number of the other party's training columns.
+
+    Args:
+        job: the offered job.
+        policy: of this party.
+        block: this party's rows.
+        n_columns: see `check_peer_columns`.
+        role: of this party.
+        secret_start: at the guest, whether its first weights are secret, as in all jobs but those that 0.1.0 began.
+
+    Raises:
+        PolicyError: the policy does not allow so many columns.
+    """
+    n_train = len(block.columns)
+    check_peer_columns(job, policy, n_train, n_columns, role)
+    if block.labels is not None:
+        secrecy = LabelSecrecy.of(block.columns, block.labels, Batches.of(job, n_train), secret_start=secret_start)
+        check_labels(job, policy, secrecy, n_columns)
+
+
+def check_peer_columns(job: JobConfig, policy: Policy, n_train: int, n_columns: int, role: Role) -> None:
+    """Check a job's batches against the number of the other party's training columns.
 
     Args:
         job: the offered job.

@@ -20,8 +20,8 @@ numbers behind which the labels can hide, out of n_host n_batches equations. Wit
 intercept's weight is not among them: the host's centred columns are orthogonal to the intercept.
 
 `LabelSecrecy` counts, for each batch, the bits by which its equations exceed the entropy of its labels. The secret
-numbers must cover the sum, at the same number of bits for each. The default of `policy.min_label_bits` counts an
-equation with 2 * `GRADIENT_BITS` bits, a margin of two.
+numbers must cover the sum. Each covers one equation, except for `SHOWN_BITS` of its 28 bits. The default of
+`policy.min_label_bits` counts an equation with 2 * `GRADIENT_BITS` bits, a margin of two.
 """
 
 import math
@@ -35,6 +35,7 @@ import numpy as np
 
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
 from trilateral.common.protocol.batches import Batch, Batches
+from trilateral.common.protocol.scales import GRADIENT_BITS
 
 START_SCORE = 0.25
 """Root mean square of the scores X_B w_0 over the training rows, on average over the starts that can be drawn.
@@ -48,9 +49,15 @@ that would make the first round void each time."""
 MIN_SINGULAR_VALUE = 2.0**-4
 """A direction of X_B counts for the rank if its singular value is at least this share of the largest.
 
-By chance alone, X_A'X_B w_0 / m is of the order of |X_B w_0| / sqrt(m), and in such a direction |X_B w_0| is 1/64 or
-more. X_A'y / m varies by at most 1 / sqrt(m) over the possible labels. So an equation with a secret number shows some 6
-of its 28 bits at most."""
+In a weaker direction, w_0 would hide too little; see `SHOWN_BITS`."""
+
+SHOWN_BITS = 6
+"""How many bits of an equation a secret number does not hide.
+
+By chance alone, a component of X_A'X_B w_0 / m is of the order of |X_B w_0| / sqrt(m), and X_A'y / m varies by at most
+1 / sqrt(m) over all labels. Their ratio is at most 1 / (`START_SCORE` * `MIN_SINGULAR_VALUE`) = 2^6 in the weakest
+direction that counts. In whitened columns it is 4 or less. The mean of many trainings on the same rows, each with its
+own start, shows log2(n) / 2 bits more: with whitened columns, 256 trainings show 6 bits."""
 
 
 def draw_start(columns: FloatMatrix) -> FloatVector:
@@ -136,7 +143,7 @@ class LabelSecrecy:
             bits_per_equation: the entropy that each equation needs.
         """
         lacking = math.fsum(max(0.0, bits_per_equation * n_host - bits) for bits in self.batch_bits)
-        return max(0.0, lacking - bits_per_equation * self.n_secret)
+        return max(0.0, lacking - bits_per_equation * self.n_secret * (1 - SHOWN_BITS / GRADIENT_BITS))
 
     def max_host_columns(self, bits_per_equation: float) -> int:
         """Return the largest number of columns that a host may have.

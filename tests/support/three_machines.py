@@ -69,7 +69,7 @@ def make_tables(
     y = np.where(X @ coef / np.std(X @ coef) + 0.7 * rng.normal(size=n_rows) > 0.2, 1.0, -1.0)
     ids = [f"id-{row:06d}" for row in range(n_rows)]
     host, guest = _party(job, X[:, :n_host], None, ids, whiten), _party(job, X[:, n_host:], y, ids, whiten)
-    return Tables(host, guest, rng.normal(scale=0.5, size=guest.block.columns.shape[1]))
+    return Tables(host, guest, rng.normal(scale=0.5, size=(guest.block.columns.shape[1],)))
 
 
 def _party(job: JobConfig, X: FloatMatrix, y: FloatVector | None, ids: list[str], whiten: bool) -> PreparedData:
