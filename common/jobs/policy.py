@@ -195,12 +195,12 @@ def check_labels(job: JobConfig, policy: Policy, secrecy: LabelSecrecy, n_host: 
     bits = policy.min_label_bits
     if bits == 0 or secrecy.missing_bits(n_host, bits) == 0:
         return
-    way_out = "fewer columns or more rows" if job.batch == "all" else "fewer columns, larger batches or `batch: all`"
+    way_out = "more rows or fewer columns" if job.batch == "all" else "larger batches, `batch: all` or fewer columns"
     error = _refusal(
         Role.GUEST,
         "policy.min_label_bits",
-        f"from its steps, a host with {n_host} columns could learn too much about the labels: try {way_out}; the log of"
-        " the guest has the numbers",
+        f"from its steps, a host with {_columns(n_host)} could learn too much about the labels: try {way_out}; the"
+        " guest's log has the numbers",
     )
     error.add_note(describe_secrecy(secrecy, bits, n_host))
     raise error
@@ -222,8 +222,13 @@ def describe_secrecy(secrecy: LabelSecrecy, bits_per_equation: float, n_host: in
     )
     if n_host is not None and least > 0:
         times = bits_per_equation * n_host / least
-        text += f"; {n_host} columns are sure to be allowed with {times:.1f} times as many rows in each batch"
+        are = "is" if n_host == 1 else "are"
+        text += f"; {_columns(n_host)} {are} sure to be allowed with {times:.1f} times as many rows in each batch"
     return text
+
+
+def _columns(count: int) -> str:
+    return "one column" if count == 1 else f"{count} columns"
 
 
 def _batches(job: JobConfig, n_train: int) -> list[tuple[str, int]]:
