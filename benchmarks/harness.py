@@ -27,6 +27,7 @@ from trilateral.common.data.model.model_file import PartyModel, load_model
 from trilateral.common.data.party_data import make_block
 from trilateral.common.data.tables.table import read_table
 from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.party_record import read_start
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.protocol.messages import Kind
 from trilateral.common.trial.localhost import LocalProcesses, free_addresses, process_settings
@@ -43,6 +44,8 @@ class Training:
 
     histories: dict[Role, list[dict[str, Any]]]
     models: dict[Role, PartyModel]
+    start: FloatVector | None
+    """The guest's first weights."""
     seconds: float
     """From the request to the end of the job, including key generation, loading, and the proof of the IDs."""
     peak_rss_mb: dict[str, float]
@@ -91,6 +94,8 @@ class Setup:
                 config["policy"]["min_columns_per_point"] = 0.001
             if role is Role.GUEST:
                 config["datasets"][DATASET]["label"] = {"column": "label", "positive": "1", "negative": "0"}
+                # The labels are made up or published, and the paper's batches are small for this rule.
+                config["policy"] = {"min_label_bits": 0}
             self._configs[role].write_text(yaml.safe_dump(config))
 
     def config(self, role: Role) -> ProcessConfig:
@@ -133,6 +138,7 @@ class Setup:
         return Training(
             histories={role: read_lines(folder.history) for role, folder in folders.items()},
             models={role: load_model(folders[role].model) for role in PARTIES},
+            start=read_start(self.config(Role.GUEST).state, job.name),
             seconds=seconds,
             peak_rss_mb={str(role): peak_rss_mb(pid) for role, pid in processes.pids.items()},
             processor_seconds={str(role): round(after[role] - before[role], 2) for role in Role},

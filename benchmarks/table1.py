@@ -113,9 +113,10 @@ def measure(row: dict[str, Any], folder: Path) -> dict[str, Any]:
         joined = setup.joined(job, whiten=row["preprocessing"].get("whiten", True))
         if row["method"] == "sgd":
             job = best_sgd(job, joined)
-        plain = train_plain(job, joined.columns, joined.labels, joined.penalty)
-        changed = train_plain(job, perturbed(joined.columns), joined.labels, joined.penalty)
         (training,) = setup.train(job)
+        start = training.start
+        plain = train_plain(job, joined.columns, joined.labels, joined.penalty, start=start)
+        changed = train_plain(job, perturbed(joined.columns), joined.labels, joined.penalty, start=start)
     model = training.models[Role.GUEST]
     metrics = model.metrics
     lines = training.histories[Role.COORDINATOR]

@@ -85,6 +85,7 @@ def train_plain(
     holdout: tuple[FloatMatrix, FloatVector] | None = None,
     *,
     n_host: int = 0,
+    start: FloatVector | None = None,
 ) -> PlainResult:
     """Train on the training rows in canonical order.
 
@@ -95,6 +96,8 @@ def train_plain(
         penalty: P in the penalty w'Pw job.l2 / 2, symmetric, shape (n_columns, n_columns).
         holdout: columns and labels of the hold-out rows, for a job that evaluates on them during training.
         n_host: number of the host's columns, whose part of the hold-out scores is rounded before it leaves the host.
+        start: the guest's first weights, those of the last columns. The host's are 0, and so are the guest's if this is
+            left out.
 
     Raises:
         OutOfRangeError: the training is given up. The text says what to change.
@@ -123,6 +126,8 @@ def train_plain(
 
     training = Training(job, columns.shape[1], batches.count)
     coef = np.zeros(columns.shape[1])
+    if start is not None:
+        coef[-len(start) :] = start
     losses = []
     plan: RoundPlan | Conclusion | GivenUp = training.begin()
     while isinstance(plan, RoundPlan):

@@ -19,8 +19,8 @@ from trilateral.coordinator.searches.minibatch import minibatch_search
 class Training:
     """Turns the points that a search asks about into rounds and steps.
 
-    It knows only p = w - w_0, the sum of the steps that it has issued. It adds them in the same order and arithmetic as
-    the parties.
+    It knows only p = w - w_0, the sum of the steps that it has issued, and not the guest's secret part of w_0. It adds
+    the steps in the same order and arithmetic as the parties.
 
     Args:
         job: the job's settings.

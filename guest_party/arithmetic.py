@@ -33,8 +33,15 @@ class GuestArithmetic(PaillierArithmetic):
 
     peer: ClassVar[Role] = Role.HOST
 
-    def __init__(self, job: JobConfig, block: TrainingBlock, cipher: PartyCipher, phase: Phase = no_phase) -> None:
-        super().__init__(job, block, cipher, phase)
+    def __init__(
+        self,
+        job: JobConfig,
+        block: TrainingBlock,
+        cipher: PartyCipher,
+        phase: Phase = no_phase,
+        start: FloatVector | None = None,
+    ) -> None:
+        super().__init__(job, block, cipher, phase, start)
         if block.labels is None:
             raise DataError("the guest's table has no label")
         self._labels: FloatVector = block.labels

@@ -44,6 +44,7 @@ class GuestMachine(PartyMachine):
         cipher: the cipher under the job's public key, which the guest has checked.
         phase: times the kinds of work, if the process has a clock.
         check_peer: refuses a host with too many columns, see `CheckPeer`.
+        start: the secret first weights of this party, see `protocol.start`; zeros if they are left out.
         measure: compares scores u of the hold-out rows with labels in {-1, +1}, both of shape (n_holdout,).
 
     Raises:
@@ -61,9 +62,10 @@ class GuestMachine(PartyMachine):
         *,
         phase: Phase = no_phase,
         check_peer: CheckPeer = accept_peer,
+        start: FloatVector | None = None,
         measure: Measure = measure,
     ) -> None:
-        super().__init__(job, data, GuestArithmetic(job, data.block, cipher, phase), check_peer)
+        super().__init__(job, data, GuestArithmetic(job, data.block, cipher, phase, start), check_peer)
         if data.block.holdout_labels is None:
             raise DataError("the guest's table has no label")
         self._measure = measure

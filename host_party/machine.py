@@ -45,6 +45,7 @@ class HostMachine(PartyMachine):
         cipher: the cipher under the job's public key, which the host has checked.
         phase: times the kinds of work, if the process has a clock.
         check_peer: refuses a guest with too many columns, see `CheckPeer`.
+        start: the first weights of this party; zeros if they are left out.
     """
 
     role: ClassVar[Role] = Role.HOST
@@ -58,8 +59,9 @@ class HostMachine(PartyMachine):
         *,
         phase: Phase = no_phase,
         check_peer: CheckPeer = accept_peer,
+        start: FloatVector | None = None,
     ) -> None:
-        super().__init__(job, data, HostArithmetic(job, data.block, cipher, phase), check_peer)
+        super().__init__(job, data, HostArithmetic(job, data.block, cipher, phase, start), check_peer)
         self._nonces: tuple[bytes, bytes] | None = None
 
     # --- the proof that both parties hold the same IDs

@@ -19,10 +19,12 @@ from trilateral.common.jobs.policy import (
     JOB,
     Account,
     check_holdout,
+    check_labels,
     check_offer,
     check_peer_features,
     check_scores,
     check_sizes,
+    describe_secrecy,
     holdout_scores,
     max_peer_features,
     scored_points,
@@ -30,6 +32,8 @@ from trilateral.common.jobs.policy import (
     unknown_values,
 )
 from trilateral.common.jobs.quota import ScoreQuota
+from trilateral.common.protocol.batches import Batches
+from trilateral.common.protocol.label_secrecy import LabelSecrecy
 from trilateral.common.rpc.errors import NameTakenError
 
 ROOM = 2
@@ -101,6 +105,7 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
         n_train, n_columns = data.block.columns.shape
         n_unknown = unknown_values(n_train, data.block.labels)
         account.check_training(training_equations(trial, n_train, 1), n_unknown)
+        secrecy = _label_secrecy(config, trial, data)
     except DataError as error:
         yield from faults(subject, error)
     except (PolicyError, ConfigError) as error:
@@ -132,6 +137,23 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
                 f"{account.max_points(data.preprocessing.n_unknown)} different sets of weights "
                 "(policy.min_columns_per_point)",
             )
+        if secrecy is not None:
+            yield ok(subject, f"before alignment: {describe_secrecy(secrecy, config.policy.min_label_bits)}")
+
+
+def _label_secrecy(config: ProcessConfig, job: JobConfig, data: PreparedData) -> LabelSecrecy | None:
+    """Measure the guest's labels; None at the host, or if the policy accepts all labels.
+
+    Raises:
+        PolicyError: the labels do not allow the host even one column.
+    """
+    block, policy = data.block, config.policy
+    if block.labels is None or policy.min_label_bits == 0:
+        return None
+    batches = Batches.of(job, len(block.columns))
+    secrecy = LabelSecrecy.of(block.columns, block.labels, batches, secret_start=True)
+    check_labels(job, policy, secrecy, 1)
+    return secrecy
 
 
 def _check_holdout(config: ProcessConfig, job: JobConfig, data: PreparedData, account: Account) -> None:

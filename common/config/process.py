@@ -162,6 +162,8 @@ HOST_POLICY = (
     "min_columns_per_point",
 )
 """Options of `Policy` that only the host may set."""
+GUEST_POLICY = ("min_label_bits",)
+"""Options of `Policy` that only the guest may set."""
 
 
 class Policy(Settings):
@@ -174,6 +176,11 @@ class Policy(Settings):
     party's labels or scores to the other party, which knows its features: each feature gives one equation of about 28
     bits, and each label is one unknown bit. The other party reports how many features it has, and the coordinator
     confirms the number."""
+    min_label_bits: Annotated[float, Field(ge=0, le=10_000)] = 56.0
+    """Guest only: the entropy that the labels of a batch need, in bits, for each equation that the host learns about
+    them. A batch of m rows of which k have the rarer label has log2 C(m, k) bits. For each of its columns and each
+    batch, the host learns one equation of about 28 bits. The guest's secret first weights hide as many equations as its
+    columns outnumber the batches. The default is twice the bits of an equation. 0 accepts all labels."""
     min_batch: Annotated[int, Field(ge=1)] = 100
     """The smallest batch and curvature batch in rows, regardless of the number of features. The coordinator sees means
     over batches. With the default, one row contributes at most one hundredth of a mean."""
@@ -358,6 +365,10 @@ class ProcessConfig(Settings):
             for name in HOST_POLICY:
                 if name in policy.model_fields_set:
                     raise ValueError(f"only the host decides about its scores: remove `{name}`")
+        if role is Role.HOST:
+            for name in GUEST_POLICY:
+                if name in policy.model_fields_set:
+                    raise ValueError(f"only the guest has labels: remove `{name}`")
         return policy
 
     @model_validator(mode="after")

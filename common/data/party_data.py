@@ -91,6 +91,8 @@ def make_party_data(
     """
     train, holdout = holdout_split(len(table.ids), job.holdout, job.seed)
     intercept = table.labels is not None and job.intercept
+    if not intercept and not table.features.shape[1]:
+        raise DataError("the table has no features, so a model needs the intercept: remove `intercept: false`")
     _check_sizes(len(train), table.features.shape[1], job)
     preprocessing = Preprocessing.fit(table.features.iloc[train], config, intercept, job.l2)
     # A gradient has as many equations for the labels as there are terms.

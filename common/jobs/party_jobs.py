@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
+from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import (
     BadKeyError,
     ConfigError,
@@ -44,8 +45,9 @@ from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.keys import PublicKey, check_public_key
 from trilateral.common.pb.v1.coordinator_pb2 import ReportWaitingRequest, ReportWaitingResponse
 from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
-from trilateral.common.protocol.block import PartyData
+from trilateral.common.protocol.block import PartyData, TrainingBlock
 from trilateral.common.protocol.bounds import max_evaluations
+from trilateral.common.protocol.label_secrecy import draw_start
 from trilateral.common.protocol.messages import (
     EvaluationRecord,
     Machine,
@@ -72,7 +74,14 @@ class MakeMachine(Protocol):
     """A role's state machine class."""
 
     def __call__(
-        self, job: JobConfig, data: PartyData, cipher: PartyCipher, *, phase: Phase, check_peer: CheckPeer
+        self,
+        job: JobConfig,
+        data: PartyData,
+        cipher: PartyCipher,
+        *,
+        phase: Phase,
+        check_peer: CheckPeer,
+        start: FloatVector | None,
     ) -> RestoredMachine:
         """Make the machine of one job.
 
@@ -82,6 +91,7 @@ class MakeMachine(Protocol):
             cipher: the cipher under the job's public key.
             phase: times the kinds of work.
             check_peer: refuses a peer with too many columns.
+            start: the first weights of this party; zeros if None.
         """
         ...
 
@@ -233,6 +243,8 @@ class PartyJobs(ProcessJobs):
                 permission.account = JobAccount(job, job_id, record, lambda: self._account_of(job.dataset), data)
                 await runner.in_thread(permission.account.open, self._quota)
             cipher = await runner.in_thread(make_cipher, job.cipher, public_key)
+            start = await runner.in_thread(self._start, record, data.block)
+            permission.secret_start = start is not None
             machine = await runner.in_thread(
                 self._make_machine,
                 job,
@@ -240,6 +252,7 @@ class PartyJobs(ProcessJobs):
                 cipher,
                 phase=history.stopwatch.phase,
                 check_peer=permission.check_peer,
+                start=start,
             )
             await runner.in_thread(record.restore, machine, history)
             return machine
@@ -276,6 +289,10 @@ class PartyJobs(ProcessJobs):
                 await self._set_outcome(job_id, error)
 
         self._launch(runner, begin, on_end)
+
+    def _start(self, record: PartyRecord, block: TrainingBlock) -> FloatVector | None:
+        """Return the guest's secret first weights, the same in every session of a job; None at the host."""
+        return record.start(lambda: draw_start(block.columns)) if self.role is Role.GUEST else None
 
     def _find_known(self, key: JobKey, offer: OpenJob) -> tuple[bytes, Record | None]:
         """Return the job's ID, and this party's record if both parties were ready in an earlier session."""

@@ -1,21 +1,22 @@
 """What a party's journal keeps about a job across sessions, and what a later session compares with that."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from hashlib import blake2b
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import pandas as pd
 
-from trilateral.common.base.arrays import FloatMatrix, Rows
+from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.history import History
-from trilateral.common.jobs.journal import Journal, Record
+from trilateral.common.jobs.journal import Journal, Record, read_fact
 from trilateral.common.pb.v1.party_pb2 import BeginRoundRequest, FinishJobRequest
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 from trilateral.common.protocol.messages import BeginRound, EvaluationRecord, FinishJob, Machine, RoundKey, StepTaken
@@ -26,6 +27,8 @@ MAX_BEGUN = 100
 """How often a round may be begun, over all sessions. Each attempt shows the same sums."""
 _EVALUATION = "evaluation "
 """Start of the name of a fact that holds an evaluation. The number of its round follows."""
+_START = "start"
+"""Name of the fact that holds the guest's secret first weights."""
 _REQUESTS = {b"B": BeginRoundRequest, b"F": FinishJobRequest}
 _TOLERANCE = 1e-6
 """Tolerance of the comparison of training columns: another version of a library may round differently."""
@@ -111,6 +114,23 @@ class PartyRecord:
                 f"the {self._role}'s training columns have changed since the job began, but its table has not: start"
                 " the job again, or install the release with which it began"
             )
+
+    def start(self, draw: Callable[[], FloatVector]) -> FloatVector | None:
+        """Return this party's secret first weights. The first session draws and records them.
+
+        A later session must begin at the same weights: the steps that the coordinator has sent are relative to them.
+
+        Args:
+            draw: draws new weights, shape (n_columns,).
+
+        Returns:
+            Shape (n_columns,); None if a release without secret first weights began the job.
+        """
+        if self._known is not None:
+            return _decoded(self._known.facts.get(_START))
+        start = draw()
+        self._journal.set_facts(self._id, {_START: json.dumps(start.tolist()).encode()})
+        return start
 
     @property
     def has_spent_scores(self) -> bool:
@@ -205,6 +225,15 @@ class PartyRecord:
                 content = kind + request.SerializeToString()
                 if self._journal.write_round(self._id, number, content) > MAX_BEGUN:
                     raise ProtocolError(f"the coordinator has begun round {number} more than {MAX_BEGUN} times")
+
+
+def read_start(state: Path, job: str) -> FloatVector | None:
+    """Return the secret first weights of a job from the guest's state folder, shape (n_columns,), or None."""
+    return _decoded(read_fact(state, job, _START))
+
+
+def _decoded(start: bytes | None) -> FloatVector | None:
+    return None if start is None else np.asarray(json.loads(start))
 
 
 def table_digest(table: PartyTable) -> bytes:

@@ -1,9 +1,10 @@
 """Whether a party's policy permits a job, from the offer of the job to its end: the policy may change meanwhile."""
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from trilateral.common.base.errors import PolicyError
+from trilateral.common.base.errors import PolicyError, notes
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.party_data import PreparedData
@@ -13,7 +14,7 @@ from trilateral.common.jobs.policy import (
     check_counted,
     check_holdout,
     check_offer,
-    check_peer_columns,
+    check_peer,
     check_sizes,
     holdout_scores,
 )
@@ -21,6 +22,8 @@ from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.observe.audit import Audit
 from trilateral.common.protocol.messages import Message
 from trilateral.common.rpc.access import Caller
+
+log = logging.getLogger(__name__)
 
 
 class Permission:
@@ -36,6 +39,7 @@ class Permission:
 
     Attributes:
         data: this party's prepared table, once it is known.
+        secret_start: whether the guest starts from secret weights, once it is known.
         account: counts what the job gives the other party, once the table is known.
         record: fields of each line in the audit log.
     """
@@ -44,6 +48,7 @@ class Permission:
         self, job: JobConfig, current: Callable[[], ProcessConfig], audit: Audit, caller: Caller, record: dict[str, str]
     ) -> None:
         self.data: PreparedData | None = None
+        self.secret_start = True
         self.account: JobAccount | None = None
         self.record = record
         self._job = job
@@ -59,6 +64,8 @@ class Permission:
         try:
             yield
         except PolicyError as error:
+            for note in notes(error):
+                log.warning("job %s: %s: %s", self._job.name, error, note)
             self._audit.refused(self._caller, "OpenJob", str(error), **self.record)
             raise
 
@@ -70,9 +77,11 @@ class Permission:
             ConfigError: the ledger cannot be read.
         """
         self._n_peer_columns = n_columns
-        config, n_train = self._current(), 0 if self.data is None else len(self.data.block.columns)
+        config, data = self._current(), self.data
+        if data is None:
+            return
         with self.recording():
-            check_peer_columns(self._job, config.policy, n_train, n_columns, config.role)
+            check_peer(self._job, config.policy, data.block, n_columns, config.role, secret_start=self.secret_start)
             if self.account is not None:
                 self.account.check_training(n_columns)
 

@@ -2,7 +2,7 @@
 
 Each check runs as soon as its inputs are known. `check_job` and `check_prediction` need only the request, and run
 before any data is read. `check_sizes` runs once the table is read and prepared, before anything leaves the party.
-`check_peer_columns` runs once the other party has told how many columns it has, before the first round.
+`check_peer` runs once the other party has told how many columns it has, before the first round.
 `spend_scores` runs before scores leave. `Account` has the checks over all jobs on a dataset. The bounds on the rounds
 and attempts of a running training follow from the job, and the state machine enforces them: see
 `trilateral.common.protocol.bounds`.
@@ -26,7 +26,9 @@ from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.quota import DayQuota, IdQuota, ScoreQuota
 from trilateral.common.protocol.batches import Batches
+from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.bounds import max_evaluations, max_rounds
+from trilateral.common.protocol.label_secrecy import LabelSecrecy, subset_bits
 from trilateral.common.rpc.errors import NameTakenError
 
 JOB, PREDICTION, ALIGNMENT = "the job", "the prediction", "the alignment"
@@ -136,8 +138,31 @@ def max_peer_features(job: JobConfig, policy: Policy, n_train: int) -> int:
     return min(size for _, size in _batches(job, n_train)) // policy.min_rows_per_feature
 
 
-def check_peer_columns(job: JobConfig, policy: Policy, n_train: int, n_columns: int, role: Role) -> None:
+def check_peer(
+    job: JobConfig, policy: Policy, block: TrainingBlock, n_columns: int, role: Role, *, secret_start: bool
+) -> None:
     """Check a job against the number of the other party's training columns.
+
+    Args:
+        job: the offered job.
+        policy: of this party.
+        block: this party's rows.
+        n_columns: see `check_peer_columns`.
+        role: of this party.
+        secret_start: at the guest, whether its first weights are secret, as in all jobs but those that 0.1.0 began.
+
+    Raises:
+        PolicyError: the policy does not allow so many columns.
+    """
+    n_train = len(block.columns)
+    check_peer_columns(job, policy, n_train, n_columns, role)
+    if block.labels is not None:
+        secrecy = LabelSecrecy.of(block.columns, block.labels, Batches.of(job, n_train), secret_start=secret_start)
+        check_labels(job, policy, secrecy, n_columns)
+
+
+def check_peer_columns(job: JobConfig, policy: Policy, n_train: int, n_columns: int, role: Role) -> None:
+    """Check a job's batches against the number of the other party's training columns.
 
     Args:
         job: the offered job.
@@ -165,6 +190,60 @@ def check_peer_features(job: JobConfig, policy: Policy, n_train: int, n_features
                 f"the minimum is {policy.min_rows_per_feature} rows for each of the {n_features} features of the"
                 f" {peer}, {needed} rows; {has} {size}, which allows {size // policy.min_rows_per_feature} features",
             )
+
+
+def check_labels(job: JobConfig, policy: Policy, secrecy: LabelSecrecy, n_host: int) -> None:
+    """Check, at the guest, that the host's sums do not determine the labels.
+
+    The text of the error says nothing about the labels except that they do not suffice. Its notes, which stay with the
+    guest, say what would.
+
+    Args:
+        job: the offered job.
+        policy: of the guest.
+        secrecy: of the guest's labels in this job.
+        n_host: training columns of the host.
+
+    Raises:
+        PolicyError: the labels of a batch have too little entropy for so many equations.
+    """
+    bits = policy.min_label_bits
+    if bits == 0 or secrecy.missing_bits(n_host, bits) == 0:
+        return
+    way_out = "more rows or fewer columns" if job.batch == "all" else "larger batches, `batch: all` or fewer columns"
+    error = _refusal(
+        Role.GUEST,
+        "policy.min_label_bits",
+        f"from its steps, a host with {_columns(n_host)} could learn too much about the labels: try {way_out}; the"
+        " guest's log has the numbers",
+    )
+    error.add_note(describe_secrecy(secrecy, bits, n_host))
+    raise error
+
+
+def describe_secrecy(secrecy: LabelSecrecy, bits_per_equation: float, n_host: int | None = None) -> str:
+    """Describe what the labels allow, for the guest alone: how many rows have each label follows from the numbers.
+
+    Args:
+        secrecy: of the guest's labels in a job.
+        bits_per_equation: `policy.min_label_bits`, above 0.
+        n_host: training columns of a host that is refused; None to leave out how large its batches should be.
+    """
+    n_batches, least = len(secrecy.batch_bits), min(secrecy.batch_bits)
+    whose = "the labels have" if n_batches == 1 else f"of {n_batches} batches, the one with the least has"
+    text = (
+        f"{whose} {least:,.1f} bits of entropy, and the secret start covers {secrecy.n_secret} equations:"
+        f" policy.min_label_bits allows the host {secrecy.max_host_columns(bits_per_equation):,} columns"
+    )
+    if n_host is not None and least > 0:
+        times = bits_per_equation * n_host / least
+        are = "is" if n_host == 1 else "are"
+        text += f"; {_columns(n_host)} {are} sure to be allowed with {times:.1f} times as many rows in each batch"
+    return text
+
+
+def _columns(count: int) -> str:
+    return "one column" if count == 1 else f"{count} columns"
 
 
 def _batches(job: JobConfig, n_train: int) -> list[tuple[str, int]]:
@@ -443,9 +522,7 @@ def unknown_values(n_train: int, labels: FloatVector | None) -> int:
     """
     if labels is None:
         return n_train
-    positive = int(np.sum(labels > 0))
-    logarithm = math.lgamma(n_train + 1) - math.lgamma(positive + 1) - math.lgamma(n_train - positive + 1)
-    return math.floor(logarithm / math.log(2))
+    return math.floor(subset_bits(n_train, int(np.count_nonzero(labels > 0))))
 
 
 # --- refusals

@@ -104,15 +104,24 @@ class PaillierArithmetic(ABC):
         block: this party's columns.
         cipher: the cipher under the job's public key, which the party has checked.
         phase: times the kinds of work, if the process has a clock.
+        start: w before the first step, shape (n_columns,); zeros if it is left out. See `protocol.start`.
 
     Raises:
         DataError: a training column's mean square exceeds 1. The bound of a slot assumes at most 1.
         ConfigError: the key has no room for the job's slots.
+        ValueError: the start does not have one weight for each column.
     """
 
     peer: ClassVar[Role]
 
-    def __init__(self, job: JobConfig, block: TrainingBlock, cipher: PartyCipher, phase: Phase = no_phase) -> None:
+    def __init__(
+        self,
+        job: JobConfig,
+        block: TrainingBlock,
+        cipher: PartyCipher,
+        phase: Phase = no_phase,
+        start: FloatVector | None = None,
+    ) -> None:
         columns = block.columns
         if columns.size and np.max(np.mean(np.square(columns), axis=0)) > 1 + 1e-8:
             raise DataError("a training column's mean square exceeds 1: standardise the columns")
@@ -124,7 +133,10 @@ class PaillierArithmetic(ABC):
         self._batches = Batches.of(job, self._n_train)
         self._cipher = cipher
         self._phase = phase
-        self._coef: FloatVector = np.zeros(self._n_columns)
+        self._start: FloatVector = np.zeros(self._n_columns) if start is None else start
+        if self._start.shape != (self._n_columns,):
+            raise ValueError(f"the start has {self._start.size} weights for {self._n_columns} columns")
+        self._coef = self._start
         self._residues_per_round = self._count_residues()
         # Try all batch sizes that the job's rounds will have: an error must show before the training begins.
         self._longest = max(map(self._n_groups, self._batches.sizes))
@@ -151,7 +163,7 @@ class PaillierArithmetic(ABC):
 
     def reset(self) -> None:
         """See Weights."""
-        self._coef = np.zeros(self._n_columns)
+        self._coef = self._start
 
     @abstractmethod
     def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected]:

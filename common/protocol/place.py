@@ -43,7 +43,7 @@ class Weights(Protocol):
         ...
 
     def reset(self) -> None:
-        """Return to the origin, as before any step."""
+        """Return to the start, as before any step."""
         ...
 
 

@@ -33,7 +33,7 @@ result."""
 
 
 class Lbfgs:
-    """The base point and the trial point of one training, which starts at the origin.
+    """The base point and the trial point of one training, relative to where it starts.
 
     Args:
         n_columns: columns of both parties together.

@@ -25,10 +25,10 @@ def full_batch_search(optimiser: Lbfgs, job: JobConfig) -> Search:
     result needs no round: it is the value of the quadratic itself.
 
     A high loss at a trial point is not divergence, because the step that follows is exact. The hold-out rows are
-    evaluated at the base point, not at the trial point, and only once the base point has left the origin.
+    evaluated at the base point, not at the trial point, and only once the base point has left the start.
 
     Args:
-        optimiser: at the origin.
+        optimiser: at the start.
         job: the job's settings.
     """
     stopping = EarlyStopping(job)

@@ -15,8 +15,8 @@ from trilateral.coordinator.searches.early_stopping import EarlyStopping
 MARGIN = math.log(2)
 """A loss this much above the lowest so far is divergence.
 
-The loss at the origin is log 2 and every loss is positive, so no model that is better than the origin has such a
-loss."""
+Every loss is positive, and the loss of a model without weights is log 2. So no model that is better than that one has
+such a loss."""
 
 MAX_RETURNS = 5
 """How often a training may go back to its best point. The rate is halved each time, down to a 32nd."""

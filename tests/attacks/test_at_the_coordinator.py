@@ -14,11 +14,12 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.paillier.cipher import PartyCipher
 from trilateral.common.paillier.factory import make_cipher
+from trilateral.common.paillier.fixed_point import encode
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.paillier.packing import SlotLayout
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.protocol.messages import Kind
-from trilateral.common.protocol.scales import round_scale
+from trilateral.common.protocol.scales import VALUE_BITS, round_scale
 
 JOB = JobConfig(
     name="attacked",
@@ -81,7 +82,7 @@ async def test_the_slots_beside_the_middle_one_are_uniform(
 async def test_the_lowest_slot_is_not_a_sum_over_a_few_rows(
     protected: bool, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Unmasked, it holds d of the first row of each group times x of the last: in round 1, labels times features.
+    """Unmasked, it holds d of the first row of each group times x of the last: in round 1, u_B - 2y times features.
 
     With a batch of one group that is the product of two single numbers of two rows.
     """
@@ -96,10 +97,12 @@ async def test_the_lowest_slot_is_not_a_sum_over_a_few_rows(
         for c in recorded.vector(Kind.GRADIENT, sender=Role.HOST)
     ]
     truth = recorded.truth
+    assert truth.start is not None
     x = scale.encode_columns(truth.host.block.columns)
     first = np.arange(0, 120, layout.slots)
     groups = [row for row in first if row + layout.slots <= 120]
-    residual = -2 * truth.joined.labels.astype(int) << scale.value_fraction_bits
+    u_guest = truth.guest.block.columns @ truth.start
+    residual = encode(u_guest - 2 * truth.joined.labels, scale.value_fraction_bits, VALUE_BITS)
     expected = [
         sum(int(residual[row]) * int(x[row + layout.slots - 1, j]) for row in groups) % (1 << layout.slot_bits)
         for j in range(x.shape[1])

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import trilateral.common.jobs.party_jobs
 from tests.attacks.wire import Recording, record_training
 from tests.support.three_servers import DATASET
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
@@ -25,7 +26,7 @@ JOB = JobConfig(
 
 
 def sums_of_labels(recorded: Recording) -> FloatVector:
-    """X_A'y: the first step is eta X_A'd / m, and d = -y/2 where w = 0."""
+    """X_A'y, of a guest that starts at zero: the first step is eta X_A'd / m, and d = -y/2."""
     (step,) = [
         message.step
         for message in recorded.messages("/BeginRound")
@@ -43,7 +44,11 @@ def labels_that_fit(X: FloatMatrix, sums: FloatVector) -> list[FloatVector]:
 
 
 async def record(folder: Path, patch: pytest.MonkeyPatch, key: PrivateKey, policy: Policy | None) -> Recording:
-    """Record a training under a policy of the guest. The host is hostile: its own file permits everything."""
+    """Record a training under a policy of the guest. The host is hostile: its own file permits everything.
+
+    The guest starts at zero: a secret start and the entropy of labels are tested in `test_labels_from_the_hosts_steps`.
+    """
+    patch.setattr(trilateral.common.jobs.party_jobs, "draw_start", lambda columns: np.zeros(columns.shape[1]))
 
     def change(config: ProcessConfig) -> ProcessConfig:
         of_party = policy if policy is not None and config.role is Role.GUEST else config.policy
@@ -66,7 +71,8 @@ async def test_either_of_two_settings_of_the_guests_default_policy_refuses_such_
     line: str, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     default = {line: getattr(Policy(), line)}
-    policy = Policy.model_validate({"min_key_bits": 256, "min_rows_per_feature": 2, "min_batch": 2} | default)
+    lax = {"min_key_bits": 256, "min_rows_per_feature": 2, "min_batch": 2, "min_label_bits": 0}
+    policy = Policy.model_validate(lax | default)
     recorded = await record(tmp_path, monkeypatch, private_key, policy)
     assert recorded.status.state == JOB_STATE_FAILED
     assert line in recorded.status.detail
@@ -85,7 +91,9 @@ async def test_a_host_that_understates_its_columns_is_refused_before_it_sees_a_s
         return replace(proof, message=replace(proof.message, n_columns=1))
 
     monkeypatch.setattr(HostMachine, "_prove_ids", understate)
-    policy = Policy.model_validate({"min_key_bits": 256, "min_rows_per_feature": 10, "min_batch": 2})
+    policy = Policy.model_validate(
+        {"min_key_bits": 256, "min_rows_per_feature": 10, "min_batch": 2, "min_label_bits": 0}
+    )
     recorded = await record(tmp_path, monkeypatch, private_key, policy)
     assert recorded.status.state == JOB_STATE_FAILED
     assert f"told the guest 1 of training columns, and the coordinator {N_HOST}" in recorded.status.detail

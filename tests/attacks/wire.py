@@ -16,6 +16,7 @@ from tests.support.three_servers import load_tables, make_configs, serving, trai
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
+from trilateral.common.jobs.party_record import read_start
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.pb.v1.jobs_pb2 import JobStatus
 from trilateral.common.protocol.messages import Kind, Message, RoundKey, VectorPiece
@@ -35,6 +36,7 @@ class Recording:
     """Method and body of every request of the protocol, in the order in which they came."""
     status: JobStatus = field(default_factory=JobStatus)
     tables: Tables | None = None
+    """With the guest's start."""
 
     def messages(self, path: str = "") -> Iterator[Message]:
         for method, body in self.requests:
@@ -116,4 +118,5 @@ async def record_training(
         patch.setattr(trilateral.coordinator.jobs, "generate_private_key", lambda bits: private_key)
         async with serving(configs) as client:
             status = await train_over_localhost(client, job)
-    return replace(recorded, status=status, tables=load_tables(configs, job))
+    start = read_start(configs[Role.GUEST].state, job.name)
+    return replace(recorded, status=status, tables=replace(load_tables(configs, job), start=start))

@@ -7,17 +7,16 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from tests.support.three_servers import (
     DATASET,
+    check_model,
     load_tables,
     make_configs,
     serving,
     train_over_localhost,
-    trained_coef,
     write_tables,
 )
 from tests.support.waiting import SECONDS
@@ -30,7 +29,6 @@ from trilateral.common.data.alignment.host_session import HostSession
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_STOPPED, JobStatus
-from trilateral.coordinator.numpy_training import train_plain
 
 JOB = JobConfig(name="overlap", dataset=DATASET, key_bits=512, l2=0.01)
 Configs = dict[Role, ProcessConfig]
@@ -59,8 +57,7 @@ def write_overlapping(folder: Path, spell: Callable[[Role, str], str] = lambda r
 def check_against_plain(folder: Path, configs: Configs, job: JobConfig) -> None:
     """Check that the model matches plain numpy on a table with the common rows only."""
     tables = load_tables(make_configs(folder / "common"), job)
-    plain = train_plain(job, tables.joined.columns, tables.joined.labels, tables.joined.penalty)
-    np.testing.assert_allclose(trained_coef(configs, job), plain.coef, rtol=0, atol=1e-6)
+    check_model(configs, job, tables)
 
 
 async def test_overlapping_tables_give_the_model_of_their_common_rows(

@@ -9,6 +9,7 @@ import pytest
 from tests.support.three_servers import (
     DATASET,
     LENIENT,
+    lenient,
     make_configs,
     serving,
     train_over_localhost,
@@ -79,7 +80,7 @@ async def test_a_whole_training_is_recorded(configs: Configs) -> None:
 
 
 async def test_a_refusal_is_in_the_partys_log_and_in_the_coordinators_status(configs: Configs) -> None:
-    policy = Policy(min_key_bits=512, **LENIENT | {"min_batch": 97})
+    policy = Policy(**lenient(Role.GUEST, min_key_bits=512, min_batch=97))
     configs[Role.GUEST] = configs[Role.GUEST].model_copy(update={"policy": policy})
     refusals: dict[str, tuple[dict[str, Any], str]] = {
         "key": (

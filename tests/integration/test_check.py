@@ -165,6 +165,7 @@ async def test_a_correct_setup_has_no_findings(role: Role, setting: Setting) -> 
     if role is Role.GUEST:
         assert "guest.csv has 200 rows and 2 features" in texts
         assert "rows are positive" in texts
+        assert "policy.min_label_bits allows the host" in texts
     if role is Role.HOST:
         assert "host.csv has 200 rows and 3 features" in texts
         assert "160 training rows, 40 hold-out rows and 3 training columns" in texts
@@ -246,6 +247,11 @@ def a_column_of_words(setting: Setting) -> None:
 
 def few_rows_for_the_policy(setting: Setting) -> None:
     setting.settings[Role.HOST]["policy"] = {"min_rows_per_feature": 10_000}
+
+
+def few_labels(setting: Setting) -> None:
+    setting.dataset(Role.GUEST)["exclude"] = ["x3", "x4"]
+    setting.settings[Role.GUEST]["policy"]["min_label_bits"] = 1000
 
 
 def few_rows_for_a_job(setting: Setting) -> None:
@@ -562,6 +568,8 @@ LOCAL = [
     Case(
         few_rows_for_the_policy, WARNING, "datasets.made: a job with the defaults: the host refuses the job", Role.HOST
     ),
+    Case(few_labels, WARNING, "a host with one column could learn too much about the labels: try more rows"),
+    Case(few_labels, WARNING, "policy.min_label_bits allows the host 0 columns; one column is sure to be allowed with"),
     Case(
         few_rows_for_a_job,
         PROBLEM,

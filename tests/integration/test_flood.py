@@ -8,16 +8,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.support.three_processes import KnownProcesses
 from tests.support.three_servers import (
     DATASET,
-    load_tables,
+    check_model,
     make_configs,
     train_over_localhost,
-    trained_coef,
     write_tables,
 )
 from trilateral.client.job_client import JobClient
@@ -26,7 +24,6 @@ from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.paillier.keys import generate_private_key
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
-from trilateral.coordinator.numpy_training import train_plain
 
 JOB = JobConfig(
     name="flooded",
@@ -80,9 +77,7 @@ def test_a_training_during_a_flood_ends_with_the_right_model(tmp_path: Path) -> 
         assert flood.poll() is None
         peaks = {role: peak_mebibytes(pid) for role, pid in processes.pids.items()}
     assert max(peaks.values()) < MAX_MEBIBYTES, peaks
-    tables = load_tables(configs, JOB)
-    plain = train_plain(JOB, tables.joined.columns, tables.joined.labels, tables.joined.penalty)
-    np.testing.assert_allclose(trained_coef(configs, JOB), plain.coef, rtol=0, atol=1e-6)
+    check_model(configs, JOB)
     for log in processes.logs.values():
         text = log.read_text()
         assert "Traceback" not in text

@@ -17,6 +17,7 @@ from tests.support.three_servers import (
     LENIENT,
     load_tables,
     make_configs,
+    plain_model,
     train_over_localhost,
     trained_coef,
     write_tables,
@@ -31,7 +32,6 @@ from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.protocol.evaluation import round_scores
 from trilateral.common.trial.development import write_development_files
 from trilateral.common.trial.localhost import LocalProcesses
-from trilateral.coordinator.numpy_training import train_plain
 
 JOB = JobConfig(name="credit", dataset=DATASET, key_bits=2048)
 OTHER = JOB.model_copy(update={"name": "churn", "holdout": 0.0, "key_bits": 512})
@@ -44,9 +44,8 @@ def with_policy(config: ProcessConfig, **settings: bool | int) -> ProcessConfig:
 
 def plain_scores(configs: Mapping[Role, ProcessConfig], rows: Mapping[Role, pd.DataFrame]) -> pd.Series:
     """Compare the model with plain numpy; return the scores of the joined new rows, in the guest's order."""
-    tables, coef = load_tables(dict(configs), JOB), trained_coef(dict(configs), JOB)
-    plain = train_plain(JOB, tables.joined.columns, tables.joined.labels, tables.joined.penalty)
-    np.testing.assert_allclose(coef, plain.coef, rtol=0, atol=1e-6)
+    tables, coef = load_tables(configs, JOB), trained_coef(dict(configs), JOB)
+    np.testing.assert_allclose(coef, plain_model(configs, JOB).coef, rtol=0, atol=1e-6)
     joined = rows[Role.GUEST].merge(rows[Role.HOST], on="id")
     columns = [party.preprocessing.transform(joined) for party in (tables.host, tables.guest)]
     n_host = tables.joined.n_host

@@ -18,7 +18,14 @@ import pytest
 from scipy.special import expit
 
 from tests.support.new_rows import NEW, plain_scores, with_new_rows, write_new_rows
-from tests.support.three_servers import DATASET, LENIENT, make_configs, serving, train_over_localhost, write_tables
+from tests.support.three_servers import (
+    DATASET,
+    LENIENT,
+    make_configs,
+    serving,
+    train_over_localhost,
+    write_tables,
+)
 from tests.support.waiting import SECONDS, eventually
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
 from trilateral.common.base.roles import Role

@@ -11,6 +11,7 @@ from tests.support.three_servers import (
     DATASET,
     load_tables,
     make_configs,
+    plain_model,
     serving,
     train_over_localhost,
     trained_coef,
@@ -24,7 +25,6 @@ from trilateral.common.data.model.model_file import load_model
 from trilateral.common.jobs.quota import COUNTER
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.protocol.messages import Kind
-from trilateral.coordinator.numpy_training import train_plain
 
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "sgd": {"algorithm": Sgd(learning_rate=0.5), "batch": 30},
@@ -52,7 +52,7 @@ async def test_every_cipher_trains_the_model_of_plain_numpy(tmp_path: Path) -> N
                 status = await train_over_localhost(client, job)
                 assert status.state == JOB_STATE_FINISHED, status.detail
                 tables = load_tables(configs, job)
-                plain = train_plain(job, tables.joined.columns, tables.joined.labels, tables.joined.penalty)
+                plain = plain_model(configs, job)
                 coef = trained_coef(configs, job)
                 np.testing.assert_allclose(coef, plain.coef, rtol=0, atol=1e-6, err_msg=job.name)
                 np.testing.assert_allclose(
@@ -70,7 +70,7 @@ async def test_a_training_with_a_full_size_key_leaves_the_files_of_every_process
     assert status.state == JOB_STATE_FINISHED, status.detail
 
     tables = load_tables(configs, job)
-    plain = train_plain(job, tables.joined.columns, tables.joined.labels, tables.joined.penalty)
+    plain = plain_model(configs, job)
     np.testing.assert_allclose(trained_coef(configs, job), plain.coef, rtol=0, atol=1e-6)
 
     expected = assess(tables.joined.holdout_scores(plain.coef), tables.joined.holdout_labels, LabelConfig()).metrics
@@ -108,9 +108,7 @@ async def test_evaluations_and_early_stopping_work_over_three_servers(tmp_path: 
         "the host refuses the job under policy.max_evaluations: the maximum is 5; 9 epochs have 8 evaluations"
     )
 
-    joined = load_tables(configs, job).joined
-    holdout = joined.holdout_columns, joined.holdout_labels
-    plain = train_plain(job, joined.columns, joined.labels, joined.penalty, holdout, n_host=joined.n_host)
+    plain = plain_model(configs, job)
     assert plain.reason.startswith("the hold-out loss did not fall in 1 evaluations")
     assert status.detail == plain.reason
     np.testing.assert_allclose(trained_coef(configs, job), plain.coef, rtol=0, atol=1e-6)

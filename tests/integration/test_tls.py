@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from cryptography.x509 import load_pem_x509_certificate
 
@@ -18,11 +17,10 @@ from tests.support.certificates import (
 )
 from tests.support.three_servers import (
     DATASET,
-    load_tables,
+    check_model,
     make_configs,
     serving,
     train_over_localhost,
-    trained_coef,
     write_tables,
 )
 from trilateral.client.job_client import JobClient
@@ -38,7 +36,6 @@ from trilateral.common.rpc.errors import AccessError
 from trilateral.common.rpc.issuers import fingerprint, spell
 from trilateral.common.trial.authority import Authority
 from trilateral.common.trial.development import write_development_files
-from trilateral.coordinator.numpy_training import train_plain
 
 QUICK = JobConfig(name="quick", dataset=DATASET, key_bits=512)
 LONG = JobConfig(name="long", dataset=DATASET, key_bits=512, algorithm=Sgd(), batch=48, epochs=60, tolerance=0.0)
@@ -52,18 +49,12 @@ def configs(tmp_path: Path) -> Configs:
     return make_configs(tmp_path, certificates=tmp_path / "certs")
 
 
-def assert_model_of_plain_numpy(configs: Configs, job: JobConfig) -> None:
-    tables = load_tables(configs, job)
-    plain = train_plain(job, tables.joined.columns, tables.joined.labels, tables.joined.penalty)
-    np.testing.assert_allclose(trained_coef(configs, job), plain.coef, rtol=0, atol=1e-6)
-
-
 async def test_a_training_under_tls_gives_the_model_of_plain_numpy(configs: Configs) -> None:
     assert all(config.tls and not config.plaintext for config in configs.values())
     async with serving(configs) as client:
         status = await train_over_localhost(client, QUICK)
     assert status.state == JOB_STATE_FINISHED, status.detail
-    assert_model_of_plain_numpy(configs, QUICK)
+    check_model(configs, QUICK)
 
 
 async def test_a_job_survives_the_renewal_of_all_certificates_and_of_the_authority(
@@ -79,7 +70,7 @@ async def test_a_job_survives_the_renewal_of_all_certificates_and_of_the_authori
                 renewals += 1
     assert renewals == 3
     assert status.state == JOB_STATE_FINISHED, status.detail
-    assert_model_of_plain_numpy(configs, LONG)
+    check_model(configs, LONG)
 
 
 async def test_a_job_survives_constant_reconnection(configs: Configs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +78,7 @@ async def test_a_job_survives_constant_reconnection(configs: Configs, monkeypatc
     async with serving(configs) as client:
         status = await train_over_localhost(client, LONG)
     assert status.state == JOB_STATE_FINISHED, status.detail
-    assert_model_of_plain_numpy(configs, LONG)
+    check_model(configs, LONG)
 
 
 def with_connection_age(milliseconds: int) -> tuple[tuple[str, int], ...]:

@@ -82,6 +82,8 @@ def try_out(folder: Path, picture: Path | None) -> bool:
         settings["metrics"] = {"listen": pages[role]}
         if "policy" in settings:
             settings["policy"]["min_rows_per_feature"] = 5  # for several rounds in each epoch
+            if role is Role.GUEST:
+                settings["policy"]["min_label_bits"] = 0
         path.write_text(yaml.safe_dump(settings))
     configs = {role: load_process_config(path, {}) for role, path in files.configs.items()}
     with LocalProcesses(files.configs, files.log_files) as processes, prometheus(folder, pages, listen):

@@ -71,20 +71,21 @@ def dense_inverse_hessian(pairs: list[tuple[Array, Array]]) -> Array:
     return H
 
 
-def train(problem: Problem) -> OracleResult:
+def train(problem: Problem, start: Array | None = None) -> OracleResult:
+    """Train from w = `start`, zeros by default."""
+    w = np.zeros(problem.columns.shape[1]) if start is None else start
     if isinstance(problem.job.algorithm, Lbfgs):
-        return _conjugate_gradients(problem)
-    return _minibatches(problem)
+        return _conjugate_gradients(problem, w)
+    return _minibatches(problem, w)
 
 
-def _minibatches(problem: Problem) -> OracleResult:
+def _minibatches(problem: Problem, w: Array) -> OracleResult:
     job, algorithm = problem.job, problem.job.algorithm
     assert not isinstance(algorithm, Lbfgs)
     visited: list[Array] = []  # w_k is visited[k - 1]
     losses: list[float] = []
     pairs: list[tuple[Array, Array]] = []
     draws = 0
-    w = np.zeros(problem.columns.shape[1])
     converged = False
     for epoch in range(1, job.epochs + 1):
         for index in range(problem.n_batches):
@@ -121,9 +122,8 @@ def _minibatches(problem: Problem) -> OracleResult:
     return OracleResult(coef, problem.loss(coef), epoch, converged, losses)
 
 
-def _conjugate_gradients(problem: Problem) -> OracleResult:
+def _conjugate_gradients(problem: Problem, w: Array) -> OracleResult:
     job, Q = problem.job, problem.hessian()
-    w = np.zeros(len(Q))
     r = -problem.gradient(w)
     p = r
     losses = [problem.loss(w)]

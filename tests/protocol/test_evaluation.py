@@ -55,7 +55,15 @@ def make_job(**settings: Any) -> JobConfig:
 def plainly(job: JobConfig, tables: Tables) -> PlainResult:
     joined = tables.joined
     holdout = joined.holdout_columns, joined.holdout_labels
-    return train_plain(job, joined.columns, joined.labels, joined.penalty, holdout, n_host=joined.n_host)
+    return train_plain(
+        job,
+        joined.columns,
+        joined.labels,
+        joined.penalty,
+        holdout,
+        n_host=joined.n_host,
+        start=tables.start,
+    )
 
 
 def overfitting(job: JobConfig) -> Tables:
@@ -91,6 +99,8 @@ def test_an_evaluation_has_the_figures_of_the_point_in_the_round(private_key: Pr
     steps = [message for _, to, message in outcome.traffic if isinstance(message, BeginRound) and to is Role.HOST]
     guest = [message for _, to, message in outcome.traffic if isinstance(message, BeginRound) and to is Role.GUEST]
     coef = -np.concatenate([sum(begin.step for begin in side[:7]) for side in (steps, guest)])
+    assert tables.start is not None
+    coef[-len(tables.start) :] += tables.start
     expected = measure(tables.joined.holdout_scores(coef), tables.joined.holdout_labels)
     assert first.log_loss == pytest.approx(expected.log_loss, abs=1e-6)
     assert expected.auc is not None

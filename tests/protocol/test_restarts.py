@@ -71,6 +71,7 @@ EXPECTED = train_plain(
     JOINED.penalty,
     (JOINED.holdout_columns, JOINED.holdout_labels),
     n_host=JOINED.n_host,
+    start=TABLES.start,
 ).coef
 
 
@@ -127,7 +128,7 @@ class Journals:
         key = KEYS[number % len(KEYS)]
         past = Past(b"1", self.ready, list(self.observations))
         host = workshop.host(JOB, TABLES.host, key)
-        guest = workshop.guest(JOB, TABLES.guest, key)
+        guest = workshop.guest(JOB, TABLES.guest, key, TABLES.start)
         host.restore(list(self.steps[Role.HOST].values()))
         guest.restore(list(self.steps[Role.GUEST].values()), list(self.evaluations.values()))
         return {Role.COORDINATOR: workshop.coordinator(JOB, key, past), Role.HOST: host, Role.GUEST: guest}

@@ -41,7 +41,7 @@ OWN = RoundReport | OpenJob | EvaluationRecord | Began | ObservationRecord | Ste
 """What a machine tells its own process."""
 KEY = generate_private_key(384)
 TABLES = make_tables(JOB, n_rows=45, n_host=2, n_guest=1)
-EXPECTED = train_plain(JOB, TABLES.joined.columns, TABLES.joined.labels, TABLES.joined.penalty).coef
+EXPECTED = train_plain(JOB, TABLES.joined.columns, TABLES.joined.labels, TABLES.joined.penalty, start=TABLES.start).coef
 
 
 def run_shuffled(machines: dict[Role, Machine], chance: random.Random) -> tuple[JobEnded, dict[Role, Result]]:
@@ -114,7 +114,9 @@ def test_any_order_of_arrival_gives_the_same_evaluations_and_the_same_end(seed: 
     job = JOB.model_copy(update={"evaluate_every": 1, "patience": patience, "epochs": 3})
     joined = TABLES.joined
     holdout = joined.holdout_columns, joined.holdout_labels
-    expected = train_plain(job, joined.columns, joined.labels, joined.penalty, holdout, n_host=joined.n_host)
+    expected = train_plain(
+        job, joined.columns, joined.labels, joined.penalty, holdout, n_host=joined.n_host, start=TABLES.start
+    )
 
     ended, results = run_shuffled(make_machines(job, TABLES, KEY, TRANSPARENT), random.Random(seed))
 

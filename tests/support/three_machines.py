@@ -51,6 +51,8 @@ class Tables:
 
     host: PreparedData
     guest: PreparedData
+    start: FloatVector | None = None
+    """The guest's first weights; None for zeros."""
 
     @cached_property
     def joined(self) -> JoinedTable:
@@ -67,8 +69,8 @@ def make_tables(
     coef = rng.normal(size=n_host + n_guest)
     y = np.where(X @ coef / np.std(X @ coef) + 0.7 * rng.normal(size=n_rows) > 0.2, 1.0, -1.0)
     ids = [f"id-{row:06d}" for row in range(n_rows)]
-    host = _party(job, X[:, :n_host], None, ids, whiten)
-    return Tables(host, _party(job, X[:, n_host:], y, ids, whiten))
+    host, guest = _party(job, X[:, :n_host], None, ids, whiten), _party(job, X[:, n_host:], y, ids, whiten)
+    return Tables(host, guest, rng.normal(scale=0.5, size=(guest.block.columns.shape[1],)))
 
 
 def _party(job: JobConfig, X: FloatMatrix, y: FloatVector | None, ids: list[str], whiten: bool) -> PreparedData:
@@ -108,8 +110,11 @@ class Workshop:
     def host(self, job: JobConfig, data: PartyData, private_key: PrivateKey) -> HostMachine:
         return HostMachine(job, data, self.make_cipher(job.cipher, private_key.public_key))
 
-    def guest(self, job: JobConfig, data: PartyData, private_key: PrivateKey) -> GuestMachine:
-        return GuestMachine(job, data, self.make_cipher(job.cipher, private_key.public_key), measure=self.measure)
+    def guest(
+        self, job: JobConfig, data: PartyData, private_key: PrivateKey, start: FloatVector | None = None
+    ) -> GuestMachine:
+        cipher = self.make_cipher(job.cipher, private_key.public_key)
+        return GuestMachine(job, data, cipher, start=start, measure=self.measure)
 
     def coordinator(self, job: JobConfig, private_key: PrivateKey, past: Past | None = None) -> CoordinatorMachine:
         return CoordinatorMachine(job, self.make_decryptor(job.cipher, private_key), past=past)
@@ -135,7 +140,7 @@ def make_machines(
     return {
         Role.COORDINATOR: workshop.coordinator(job, private_key),
         Role.HOST: workshop.host(job, tables.host, private_key),
-        Role.GUEST: workshop.guest(job, tables.guest, private_key),
+        Role.GUEST: workshop.guest(job, tables.guest, private_key, tables.start),
     }
 
 

@@ -19,9 +19,10 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.data.party_data import load_party_data
 from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.party_record import read_start
 from trilateral.common.pb.v1.jobs_pb2 import JobStatus
 from trilateral.common.trial.localhost import free_addresses, process_settings
-from trilateral.coordinator.numpy_training import train_plain
+from trilateral.coordinator.numpy_training import PlainResult, train_plain
 from trilateral.coordinator.server import serve as serve_coordinator
 from trilateral.guest_party.server import serve as serve_guest
 from trilateral.host_party.server import serve as serve_host
@@ -36,7 +37,14 @@ LENIENT: dict[str, Any] = {
     "min_rows_per_equation": 0.001,
     "min_columns_per_point": 0.001,
 }
-"""A policy that allows the job of every test."""
+"""A policy that allows the job of every test. The guest also needs `ANY_LABELS`."""
+ANY_LABELS: dict[str, Any] = {"min_label_bits": 0}
+"""The guest's policy that allows tables with few labels."""
+
+
+def lenient(role: Role, **settings: Any) -> dict[str, Any]:
+    """Return a party's policy that allows the job of every test, with other settings than those."""
+    return {**LENIENT, **(ANY_LABELS if role is Role.GUEST else {}), **settings}
 
 
 def write_tables(
@@ -82,7 +90,7 @@ def make_configs(
                 dataset["label"] = {"positive": "yes", "negative": "no"}
             settings |= {
                 "datasets": {DATASET: dataset},
-                "policy": {**LENIENT, "min_key_bits": min_key_bits},
+                "policy": lenient(role, min_key_bits=min_key_bits),
             }
             if role is Role.GUEST:
                 del settings["policy"]["min_columns_per_point"]
@@ -126,7 +134,7 @@ async def train_over_localhost(client: JobClient, job: JobConfig) -> JobStatus:
     return status
 
 
-def load_tables(configs: dict[Role, ProcessConfig], job: JobConfig) -> Tables:
+def load_tables(configs: Mapping[Role, ProcessConfig], job: JobConfig) -> Tables:
     """Return the training data of both parties, for plain numpy."""
     parts = {
         role: load_party_data(configs[role].datasets[job.dataset], job, labelled=role is Role.GUEST)
@@ -135,14 +143,22 @@ def load_tables(configs: dict[Role, ProcessConfig], job: JobConfig) -> Tables:
     return Tables(parts[Role.HOST], parts[Role.GUEST])
 
 
-def trained_coef(configs: dict[Role, ProcessConfig], job: JobConfig) -> FloatVector:
+def trained_coef(configs: Mapping[Role, ProcessConfig], job: JobConfig) -> FloatVector:
     models = [load_model(JobFolder(configs[role].state, job.name).model) for role in (Role.HOST, Role.GUEST)]
     return np.concatenate([model.training_weights for model in models])
 
 
-def check_model(configs: dict[Role, ProcessConfig], job: JobConfig) -> None:
-    """Check that the coefficients match those of plain numpy on the joined columns, to 1e-6."""
-    joined = load_tables(configs, job).joined
+def plain_model(configs: Mapping[Role, ProcessConfig], job: JobConfig, tables: Tables | None = None) -> PlainResult:
+    """Train in plain numpy on the joined columns, from the start that the guest has drawn for the job."""
+    joined = (tables or load_tables(configs, job)).joined
     holdout = joined.holdout_columns, joined.holdout_labels
-    plain = train_plain(job, joined.columns, joined.labels, joined.penalty, holdout, n_host=joined.n_host)
-    np.testing.assert_allclose(trained_coef(configs, job), plain.coef, rtol=0, atol=1e-6)
+    start = read_start(configs[Role.GUEST].state, job.name)
+    assert start is not None
+    assert start.any()
+    return train_plain(job, joined.columns, joined.labels, joined.penalty, holdout, n_host=joined.n_host, start=start)
+
+
+def check_model(configs: Mapping[Role, ProcessConfig], job: JobConfig, tables: Tables | None = None) -> None:
+    """Check that the coefficients match those of plain numpy on the joined columns, to 1e-6."""
+    coef = plain_model(configs, job, tables).coef
+    np.testing.assert_allclose(trained_coef(configs, job), coef, rtol=0, atol=1e-6)

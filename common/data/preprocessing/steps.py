@@ -77,6 +77,8 @@ class Preprocessing:
         from trilateral.common.data.preprocessing.fit import fit_columns, fit_scales
 
         columns = fit_columns(features, config)
+        if not columns:
+            return cls((), np.zeros(0), np.ones(0), None, intercept)
         mean, scale = fit_scales(columns, features, centred=config.whiten)
         steps = cls(columns, mean, scale, None, intercept)
         if not config.whiten:

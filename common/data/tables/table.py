@@ -102,7 +102,7 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
 
     Raises:
         DataError: the table cannot be used. The text has the column and the number of faulty rows, a note the line of
-            the first.
+            the first. A table without features can be used if it has a label.
     """
     label = dataset.label
     file = open_table(dataset.path)
@@ -117,7 +117,8 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
     for batch in file.batches(texts + features, _ROWS_AT_A_TIME):
         if label is not None:
             labels.append(read_labels(batch[label.column], label, faults, len(ids)))
-        chunks.append(_read_features(batch, features, dataset.categorical, faults, first_row=len(ids)))
+        n_rows = batch.num_rows
+        chunks.append(_read_features(batch, features, dataset.categorical, faults, n_rows=n_rows, first_row=len(ids)))
         ids += read_ids(batch[dataset.id], dataset.id, faults, len(ids))
     _check_rows(file, ids)
     faults.check(len(ids))
@@ -194,7 +195,9 @@ def stream_table(
     for batch in file.batches([dataset.id, *features], rows):
         for column in categorical:
             note_numbers(batch[column.name], column, faults, n_rows, _NOW_NUMBERS)
-        frame = _read_features(batch, features, names, faults, first_row=n_rows, not_numbers=_CHANGED)
+        frame = _read_features(
+            batch, features, names, faults, n_rows=batch.num_rows, first_row=n_rows, not_numbers=_CHANGED
+        )
         ids = read_ids(batch[dataset.id], dataset.id, faults, n_rows)
         n_rows += len(ids)
         faults.check(n_rows)
@@ -225,7 +228,7 @@ def read_frame(frame: pd.DataFrame, features: Sequence[str], categorical: Sequen
     names = [column.name for column in categorical]
     for column in categorical:
         note_numbers(columns[column.name], column, faults, 0, _NOW_NUMBERS)
-    read = _read_features(columns, features, names, faults, first_row=0, not_numbers=_CHANGED)
+    read = _read_features(columns, features, names, faults, n_rows=len(frame), first_row=0, not_numbers=_CHANGED)
     faults.check(len(frame))
     return read
 
@@ -247,24 +250,26 @@ def _read_features(
     categorical: Sequence[str],
     faults: Faults,
     *,
+    n_rows: int,
     first_row: int,
     not_numbers: str = NOT_NUMBERS,
 ) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            name: read_categories(batch[name], name)
-            if name in categorical
-            else read_numbers(batch[name], name, faults, first_row, not_numbers)
-            for name in features
-        }
-    )
+    columns = {
+        name: read_categories(batch[name], name)
+        if name in categorical
+        else read_numbers(batch[name], name, faults, first_row, not_numbers)
+        for name in features
+    }
+    # Without the index, a table without features would have no rows.
+    return pd.DataFrame(columns, index=pd.RangeIndex(n_rows))
 
 
 def _join(chunks: list[pd.DataFrame], order: NDArray[np.int64]) -> pd.DataFrame:
     """Join chunks and reorder the rows. Empties the chunks, so that no column is in memory twice."""
     names = list(chunks[0].columns)
     columns = {name: pd.concat([chunk.pop(name) for chunk in chunks], ignore_index=True) for name in names}
-    return pd.DataFrame({name: columns.pop(name).take(order).reset_index(drop=True) for name in names})
+    ordered = {name: columns.pop(name).take(order).reset_index(drop=True) for name in names}
+    return pd.DataFrame(ordered, index=pd.RangeIndex(len(order)))
 
 
 def _check_rows(file: TableFile, ids: list[str]) -> None:
@@ -353,7 +358,7 @@ def _choose_features(file: TableFile, dataset: DatasetConfig) -> tuple[list[str]
     }
     wanted = set(dataset.features or names) - special - set(dataset.exclude) - set(added)
     features = [name for name in names if name in wanted]
-    if not features:
+    if not features and dataset.label is None:
         raise DataError(f"no feature is left in {dataset.path.name}: its columns are {_listed(names)}")
     return features, added
 

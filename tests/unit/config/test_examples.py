@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from trilateral.common.base.roles import Role
 from trilateral.common.config.load import load_job, load_process_config
-from trilateral.common.config.process import HOST_POLICY, Policy, TlsConfig
+from trilateral.common.config.process import GUEST_POLICY, HOST_POLICY, Policy, TlsConfig
 from trilateral.common.config.settings import Settings
 from trilateral.common.trial.development import DevelopmentFiles, development_name
 
@@ -61,7 +61,7 @@ OPERATORS = ["operators", "start", "stop", "watch"]
 @pytest.mark.parametrize(
     ("role", "means_nothing_there"),
     [
-        (Role.HOST, [*OPERATORS, "label"]),
+        (Role.HOST, [*OPERATORS, "label", *GUEST_POLICY]),
         (Role.GUEST, [*OPERATORS, *HOST_POLICY]),
         (Role.COORDINATOR, ["datasets", "policy", *Policy.model_fields]),
     ],

@@ -140,6 +140,13 @@ def test_a_guest_has_no_scores_to_share(tmp_path: Path) -> None:
         assert problems(tmp_path, guest + f"policy: {{{setting}}}\n") == [problem]
 
 
+def test_a_host_has_no_labels_to_protect(tmp_path: Path) -> None:
+    guest = HOST.replace("role: host", "role: guest").replace("guest: 127", "host: 127").replace("50051", "50053")
+    assert load(tmp_path, guest + "policy: {min_label_bits: 28}\n").policy.min_label_bits == 28
+    problem = "policy: only the guest has labels: remove `min_label_bits`"
+    assert problems(tmp_path, HOST + "policy: {min_label_bits: 0}\n") == [problem]
+
+
 HOST = """
 role: host
 listen: 127.0.0.1:50051

@@ -41,11 +41,15 @@ def test_gives_the_oracles_model(name: str, bounds: dict[str, Any], l2: float) -
         assert run.losses[:-2] == pytest.approx(expected.losses, abs=1e-10)
 
 
+@pytest.mark.parametrize("start", [[], [-0.7, 0.4, 1.1]])
 @pytest.mark.parametrize("name", JOBS)
-def test_plain_training_gives_the_oracles_model(name: str) -> None:
+def test_plain_training_gives_the_oracles_model_from_the_same_start(name: str, start: list[float]) -> None:
     problem = make_problem(make_job(**JOBS[name], l2=0.3))
-    expected = train(problem)
-    plain = train_plain(problem.job, problem.columns, problem.labels, problem.penalty)
+    whole = np.zeros(problem.columns.shape[1])
+    whole[len(whole) - len(start) :] = start
+    expected = train(problem, whole)
+    guests = np.array(start) if start else None
+    plain = train_plain(problem.job, problem.columns, problem.labels, problem.penalty, start=guests)
     np.testing.assert_allclose(plain.coef, expected.coef, rtol=0, atol=1e-10)
     assert plain.loss == pytest.approx(expected.loss, abs=1e-10)
     assert (plain.epochs, plain.converged) == (expected.epochs, expected.converged)

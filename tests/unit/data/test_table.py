@@ -288,8 +288,17 @@ def test_a_name_that_comes_twice_is_refused(folder: Path) -> None:
     assert "several columns with the same name: 'a'" in refusal(folder, "id,a,b,a\n1,2,3,4\n")
 
 
-def test_a_table_with_no_feature_left_is_refused(folder: Path) -> None:
-    assert "no feature is left" in refusal(folder, "id,label,a\n1,1,2\n2,0,3\n", label={}, exclude=["a"])
+def test_a_table_with_neither_feature_nor_label_is_refused(folder: Path) -> None:
+    assert "no feature is left" in refusal(folder, "id,a\n1,2\n2,3\n", exclude=["a"])
+
+
+def test_a_table_with_a_label_needs_no_feature(folder: Path) -> None:
+    table = csv_table(folder, "id,label,a\n2,0,3\n1,1,2\n", label={}, exclude=["a"])
+    assert table.ids == ["1", "2"]
+    assert table.features.shape == (2, 0)
+    assert table.labels is not None
+    assert table.labels.tolist() == [1, -1]
+    assert table.select(np.array([0, 1])).features.shape == (2, 0)
 
 
 # --- IDs

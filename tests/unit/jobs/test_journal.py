@@ -12,11 +12,25 @@ from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.jobs.journal import JOURNAL, Journal, examine_journal
+from trilateral.common.jobs.journal import JOURNAL, Journal, examine_journal, read_fact
 
 JOB = JobConfig(name="credit", dataset="made", seed=3)
 ID, OTHER = bytes(16), bytes(15) + b"\1"
 KEPT_DAYS = 20.0
+
+
+def test_a_fact_can_be_read_beside_the_process_and_after_it(tmp_path: Path) -> None:
+    assert read_fact(tmp_path, "credit", "table") is None
+    journal = Journal(tmp_path, Role.HOST, KEPT_DAYS)
+    journal.add(ID, JOB)
+    journal.set_facts(ID, {"table": b"old"})
+    assert read_fact(tmp_path, "credit", "table") == b"old"
+    journal.close()
+    files = sorted(tmp_path.iterdir())
+    assert read_fact(tmp_path, "credit", "table") == b"old"
+    assert read_fact(tmp_path, "credit", "other") is None
+    assert read_fact(tmp_path, "other", "table") is None
+    assert sorted(tmp_path.iterdir()) == files
 
 
 def reopened(journal: Journal, folder: Path) -> Journal:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from trilateral.common.base.errors import PolicyError
+from trilateral.common.base.errors import PolicyError, notes
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
@@ -13,11 +13,13 @@ from trilateral.common.config.process import Policy
 from trilateral.common.jobs.policy import (
     check_holdout,
     check_job,
+    check_labels,
     check_peer_columns,
     check_prediction,
     check_sizes,
     max_peer_features,
 )
+from trilateral.common.protocol.label_secrecy import LabelSecrecy
 
 SGD, SQN = {"name": "sgd"}, {"name": "sqn", "curvature_batch": 100}
 LISTED = {"features": ["a", "b"]}
@@ -163,6 +165,45 @@ def test_each_party_bounds_the_features_of_the_other(job: dict[str, Any], n_trai
             f"the {role} refuses the job under policy.min_rows_per_feature: the minimum is 30 rows for each of the"
             f" {most + 1} features of the {peer}, {needed} rows; {has}, which allows {most} features"
         )
+
+
+@pytest.mark.parametrize("settings", [{}, {"algorithm": SGD, "batch": 100}])
+def test_the_guest_needs_bits_of_labels_for_each_column_of_the_host(settings: dict[str, Any]) -> None:
+    job, labels = make_job(**settings), LabelSecrecy([800.0, 180.0], 0)
+    check_labels(job, Policy(), labels, 3)
+    check_labels(job, Policy(min_label_bits=45), labels, 4)
+    check_labels(job, Policy(min_label_bits=0), labels, 1000)
+    with pytest.raises(PolicyError) as refusal:
+        check_labels(job, Policy(), labels, 4)
+    ways = "larger batches, `batch: all`" if settings else "more rows"
+    text = str(refusal.value)
+    assert text.startswith("the guest refuses the job under policy.min_label_bits: ")
+    assert "a host with 4 columns" in text
+    assert ways in text
+
+
+def test_the_numbers_that_a_refusal_would_need_stay_with_the_guest() -> None:
+    """How many rows have the rarer label follows from the bits."""
+    refusals = []
+    for bits in (0.0, 29.84, 150.0):
+        with pytest.raises(PolicyError) as refusal:
+            check_labels(make_job(), Policy(), LabelSecrecy([bits], 0), 13)
+        refusals.append(refusal.value)
+    assert len({str(refusal) for refusal in refusals}) == 1
+    assert [notes(refusal) for refusal in refusals] == [
+        [
+            "the labels have 0.0 bits of entropy, and the secret start covers 0 equations: policy.min_label_bits allows"
+            " the host 0 columns"
+        ],
+        [
+            "the labels have 29.8 bits of entropy, and the secret start covers 0 equations: policy.min_label_bits"
+            " allows the host 0 columns; 13 columns are sure to be allowed with 24.4 times as many rows in each batch"
+        ],
+        [
+            "the labels have 150.0 bits of entropy, and the secret start covers 0 equations: policy.min_label_bits"
+            " allows the host 2 columns; 13 columns are sure to be allowed with 4.9 times as many rows in each batch"
+        ],
+    ]
 
 
 def test_the_guest_does_not_evaluate_a_hold_out_smaller_than_its_minimum_batch() -> None:

@@ -11,6 +11,7 @@ import pytest
 from gmpy2 import mpz
 
 from tests.support.three_servers import DATASET, make_configs, write_tables
+from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import PeerError, PolicyError, ProtocolError, SuspendedError, TrilateralError
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
@@ -296,7 +297,15 @@ async def host_jobs(tmp_path: Path) -> AsyncIterator[tuple[PartyJobs, list[JobCo
     """A host without peers, and the jobs for which it has made a machine."""
     made: list[JobConfig] = []
 
-    def make(job: JobConfig, data: PartyData, cipher: PartyCipher, *, phase: Phase, check_peer: CheckPeer) -> Listener:
+    def make(
+        job: JobConfig,
+        data: PartyData,
+        cipher: PartyCipher,
+        *,
+        phase: Phase,
+        check_peer: CheckPeer,
+        start: FloatVector | None,
+    ) -> Listener:
         made.append(job)
         return Listener()
 

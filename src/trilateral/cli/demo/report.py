@@ -16,6 +16,7 @@ from trilateral.common.data.model.model_file import PartyModel, load_model
 from trilateral.common.data.party_data import make_block
 from trilateral.common.data.tables.table import read_table
 from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.party_record import read_start
 from trilateral.common.protocol.evaluation import HoldoutMetrics, measure
 from trilateral.coordinator.numpy_training import JoinedTable, join, train_plain
 from trilateral.demo.files import JOB, DemoFiles
@@ -29,7 +30,8 @@ def print_report(files: DemoFiles, console: Console) -> None:
     _print_parts(models, console)
 
     joined = _join(configs, job, whiten=True)
-    plain = train_plain(job, joined.columns, joined.labels, joined.penalty).coef
+    start = read_start(configs[Role.GUEST].state, JOB)
+    plain = train_plain(job, joined.columns, joined.labels, joined.penalty, start=start).coef
     federated = np.concatenate([models[role].training_weights for role in PARTIES])
     table = metrics_table("On the hold-out rows, which took no part in the training")
     federated_metrics = models[Role.GUEST].metrics

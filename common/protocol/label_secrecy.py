@@ -1,0 +1,156 @@
+"""What keeps the labels from a host that examines its own steps: a secret start, and enough labels for each equation.
+
+In a round on a batch of m rows the host learns X_A'(u_A + u_B - 2y), and it knows X_A and u_A. So each of its columns
+gives one equation about X_A'(X_B w_B - 2y), known to some `GRADIENT_BITS` bits. At w_B = 0 these are equations about
+the labels alone. The unknown is which k of the m rows have the rarer label: log2 C(m, k) bits, far fewer than m if k is
+small.
+
+Therefore the guest starts from secret random weights w_0. Later rounds move w_B by steps that depend on the same sums.
+After enough rounds a host can fit everything that the sequence of its steps depends on, except for a shift of w_B. It
+then knows, up to a rotation of the guest's columns,
+
+    X_A,p'(X_B,p w_0 - 2 y_p)     for each batch p, with the same w_0 in all batches
+
+Each party is also told the mean loss of each round. With all weights at 0, that loss is log 2 in every batch, whatever
+the labels are. So each batch gives one equation about w_0 in which no label occurs. That leaves
+
+    n_secret = max(0, rank(X_B) - n_batches)
+
+numbers behind which the labels can hide, out of n_host n_batches equations. With a single batch of all rows, the
+intercept's weight is not among them: the host's centred columns are orthogonal to the intercept.
+
+`LabelSecrecy` counts, for each batch, the bits by which its equations exceed the entropy of its labels. The secret
+numbers must cover the sum. Each covers one equation, except for `SHOWN_BITS` of its 28 bits. The default of
+`policy.min_label_bits` counts an equation with 2 * `GRADIENT_BITS` bits, a margin of two.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from secrets import token_bytes
+from typing import Self
+
+import numpy as np
+
+from trilateral.common.base.arrays import FloatMatrix, FloatVector
+from trilateral.common.protocol.batches import Batch, Batches
+from trilateral.common.protocol.scales import GRADIENT_BITS
+
+START_SCORE = 0.25
+"""Root mean square of the scores X_B w_0 over the training rows, on average over the starts that can be drawn.
+
+A larger start costs `sgd` and `sqn` accuracy if they end after a few epochs: see docs/protocol.md for figures."""
+
+MAX_START_SCORE = 64.0
+"""No start has a score beyond this in any training row. Scores must stay below 2^VALUE_BITS = 256, and a start beyond
+that would make the first round void each time."""
+
+MIN_SINGULAR_VALUE = 2.0**-4
+"""A direction of X_B counts for the rank if its singular value is at least this share of the largest.
+
+In a weaker direction, w_0 would hide too little; see `SHOWN_BITS`."""
+
+SHOWN_BITS = 6
+"""How many bits of an equation a secret number does not hide.
+
+By chance alone, a component of X_A'X_B w_0 / m is of the order of |X_B w_0| / sqrt(m), and X_A'y / m varies by at most
+1 / sqrt(m) over all labels. Their ratio is at most 1 / (`START_SCORE` * `MIN_SINGULAR_VALUE`) = 2^6 in the weakest
+direction that counts. In whitened columns it is 4 or less. The mean of many trainings on the same rows, each with its
+own start, shows log2(n) / 2 bits more: with whitened columns, 256 trainings show 6 bits."""
+
+
+def draw_start(columns: FloatMatrix) -> FloatVector:
+    """Draw secret first weights from the randomness of the operating system.
+
+    The weights are independent and uniform. Their range follows from the columns, not from the draw: if each draw was
+    scaled to the same size, that size would be one equation about it.
+
+    Args:
+        columns: X_B, the guest's training columns, shape (n_train, n_columns).
+
+    Returns:
+        w_0, shape (n_columns,).
+    """
+    n_columns = columns.shape[1]
+    # 53 random bits each, in [-1, 1).
+    bits = np.frombuffer(token_bytes(8 * n_columns), np.uint64) >> np.uint64(11)
+    uniform: FloatVector = bits.astype(np.float64) / 2.0**52 - 1
+    mean_square = float(np.square(columns).sum()) / len(columns) / 3  # 1/3 is the variance of a number in [-1, 1)
+    most = float(np.abs(columns).sum(axis=1).max())
+    if mean_square == 0:
+        return uniform
+    return uniform * min(START_SCORE / math.sqrt(mean_square), MAX_START_SCORE / most)
+
+
+def subset_bits(n_samples: int, n_rare: int) -> float:
+    """Return log2 C(m, k), the bits that say which k of m rows have a label.
+
+    Args:
+        n_samples: m.
+        n_rare: k, from 0 to m.
+    """
+    ways = math.lgamma(n_samples + 1) - math.lgamma(n_rare + 1) - math.lgamma(n_samples - n_rare + 1)
+    return max(0.0, ways / math.log(2))
+
+
+def effective_rank(columns: FloatMatrix) -> int:
+    """Return how many directions of the columns have a singular value that counts; see `MIN_SINGULAR_VALUE`."""
+    if not columns.size:
+        return 0
+    squares = np.linalg.eigvalsh(columns.T @ columns)
+    return int(np.count_nonzero(squares > MIN_SINGULAR_VALUE**2 * squares[-1]))
+
+
+@dataclass(frozen=True)
+class LabelSecrecy:
+    """What the host does not know of the guest's labels before a job."""
+
+    batch_bits: Sequence[float]
+    """log2 C(m, k) of each batch."""
+    n_secret: int
+    """Secret numbers of the start that remain; see the top of this module."""
+
+    @classmethod
+    def of(cls, columns: FloatMatrix, labels: FloatVector, batches: Batches, *, secret_start: bool) -> Self:
+        """Measure the labels and columns of a guest.
+
+        Args:
+            columns: X_B, shape (n_train, n_columns).
+            labels: y in {-1, +1}, shape (n_train,).
+            batches: the batches of the job.
+            secret_start: False for a job that starts at zero.
+        """
+        parts = [batches.rows(Batch(1, index)) for index in range(batches.count)]
+        positives = [int(np.count_nonzero(labels[rows] > 0)) for rows in parts]
+        bits = [subset_bits(len(rows), count) for rows, count in zip(parts, positives, strict=True)]
+        # With as many batches as columns nothing of the start is left, whatever the ranks are.
+        ranks = (
+            [effective_rank(columns[rows]) for rows in parts]
+            if secret_start and batches.count < columns.shape[1]
+            else [0]
+        )
+        return cls(bits, max(0, min(ranks) - batches.count))
+
+    def missing_bits(self, n_host: int, bits_per_equation: float) -> float:
+        """Return how many bits the labels lack to be safe from a host; 0 if they are safe.
+
+        An equation of a batch whose labels have enough entropy needs no secret number. The equations of the other
+        batches need as many as their missing bits.
+
+        Args:
+            n_host: training columns of the host.
+            bits_per_equation: the entropy that each equation needs.
+        """
+        lacking = math.fsum(max(0.0, bits_per_equation * n_host - bits) for bits in self.batch_bits)
+        return max(0.0, lacking - bits_per_equation * self.n_secret * (1 - SHOWN_BITS / GRADIENT_BITS))
+
+    def max_host_columns(self, bits_per_equation: float) -> int:
+        """Return the largest number of columns that a host may have.
+
+        Args:
+            bits_per_equation: the entropy that each equation needs, above 0.
+        """
+        # With one column more than this, even the batch with the most entropy lacks more than the start can give.
+        most = math.ceil(max(self.batch_bits) / bits_per_equation) + self.n_secret
+        return bisect_right(range(1, most + 1), 0.0, key=lambda n: self.missing_bits(n, bits_per_equation))

@@ -1,0 +1,139 @@
+"""The start and the entropy of labels, against exact integers and plain linear algebra."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trilateral.common.protocol.batches import Batches
+from trilateral.common.protocol.label_secrecy import (
+    MAX_START_SCORE,
+    SHOWN_BITS,
+    START_SCORE,
+    LabelSecrecy,
+    draw_start,
+    effective_rank,
+    subset_bits,
+)
+
+
+@given(n=st.integers(1, 3000), share=st.floats(0, 1))
+def test_the_bits_of_a_subset_are_those_of_the_exact_binomial(n: int, share: float) -> None:
+    k = round(share * n)
+    assert subset_bits(n, k) == pytest.approx(math.log2(math.comb(n, k)), abs=1e-8)
+
+
+def test_the_bits_of_a_subset_are_never_below_zero() -> None:
+    assert subset_bits(10**6, 0) == subset_bits(10**6, 10**6) == 0
+    assert subset_bits(10**6, 1) == pytest.approx(math.log2(10**6), abs=1e-6)
+
+
+def columns_of_rank(rank: int, n_columns: int, n_rows: int = 200) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    rng = np.random.default_rng(rank)
+    return rng.normal(size=(n_rows, rank)) @ rng.normal(size=(rank, n_columns))
+
+
+def test_dependent_columns_do_not_count_and_weak_ones_neither() -> None:
+    assert effective_rank(np.linalg.qr(columns_of_rank(5, 5))[0]) == 5
+    assert effective_rank(columns_of_rank(2, 6)) <= 2
+    assert effective_rank(np.ones((10, 1))) == 1
+    assert effective_rank(np.zeros((10, 2))) == 0
+    assert effective_rank(np.empty((10, 0))) == 0
+    orthogonal = np.linalg.qr(columns_of_rank(2, 2))[0]
+    assert effective_rank(orthogonal * [1, 0.07]) == 2
+    assert effective_rank(orthogonal * [1, 0.06]) == 1
+
+
+# --- the start
+
+
+def test_starts_give_scores_of_the_chosen_size_and_are_never_the_same() -> None:
+    columns = np.c_[np.linalg.qr(columns_of_rank(4, 4))[0] * np.sqrt(200), np.ones(200)]
+    starts = np.array([draw_start(columns) for _ in range(2000)])
+    assert len(np.unique(starts)) == starts.size
+    mean_squares = np.mean((starts @ columns.T) ** 2, axis=1)
+    assert np.mean(mean_squares) == pytest.approx(START_SCORE**2, rel=0.05)
+    # Their own sizes differ: a known size would be an equation about a start.
+    assert np.std(mean_squares) > 0.3 * START_SCORE**2
+    np.testing.assert_allclose(starts.mean(axis=0), 0, atol=0.02)
+
+
+def test_an_extreme_row_makes_the_start_smaller_but_no_round_void() -> None:
+    columns = np.zeros((100_000, 2))
+    columns[:, 0], columns[7, 1] = 1, np.sqrt(100_000)
+    scores = np.array([columns @ draw_start(columns) for _ in range(100)])
+    assert np.abs(scores).max() <= MAX_START_SCORE
+
+
+def test_there_is_a_start_for_columns_of_zeros() -> None:
+    assert draw_start(np.zeros((10, 2))).shape == (2,)
+
+
+# --- the rule
+
+
+def secrecy(
+    n_rows: int, n_positive: int, n_guest: int, *, batch: int | None = None, start: bool = True
+) -> LabelSecrecy:
+    """Each batch has its share of the positive rows, up to one."""
+    rng = np.random.default_rng(1)
+    columns = np.c_[np.linalg.qr(rng.normal(size=(n_rows, n_guest)))[0] * np.sqrt(n_rows), np.ones(n_rows)]
+    batches = Batches(n_rows, batch or "all", seed=0)
+    labels = -np.ones(n_rows)
+    order = np.concatenate(batches._parts)
+    labels[order[np.linspace(0, n_rows - 1, n_positive).astype(int)]] = 1
+    return LabelSecrecy.of(columns, labels, batches, secret_start=start)
+
+
+def test_one_batch_has_a_secret_number_for_each_feature_but_none_for_the_intercept() -> None:
+    assert secrecy(400, 100, 5).n_secret == 5
+    assert secrecy(400, 100, 0).n_secret == 0
+
+
+def test_each_batch_takes_one_secret_number_because_its_loss_is_known() -> None:
+    assert secrecy(400, 100, 5, batch=100).n_secret == 2
+    assert secrecy(400, 100, 5, batch=50).n_secret == 0
+    assert secrecy(400, 100, 2, batch=50).n_secret == 0
+
+
+def test_a_job_that_starts_at_zero_has_no_secret_number() -> None:
+    assert secrecy(400, 100, 5, start=False).n_secret == 0
+
+
+@pytest.mark.parametrize("n_host", [1, 3, 4, 12])
+def test_without_secret_numbers_each_equation_needs_its_bits_in_every_batch(n_host: int) -> None:
+    labels = secrecy(1000, 100, 3, start=False)
+    bits = math.log2(math.comb(1000, 100))
+    assert list(labels.batch_bits) == pytest.approx([bits])
+    assert labels.missing_bits(n_host, 56) == pytest.approx(max(0, 56 * n_host - bits))
+    assert labels.max_host_columns(56) == int(bits // 56) == 8
+    several = LabelSecrecy([500.0, 100.0], 0)
+    assert several.max_host_columns(56) == 1
+    assert several.missing_bits(10, 56) == pytest.approx(60 + 460)
+
+
+def test_secret_numbers_cover_what_is_missing_except_for_some_bits_of_each() -> None:
+    share = 1 - SHOWN_BITS / 28
+    labels = LabelSecrecy([100.0], 4)
+    for n_host in range(1, 9):
+        assert labels.missing_bits(n_host, 28) == pytest.approx(max(0, 28 * n_host - 100 - 28 * 4 * share), abs=1e-9)
+    assert labels.max_host_columns(28) == 6
+    # They serve all batches together.
+    assert LabelSecrecy([100.0, 100.0], 4).max_host_columns(28) == 5
+
+
+def test_a_batch_of_one_label_allows_what_the_secret_numbers_cover_and_no_more() -> None:
+    assert LabelSecrecy([0.0], 0).max_host_columns(56) == 0
+    assert LabelSecrecy([0.0], 14).max_host_columns(56) == 11
+
+
+@given(bits=st.lists(st.floats(0, 1e5), min_size=1, max_size=5), n_secret=st.integers(0, 50), each=st.floats(1, 500))
+def test_the_largest_number_of_columns_is_the_last_that_misses_nothing(
+    bits: list[float], n_secret: int, each: float
+) -> None:
+    labels = LabelSecrecy(bits, n_secret)
+    most = labels.max_host_columns(each)
+    assert most == 0 or labels.missing_bits(most, each) == 0
+    assert labels.missing_bits(most + 1, each) > 0
