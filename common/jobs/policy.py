@@ -465,34 +465,37 @@ class Account:
             ConfigError: the ledger cannot be read.
         """
         if self.ledger.entry(self.dataset).equations + n_equations > self.max_equations(n_unknown):
-            raise self._too_many_equations(n_equations, n_unknown)
+            raise self._too_many_equations(n_equations)
 
     def spend_training(self, n_equations: int, n_unknown: int) -> None:
         """Count a training, before its first round; see `check_training` for the arguments and the errors."""
         if not self.ledger.add_training(self.dataset, n_equations, self.max_equations(n_unknown)):
-            raise self._too_many_equations(n_equations, n_unknown)
+            raise self._too_many_equations(n_equations)
 
     def _too_many_points(self, n_points: int, n_columns: int, what: str) -> PolicyError:
         given = len(self.ledger.entry(self.dataset).points)
         reserved = self.ledger.n_reserved(self.dataset)
         others = f" and {reserved} reserved for running jobs" if reserved else ""
+        in_the_job = "set `holdout: 0` or a larger `evaluate_every` in the job, " if what == JOB else ""
         why = (
             f"rows of {self.dataset} with {n_columns} columns may be scored with at most {self.max_points(n_columns)}"
-            f" different sets of weights; {given} given so far{others}, {n_points} more needed. {_WAYS_OUT}"
+            f" different sets of weights; {given} given so far{others}, {n_points} more needed:"
+            f" {in_the_job}{_WAYS_OUT}"
         )
         return _refusal(self.role, "policy.min_columns_per_point", why, what)
 
-    def _too_many_equations(self, n_equations: int, n_unknown: int) -> PolicyError:
+    def _too_many_equations(self, n_equations: int) -> PolicyError:
+        # The guest's limit follows from the number of its positive labels, so it must not be in a public text.
         entry = self.ledger.entry(self.dataset)
         why = (
-            f"all trainings on {self.dataset} together may give the other party at most"
-            f" {self.max_equations(n_unknown)} equations about its rows; {entry.equations} given so far (trainings:"
-            f" {entry.trainings}), {n_equations} more needed. {_WAYS_OUT}, or train in larger batches"
+            f"all trainings on {self.dataset} together would give the other party too many equations about its rows;"
+            f" {entry.equations} given so far (trainings: {entry.trainings}), {n_equations} more needed, and"
+            f" `trilateral check` at the {self.role} shows the maximum: train in larger batches, {_WAYS_OUT}"
         )
         return _refusal(self.role, "policy.min_rows_per_equation", why)
 
 
-_WAYS_OUT = "Lower the setting, or name the dataset anew if its rows or their values are new"
+_WAYS_OUT = "lower the setting, or name the dataset anew if its rows or their values are new"
 
 
 def training_equations(job: JobConfig, n_train: int, n_peer_columns: int) -> int:

@@ -108,6 +108,22 @@ def test_a_row_has_as_many_unknown_values_as_columns_of_the_table_or_directions(
     assert Preprocessing.fit(features[["a", "same"]], config, intercept=False).n_unknown == 1
 
 
+def test_a_refusal_of_scores_names_the_ways_out(tmp_path: Path) -> None:
+    ours = account(tmp_path)
+    ours.spend_point("a", 13, JOB)
+    for what, ways in (
+        (JOB, "set `holdout: 0` or a larger `evaluate_every` in the job, lower the setting"),
+        (PREDICTION, "lower the setting"),
+    ):
+        with pytest.raises(PolicyError) as refusal:
+            ours.check_points(5, 13, what)
+        assert str(refusal.value) == (
+            f"the host refuses {what} under policy.min_columns_per_point: rows of customers with 13 columns may be"
+            f" scored with at most 5 different sets of weights; 1 given so far, 5 more needed: {ways}, or name the"
+            " dataset anew if its rows or their values are new"
+        )
+
+
 # --- trainings
 
 
@@ -137,12 +153,21 @@ def test_trainings_are_refused_once_their_equations_reach_a_third_of_the_rows(ro
         with pytest.raises(PolicyError) as refusal:
             refuse(1, 300)
         assert str(refusal.value) == (
-            f"the {role} refuses the job under policy.min_rows_per_equation: all trainings on customers together may"
-            " give the other party at most 100 equations about its rows; 100 given so far (trainings: 4), 1 more"
-            " needed. Lower the setting, or name the dataset anew if its rows or their values are new, or train in"
-            " larger batches"
+            f"the {role} refuses the job under policy.min_rows_per_equation: all trainings on customers together would"
+            " give the other party too many equations about its rows; 100 given so far (trainings: 4), 1 more needed,"
+            f" and `trilateral check` at the {role} shows the maximum: train in larger batches, lower the setting, or"
+            " name the dataset anew if its rows or their values are new"
         )
     account(tmp_path, role, min_rows_per_equation=1).spend_training(1, 300)
+
+
+def test_a_refusal_does_not_tell_how_many_labels_are_positive(tmp_path: Path) -> None:
+    texts = set()
+    for n_unknown in (75, 300):
+        with pytest.raises(PolicyError) as refusal:
+            account(tmp_path, Role.GUEST).check_training(101, n_unknown)
+        texts.add(str(refusal.value))
+    assert len(texts) == 1
 
 
 # --- the file
