@@ -180,7 +180,7 @@ class Policy(Settings):
     """Guest only: the entropy that the labels of a batch need, in bits, for each equation that the host learns about
     them. A batch of m rows of which k have the rarer label has log2 C(m, k) bits. For each of its columns and each
     batch, the host learns one equation of about 28 bits. The guest's secret first weights hide as many equations as its
-    columns outnumber the batches. The default is twice the bits of an equation. 0 accepts all labels."""
+    features outnumber the batches. The default is twice the bits of an equation. 0 accepts all labels."""
     min_batch: Annotated[int, Field(ge=1)] = 100
     """The smallest batch and curvature batch in rows, regardless of the number of features. The coordinator sees means
     over batches. With the default, one row contributes at most one hundredth of a mean."""

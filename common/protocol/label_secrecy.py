@@ -16,8 +16,9 @@ the labels are. So each batch gives one equation about w_0 in which no label occ
 
     n_secret = max(0, rank(X_B) - n_batches)
 
-numbers behind which the labels can hide, out of n_host n_batches equations. With a single batch of all rows, the
-intercept's weight is not among them: the host's centred columns are orthogonal to the intercept.
+numbers behind which the labels can hide, out of n_host n_batches equations. The rank is that of the centred columns,
+without the intercept: the host knows the column of ones, and 1'y is an integer, so the start of that weight is one of m
+values at most.
 
 `LabelSecrecy` counts, for each batch, the bits by which its equations exceed the entropy of its labels. The secret
 numbers must cover the sum. Each covers one equation, except for `SHOWN_BITS` of its 28 bits. The default of
@@ -95,11 +96,13 @@ def subset_bits(n_samples: int, n_rare: int) -> float:
 
 
 def effective_rank(columns: FloatMatrix) -> int:
-    """Return how many directions of the columns have a singular value that counts; see `MIN_SINGULAR_VALUE`."""
+    """Return the rank of the columns after centring, in directions that count; see `MIN_SINGULAR_VALUE`."""
     if not columns.size:
         return 0
-    squares = np.linalg.eigvalsh(columns.T @ columns)
-    return int(np.count_nonzero(squares > MIN_SINGULAR_VALUE**2 * squares[-1]))
+    products, mean = columns.T @ columns / len(columns), columns.mean(axis=0)
+    largest = np.linalg.eigvalsh(products)[-1]
+    squares = np.linalg.eigvalsh(products - np.outer(mean, mean))
+    return int(np.count_nonzero(squares > MIN_SINGULAR_VALUE**2 * largest))
 
 
 @dataclass(frozen=True)

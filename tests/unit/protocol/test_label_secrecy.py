@@ -37,8 +37,9 @@ def columns_of_rank(rank: int, n_columns: int, n_rows: int = 200) -> np.ndarray[
 
 def test_dependent_columns_do_not_count_and_weak_ones_neither() -> None:
     assert effective_rank(np.linalg.qr(columns_of_rank(5, 5))[0]) == 5
+    assert effective_rank(np.c_[columns_of_rank(3, 3), np.ones(200)]) == 3
     assert effective_rank(columns_of_rank(2, 6)) <= 2
-    assert effective_rank(np.ones((10, 1))) == 1
+    assert effective_rank(np.ones((10, 1))) == 0
     assert effective_rank(np.zeros((10, 2))) == 0
     assert effective_rank(np.empty((10, 0))) == 0
     orthogonal = np.linalg.qr(columns_of_rank(2, 2))[0]
@@ -87,13 +88,14 @@ def secrecy(
     return LabelSecrecy.of(columns, labels, batches, secret_start=start)
 
 
-def test_one_batch_has_a_secret_number_for_each_feature_but_none_for_the_intercept() -> None:
-    assert secrecy(400, 100, 5).n_secret == 5
+def test_one_batch_has_a_secret_number_for_each_feature_but_one() -> None:
+    assert secrecy(400, 100, 5).n_secret == 4
+    assert secrecy(400, 100, 1).n_secret == 0
     assert secrecy(400, 100, 0).n_secret == 0
 
 
 def test_each_batch_takes_one_secret_number_because_its_loss_is_known() -> None:
-    assert secrecy(400, 100, 5, batch=100).n_secret == 2
+    assert secrecy(400, 100, 5, batch=100).n_secret == 1
     assert secrecy(400, 100, 5, batch=50).n_secret == 0
     assert secrecy(400, 100, 2, batch=50).n_secret == 0
 
