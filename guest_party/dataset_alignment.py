@@ -5,12 +5,14 @@ from dataclasses import dataclass
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.permissions import explain
+from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.alignment.guest_session import CommonShard
 from trilateral.common.data.alignment.sources import MemoryIds
 from trilateral.common.data.tables.table import read_table_ids
 from trilateral.common.jobs.quota import IdQuota
 from trilateral.common.protocol.alignment import AlignmentProgress
+from trilateral.common.rpc.calls import first_contact
 from trilateral.common.rpc.channel import Peer
 from trilateral.guest_party.alignment import GuestAlignments, OnStage, Stage
 
@@ -54,6 +56,7 @@ async def align_dataset(
     if dataset is None:
         known = ", ".join(sorted(config.datasets)) or "no datasets"
         raise ConfigError(f"datasets: there is no dataset named {name}: the configuration has {known}")
+    await first_contact(host, Role.GUEST, config.limits)
     on_stage(Stage("reading IDs", 0))
     normal = await asyncio.to_thread(read_table_ids, dataset)
     try:

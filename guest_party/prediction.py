@@ -37,6 +37,7 @@ from trilateral.common.jobs.quota import IdQuota
 from trilateral.common.pb.v1 import prediction_pb2
 from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.ids import NONCE_BYTES, canonical_order, id_digest
+from trilateral.common.rpc.calls import first_contact
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import MAX_TOTAL, PREDICTION_BYTES
 from trilateral.guest_party.alignment import IN_FLIGHT, GuestAlignments, OnStage, Stage
@@ -106,6 +107,7 @@ async def predict(
     _check_files(plan, table)
     model = load_model(JobFolder(config.state, plan.job).find_model())
     check_half(model, Role.GUEST, plan.job, model.run_id)
+    await first_contact(host, Role.GUEST, config.limits)
     try:
         with scratch_folder(config.state) as folder:
             prediction = _Prediction(config, host, plan, table=table, model=model, folder=folder, on_stage=on_stage)

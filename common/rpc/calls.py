@@ -18,9 +18,12 @@ from google.protobuf.message import Message
 from trilateral.common.base.errors import PeerError, SuspendedError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import Limits
+from trilateral.common.pb.v1 import process_pb2
 from trilateral.common.rpc.access import call_metadata
 from trilateral.common.rpc.channel import Peer
+from trilateral.common.rpc.codec import PACKAGE
 from trilateral.common.rpc.errors import (
+    RUN_IT,
     TRY_AGAIN,
     UNANSWERED,
     StoppingError,
@@ -39,6 +42,8 @@ Response = TypeVar("Response", bound=Message)
 
 MIN_PAUSE, MAX_PAUSE = 0.1, 2.0
 """Seconds before the second try, and between later ones."""
+FIRST_CONTACT_SECONDS = 5.0
+"""Seconds for which a command waits for a peer that it has not reached before. A peer that restarts needs about 3 s."""
 UNKNOWN_JOB_PATIENCE = 5.0
 """Seconds to wait for a party to learn of a session that the other party already knows."""
 
@@ -84,6 +89,29 @@ async def call_peer(
     return await until_answered(
         lambda: call_once(peer, sender, path, request, response, seconds=seconds), peer, sender, limits, seconds
     )
+
+
+async def first_contact(peer: Peer, sender: Role, limits: Limits) -> None:
+    """Call a peer for the first time, for a person who waits: without the patience of a job.
+
+    Args:
+        peer: who to call.
+        sender: this process.
+        limits: `peer_timeout` counts if it is shorter than `FIRST_CONTACT_SECONDS`.
+
+    Raises:
+        TrilateralError: the peer does not answer, or refuses.
+    """
+    patience = min(limits.peer_timeout, FIRST_CONTACT_SECONDS)
+    request, path = process_pb2.DescribeRequest(), f"/{PACKAGE}.ProcessService/Describe"
+    impatient = limits.model_copy(update={"peer_timeout": patience})
+    longest = patience + FIRST_CONTACT_SECONDS
+    try:
+        # An attempt to connect may hang for longer than the patience, if packets are dropped.
+        async with asyncio.timeout(longest):
+            await call_peer(peer, sender, path, request, process_pb2.DescribeResponse, limits=impatient)
+    except TimeoutError:
+        raise PeerError(f"{peer} has not answered for {longest:g} s: {RUN_IT}") from None
 
 
 async def call_once(

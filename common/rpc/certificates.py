@@ -187,9 +187,10 @@ class Certificates:
         return tuple(file_stamp(path) for path in files)
 
     def _read(self) -> Identity:
-        certificate = _read_file("tls.certificate", self._config.certificate)
-        authorities = _read_file("tls.authorities", self._config.authorities)
-        key = _parse_key("tls.key", self._config.key, _read_file("tls.key", self._config.key, private=True))
+        files = self._config
+        certificate = read_file(f"tls.certificate: {files.certificate}", files.certificate)
+        authorities = read_file(f"tls.authorities: {files.authorities}", files.authorities)
+        key = _parse_key("tls.key", files.key, read_file(f"tls.key: {files.key}", files.key, private=True))
         chain = _parse("tls.certificate", self._config.certificate, certificate)
         trusted = _parse("tls.authorities", self._config.authorities, authorities)
         leaf = chain[0]
@@ -275,17 +276,26 @@ def _server_configuration(identity: Identity) -> grpc.ServerCertificateConfigura
     return grpc.ssl_server_certificate_configuration([(identity.key, identity.certificate)], identity.authorities)
 
 
-def _read_file(setting: str, path: Path, *, private: bool = False) -> bytes:
+def read_file(what: str, path: Path, *, private: bool = False) -> bytes:
+    """Read a small file.
+
+    Args:
+        what: the setting or the option, with the path, as errors name it.
+        path: the file.
+        private: whether only its owner may have access to it.
+
+    Raises:
+        ConfigError: it cannot be read, or others have access to it.
+    """
     try:
         with path.open("rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            if private and mode & 0o077:
-                raise ConfigError(
-                    f"{setting}: {path} can be read by users other than its owner: run `chmod 600 {path}`"
-                )
+            status = os.fstat(file.fileno())
+            # A pipe has a mode that nobody has chosen: `--passphrase-file <(command)`.
+            if private and stat.S_ISREG(status.st_mode) and stat.S_IMODE(status.st_mode) & 0o077:
+                raise ConfigError(f"{what} can be read by users other than its owner: run `chmod 600 {path}`")
             return file.read(MAX_BYTES)
     except OSError as error:
-        raise ConfigError(f"{setting}: {path} cannot be read: {explain(error, path)}") from error
+        raise ConfigError(f"{what} cannot be read: {explain(error, path)}") from error
 
 
 def _parse(setting: str, path: Path, pem: bytes) -> list[x509.Certificate]:

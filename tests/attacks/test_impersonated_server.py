@@ -5,18 +5,21 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 from cryptography.x509 import load_pem_x509_certificate
 
-from tests.support.certificates import issued_below, make_identity, new_authority, signed_as_requested, write_identity
+from tests.support.certificates import (
+    issued_below,
+    make_identity,
+    new_authority,
+    root_without_limit,
+    signed_as_requested,
+    write_identity,
+)
 from tests.support.rpc import plaintext_server
 from tests.support.tcp_proxy import Cut, TcpProxy, connect_to
 from tests.support.waiting import eventually
@@ -34,7 +37,7 @@ from trilateral.common.rpc.channel import Peer, new_channel, open_peers
 from trilateral.common.rpc.errors import UntrustedPeerError
 from trilateral.common.rpc.issuers import fingerprint, spell
 from trilateral.common.rpc.versions import version_metadata
-from trilateral.common.trial.authority import Authority, new_key
+from trilateral.common.trial.authority import Authority
 
 HOST, GUEST, COORDINATOR = (f"{name}.example.org" for name in ("host", "guest", "coordinator"))
 METHOD = "/trilateral.v1.JobService/ListJobs"
@@ -111,19 +114,6 @@ class Network:
                 "limits": {"peer_timeout": 1},
             }
         )
-
-
-def root_without_limit() -> Authority:
-    """Return an authority as `openssl req -x509` makes it: `trilateral certs authority` limits the length of chains."""
-    key, word = new_key(), b"passphrase"
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "root")])
-    begins = datetime.now(UTC) - timedelta(hours=1)
-    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, begins, begins + timedelta(days=1))
-    certificate = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(
-        key, SHA256()
-    )
-    encrypted = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(word))
-    return Authority.load(certificate.public_bytes(Encoding.PEM), encrypted, word, timedelta(hours=5))
 
 
 @pytest.fixture(params=[root_without_limit, new_authority], ids=["any root", "a root of this project"])

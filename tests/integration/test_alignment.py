@@ -26,11 +26,12 @@ from trilateral.common.data.tables.id_form import rules_of
 from trilateral.common.jobs.quota import IDS_COUNTER, IdQuota
 from trilateral.common.observe.audit import Audit
 from trilateral.common.pb.v1 import alignment_pb2
-from trilateral.common.pb.v1.alignment_pb2_grpc import add_AlignmentServiceServicer_to_server
+from trilateral.common.process.description import ProcessServicer
 from trilateral.common.process.server import bind
 from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import JobKey
+from trilateral.common.rpc.servicers import add_services
 from trilateral.guest_party.alignment import GuestAlignment, GuestAlignments
 from trilateral.guest_party.dataset_alignment import align_dataset
 from trilateral.host_party.alignment_servicer import AlignmentServicer
@@ -65,7 +66,7 @@ async def served(
     alignments = Alignments(config, Audit(config.state / "audit.jsonl"))
     server = plaintext_server(Role.HOST)
     servicer = AlignmentServicer(alignments, lambda name: load_offer(config, name))
-    add_AlignmentServiceServicer_to_server(servicer, server)
+    add_services(server, {"ProcessService": ProcessServicer(Role.HOST), "AlignmentService": servicer})
     address = bind(server, "127.0.0.1:0", None)
     await server.start()
     (folder / "guest").mkdir(exist_ok=True)

@@ -28,6 +28,7 @@ from tests.support.certificates import (
     issued_below,
     make_identity,
     new_authority,
+    root_without_limit,
     signed_as_requested,
     write_identity,
 )
@@ -800,6 +801,13 @@ def a_peer_below_an_unlisted_intermediate(setting: Setting) -> None:
     certify_below(setting, Role.HOST)
 
 
+def a_peer_below_an_unlisted_intermediate_of_a_root_without_limit(setting: Setting) -> None:
+    setting.authority = root_without_limit()
+    for role in Role:
+        setting.certify(role)
+    a_peer_below_an_unlisted_intermediate(setting)
+
+
 def a_peer_with_another_key_than_the_pinned(setting: Setting) -> None:
     peer_of_guest(setting)
     setting.settings[Role.GUEST]["peers"][Role.HOST]["fingerprint"] = "ab" * 32
@@ -873,6 +881,11 @@ PEERS = [
     ),
     Case(swapped_addresses_in_plaintext, PROBLEM, "is the coordinator, not the host: correct `peers.host.address`"),
     Case(a_peer_of_another_authority, PROBLEM, "does not accept the certificate of 127.0.0.1:PORT: unable to"),
+    Case(
+        a_peer_below_an_unlisted_intermediate_of_a_root_without_limit,
+        PROBLEM,
+        "no authority in `tls.authorities` has issued its certificate itself: find out who issued it, and add that",
+    ),
     Case(
         a_peer_below_an_unlisted_intermediate, PROBLEM, "does not accept the certificate of 127.0.0.1:PORT: path length"
     ),

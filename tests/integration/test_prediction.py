@@ -39,8 +39,10 @@ from trilateral.common.jobs.quota import COUNTER, IDS_COUNTER, IdQuota
 from trilateral.common.pb.v1 import prediction_pb2
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.protocol.ids import NONCE_BYTES, id_digest
+from trilateral.common.rpc import calls
 from trilateral.common.rpc.channel import Peer, new_channel
 from trilateral.guest_party.alignment import GuestAlignments
+from trilateral.guest_party.dataset_alignment import align_dataset
 from trilateral.guest_party.prediction import PredictionCounts, PredictionPlan, predict
 from trilateral.guest_party.score_file import write_scores
 from trilateral.host_party.score_release import ScoreRelease
@@ -378,6 +380,20 @@ async def test_a_result_does_not_replace_a_file_that_it_is_made_from(world: Worl
     await world.refused(
         ConfigError, "need three different files", out=world.folder / name, missing=world.folder / "missing.csv"
     )
+
+
+async def test_neither_a_prediction_nor_an_alignment_waits_long_for_a_host_that_is_not_there(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "FIRST_CONTACT_SECONDS", 0.2)
+    world.change(Role.GUEST, limits=Limits(peer_timeout=10_000))
+    async with new_channel("127.0.0.1:1", None, "") as channel:
+        peer = Peer(Role.HOST, "127.0.0.1:1", channel)
+        with pytest.raises(PeerError, match=r"the host at 127\.0\.0\.1:1 has not answered for 0\.2 s"):
+            await world.predict(peer)
+        with pytest.raises(PeerError, match=r"the host at 127\.0\.0\.1:1 has not answered for 0\.2 s"):
+            await align_dataset(world.configs[Role.GUEST], peer, NEW)
+    assert world.nothing_is_left()
 
 
 # --- a guest that keeps to no order

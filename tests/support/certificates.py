@@ -1,13 +1,18 @@
 """Valid and invalid certificates for tests."""
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509 import load_pem_x509_certificate
 
 from trilateral.common.base.files import write_whole
@@ -18,6 +23,19 @@ from trilateral.common.trial.authority import Authority, key_pem, new_key
 
 def new_authority() -> Authority:
     return Authority("tests", timedelta(days=1))
+
+
+def root_without_limit() -> Authority:
+    """Return an authority as `openssl req -x509` makes it: `trilateral certs authority` limits the length of chains."""
+    key, word = new_key(), b"passphrase"
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "root")])
+    begins = datetime.now(UTC) - timedelta(hours=1)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, begins, begins + timedelta(days=1))
+    certificate = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(
+        key, SHA256()
+    )
+    encrypted = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(word))
+    return Authority.load(certificate.public_bytes(Encoding.PEM), encrypted, word, timedelta(hours=5))
 
 
 def make_identity(

@@ -237,14 +237,10 @@ def show(
             typer.echo(f"  key   {spell(digits)}")
 
 
-def _read(path: Path, what: str) -> bytes:
-    from trilateral.common.rpc.certificates import MAX_BYTES
+def _read(path: Path, what: str, *, private: bool = False) -> bytes:
+    from trilateral.common.rpc.certificates import read_file
 
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES)
-    except OSError as error:
-        raise ConfigError(f"{what} {path}: cannot be read: {explain(error, path)}") from error
+    return read_file(f"{what} {path}", path, private=private)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -268,7 +264,7 @@ def _load_authority(folder: Path, passphrase: bytes, valid: timedelta) -> "Autho
 def _passphrase(file: Path | None, *, is_new: bool = False) -> bytes:
     """Return the passphrase from a file, from the environment, or from the terminal."""
     if file is not None:
-        text = _read(file, "--passphrase-file").decode(errors="surrogateescape").rstrip("\r\n")
+        text = _read(file, "--passphrase-file", private=True).decode(errors="surrogateescape").rstrip("\r\n")
         source = f"--passphrase-file {file}"
     elif VARIABLE in os.environ:
         text, source = os.environ[VARIABLE], VARIABLE

@@ -1,5 +1,9 @@
 """``trilateral certs``: what it writes, for whose eyes, and that it overwrites nothing."""
 
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
@@ -299,12 +303,72 @@ def test_what_certs_sign_refuses(
     assert "there is no terminal" in sign(runner, request, authority, "a.b").stderr
     passphrase = tmp_path / "passphrase"
     passphrase.write_text("short\n")
+    passphrase.chmod(0o600)
     arguments = {"passphrase-file": str(passphrase)}
     assert "at least 8 characters" in sign(runner, request, authority, "a.b", **arguments).stderr
     assert not (tmp_path / "certificate.pem").exists()
     passphrase.write_text(f"{PASSPHRASE}\n")
     assert sign(runner, request, authority, "a.b", **arguments).exit_code == 0
     assert "exists" in sign(runner, request, authority, "a.b", **arguments).stderr
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o620])
+def test_a_passphrase_that_others_can_read_is_refused(
+    runner: CliRunner, authority: Path, tmp_path: Path, mode: int
+) -> None:
+    passphrase = tmp_path / "passphrase"
+    passphrase.write_text(f"{PASSPHRASE}\n")
+    passphrase.chmod(mode)
+    request = write_request(tmp_path, new_key())
+    result = sign(runner, request, authority, "a.b", **{"passphrase-file": str(passphrase)})
+    assert result.exit_code == 2
+    assert (
+        f"--passphrase-file {passphrase} can be read by users other than its owner: run `chmod 600 {passphrase}`"
+        in result.stderr
+    )
+
+
+PTY = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"
+
+
+def at_a_terminal(arguments: list[str], *answers: str) -> tuple[int, str]:
+    """Run `trilateral` at a terminal, answer each question, and return the exit code and what the terminal has shown.
+
+    An answer is typed once its question has appeared, because the program drops what was typed before.
+    """
+    command = [sys.executable, "-c", PTY, sys.executable, "-m", "trilateral.cli.main", *arguments]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TRILATERAL_")}
+    shown = ""
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for number, answer in enumerate(answers, start=1):
+            while len(re.findall(r"(?:key|confirmation): ", shown)) < number:
+                piece = os.read(process.stdout.fileno(), 1000).decode()
+                assert piece, shown
+                shown += piece
+            process.stdin.write(f"{answer}\n".encode())
+            process.stdin.flush()
+        shown += process.stdout.read().decode()
+    return process.returncode, shown
+
+
+def test_a_terminal_asks_for_the_passphrase_and_does_not_show_it(runner: CliRunner, tmp_path: Path) -> None:
+    out = tmp_path / "authority"
+    words = ["certs", "authority", "--out", str(out)]
+    code, shown = at_a_terminal(words, PASSPHRASE, "another one", PASSPHRASE, PASSPHRASE)
+    assert code == 0, shown
+    assert PASSPHRASE not in shown
+    request = write_request(tmp_path, new_key())
+    command = ["certs", "sign", str(request), "--authority", str(out), "--name", "a.b"]
+    code, shown = at_a_terminal([*command, "--out", str(tmp_path / "signed.pem")], PASSPHRASE)
+    assert code == 0, shown
+    assert PASSPHRASE not in shown
+    code, shown = at_a_terminal([*command, "--out", str(tmp_path / "other.pem")], "another one")
+    assert code == 2
+    assert "the passphrase is wrong" in shown
 
 
 def test_an_authority_is_never_overwritten(runner: CliRunner, authority: Path) -> None:

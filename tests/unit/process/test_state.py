@@ -43,6 +43,10 @@ def test_it_is_free_again_for_the_same_role_only(tmp_path: Path) -> None:
         pass
 
 
+def unknown_user(number: int) -> None:
+    raise KeyError(number)
+
+
 @pytest.mark.parametrize("below", ["trilateral", "trilateral/host/state"])
 def test_a_folder_that_this_user_may_not_make_has_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: str
@@ -65,7 +69,7 @@ def test_a_folder_that_this_user_may_not_make_has_a_remedy(
         held_state(folder, Role.HOST),
     ):
         pass
-    monkeypatch.setattr(pwd, "getpwuid", lambda _: dict[str, Any]()["nobody"])
+    monkeypatch.setattr(pwd, "getpwuid", unknown_user)
     assert f"--owner {os.geteuid()} " in how_to_make(folder)
 
 
