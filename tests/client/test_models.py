@@ -73,7 +73,7 @@ def test_a_prediction_without_a_model_is_a_data_error(session: trilateral.Sessio
 
 def test_coefficients_are_those_of_the_model_file(world: World, session: trilateral.Session) -> None:
     state = trilateral.load_config(world.files[Role.GUEST]).state
-    for model in (session.model(TRAINED), trilateral.load_model(state / TRAINED)):
+    for model in (session.model(TRAINED), trilateral.load_model(state / "jobs" / TRAINED)):
         table = model.coefficients()
         assert list(table.columns) == ["coef", "standardised", "odds_ratio", "odds_ratio_per_sd"]
         pd.testing.assert_series_equal(table["coef"], model.coef, check_names=False)
