@@ -23,6 +23,7 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.jobs.arithmetic import use_arithmetic
 from trilateral.common.jobs.journal import NO_FACTS, Journal
 from trilateral.common.jobs.runner import MachineRunner
+from trilateral.common.jobs.sealing import load_sealer
 from trilateral.common.observe.audit import Audit
 from trilateral.common.observe.events import Event, OnEvent
 from trilateral.common.observe.logs import LogContext
@@ -75,7 +76,8 @@ class ProcessJobs:
         Raises:
             ConfigError: the existing journal cannot be used, or a new one cannot be created.
         """
-        self.journal = Journal(self.config.state, self.role, self.config.limits.journal_days)
+        sealer = load_sealer(self.config.state_key)
+        self.journal = Journal(self.config.state, self.role, self.config.limits.journal_days, sealer)
 
     async def deliver(self, request: Request) -> None:
         """Pass on the message that a servicer received; return once it may be acknowledged.

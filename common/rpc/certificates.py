@@ -191,9 +191,9 @@ class Certificates:
         return tuple(stamps)
 
     def _read(self) -> Identity:
-        certificate = _read_file("tls.certificate", self._config.certificate)
-        authorities = _read_file("tls.authorities", self._config.authorities)
-        key = _read_file("tls.key", self._config.key, private=True)
+        certificate = read_file("tls.certificate", self._config.certificate)
+        authorities = read_file("tls.authorities", self._config.authorities)
+        key = read_file("tls.key", self._config.key, forbidden=0o077)
         chain = _parse("tls.certificate", self._config.certificate, certificate)
         _parse("tls.authorities", self._config.authorities, authorities)
         leaf = chain[0]
@@ -271,11 +271,21 @@ def _server_configuration(identity: Identity) -> grpc.ServerCertificateConfigura
     return grpc.ssl_server_certificate_configuration([(identity.key, identity.certificate)], identity.authorities)
 
 
-def _read_file(setting: str, path: Path, *, private: bool = False) -> bytes:
+def read_file(setting: str, path: Path, *, forbidden: int = 0) -> bytes:
+    """Read a small file that a setting names.
+
+    Args:
+        setting: the setting.
+        path: the file.
+        forbidden: permissions that the file must not have.
+
+    Raises:
+        ConfigError: the file cannot be read, or has one of these permissions.
+    """
     try:
         with path.open("rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            if private and mode & 0o077:
+            if mode & forbidden:
                 raise ConfigError(
                     f"{setting}: {path} can be read by users other than its owner: run `chmod 600 {path}`"
                 )
