@@ -9,7 +9,8 @@ from pathlib import Path
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.checks.finding import Finding, Level, faults, note, ok, problem, warning
 from trilateral.common.config.process import ProcessConfig
-from trilateral.common.jobs.journal import JOURNAL, examine_journal
+from trilateral.common.jobs.journal import JOURNAL, examine_journal, examine_key
+from trilateral.common.jobs.sealing import load_sealer
 from trilateral.common.observe.audit import LOG
 from trilateral.common.observe.audit_chain import verify_chain
 from trilateral.common.process.state_folder import TRIAL_BYTES, holder, how_to_make
@@ -65,11 +66,12 @@ def check_state(config: ProcessConfig) -> Iterator[Finding]:
         yield ok("state", f"{folder} is writable and not in use by another process")
     try:
         examine_journal(folder)
+        is_encrypted = examine_key(folder, load_sealer(config.state_key))
     except ConfigError as error:
         yield from faults("state", error)
     else:
         if (folder / JOURNAL).exists():
-            yield ok("state", f"{JOURNAL} is intact")
+            yield ok("state", f"{JOURNAL} is intact{' and encrypted' if is_encrypted else ''}")
     try:
         found = verify_chain(folder / LOG)
     except ConfigError as error:

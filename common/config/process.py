@@ -292,6 +292,9 @@ class ProcessConfig(Settings):
     state: Path
     """The folder for models, histories and the journal. It is created if it does not exist. A relative path starts at
     the folder of the configuration file."""
+    state_key: Path | None = None
+    """File with a key that encrypts the journal, 64 hexadecimal digits. Keep it outside of the state folder, where only
+    this process can read it. An existing journal is encrypted at the next start. By default it is not encrypted."""
     datasets: dict[JobName, DatasetConfig] = Field(default={})
     """Host and guest only: the tables, by the name that jobs use."""
     policy: Policy = Policy()

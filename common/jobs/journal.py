@@ -5,6 +5,7 @@ Every change is on disk when its method returns. A journal that cannot be used i
 
 import logging
 import os
+import secrets
 import sqlite3
 import threading
 import time
@@ -21,6 +22,7 @@ from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
+from trilateral.common.jobs.sealing import Sealer
 from trilateral.common.rpc.codec import parse_job
 
 log = logging.getLogger(__name__)
@@ -28,7 +30,9 @@ log = logging.getLogger(__name__)
 JOURNAL = "journal.sqlite"
 """Name of the file in the state folder."""
 APPLICATION = 0x7472696C  # "tril"
-VERSION = 1
+PLAIN_VERSION = 1
+VERSION = 2
+"""The version of a journal whose facts and rounds are encrypted. It also has the table `seal`."""
 BUSY_SECONDS = 10.0
 MIN_BYTES = 512
 """The size of the smallest database that SQLite writes."""
@@ -84,13 +88,16 @@ class Journal:
         folder: the state folder, which exists and is locked by this process.
         role: the role of the process.
         kept_days: how long to keep a job that does not change.
+        sealer: encrypts facts and rounds. An existing journal that is not encrypted yet is encrypted now.
 
     Raises:
-        ConfigError: the existing journal cannot be used, or a new one cannot be created.
+        ConfigError: the existing journal cannot be used, it is encrypted under another key, or a new one cannot be
+            created.
     """
 
-    def __init__(self, folder: Path, role: Role, kept_days: float) -> None:
+    def __init__(self, folder: Path, role: Role, kept_days: float, sealer: Sealer | None = None) -> None:
         self._role = role
+        self._sealer = sealer
         self._kept_seconds = kept_days * 86_400
         self._path = folder / JOURNAL
         self._lock = threading.Lock()
@@ -114,6 +121,8 @@ class Journal:
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")
             database.execute("PRAGMA foreign_keys = ON")
+            if not _check_key(database, self._path, self._sealer) and self._sealer is not None:
+                _encrypt(database, self._sealer)
             self._prune(database)
         except BaseException:
             database.close()
@@ -131,7 +140,7 @@ class Journal:
         os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         with closing(sqlite3.connect(new, isolation_level=None)) as database:
             database.executescript(
-                f"BEGIN; {_SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;"
+                f"BEGIN; {_SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {PLAIN_VERSION};COMMIT;"
             )
         os.replace(new, self._path)
         sync_folder(self._path.parent)
@@ -182,7 +191,7 @@ class Journal:
             raise ValueError("only a session can be suspended, not a job")
         with self._changing() as database:
             _set_state(database, job_id, outcome, reason)
-            _insert_facts(database, job_id, facts)
+            self._insert_facts(database, job_id, facts)
 
     def set_facts(self, job_id: bytes, facts: Mapping[str, bytes]) -> None:
         """Keep facts about a job, in place of older facts with the same names, in one transaction.
@@ -191,7 +200,7 @@ class Journal:
             ConfigError: the journal cannot be written, or no longer has the job.
         """
         with self._changing() as database:
-            _insert_facts(database, job_id, facts)
+            self._insert_facts(database, job_id, facts)
 
     def write_round(self, job_id: bytes, number: int, content: bytes, facts: Mapping[str, bytes] = NO_FACTS) -> int:
         """Keep the content of a round, and facts as `set_facts` does, in one transaction.
@@ -211,9 +220,9 @@ class Journal:
         with self._changing() as database:
             database.execute(
                 "INSERT INTO round VALUES (?, ?, ?, 1) ON CONFLICT DO UPDATE SET begun = begun + 1",
-                (job_id, number, content),
+                (job_id, number, self._seal(content, job_id, _round(number))),
             )
-            _insert_facts(database, job_id, facts)
+            self._insert_facts(database, job_id, facts)
             database.execute("UPDATE job SET changed = ? WHERE id = ?", (time.time(), job_id))
             (begun,) = database.execute(
                 "SELECT begun FROM round WHERE job = ? AND number = ?", (job_id, number)
@@ -228,13 +237,14 @@ class Journal:
             ).fetchone()
             if row is None:
                 return None
-            facts = dict(database.execute("SELECT name, content FROM fact WHERE job = ?", (job_id,)).fetchall())
-            rounds = dict(
-                database.execute(
-                    "SELECT number, content FROM round WHERE job = ? ORDER BY number", (job_id,)
-                ).fetchall()
+            rounds = database.execute(
+                "SELECT number, content FROM round WHERE job = ? ORDER BY number", (job_id,)
+            ).fetchall()
+            return _record(
+                row,
+                self._facts(database, job_id),
+                {number: self._unseal(content, job_id, _round(number)) for number, content in rounds},
             )
-            return _record(row, facts, rounds)
 
     def all(self) -> list[Record]:
         """Return every job that was not replaced, without its rounds, in the order in which they were started."""
@@ -243,14 +253,24 @@ class Journal:
                 "SELECT id, name, settings, state, reason FROM job WHERE substr(name, 1, 1) != ? ORDER BY rowid",
                 (_REPLACED,),
             ).fetchall()
-            return [
-                _record(
-                    row,
-                    dict(database.execute("SELECT name, content FROM fact WHERE job = ?", (row[0],)).fetchall()),
-                    {},
-                )
-                for row in rows
-            ]
+            return [_record(row, self._facts(database, row[0]), {}) for row in rows]
+
+    # --- values, which may be encrypted
+
+    def _facts(self, database: sqlite3.Connection, job_id: bytes) -> dict[str, bytes]:
+        rows = database.execute("SELECT name, content FROM fact WHERE job = ?", (job_id,)).fetchall()
+        return {name: self._unseal(content, job_id, _fact(name)) for name, content in rows}
+
+    def _insert_facts(self, database: sqlite3.Connection, job_id: bytes, facts: Mapping[str, bytes]) -> None:
+        for name, content in facts.items():
+            sealed = self._seal(content, job_id, _fact(name))
+            database.execute("INSERT OR REPLACE INTO fact VALUES (?, ?, ?)", (job_id, name, sealed))
+
+    def _seal(self, content: bytes, job_id: bytes, place: str) -> bytes:
+        return content if self._sealer is None else self._sealer.seal(content, job_id, place)
+
+    def _unseal(self, content: bytes, job_id: bytes, place: str) -> bytes:
+        return content if self._sealer is None else self._sealer.unseal(content, job_id, place)
 
     # --- access to the database
 
@@ -314,16 +334,31 @@ _WAY_OUT = "restore it from a copy, or move it and its -wal file away to start w
 
 
 def examine_journal(folder: Path) -> None:
-    """Check that the journal in a state folder can be used, without changing it, even while a process uses it.
+    """Check that the journal in a state folder is whole, without changing it, even while a process uses it.
 
     Raises:
         ConfigError: there is a journal, and it cannot be used.
     """
     path = folder / JOURNAL
-    if not path.exists() and not _log_of(path).exists():
-        return
+    if path.exists() or _log_of(path).exists():
+        with _open_to_read(path) as database:
+            _check_whole(database, path)
+
+
+def examine_key(folder: Path, sealer: Sealer | None) -> bool:
+    """Check that a key is that of the journal in a state folder, in the way of `examine_journal`.
+
+    Returns:
+        Whether there is a journal that is encrypted.
+
+    Raises:
+        ConfigError: the journal is encrypted under another key, or there is no key.
+    """
+    path = folder / JOURNAL
+    if not path.exists():
+        return False
     with _open_to_read(path) as database:
-        _check_whole(database, path)
+        return _check_key(database, path, sealer)
 
 
 def copy_database(path: Path, target: Path) -> None:
@@ -409,16 +444,57 @@ def _check_integrity(database: sqlite3.Connection) -> None:
         raise sqlite3.DatabaseError(verdict)
 
 
+def _check_key(database: sqlite3.Connection, path: Path, sealer: Sealer | None) -> bool:
+    """Return whether a journal is encrypted; raise if it is, and not by this key."""
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version < VERSION:
+        return False
+    way_out = "set it to the file with the key, or move the journal away to start with an empty one"
+    if sealer is None:
+        raise ConfigError(f"state_key: is missing, and {path} is encrypted: {way_out}")
+    try:
+        content, salt = database.execute("SELECT content, job FROM seal").fetchone()
+        sealer.unseal(content, salt, _SEAL)
+    except ValueError:
+        raise ConfigError(f"state_key: is another key than the one that encrypted {path}: {way_out}") from None
+    return True
+
+
+def _encrypt(database: sqlite3.Connection, sealer: Sealer) -> None:
+    """Encrypt every value of a journal, in one transaction, and leave no plain value in its files."""
+    database.execute("PRAGMA secure_delete = ON")
+    database.execute("BEGIN IMMEDIATE")
+    for table, key, place in (("fact", "name", _fact), ("round", "number", _round)):
+        for job_id, at in database.execute(f"SELECT job, {key} FROM {table}").fetchall():  # noqa: S608
+            where = f"FROM {table} WHERE job = ? AND {key} = ?"
+            (content,) = database.execute(f"SELECT content {where}", (job_id, at)).fetchone()
+            sealed = sealer.seal(content, job_id, place(at))
+            database.execute(f"UPDATE {table} SET content = ? WHERE job = ? AND {key} = ?", (sealed, job_id, at))  # noqa: S608
+    database.execute("CREATE TABLE seal (job BLOB NOT NULL, content BLOB NOT NULL)")
+    salt = secrets.token_bytes(16)  # in place of the ID of a job
+    database.execute("INSERT INTO seal VALUES (?, ?)", (salt, sealer.seal(b"", salt, _SEAL)))
+    database.execute(f"PRAGMA user_version = {VERSION}")
+    database.execute("COMMIT")
+    database.execute("VACUUM")
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+_SEAL = "seal"
+
+
+def _fact(name: str) -> str:
+    return f"fact {name}"
+
+
+def _round(number: int) -> str:
+    return f"round {number}"
+
+
 def _set_state(database: sqlite3.Connection, job_id: bytes, state: str, reason: str) -> None:
     database.execute(
         "UPDATE job SET state = ?, reason = ?, changed = ? WHERE id = ? AND state != ?",
         (state, reason, time.time(), job_id, Outcome.FINISHED),
     )
-
-
-def _insert_facts(database: sqlite3.Connection, job_id: bytes, facts: Mapping[str, bytes]) -> None:
-    for name, content in facts.items():
-        database.execute("INSERT OR REPLACE INTO fact VALUES (?, ?, ?)", (job_id, name, content))
 
 
 def _record(row: tuple[Any, ...], facts: dict[str, bytes], rounds: dict[int, bytes]) -> Record:

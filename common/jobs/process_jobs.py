@@ -24,6 +24,7 @@ from trilateral.common.jobs.arithmetic import use_arithmetic
 from trilateral.common.jobs.folder import move_old_folders
 from trilateral.common.jobs.journal import NO_FACTS, Journal
 from trilateral.common.jobs.runner import MachineRunner
+from trilateral.common.jobs.sealing import load_sealer
 from trilateral.common.observe.audit import Audit
 from trilateral.common.observe.events import Event, OnEvent
 from trilateral.common.observe.logs import LogContext
@@ -81,7 +82,8 @@ class ProcessJobs:
                 be moved.
         """
         move_old_folders(self.config.state, self.role)
-        self.journal = Journal(self.config.state, self.role, self.config.limits.journal_days)
+        sealer = load_sealer(self.config.state_key)
+        self.journal = Journal(self.config.state, self.role, self.config.limits.journal_days, sealer)
 
     async def deliver(self, request: Request) -> None:
         """Pass on the message that a servicer received; return once it may be acknowledged.

@@ -85,7 +85,7 @@ def back_up(config: ProcessConfig, out: Path) -> Manifest:
     state = config.state
     if os.path.lexists(out):
         raise ConfigError(f"--out {out}: the file exists: choose another name, or remove the file")
-    if out.absolute().is_relative_to(state):
+    if out.resolve().is_relative_to(state):
         raise ConfigError(f"--out {out}: is in the state folder itself: choose another folder")
     if not state.exists():
         raise ConfigError(f"state: the folder {state} does not exist, so there is nothing to copy")

@@ -190,7 +190,8 @@ class Certificates:
         files = self._config
         certificate = read_file(f"tls.certificate: {files.certificate}", files.certificate)
         authorities = read_file(f"tls.authorities: {files.authorities}", files.authorities)
-        key = _parse_key("tls.key", files.key, read_file(f"tls.key: {files.key}", files.key, private=True))
+        key_pem = read_file(f"tls.key: {files.key}", files.key, forbidden=0o077)
+        key = _parse_key("tls.key", files.key, key_pem)
         chain = _parse("tls.certificate", self._config.certificate, certificate)
         trusted = _parse("tls.authorities", self._config.authorities, authorities)
         leaf = chain[0]
@@ -276,22 +277,22 @@ def _server_configuration(identity: Identity) -> grpc.ServerCertificateConfigura
     return grpc.ssl_server_certificate_configuration([(identity.key, identity.certificate)], identity.authorities)
 
 
-def read_file(what: str, path: Path, *, private: bool = False) -> bytes:
+def read_file(what: str, path: Path, *, forbidden: int = 0) -> bytes:
     """Read a small file.
 
     Args:
         what: the setting or the option, with the path, as errors name it.
         path: the file.
-        private: whether only its owner may have access to it.
+        forbidden: permissions that the file must not have.
 
     Raises:
-        ConfigError: it cannot be read, or others have access to it.
+        ConfigError: it cannot be read, or has one of these permissions.
     """
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
-            # A pipe has a mode that nobody has chosen: `--passphrase-file <(command)`.
-            if private and stat.S_ISREG(status.st_mode) and stat.S_IMODE(status.st_mode) & 0o077:
+            # A pipe has a mode that no one has chosen: `--passphrase-file <(command)`.
+            if stat.S_ISREG(status.st_mode) and stat.S_IMODE(status.st_mode) & forbidden:
                 raise ConfigError(f"{what} can be read by users other than its owner: run `chmod 600 {path}`")
             return file.read(MAX_BYTES)
     except OSError as error:

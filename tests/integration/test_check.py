@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from tests.support.three_servers import DATASET, serving, write_tables
 from tests.support.versions import NEWER, let_versions_differ, serving_versions
 from trilateral.cli.main import app
 from trilateral.common.base.files import write_whole
+from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
 from trilateral.common.checks import listening, machine, peers, tables
 from trilateral.common.checks.finding import Finding, Level
@@ -44,7 +46,11 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.jobs.journal import JOURNAL, VERSION, Journal
 from trilateral.common.jobs.ledger import LEDGER, Ledger
 from trilateral.common.jobs.quota import ScoreQuota
+from trilateral.common.jobs.sealing import Sealer
+from trilateral.common.observe.audit import LOG, Audit
+from trilateral.common.process import memory
 from trilateral.common.process.description import ask_description
+from trilateral.common.process.state_folder import held_state
 from trilateral.common.trial import authority as authority_module
 from trilateral.common.trial.authority import Authority
 from trilateral.common.trial.localhost import free_addresses
@@ -430,6 +436,38 @@ def a_newer_journal(setting: Setting) -> None:
     database.close()
 
 
+def another_state_key(setting: Setting) -> None:
+    Journal(setting.state(Role.GUEST), Role.GUEST, 90, Sealer(bytes(32))).close()
+    key = setting.folder / "state.key"
+    key.write_text("0f" * 32)
+    key.chmod(0o600)
+    setting.settings[Role.GUEST]["state_key"] = str(key)
+
+
+def no_state_key(setting: Setting) -> None:
+    Journal(setting.state(Role.GUEST), Role.GUEST, 90, Sealer(bytes(32))).close()
+
+
+def a_changed_audit_log(setting: Setting) -> None:
+    log = setting.state(Role.GUEST) / LOG
+    for job in ("one", "two"):
+        Audit(log).ended(Outcome.FINISHED, job=job)
+    log.write_text(log.read_text().replace("one", "six"))
+
+
+def memory_that_may_reach_swap_space(setting: Setting) -> None:
+    swaps = setting.folder / "swaps"
+    swaps.write_text("Filename Type Size Used Priority\n/swap file 1 0 -2\n")
+    setting.monkeypatch.setattr(memory, "SWAPS", swaps)
+    setting.late.append(partial(holding, setting.state(Role.COORDINATOR)))
+
+
+@asynccontextmanager
+async def holding(state: Path) -> AsyncIterator[None]:
+    with held_state(state, Role.COORDINATOR):
+        yield
+
+
 def a_damaged_journal(setting: Setting) -> None:
     (setting.state(Role.GUEST) / JOURNAL).write_bytes(b"no database" * 1000)
 
@@ -634,6 +672,10 @@ LOCAL = [
     Case(another_programs_journal, PROBLEM, "state: "),
     Case(a_newer_journal, PROBLEM, "state: "),
     Case(a_damaged_journal, PROBLEM, "state: "),
+    Case(another_state_key, PROBLEM, "state_key: is another key than the one that encrypted"),
+    Case(no_state_key, PROBLEM, "state_key: is missing, and "),
+    Case(a_changed_audit_log, WARNING, "audit.jsonl, line 2 does not continue the line before it"),
+    Case(memory_that_may_reach_swap_space, WARNING, "swap: parts of private keys may reach", Role.COORDINATOR),
     Case(a_full_disk, WARNING, "state: 50 MiB are free"),
     Case(few_open_files, WARNING, "open files: at most 256"),
     Case(

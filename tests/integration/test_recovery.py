@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import secrets
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -98,10 +99,15 @@ async def test_a_stopped_job_resumes_where_it_was_and_ends_with_the_same_model(c
     assert model.metrics is not None
 
 
+@pytest.mark.parametrize("encrypted", [False, True])
 @pytest.mark.parametrize("role", Role)
 async def test_a_copy_of_a_running_process_is_restored_and_the_job_goes_on(
-    role: Role, configs: Configs, tmp_path: Path
+    role: Role, encrypted: bool, configs: Configs, tmp_path: Path
 ) -> None:
+    if encrypted:
+        (key := tmp_path / "state.key").write_text(secrets.token_hex(32))
+        key.chmod(0o600)
+        configs = {each: config.model_copy(update={"state_key": key}) for each, config in configs.items()}
     config, copy = configs[role], tmp_path / "copy.tar"
     async with serving(configs) as client:
         await client.start(JOB)

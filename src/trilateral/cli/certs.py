@@ -240,7 +240,7 @@ def show(
 def _read(path: Path, what: str, *, private: bool = False) -> bytes:
     from trilateral.common.rpc.certificates import read_file
 
-    return read_file(f"{what} {path}", path, private=private)
+    return read_file(f"{what} {path}", path, forbidden=0o077 if private else 0)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -233,7 +233,7 @@ def test_a_journal_of_another_program_is_left_unchanged(tmp_path: Path) -> None:
 def test_a_journal_of_a_newer_version_is_left_unchanged(tmp_path: Path) -> None:
     Journal(tmp_path, Role.HOST, KEPT_DAYS).close()
     with sqlite3.connect(tmp_path / JOURNAL) as newer:
-        newer.execute("PRAGMA user_version = 2")
+        newer.execute("PRAGMA user_version = 3")
     newer.close()
     content = (tmp_path / JOURNAL).read_bytes()
     with pytest.raises(ConfigError, match="newer version of trilateral"):
