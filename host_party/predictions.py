@@ -22,6 +22,7 @@ from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.model.model_file import PartyModel, check_half, load_model
 from trilateral.common.data.model.scoring import score_table
 from trilateral.common.data.model.spool import ScoredRows
+from trilateral.common.data.tables.id_form import form_of
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.policy import PREDICTION, check_prediction, check_scores, spend_ids, spend_scores
 from trilateral.common.jobs.quota import IdQuota, ScoreQuota
@@ -249,7 +250,7 @@ class Predictions:
         model = self._load_model(request)
         with ExitStack() as resources, self._writing():
             folder = resources.enter_context(scratch_folder(config.state))
-            rows = ScoredRows(folder, table.id)
+            rows = ScoredRows(folder, table.id_columns)
             resources.callback(rows.finish)
             opened = _Open(name, request, table, model, folder, rows, resources)
             self._audit.allowed(calling(), "OpenPrediction", **opened.record)
@@ -303,7 +304,7 @@ class Predictions:
 
     async def _intersect(self, opened: _Open, align_request: AlignRequest) -> AlignAnswer:
         def load() -> Offer:
-            return Offer(opened.rows, opened.table.id_form)
+            return Offer(opened.rows, form_of(opened.table))
 
         purpose = {"job": opened.request.run.name, "dataset": opened.request.dataset}
         with self._using_table():
@@ -319,7 +320,7 @@ class Predictions:
 
     async def _prove(self, opened: _Open, align_request: AlignRequest) -> AlignAnswer:
         rows, n_guest = opened.rows, align_request.n_rows
-        check_form(align_request.form, opened.table.id_form)
+        check_form(align_request.form, form_of(opened.table))
         if n_guest != rows.n_ids:
             raise DataError(
                 f"the host has {rows.n_ids} rows and the guest has {n_guest}: both must hold the same IDs; if they do"

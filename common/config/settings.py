@@ -56,6 +56,9 @@ def parse_settings(
             problems.setdefault(_keys(values, details), []).append(details)
         lines = []
         for keys, alternatives in problems.items():
+            # A value may be text or a list. If an entry of the list is wrong, "expected text" would mislead.
+            if any(other[: len(keys)] == keys and other != keys for other in problems if keys):
+                continue
             origin = f"environment variable {overridden[keys]}" if keys in overridden else source
             where = f"{origin}: {'.'.join(keys)}" if keys else origin
             lines.append(f"{where}: {_problem(model, alternatives)}")
@@ -137,6 +140,10 @@ def _expectation(details: ErrorDetails) -> str | None:
             return f"at most {context['le']:g}"
         case "multiple_of":
             return f"a multiple of {context['multiple_of']:g}"
+        case "too_short":
+            return f"at least {context['min_length']} in the list"
+        case "too_long":
+            return f"at most {context['max_length']} in the list"
         case "literal_error" | "enum":
             return str(context["expected"]).replace("'", "")
         case "union_tag_invalid":

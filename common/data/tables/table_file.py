@@ -43,10 +43,13 @@ class TableFile(ABC):
         path: the file.
         names: the names of all columns, in the order of the file.
         indexes: the names of the columns that the file's metadata declares as indexes of a data frame.
+        marks_missing: whether the format marks missing values itself, so that every text is a value.
 
     Raises:
         DataError: the column names cannot be read.
     """
+
+    marks_missing: bool
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -215,6 +218,7 @@ class _QuoteCounter:
 
 class _CsvFile(TableFile):
     kind = "CSV file in UTF-8"
+    marks_missing = False
 
     def place(self, row: int) -> str:
         line = line_of_row(self.path, row)
@@ -316,6 +320,7 @@ class _CsvFile(TableFile):
 
 class _ParquetFile(TableFile):
     kind = "Parquet file"
+    marks_missing = True
 
     def place(self, row: int) -> str:
         return f"row {row + 1}"
