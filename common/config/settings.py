@@ -59,10 +59,25 @@ def parse_settings(
             # A value may be text or a list. If an entry of the list is wrong, "expected text" would mislead.
             if any(other[: len(keys)] == keys and other != keys for other in problems if keys):
                 continue
-            origin = f"environment variable {overridden[keys]}" if keys in overridden else source
+            variable = next((overridden[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in overridden), None)
+            origin = source if variable is None else f"environment variable {variable}"
             where = f"{origin}: {'.'.join(keys)}" if keys else origin
             lines.append(f"{where}: {_problem(model, alternatives)}")
         raise ConfigError("\n".join(lines)) from None
+
+
+def faulty_keys(model: type[SettingsT], values: Mapping[str, object]) -> set[Keys]:
+    """Return the paths of the settings that `parse_settings` would refuse.
+
+    Args:
+        model: the class of the settings.
+        values: plain values, as YAML or JSON yields them.
+    """
+    try:
+        model.model_validate(values)
+    except ValidationError as error:
+        return {_keys(values, details) for details in error.errors()}
+    return set()
 
 
 def commented_yaml(comment: str, settings: Mapping[str, object]) -> str:
