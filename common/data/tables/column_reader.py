@@ -224,6 +224,8 @@ def read_numbers(
         elif pa.types.is_string(column.type):
             numbers, wrong = _parse_numbers(column, [*MISSING, *missing])
             faults.note(name, not_numbers, wrong, first_row)
+        elif pa.types.is_nested(column.type):
+            raise _unreadable(column, name)
         else:
             numbers = np.full(len(column), np.nan)
             faults.note(name, not_numbers, column.is_valid().to_numpy(), first_row)
@@ -292,7 +294,10 @@ def read_text(column: pa.ChunkedArray, name: str) -> list[str]:
 
 def _cast_to_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     try:
-        return _plain(column).cast(pa.string())
+        column = _plain(column)
+        if pa.types.is_floating(column.type):
+            column = pc.if_else(pc.is_nan(column), None, column)  # Polars, DuckDB and Spark write NaN beside nulls.
+        return column.cast(pa.string())
     except pa.ArrowException:
         raise DataError(f"column {name!r} is of type {column.type}, which cannot be read as text") from None
 

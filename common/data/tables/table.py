@@ -328,15 +328,18 @@ def _read_features(
             if name in categorical
             else read_numbers(batch[name], name, faults, first_row, missing=missing, not_numbers=not_numbers)
             for name in features
-        }
+        },
+        copy=False,  # so that `_join` can free one column after the other
     )
 
 
 def _join(chunks: list[pd.DataFrame], order: NDArray[np.int64]) -> pd.DataFrame:
-    """Join chunks and reorder the rows. Empties the chunks, so that no column is in memory twice."""
-    names = list(chunks[0].columns)
-    columns = {name: pd.concat([chunk.pop(name) for chunk in chunks], ignore_index=True) for name in names}
-    return pd.DataFrame({name: columns.pop(name).take(order).reset_index(drop=True) for name in names})
+    """Join chunks and reorder the rows. Empties the list of chunks, so that no column is in memory twice."""
+    parts = {name: [chunk[name] for chunk in chunks] for name in chunks[0].columns}
+    chunks.clear()
+    return pd.DataFrame(
+        {name: pd.concat(parts.pop(name), ignore_index=True).take(order).reset_index(drop=True) for name in [*parts]}
+    )
 
 
 def _check_rows(file: TableFile, ids: list[str]) -> None:
@@ -404,9 +407,10 @@ def _check_names(file: TableFile, required: Mapping[str, str]) -> None:
     for name, setting in required.items():
         if name not in names:
             error = DataError(
-                f"`{setting}` names a column {name!r} that {file.path.name} does not have: {_way_out(names)}"
+                f"`{setting}` names a column {name!r} that {file.path.name} does not have: {_way_out(file)}"
             )
-            error.add_note(f"the first line of {file.path.name} holds these names: {names!r}")
+            where = file.path.name if file.marks_missing else f"the first line of {file.path.name}"
+            error.add_note(f"{where} holds these names: {names!r}")
             raise error
     # Several columns without a name are common: none of them is read.
     twice = sorted(name for name, count in Counter(names).items() if count > 1 and (name or "" in required))
@@ -414,8 +418,13 @@ def _check_names(file: TableFile, required: Mapping[str, str]) -> None:
         raise DataError(f"{file.path.name} has several columns with the same name: {_listed(twice)}")
 
 
-def _way_out(names: list[str]) -> str:
+def _way_out(file: TableFile) -> str:
     """Suggest a remedy without quoting a name, since the names may be values of a row."""
+    names = file.names
+    if file.marks_missing:
+        return "correct the setting"
+    if names[:1] and names[0].lower().startswith("sep="):
+        return "its first line tells a spreadsheet the separator; remove that line, and separate values by commas"
     for separator, plural in ((";", "semicolons"), ("\t", "tabs")):
         if any(separator in name for name in names):
             return f"its values seem to be separated by {plural}; separate them by commas"
