@@ -88,7 +88,8 @@ class PartyModel(Settings):
     preprocessing: dict[str, Any]
     """The fitted preprocessing, as from `Preprocessing.to_dict`."""
     left_out: dict[str, str] = Field(default_factory=dict)
-    """Columns of the table that the model does not use although no setting excluded them: the reason by name."""
+    """Features that say too little in the training rows, such as constant columns, and have no weight: the reason by
+    name. Row numbers and row names are not features."""
     missing: list[str] | None = MISSING
     """The texts that meant a missing category at training. An empty text always does. Null if the table's file marked
     missing values itself."""
@@ -152,7 +153,7 @@ class PartyModel(Settings):
             standardised_weights=dict(zip(steps.terms, steps.to_standardised(result.coef).tolist(), strict=True)),
             training_weights=result.coef.tolist(),
             preprocessing=steps.to_dict(),
-            left_out=dict(data.left_out),
+            left_out=dict(steps.left_out),
             missing=None if data.missing is None else list(data.missing),
             loss=result.loss,
             rounds=result.rounds,

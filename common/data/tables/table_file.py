@@ -136,6 +136,8 @@ class TableFile(ABC):
                 )
             except DataError as more:
                 found = more
+            except OSError as gone:  # the file has changed meanwhile
+                found = _inaccessible(self.path, gone)
             raise found from None
 
 
