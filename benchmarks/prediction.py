@@ -140,7 +140,7 @@ def measure_local(n_rows: int) -> dict[str, Any]:
         spool = folder / "spool"
         spool.mkdir()
         times, cpu = [time.perf_counter()], time.process_time()
-        rows = ScoredRows(spool, "id")
+        rows = ScoredRows(spool, ["id"])
         score_table(model, config.datasets[NEW], rows, lambda _: None)
         times.append(time.perf_counter())
         dealing = Dealing(bytes(32), n_rows, n_rows)

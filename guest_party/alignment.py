@@ -15,12 +15,10 @@ from google.protobuf.message import Message
 from trilateral.common.base.errors import ProtocolError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.base.tasks import for_each
-from trilateral.common.config.dataset import IdForm
 from trilateral.common.config.process import Limits
 from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.alignment.guest_session import CommonShard, GuestSession
 from trilateral.common.data.alignment.sources import IdSource, MemoryIds
-from trilateral.common.data.tables.id_form import rules_of
 from trilateral.common.jobs.policy import ALIGNMENT, check_counted, spend_ids
 from trilateral.common.jobs.quota import IdQuota
 from trilateral.common.pb.v1 import alignment_pb2
@@ -82,13 +80,13 @@ class GuestAlignments:
         self._pool = ThreadPoolExecutor(CORES, thread_name_prefix="alignment")
         self._running: set[Future[Any]] = set()
 
-    async def open(self, purpose: JobKey | str, source: IdSource, form: IdForm) -> "GuestAlignment":
+    async def open(self, purpose: JobKey | str, source: IdSource, form: Sequence[str]) -> "GuestAlignment":
         """Ask the host to open an alignment.
 
         Args:
             purpose: the run of a job, or the name of a dataset to only count the common rows.
             source: the guest's IDs.
-            form: the normal form of these IDs. The host's form must be the same.
+            form: the normal form of these IDs, as from `form_of`. The host's form must be the same.
 
         Returns:
             The open alignment.
@@ -98,7 +96,7 @@ class GuestAlignments:
             TrilateralError: the host does not answer, or refuses.
         """
         nonce = token_bytes(NONCE_BYTES)
-        request = alignment_pb2.OpenAlignmentRequest(nonce=nonce, n_ids=source.n_ids, form=rules_of(form))
+        request = alignment_pb2.OpenAlignmentRequest(nonce=nonce, n_ids=source.n_ids, form=form)
         if isinstance(purpose, JobKey):
             request.run.job, request.run.run_id = purpose.name, purpose.run_id
         else:
@@ -241,7 +239,7 @@ class GuestJobAlignment:
         self._alignments = alignments
         self._run = run
 
-    async def common_rows(self, ids: Sequence[str], form: IdForm, on_progress: OnProgress) -> Aligned:
+    async def common_rows(self, ids: Sequence[str], form: Sequence[str], on_progress: OnProgress) -> Aligned:
         """Find the common rows and tell the host.
 
         Args:

@@ -9,6 +9,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.alignment.guest_session import CommonShard
 from trilateral.common.data.alignment.sources import MemoryIds
+from trilateral.common.data.tables.id_form import form_of
 from trilateral.common.data.tables.table import read_table_ids
 from trilateral.common.jobs.quota import IdQuota
 from trilateral.common.protocol.alignment import AlignmentProgress
@@ -75,6 +76,6 @@ async def align_dataset(
 
     quota = IdQuota(config.state, config.policy.max_ids_a_day)
     alignments = GuestAlignments(host, config.limits, lambda: quota)
-    alignment = await alignments.open(name, MemoryIds(normal.ids), dataset.id_form)
+    alignment = await alignments.open(name, MemoryIds(normal.ids), form_of(dataset))
     result = await alignment.run(keep_secret, report)
     return DatasetAlignment(result.n_host, result.n_guest, result.n_common, normal.changed)

@@ -30,7 +30,7 @@ from trilateral.common.data.model.calibration import calibrate
 from trilateral.common.data.model.model_file import PartyModel, check_half, load_model
 from trilateral.common.data.model.scoring import score_table
 from trilateral.common.data.model.spool import ScoredRows, ScoredShards
-from trilateral.common.data.tables.id_form import rules_of
+from trilateral.common.data.tables.id_form import form_of
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.policy import check_prediction
 from trilateral.common.jobs.quota import IdQuota
@@ -41,7 +41,7 @@ from trilateral.common.rpc.calls import first_contact
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import MAX_TOTAL, PREDICTION_BYTES
 from trilateral.guest_party.alignment import IN_FLIGHT, GuestAlignments, OnStage, Stage
-from trilateral.guest_party.score_file import check_suffix, write_scores
+from trilateral.guest_party.score_file import FIGURES, check_suffix, write_scores
 
 Response = TypeVar("Response", bound=Message)
 
@@ -121,6 +121,12 @@ async def predict(
 def _check_files(plan: PredictionPlan, table: DatasetConfig) -> None:
     check_suffix(plan.out)
     check_suffix(plan.missing)
+    clash = sorted(FIGURES.keys() & set(table.id_columns)) if len(table.id_columns) > 1 else []
+    if clash:
+        raise ConfigError(
+            f"datasets.{plan.dataset}: `id` names a column {clash[0]!r}, as one of the figures in {plan.out.name} is "
+            "called: rename the column"
+        )
     if len({path.resolve() for path in (plan.out, plan.missing, table.path)}) < 3:
         raise ConfigError(
             f"{plan.out}: the scores, the missing IDs and the dataset {plan.dataset} need three different files"
@@ -148,7 +154,7 @@ class _Prediction:
         self._on_stage = on_stage
         quota = IdQuota(config.state, config.policy.max_ids_a_day)
         self._alignments = GuestAlignments(host, config.limits, lambda: quota)
-        self._rows = ScoredRows(folder, table.id)
+        self._rows = ScoredRows(folder, table.id_columns)
         self._name = token_bytes(PREDICTION_BYTES)
         self._warnings: list[str] = []
         self._over = threading.Event()
@@ -215,7 +221,7 @@ class _Prediction:
             prediction=self._name,
             nonce=nonce,
             n_rows=self._rows.n_ids,
-            form=rules_of(self._table.id_form),
+            form=form_of(self._table),
             aligned=self._plan.aligned,
         )
         return await self._call("AlignPrediction", request, prediction_pb2.AlignPredictionResponse)
@@ -306,7 +312,9 @@ class _Prediction:
         if calibration is None:
             raise DataError("the guest's part of the model has no calibration")
         missing = None if self._plan.aligned else self._plan.missing
-        write_scores(self._plan.out, missing, pieces(), lambda scores: calibrate(scores, calibration))
+        write_scores(
+            self._plan.out, missing, pieces(), lambda scores: calibrate(scores, calibration), self._table.id_columns
+        )
         return n_scored
 
     # --- calls

@@ -15,7 +15,7 @@ from trilateral.common.rpc.interceptor import Context
 from trilateral.host_party.alignments import Alignments, Asked, Offer
 
 MAX_RULES = 16
-RULE = r"[a-z_]{1,32}"
+RULE = r"[a-z0-9_]{1,32}"
 
 
 class AlignmentServicer(alignment_pb2_grpc.AlignmentServiceServicer):

@@ -14,12 +14,11 @@ from typing import TypeVar
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, notes
 from trilateral.common.base.roles import Role
 from trilateral.common.base.tasks import start
-from trilateral.common.config.dataset import IdForm
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.alignment.host_session import HostSession
 from trilateral.common.data.alignment.sources import IdSource, MemoryIds
-from trilateral.common.data.tables.id_form import describe_changes, rules_of
+from trilateral.common.data.tables.id_form import describe_changes, form_of
 from trilateral.common.data.tables.table import read_table_ids
 from trilateral.common.jobs.policy import ALIGNMENT, check_counted, find_dataset, spend_ids
 from trilateral.common.jobs.quota import IdQuota
@@ -48,11 +47,11 @@ class Offer:
 
     Attributes:
         source: the host's IDs.
-        form: normal form of these IDs.
+        form: normal form of these IDs, as from `form_of`.
     """
 
     source: IdSource
-    form: IdForm
+    form: Sequence[str]
 
 
 def load_offer(config: ProcessConfig, dataset: str) -> Offer:
@@ -71,7 +70,7 @@ def load_offer(config: ProcessConfig, dataset: str) -> Offer:
         raise DataError(f"the host: {error}") from error
     if changes := describe_changes(normal.changed):
         log.info("%s: IDs changed by rules of `id_form`: %s", found.path.name, changes)
-    return Offer(MemoryIds(normal.ids), found.id_form)
+    return Offer(MemoryIds(normal.ids), form_of(found))
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ class HostJobAlignment:
         self.opening: asyncio.Task[None] | None = None
 
     async def common_rows(
-        self, ids: Sequence[str], form: IdForm, on_progress: Callable[[AlignmentProgress], None]
+        self, ids: Sequence[str], form: Sequence[str], on_progress: Callable[[AlignmentProgress], None]
     ) -> Aligned:
         """Offer the IDs, and return the common rows once the guest has confirmed every shard.
 
@@ -388,20 +387,20 @@ class Alignments:
         )
 
 
-def check_form(guests: Sequence[str], own: IdForm) -> None:
+def check_form(guests: Sequence[str], own: Sequence[str]) -> None:
     """Check that the IDs of both parties have the same normal form.
 
     Args:
-        guests: rules of the guest's form.
+        guests: the guest's form.
         own: the host's form.
 
     Raises:
         ConfigError: the forms differ.
     """
-    if list(guests) != rules_of(own):
+    if list(guests) != list(own):
         raise ConfigError(
-            f"the guest's IDs have the form {_listed(guests)} and the host's have {_listed(rules_of(own))}: give both "
-            "datasets the same `id_form`"
+            f"the guest's IDs have the form {_listed(guests)} and the host's have {_listed(own)}: give both "
+            "datasets the same `id_form`, and the same number of columns in `id`"
         )
 
 

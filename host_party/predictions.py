@@ -24,6 +24,7 @@ from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.model.model_file import NoModelError, PartyModel, check_half, load_model
 from trilateral.common.data.model.scoring import score_table
 from trilateral.common.data.model.spool import ScoredRows
+from trilateral.common.data.tables.id_form import form_of
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.ledger import Ledger, point_of
 from trilateral.common.jobs.policy import (
@@ -274,7 +275,7 @@ class Predictions:
         self._account(request.dataset).check_point(*_point_of(model), PREDICTION)
         with ExitStack() as resources, self._writing():
             folder = resources.enter_context(scratch_folder(config.state))
-            rows = ScoredRows(folder, table.id)
+            rows = ScoredRows(folder, table.id_columns)
             resources.callback(rows.finish)
             opened = _Open(name, request, table, model, folder, rows, resources)
             self._audit.allowed(calling(), "OpenPrediction", **opened.record)
@@ -336,7 +337,7 @@ class Predictions:
 
     async def _intersect(self, opened: _Open, align_request: AlignRequest) -> AlignAnswer:
         def load() -> Offer:
-            return Offer(opened.rows, opened.table.id_form)
+            return Offer(opened.rows, form_of(opened.table))
 
         purpose = {"job": opened.request.run.name, "dataset": opened.request.dataset}
         with self._using_table():
@@ -352,7 +353,7 @@ class Predictions:
 
     async def _prove(self, opened: _Open, align_request: AlignRequest) -> AlignAnswer:
         rows, n_guest = opened.rows, align_request.n_rows
-        check_form(align_request.form, opened.table.id_form)
+        check_form(align_request.form, form_of(opened.table))
         if n_guest != rows.n_ids:
             raise DataError(
                 f"the host has {rows.n_ids} rows and the guest has {n_guest}: both must hold the same IDs; if they do"

@@ -11,7 +11,13 @@ from trilateral.common.checks.finding import Finding, Level, faults, note, ok, p
 from trilateral.common.checks.machine import free_memory, peak_memory
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
-from trilateral.common.data.party_data import PreparedData, describe_left_out, make_party_data, read_party_table
+from trilateral.common.data.party_data import (
+    PreparedData,
+    describe_left_out,
+    describe_repeated,
+    make_party_data,
+    read_party_table,
+)
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.ledger import Ledger
@@ -97,6 +103,8 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
         yield from faults(subject, error)
         return
     yield ok(subject, f"{dataset.path.name} has {_described(table)}")
+    if repeated := describe_repeated(table, dataset):
+        yield note(subject, repeated)
     try:
         data = make_party_data(table, dataset.preprocessing, trial, check)
         _check_holdout(config, trial, data, account)

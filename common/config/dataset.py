@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, FiniteFloat, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, field_validator, model_validator
 
 from trilateral.common.config.settings import Settings
 
@@ -65,6 +65,10 @@ class PreprocessingConfig(ColumnPreprocessing):
     rare: Annotated[float, Field(ge=0, lt=1)] = 0.01
     """The share of the training rows below which a category counts as rare. All rare categories of a column are
     treated as one, together with categories that first appear after training."""
+    constant: Literal["exclude", "refuse"] = "exclude"
+    """What happens to a column without a value, with one value only, or with so few other values that training would
+    reveal their rows: it is left out with a note (`exclude`), or the job is refused (`refuse`). Only training rows
+    count."""
     whiten: bool = True
     """Whether to make the party's training columns orthogonal. The model stays the same, but training needs far fewer
     rounds. Set it to false to reproduce the paper."""
@@ -81,8 +85,8 @@ class PreprocessingConfig(ColumnPreprocessing):
 class IdForm(Settings):
     """Rules that bring IDs to a normal form before they are compared. Both parties must use the same rules.
 
-    A rule may make two IDs of one party equal; the table is then refused. Rules apply in the order `spaces`,
-    `unicode`, `case`, `decimals`, `zeros`.
+    A rule may make two IDs of one party equal; `repeated_ids` says what happens then. Rules apply in the order
+    `spaces`, `unicode`, `case`, `decimals`, `zeros`. If the ID has several columns, they apply to each.
     """
 
     spaces: bool = True
@@ -97,16 +101,31 @@ class IdForm(Settings):
     """Remove leading zeros from IDs that consist of digits only. Zeros after another digit stay."""
 
 
+IdColumns = Annotated[list[str], Field(min_length=1, max_length=8)]
+MissingText = Annotated[str, Field(coerce_numbers_to_str=True), AfterValidator(str.strip)]
+
+
 class DatasetConfig(Settings):
     """A party's table: one row for each person, one column for each attribute."""
 
     path: Path
     """A `.csv`, `.csv.gz` or `.parquet` file. A relative path starts at the folder of the configuration file."""
-    id: str = "id"
-    """Name of the column with the IDs by which both parties know their rows. IDs are read as text."""
+    id: str | IdColumns = "id"
+    """Name of the column with the IDs by which both parties know their rows. IDs are read as text. If only several
+    columns together identify a row, list them: `[country, number]`. Both parties then need the same number of columns
+    in the same order; their names may differ."""
     id_form: IdForm = IdForm()
     """Rules for comparing IDs. By default leading zeros and letter case matter; surrounding white space, Unicode
     spelling and a trailing `.0` do not."""
+    repeated_ids: Literal["refuse", "first", "aggregate"] = "refuse"
+    """What happens if several rows have the same ID: the table is refused (`refuse`), the first row is kept (`first`),
+    or the rows become one (`aggregate`) with the mean of each column of numbers and the most frequent value of each
+    column of categories. Missing values do not count, and rows of one ID must then have the same label."""
+    missing: list[MissingText] | None = None
+    """The texts that mean a missing value, such as `[NA, "?", -999]`, instead of the usual ones; empty fields are
+    always missing. By default they are `NA`, `N/A`, `NaN`, `NULL`, `None` and the like, except in categories of a
+    Parquet file, which marks missing values itself. When a table is scored, the default is the list of the model's
+    training."""
     label: LabelConfig | None = None
     """The label. Required at the guest; not allowed at the host."""
     features: Annotated[list[str], Field(min_length=1)] | None = None
@@ -129,13 +148,15 @@ class DatasetConfig(Settings):
             raise ValueError("`features` and `exclude` cannot be combined: remove one of them")
         if len(set(features)) < len(features):
             raise ValueError("`features` names a column twice")
-        if self.label is not None and self.label.column == self.id:
+        if len(set(self.id_columns)) < len(self.id_columns):
+            raise ValueError("`id` names a column twice")
+        if self.label is not None and self.label.column in self.id_columns:
             raise ValueError("the label and the ID are the same column")
-        if self.id in features:
+        if not set(self.id_columns).isdisjoint(features):
             raise ValueError("`features` names the ID column: an ID is not a feature")
         if self.label is not None and self.label.column in features:
             raise ValueError("`features` names the label column: a label is not a feature")
-        special = {self.id, *self.exclude} | ({self.label.column} if self.label is not None else set())
+        special = {*self.id_columns, *self.exclude} | ({self.label.column} if self.label is not None else set())
         for name in self.categorical:
             if name in special or (features and name not in features):
                 raise ValueError(f"`categorical` names {name!r}, which the other settings exclude from the features")
@@ -144,6 +165,11 @@ class DatasetConfig(Settings):
                     f"`preprocessing.columns` names {name!r}, which is categorical: its options are for numeric columns"
                 )
         return self
+
+    @property
+    def id_columns(self) -> list[str]:
+        """Names of the columns that together are the ID."""
+        return [self.id] if isinstance(self.id, str) else self.id
 
 
 def label_key(value: str) -> str:

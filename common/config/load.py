@@ -1,7 +1,9 @@
 """Loading jobs and configurations from YAML files and the environment."""
 
 import os
-from collections.abc import Hashable, Iterator, Mapping
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,21 @@ from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.permissions import explain
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
-from trilateral.common.config.settings import Keys, Settings, SettingsT, parse_settings
+from trilateral.common.config.settings import Keys, Settings, SettingsT, faulty_keys, parse_settings
 
 ENVIRONMENT_PREFIX = "TRILATERAL_"
-NOT_SETTINGS = frozenset({"TRILATERAL_DEBUG", "TRILATERAL_ARITHMETIC", "TRILATERAL_AUTHORITY_PASSPHRASE"})
-"""Variables with the prefix that are not settings: the command line and the arithmetic read them."""
+NOT_SETTINGS = frozenset(
+    {
+        "TRILATERAL_DEBUG",
+        "TRILATERAL_ARITHMETIC",
+        "TRILATERAL_AUTHORITY_PASSPHRASE",
+        "TRILATERAL_MEMORY",
+        "TRILATERAL_CPUS",
+    }
+)
+"""Variables with the prefix that are not settings: the command, the arithmetic and `docker-compose.yml` read them."""
+_SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?$")
+"""Variables that Kubernetes sets for each service, in case the name of a service begins with `trilateral`."""
 
 
 def load_process_config(path: Path, environment: Mapping[str, str] | None = None) -> ProcessConfig:
@@ -23,6 +35,10 @@ def load_process_config(path: Path, environment: Mapping[str, str] | None = None
 
     ``TRILATERAL_POLICY__MIN_KEY_BITS`` sets ``policy.min_key_bits``: ``__`` separates levels. Relative paths start at
     the folder of the file, even if they come from a variable.
+
+    A value is text where the setting takes text, and YAML otherwise. A value that begins with a bracket, a brace or a
+    quotation mark is YAML if the setting accepts that. So ``null`` and ``1e3`` stay text in a setting of text, and
+    ``[a, b]`` is a list where a list is allowed.
 
     Args:
         path: the YAML file.
@@ -53,7 +69,9 @@ def load_with_overrides(
         ConfigError: as for `load_process_config`.
     """
     settings, lines = _read_mapping(path)
-    overridden = _override(settings, os.environ if environment is None else environment)
+    variables = _override(settings, os.environ if environment is None else environment)
+    _choose_readings(settings, variables)
+    overridden = {variable.keys: variable.name for variable in variables}
     config = parse_settings(ProcessConfig, settings, str(path), overridden, lines)
     return _resolve_paths(config, path.absolute().parent), overridden
 
@@ -109,7 +127,7 @@ def _read_mapping(path: Path) -> tuple[dict[str, Any], dict[Keys, int]]:
         raise ConfigError(f"{path}: {where}not valid YAML: {error.problem}") from error
     except yaml.reader.ReaderError as error:
         raise ConfigError(f"{path}: character {error.position + 1}: not valid YAML: {error.reason}") from error
-    except (ValueError, RecursionError):  # 2020-13-45 looks like a date and 0x_ like a number, but neither is valid
+    except (ValueError, RecursionError):
         raise ConfigError(f"{path}: not valid YAML: invalid date or number, or nested too deeply") from None
     if content is None:
         raise ConfigError(f"{path}: the file is empty; see configs/ for examples")
@@ -139,30 +157,119 @@ def _lines(node: yaml.Node, seen: set[int], keys: Keys = ()) -> Iterator[tuple[K
                 yield from _lines(value, seen, below)
 
 
-def _override(settings: dict[str, Any], environment: Mapping[str, str]) -> dict[Keys, str]:
-    """Put values of environment variables into `settings`; return the variable that set each key."""
-    overridden = {}
-    for variable, value in sorted(environment.items()):
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in NOT_SETTINGS:
+def _parse_yaml(text: str) -> Any:
+    """Parse YAML.
+
+    Raises:
+        yaml.YAMLError: the text is not YAML.
+        ValueError: 2020-13-45 looks like a date and 0x_ like a number, but neither is valid.
+        RecursionError: it is nested too deeply.
+    """
+    return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 (a SafeLoader)
+
+
+# --- environment variables
+
+
+@dataclass
+class _Variable:
+    """An environment variable and the setting that it overrides."""
+
+    name: str
+    keys: Keys
+    """The path of the setting."""
+    level: dict[str, Any]
+    """The mapping that holds the setting."""
+    text: str
+    yaml: Any
+    """The value as YAML; the text itself if it is not YAML."""
+
+    def use(self, value: object) -> None:
+        self.level[self.keys[-1]] = value
+
+    @property
+    def is_structure(self) -> bool:
+        """Whether the value is a list or a mapping in YAML."""
+        return isinstance(self.yaml, list | dict)
+
+
+def _override(settings: dict[str, Any], environment: Mapping[str, str]) -> list[_Variable]:
+    """Put the values of environment variables into `settings`."""
+    found: list[_Variable] = []
+    for name, text in sorted(environment.items()):
+        if not name.startswith(ENVIRONMENT_PREFIX) or name in NOT_SETTINGS or _is_service_link(name, text):
             continue
         level = settings
         keys: Keys = ()
-        *parents, last = variable.removeprefix(ENVIRONMENT_PREFIX).split("__")
+        *parents, last = name.removeprefix(ENVIRONMENT_PREFIX).split("__")
         for parent in parents:
             key = _same_key(level, parent)
             keys += (key,)
             if not isinstance(level.get(key), dict):
                 level[key] = {}
             level = level[key]
-        key = _same_key(level, last)
-        level[key] = value
-        overridden[(*keys, key)] = variable
-    return overridden
+        keys += (_same_key(level, last),)
+        if not text.strip():
+            raise ConfigError(
+                f"environment variable {name}: {'.'.join(keys)}: is empty: give a value, such as [] for an empty list, "
+                "or unset the variable"
+            )
+        variable = _Variable(name, keys, level, text, _yaml_of(text))
+        # Later variables may set keys within a mapping, so it must be in place now.
+        variable.use(variable.yaml if text.lstrip()[0] in "[{\"'" else text)
+        found.append(variable)
+    return found
+
+
+def _is_service_link(name: str, text: str) -> bool:
+    return _SERVICE_LINK.search(name) is not None or (name.endswith("_PORT") and "://" in text)
+
+
+def _yaml_of(text: str) -> Any:
+    try:
+        return _parse_yaml(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return text
+
+
+def _choose_readings(settings: dict[str, Any], variables: Sequence[_Variable]) -> None:
+    """Read a variable that its setting refuses in the other way: as YAML in place of text, or the reverse."""
+    refused = _refused(settings, variables)
+    for variable in refused:
+        is_text = variable.level[variable.keys[-1]] is variable.text
+        variable.use(variable.yaml if is_text else variable.text)
+    # If the setting refuses both readings, its error should be about the one that was meant.
+    for variable in _refused(settings, refused):
+        variable.use(variable.yaml if variable.is_structure else variable.text)
+
+
+def _refused(settings: dict[str, Any], variables: Sequence[_Variable]) -> list[_Variable]:
+    """Return the variables whose values are refused. If variables set a mapping and a key in it, the key's counts."""
+    refused: dict[Keys, _Variable] = {}
+    if not variables:
+        return []
+    for keys in faulty_keys(ProcessConfig, settings):
+        inner = [variable for variable in variables if keys[: len(variable.keys)] == variable.keys]
+        if inner:
+            variable = max(inner, key=lambda variable: len(variable.keys))
+            refused[variable.keys] = variable
+    return list(refused.values())
 
 
 def _same_key(level: dict[str, Any], name: str) -> str:
-    """Return the existing key that equals `name` without regard to case: a dataset's name may contain capitals."""
-    return next((key for key in level if str(key).upper() == name.upper()), name.lower())
+    """Return the existing key that a part of a variable's name means.
+
+    A dataset's name may have capitals, and `-` and `.`, which a shell does not allow in the name of a variable.
+    """
+    for spelling in (str.upper, lambda key: re.sub("[-.]", "_", key.upper())):
+        found = [key for key in level if spelling(str(key)) == spelling(name)]
+        if len(found) == 1:
+            return str(found[0])
+        if found:
+            raise ConfigError(
+                f"environment variables: {name} means each of {', '.join(map(str, found))}: rename one of them"
+            )
+    return name.lower()
 
 
 def _resolve_paths(settings: SettingsT, folder: Path) -> SettingsT:

@@ -61,11 +61,29 @@ def parse_settings(
             problems.setdefault(_keys(values, details), []).append(details)
         texts = []
         for keys, alternatives in problems.items():
-            origin = f"environment variable {overridden[keys]}" if keys in overridden else source
+            # A value may be text or a list. If an entry of the list is wrong, "expected text" would mislead.
+            if any(other[: len(keys)] == keys and other != keys for other in problems if keys):
+                continue
+            variable = next((overridden[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in overridden), None)
+            origin = source if variable is None else f"environment variable {variable}"
             where = f"{origin}: {'.'.join(keys)}" if keys else origin
             line = f" (line {numbers[keys]})" if keys in numbers and keys not in overridden else ""
             texts.append(f"{where}: {_problem(model, alternatives)}{line}")
         raise ConfigError("\n".join(texts)) from None
+
+
+def faulty_keys(model: type[SettingsT], values: Mapping[str, object]) -> set[Keys]:
+    """Return the paths of the settings that `parse_settings` would refuse.
+
+    Args:
+        model: the class of the settings.
+        values: plain values, as YAML or JSON yields them.
+    """
+    try:
+        model.model_validate(values)
+    except ValidationError as error:
+        return {_keys(values, details) for details in error.errors()}
+    return set()
 
 
 def commented_yaml(comment: str, settings: Mapping[str, object]) -> str:
@@ -143,6 +161,10 @@ def _expectation(details: ErrorDetails) -> str | None:
             return f"at most {context['le']:g}"
         case "multiple_of":
             return f"a multiple of {context['multiple_of']:g}"
+        case "too_short":
+            return f"at least {context['min_length']} in the list"
+        case "too_long":
+            return f"at most {context['max_length']} in the list"
         case "literal_error" | "enum":
             return str(context["expected"]).replace("'", "")
         case "union_tag_invalid":

@@ -1,6 +1,6 @@
 """From a party's table to what it brings to a job: rows split, features made into training columns."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,6 +25,8 @@ class PreparedData(PartyData):
     """Fitted on the training rows."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Columns of the table that are not used although no setting excludes them: the reason by name of the column."""
+    missing: Sequence[str] | None = None
+    """The texts that meant a missing category; None if the file marked missing values itself."""
 
 
 CheckSizes = Callable[[int], None]
@@ -91,9 +93,7 @@ def make_party_data(
     """
     train, holdout = holdout_split(len(table.ids), job.holdout, job.seed)
     intercept = table.labels is not None and job.intercept
-    if not intercept and not table.features.shape[1]:
-        raise DataError("the table has no features, so a model needs the intercept: remove `intercept: false`")
-    _check_sizes(len(train), table.features.shape[1], job)
+    _check_sizes(len(train), 1, job)  # How many features are left is not known yet.
     preprocessing = Preprocessing.fit(table.features.iloc[train], config, intercept, job.l2)
     # A gradient has as many equations for the labels as there are terms.
     n_features = len(preprocessing.terms)
@@ -111,7 +111,8 @@ def make_party_data(
         holdout_labels=None if table.labels is None else table.labels[holdout],
         penalty=preprocessing.penalty,
     )
-    return PreparedData(table.ids, block, preprocessing, table.left_out)
+    left_out = {**table.left_out, **preprocessing.left_out}
+    return PreparedData(table.ids, block, preprocessing, left_out, table.missing)
 
 
 def describe_left_out(left_out: Mapping[str, str]) -> list[str]:
@@ -122,6 +123,14 @@ def describe_left_out(left_out: Mapping[str, str]) -> list[str]:
     return [
         f"left out {'column' if len(each) == 1 else 'columns'} {', '.join(each)}: {why}" for why, each in names.items()
     ]
+
+
+def describe_repeated(table: PartyTable, dataset: DatasetConfig) -> str | None:
+    """Return a sentence about the rows that repeat an ID, for this party only; None if there are none."""
+    if not table.n_repeated:
+        return None
+    done = {"first": "kept the first row of each ID", "aggregate": "made one row of the rows of each ID"}
+    return f"{table.n_repeated:,} rows repeat an earlier ID: {done[dataset.repeated_ids]}"
 
 
 def _check_sizes(n_train: int, n_features: int, job: JobConfig) -> None:

@@ -20,12 +20,18 @@ from trilateral.common.base.errors import (
 )
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
-from trilateral.common.config.dataset import DatasetConfig, IdForm
+from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.model_file import PartyModel, save_model
-from trilateral.common.data.party_data import PreparedData, describe_left_out, make_party_data, read_party_table
-from trilateral.common.data.tables.id_form import describe_changes
+from trilateral.common.data.party_data import (
+    PreparedData,
+    describe_left_out,
+    describe_repeated,
+    make_party_data,
+    read_party_table,
+)
+from trilateral.common.data.tables.id_form import describe_changes, form_of
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.history import History
@@ -100,13 +106,13 @@ class CommonRowFinder(Protocol):
     """A role's side of the alignment for one run of a job."""
 
     async def common_rows(
-        self, ids: Sequence[str], form: IdForm, on_progress: Callable[[AlignmentProgress], None]
+        self, ids: Sequence[str], form: Sequence[str], on_progress: Callable[[AlignmentProgress], None]
     ) -> Aligned:
         """Find the rows that both parties have.
 
         Args:
             ids: this party's IDs.
-            form: the rules by which these IDs were brought to their normal form.
+            form: the normal form of these IDs, as from `form_of`.
             on_progress: called with the progress, at the guest only.
         """
         ...
@@ -351,7 +357,7 @@ class PartyJobs(ProcessJobs):
         with self._aligner.expect(runner.key) as alignment:
             table = await self._read_all(runner, dataset, job, record)
             try:
-                aligned = await alignment.common_rows(table.ids, dataset.id_form, runner.report_alignment)
+                aligned = await alignment.common_rows(table.ids, form_of(dataset), runner.report_alignment)
             except PeerError as error:
                 # The other party may have been restarted. The coordinator will notice that and begin another session.
                 raise SuspendedError(str(error)) from error
@@ -379,6 +385,8 @@ class PartyJobs(ProcessJobs):
         log.info("job %s: %d rows loaded", job.name, len(table.ids))
         if changes := describe_changes(table.changed_ids):
             log.info("job %s: IDs changed by rules of `id_form`: %s", job.name, changes)
+        if repeated := describe_repeated(table, dataset):
+            log.info("job %s: %s: %s", job.name, dataset.path.name, repeated)
         return table
 
     def _prepare(self, table: PartyTable, dataset: DatasetConfig, job: JobConfig) -> PreparedData:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from hashlib import blake2b
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.config.settings import Settings
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.journal import Journal, Record, read_fact
@@ -25,6 +26,9 @@ from trilateral.common.rpc.routes import decode, encode, route_for
 
 MAX_BEGUN = 100
 """How often a round may be begun, over all sessions. Each attempt shows the same sums."""
+_NEW_SETTINGS = ("missing", "repeated_ids", "preprocessing.constant")
+"""Settings of a dataset that 0.1.0 did not have. At its default such a setting is not part of the digest, so that a job
+that 0.1.0 began continues."""
 _EVALUATION = "evaluation "
 """Start of the name of a fact that holds an evaluation. The number of its round follows."""
 _START = "start"
@@ -83,7 +87,7 @@ class PartyRecord:
             DataError: the table has changed.
             ConfigError: the settings have changed.
         """
-        if not self._is_as_before("settings", _digest([dataset.model_dump_json(exclude={"path"}).encode()])):
+        if not self._is_as_before("settings", settings_digest(dataset)):
             raise ConfigError(
                 "the settings of the dataset have changed since the job began: restore them, or start the job again"
             )
@@ -234,6 +238,20 @@ def read_start(state: Path, job: str) -> FloatVector | None:
 
 def _decoded(start: bytes | None) -> FloatVector | None:
     return None if start is None else np.asarray(json.loads(start))
+
+
+def settings_digest(dataset: DatasetConfig) -> bytes:
+    """Return a digest that identifies the settings of a dataset, without its path."""
+    exclude: dict[str, Any] = {"path": True}
+    for name in _NEW_SETTINGS:
+        *parents, key = name.split(".")
+        settings: Settings = dataset
+        excluded = exclude
+        for parent in parents:
+            settings, excluded = getattr(settings, parent), excluded.setdefault(parent, {})
+        if getattr(settings, key) == type(settings).model_fields[key].default:
+            excluded[key] = True
+    return _digest([dataset.model_dump_json(exclude=exclude).encode()])
 
 
 def table_digest(table: PartyTable) -> bytes:

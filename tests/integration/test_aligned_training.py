@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -83,6 +84,31 @@ async def test_different_spellings_of_an_id_match(tmp_path: Path) -> None:
         status = await train_over_localhost(client, JOB)
     assert status.state == JOB_STATE_FINISHED, status.detail
     check_against_plain(tmp_path, configs, JOB)
+
+
+async def test_awkward_tables_give_the_model_of_the_tables_that_they_mean(tmp_path: Path) -> None:
+    """IDs of two columns, rows that come twice, and columns that say nothing about the common rows."""
+    both = write_overlapping(tmp_path)
+    configs = make_configs(tmp_path)
+    for role in PARTIES:
+        table = pd.read_csv(tmp_path / f"{role}.csv", dtype={"id": str})
+        table["empty"], table["same"] = None, np.where(table["id"].isin(both), 1, table.index)
+        # Another value in a copy would show that it counts.
+        copies = table.iloc[:5].assign(same=-1)
+        table = pd.concat([table, copies])
+        ids = table.pop("id")
+        table = table.assign(first=ids.str[:2], second=ids.str[2:])
+        table.to_csv(tmp_path / f"{role}.csv", index=False)
+        dataset = (
+            configs[role].datasets[DATASET].model_copy(update={"id": ["first", "second"], "repeated_ids": "first"})
+        )
+        configs[role] = configs[role].model_copy(update={"datasets": {DATASET: dataset}})
+    async with serving(configs) as client:
+        status = await train_over_localhost(client, JOB)
+    assert status.state == JOB_STATE_FINISHED, status.detail
+    check_against_plain(tmp_path, configs, JOB)
+    for role in PARTIES:
+        assert sorted(load_model(JobFolder(configs[role].state, JOB.name).model).left_out) == ["empty", "same"]
 
 
 async def test_tables_with_the_same_ids_are_not_aligned_again(tmp_path: Path) -> None:

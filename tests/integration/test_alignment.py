@@ -16,13 +16,11 @@ from tests.support.three_servers import DATASET, make_configs
 from tests.support.waiting import eventually
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
 from trilateral.common.base.roles import Role
-from trilateral.common.config.dataset import IdForm
 from trilateral.common.config.process import Limits, ProcessConfig
 from trilateral.common.data.alignment import dealing
 from trilateral.common.data.alignment.guest_session import CommonShard, GuestSession
 from trilateral.common.data.alignment.host_session import MAX_ANSWERS
 from trilateral.common.data.alignment.sources import MemoryIds
-from trilateral.common.data.tables.id_form import rules_of
 from trilateral.common.jobs.quota import IDS_COUNTER, IdQuota
 from trilateral.common.observe.audit import Audit
 from trilateral.common.pb.v1 import alignment_pb2
@@ -38,6 +36,7 @@ from trilateral.host_party.alignment_servicer import AlignmentServicer
 from trilateral.host_party.alignments import Alignments, load_offer
 
 GUEST_IDS = [f"{number:04d}" for number in range(0, 90)]
+FORM = ["spaces", "unicode", "decimals"]
 HOST_IDS = [f"{number:04d}" for number in range(60, 200)]
 COMMON = [f"{number:04d}" for number in range(60, 90)]
 
@@ -85,7 +84,7 @@ def ignore(progress: AlignmentProgress) -> None:
 
 
 async def open_with(host: Host, ids: list[str], purpose: JobKey | str = DATASET) -> GuestAlignment:
-    return await host.guest.open(purpose, MemoryIds(ids), IdForm())
+    return await host.guest.open(purpose, MemoryIds(ids), FORM)
 
 
 async def test_the_host_does_not_learn_which_ids_of_a_dataset_are_common(
@@ -117,7 +116,7 @@ async def test_both_parties_of_a_job_get_the_same_rows(tmp_path: Path, monkeypat
     run = JobKey.draw("credit")
     async with served(tmp_path) as host:
         with host.alignments.expect(run) as expected:
-            waiting = asyncio.create_task(expected.common_rows(HOST_IDS, IdForm(), ignore))
+            waiting = asyncio.create_task(expected.common_rows(HOST_IDS, FORM, ignore))
             alignment = await open_with(host, GUEST_IDS, run)
             await alignment.run(alignment.confirm)
             aligned = await waiting
@@ -137,7 +136,7 @@ async def test_a_job_continues_only_once_every_shard_is_settled(
     run = JobKey.draw("credit")
     async with served(tmp_path) as host:
         with host.alignments.expect(run) as expected:
-            waiting = asyncio.create_task(expected.common_rows(HOST_IDS, IdForm(), ignore))
+            waiting = asyncio.create_task(expected.common_rows(HOST_IDS, FORM, ignore))
             alignment = await open_with(host, GUEST_IDS, run)
             opened = host.alignments.find(alignment.id)
             common = [await alignment._intersect(shard) for shard in range(2)]
@@ -173,7 +172,7 @@ async def test_a_run_has_one_alignment(tmp_path: Path) -> None:
     run = JobKey.draw("credit")
     async with served(tmp_path) as host:
         with host.alignments.expect(run) as expected:
-            waiting = asyncio.create_task(expected.common_rows(HOST_IDS, IdForm(), ignore))
+            waiting = asyncio.create_task(expected.common_rows(HOST_IDS, FORM, ignore))
             await open_with(host, GUEST_IDS, run)
             with pytest.raises(PolicyError, match="there can be only one"):
                 await open_with(host, GUEST_IDS, run)
@@ -218,7 +217,7 @@ async def test_another_normal_form_is_refused_and_both_are_named(tmp_path: Path)
         with pytest.raises(
             ConfigError, match=r"form \(spaces, unicode, case, decimals\) and the host's have \(spaces, "
         ):
-            await host.guest.open(DATASET, MemoryIds(GUEST_IDS), IdForm(case=True))
+            await host.guest.open(DATASET, MemoryIds(GUEST_IDS), ["spaces", "unicode", "case", "decimals"])
 
 
 async def test_the_daily_limit_of_ids_counts_all_sessions(tmp_path: Path) -> None:
@@ -301,7 +300,7 @@ async def test_a_repeated_opening_gets_the_same_session_and_counts_once(tmp_path
     async with served(tmp_path) as host:
 
         async def ask(**changed: Any) -> alignment_pb2.OpenAlignmentResponse:
-            fields: dict[str, Any] = {"nonce": bytes(32), "n_ids": 9, "form": rules_of(IdForm()), "dataset": DATASET}
+            fields: dict[str, Any] = {"nonce": bytes(32), "n_ids": 9, "form": FORM, "dataset": DATASET}
             request = alignment_pb2.OpenAlignmentRequest(**fields | changed)
             return await host.guest.call("AlignmentService/OpenAlignment", request, alignment_pb2.OpenAlignmentResponse)
 

@@ -248,6 +248,16 @@ def a_constant_column(setting: Setting) -> None:
     setting.change_table(Role.HOST, lambda rows: [row.__setitem__(1, "7") for row in rows[1:]])
 
 
+def a_constant_column_refused(setting: Setting) -> None:
+    a_constant_column(setting)
+    setting.settings[Role.HOST]["datasets"]["made"]["preprocessing"] = {"constant": "refuse"}
+
+
+def an_id_twice_of_which_one_counts(setting: Setting) -> None:
+    an_id_twice(setting)
+    setting.settings[Role.HOST]["datasets"]["made"]["repeated_ids"] = "first"
+
+
 def a_column_of_words(setting: Setting) -> None:
     setting.change_table(Role.HOST, lambda rows: rows[5].__setitem__(1, "seven"))
 
@@ -602,7 +612,9 @@ LOCAL = [
     Case(labels_at_the_host, PROBLEM, "datasets.made: dataset 'made': the host has no labels", Role.HOST),
     Case(an_id_twice, PROBLEM, "datasets.made: column 'id' repeats an earlier ID in 1 of 200 rows", Role.HOST),
     Case(a_column_of_row_numbers, NOTE, "datasets.made: left out column 'Unnamed: 0': named like a", Role.HOST),
-    Case(a_constant_column, PROBLEM, "datasets.made: column 'x0'", Role.HOST),
+    Case(a_constant_column, NOTE, "datasets.made: left out column 'x0': the same value in all training", Role.HOST),
+    Case(a_constant_column_refused, PROBLEM, "datasets.made: column 'x0' has the same value in all tr", Role.HOST),
+    Case(an_id_twice_of_which_one_counts, NOTE, "datasets.made: 1 rows repeat an earlier ID: kept the f", Role.HOST),
     Case(a_column_of_words, PROBLEM, "datasets.made: column 'x0' has 1 values that are not numbers", Role.HOST),
     Case(
         few_rows_for_the_policy, WARNING, "datasets.made: a job with the defaults: the host refuses the job", Role.HOST

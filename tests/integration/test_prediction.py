@@ -70,6 +70,18 @@ class World:
         self.rows[role] = change(self.rows[role])
         self.rows[role].to_csv(self.folder / f"new-{role}.csv", index=False)
 
+    def change_table(self, role: Role, **settings: Any) -> None:
+        datasets = self.configs[role].datasets
+        self.change(role, datasets=datasets | {NEW: datasets[NEW].model_copy(update=settings)})
+
+    def split_ids(self, role: Role, names: list[str]) -> None:
+        """Write the IDs of a party's new rows in two columns, the last three digits in the second."""
+        self.rewrite(
+            role, lambda table: table.assign(**{names[0]: table["id"].str[:-3] + " ", names[1]: table["id"].str[-3:]})
+        )
+        self.rewrite(role, lambda table: table.drop(columns="id"))
+        self.change_table(role, id=names)
+
     def model_path(self, role: Role, job: str = JOB.name) -> Path:
         return JobFolder(self.configs[role].state, job).model
 
@@ -208,6 +220,44 @@ async def test_ids_are_compared_in_normal_form_and_written_in_the_guests_spellin
     async with world.host() as peer:
         assert (await world.predict(peer)).n_scored == N_COMMON
     assert pd.read_csv(world.folder / "scores.csv")["id"].str.endswith(" ").all()
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+async def test_an_id_of_several_columns_comes_back_in_all_of_them(world: World, aligned: bool) -> None:
+    for role in world.rows:
+        if aligned:
+            world.rewrite(role, lambda table: table[table["id"].str.startswith("new")])
+    expected = plain_scores(world.configs, JOB.name, world.rows)
+    world.split_ids(Role.HOST, ["h1", "h2"])
+    world.split_ids(Role.GUEST, ["g1", "g2"])
+    async with world.host() as peer:
+        assert (await world.predict(peer, aligned=aligned)).n_scored == N_COMMON
+    table = pd.read_csv(world.folder / "scores.csv", dtype={"g1": str, "g2": str})
+    assert list(table) == ["g1", "g2", "score", "probability"]
+    assert (table["g1"].str.strip() + table["g2"]).tolist() == expected.index.tolist()
+    np.testing.assert_allclose(table["score"], expected, rtol=0, atol=1e-9)
+    if not aligned:
+        missing = pd.read_csv(world.folder / "missing.csv", dtype=str)
+        assert (missing["g1"].str.strip() + missing["g2"]).str.startswith("only-guest").all()
+
+
+@pytest.mark.parametrize(("how", "aligned"), [("first", False), ("first", True), ("aggregate", False)])
+async def test_repeated_ids_count_once_if_the_settings_say_so(world: World, how: str, aligned: bool) -> None:
+    """Copies of a row give its score, whichever of them counts."""
+    for role in world.rows:
+        if aligned:
+            world.rewrite(role, lambda table: table[table["id"].str.startswith("new")])
+        world.change_table(role, repeated_ids=how)
+    expected = plain_scores(world.configs, JOB.name, world.rows)
+    for role in world.rows:
+        world.rewrite(role, lambda table: pd.concat([table, table.iloc[3:9], table.iloc[:5]]))
+    async with world.host() as peer:
+        counts = await world.predict(peer, aligned=aligned)
+    assert counts.n_scored == world.given == N_COMMON
+    assert counts.n_guest == counts.n_host == N_COMMON + (0 if aligned else N_ONLY)
+    table = pd.read_csv(world.folder / "scores.csv")
+    assert table["id"].tolist() == expected.index.tolist()
+    np.testing.assert_allclose(table["score"], expected, rtol=0, atol=1e-9)
 
 
 async def test_tables_without_common_rows_are_not_an_error(world: World) -> None:
@@ -358,6 +408,19 @@ async def test_ids_in_another_form_are_refused(world: World) -> None:
     world.change(Role.HOST, datasets=host.datasets | {NEW: host.datasets[NEW].model_copy(update={"id_form": form})})
     for aligned in (False, True):
         await world.refused(ConfigError, "give both datasets the same `id_form`", aligned=aligned)
+
+
+async def test_ids_with_another_number_of_columns_are_refused(world: World) -> None:
+    world.split_ids(Role.GUEST, ["g1", "g2"])
+    for aligned in (False, True):
+        await world.refused(
+            ConfigError, r"decimals, 2_columns\) and .* same number of columns in `id`", aligned=aligned
+        )
+
+
+async def test_an_id_column_that_is_called_like_a_figure_is_refused(world: World) -> None:
+    world.split_ids(Role.GUEST, ["id", "score"])
+    await world.refused(ConfigError, "datasets.new: `id` names a column 'score'.* rename the column")
 
 
 async def test_without_an_audit_log_or_a_counter_no_score_leaves(world: World) -> None:

@@ -21,6 +21,7 @@ from trilateral.common.data.model.assessment import Assessment, CalibrationRepor
 from trilateral.common.data.model.calibration import Calibration, Finite
 from trilateral.common.data.party_data import PreparedData
 from trilateral.common.data.preprocessing import Preprocessing
+from trilateral.common.data.tables.column_reader import MISSING
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 from trilateral.common.protocol.messages import Result
 
@@ -87,6 +88,12 @@ class PartyModel(Settings):
     """w: weights of the training columns."""
     preprocessing: dict[str, Any]
     """The fitted preprocessing, as from `Preprocessing.to_dict`."""
+    left_out: dict[str, str] = Field(default_factory=dict)
+    """Features that say too little in the training rows, such as constant columns, and have no weight: the reason by
+    name. Row numbers and row names are not features."""
+    missing: list[str] | None = MISSING
+    """The texts that meant a missing category at training. An empty text always does. Null if the table's file marked
+    missing values itself."""
     loss: Finite
     """Taylor loss of the whole model on the training rows, including the penalty."""
     rounds: int
@@ -147,6 +154,8 @@ class PartyModel(Settings):
             standardised_weights=dict(zip(steps.terms, steps.to_standardised(result.coef).tolist(), strict=True)),
             training_weights=result.coef.tolist(),
             preprocessing=steps.to_dict(),
+            left_out=dict(steps.left_out),
+            missing=None if data.missing is None else list(data.missing),
             loss=result.loss,
             rounds=result.rounds,
             epochs=result.epochs,

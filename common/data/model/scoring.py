@@ -43,13 +43,13 @@ def score_table(
     categorical = [column for column in steps.columns if column.kind == "category"]
     known = [column for column in categorical if column.known]
     n_present, n_known = Counter[str](), Counter[str]()
-    for chunk in stream_table(dataset, steps.features, categorical):
+    for chunk in stream_table(dataset, steps.features, categorical, missing=model.missing):
         scores = score_features(steps, weights, chunk.features)
         for column in known:
             values = chunk.features[column.name]
             n_present[column.name] += int(values.notna().sum())
             n_known[column.name] += column.count_known(values)
-        rows.add(normalise(chunk.ids, dataset.id_form).ids, chunk.ids, scores)
+        rows.add(normalise(chunk.ids, dataset.id_form, len(dataset.id_columns)).ids, chunk.ids, scores)
         on_progress(rows.n_ids)
     rows.finish()
     return [

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from pyarrow import ipc
 
 from trilateral.common.base.arrays import FloatVector, Rows
-from trilateral.common.base.errors import DataError
 from trilateral.common.data.alignment.dealing import Dealing
+from trilateral.common.data.tables.repeated_ids import repeated_error
 
 _DEALT_ROWS = 500_000
 """Rows in memory while rows are dealt."""
@@ -31,12 +31,12 @@ class ScoredRows:
 
     Args:
         folder: an empty folder for this table only.
-        column: name of the ID column, for errors.
+        columns: names of the columns of the ID, for errors.
     """
 
-    def __init__(self, folder: Path, column: str) -> None:
+    def __init__(self, folder: Path, columns: Sequence[str]) -> None:
         self._folder = folder
-        self._column = column
+        self._columns = columns
         self._path = folder / "rows"
         self._file = self._path.open("xb")
         self._stream = ipc.new_stream(self._file, _SPOOL)
@@ -94,10 +94,7 @@ class ScoredRows:
             shards.append(pa.Table.from_batches(pending), first, dealing)
         repeated = sum(map(shards.count_repeated, range(dealing.n_shards)))
         if repeated:
-            raise DataError(
-                f"column {self._column!r} repeats an earlier ID in {repeated} of {self._n_ids} rows: keep one row for"
-                " each ID"
-            )
+            raise repeated_error(self._columns, repeated, self._n_ids)
         return shards
 
     def dealt(self, n_shards: int) -> "ScoredShards":

@@ -5,6 +5,8 @@ needs it. Their fitted parameters are copied out at once.
 
 A term that is 1 for a few rows only would make a gradient a sum over these rows, and a sum over one row is that row.
 The same holds for a number that is equal in all rows but a few. `MIN_ROWS` excludes both.
+
+Columns that say nothing, or that would say too much about a few rows, are left out, or refused if the settings say so.
 """
 
 import math
@@ -28,18 +30,22 @@ training rows in which a numeric column differs from its most frequent value."""
 _CONSTANT = 1e-12
 """A column counts as constant if its range is at most this share of its largest absolute value: rounding errors."""
 
-SAME_VALUE = "the same value in all training rows: exclude it"
-TOO_RARE = (
-    f"the same value in all but fewer than {MIN_ROWS} training rows, so that training would reveal those rows: exclude"
-    " it"
-)
+NO_VALUE = "no value in any training row"
+SAME_VALUE = "the same value in all training rows"
+TOO_RARE = f"the same value in all but fewer than {MIN_ROWS} training rows, so that training would reveal those rows"
 
 
 class _UnusableError(Exception):
-    """A column cannot be used. The text continues the words "column 'name' has"."""
+    """A column cannot be used, and the user must decide. The text continues the words "column 'name' has"."""
 
 
-def fit_columns(features: pd.DataFrame, config: PreprocessingConfig) -> tuple[NumberColumn | CategoryColumn, ...]:
+class _ConstantError(Exception):
+    """A column has too few different values. The text continues the words "column 'name' has"."""
+
+
+def fit_columns(
+    features: pd.DataFrame, config: PreprocessingConfig
+) -> tuple[tuple[NumberColumn | CategoryColumn, ...], dict[str, str]]:
     """Fit every column of the table on the training rows.
 
     Args:
@@ -47,13 +53,14 @@ def fit_columns(features: pd.DataFrame, config: PreprocessingConfig) -> tuple[Nu
         config: the settings of the party.
 
     Returns:
-        The fitted columns, in the order of the table.
+        The fitted columns, in the order of the table; and why the other columns are left out, by name.
 
     Raises:
         DataError: columns cannot be used; the text names all of them.
     """
     _check_names(features, config)
     columns: list[NumberColumn | CategoryColumn] = []
+    constant: dict[str, list[str]] = {}
     unusable: dict[str, list[str]] = {}
     for name in features.columns:
         try:
@@ -62,10 +69,28 @@ def fit_columns(features: pd.DataFrame, config: PreprocessingConfig) -> tuple[Nu
                 columns.append(_fit_number(name, numbers, config.of_column(name)))
             else:
                 columns.append(_fit_category(name, features[name], config.rare))
+        except _ConstantError as error:
+            constant.setdefault(str(error), []).append(name)
         except _UnusableError as error:
             unusable.setdefault(str(error), []).append(name)
     refuse(unusable)
-    return tuple(columns)
+    if constant and config.constant == "refuse":
+        raise DataError(f"{_described(constant)}: exclude it, or set `preprocessing.constant: exclude`")
+    return tuple(columns), {name: what for what, names in constant.items() for name in names}
+
+
+def no_feature(left_out: Mapping[str, str]) -> DataError:
+    """Return the error for a model without any training column.
+
+    Args:
+        left_out: why columns of the table were left out, by name.
+    """
+    if not left_out:
+        return DataError("the table has no features, so a model needs the intercept: remove `intercept: false`")
+    reasons: dict[str, list[str]] = {}
+    for name, what in left_out.items():
+        reasons.setdefault(what, []).append(name)
+    return DataError(f"no feature is left: {_described(reasons)}")
 
 
 def refuse(unusable: Mapping[str, list[str]]) -> None:
@@ -77,14 +102,16 @@ def refuse(unusable: Mapping[str, list[str]]) -> None:
     Raises:
         DataError: there is an unusable column.
     """
+    if unusable:
+        raise DataError(_described(unusable))
+
+
+def _described(columns: Mapping[str, list[str]]) -> str:
     parts = []
-    for reason, names in unusable.items():
+    for what, names in columns.items():
         listed = ", ".join(map(repr, names))
-        parts.append(
-            f"each of the columns {listed} has {reason}" if len(names) > 1 else f"column {listed} has {reason}"
-        )
-    if parts:
-        raise DataError("; ".join(parts))
+        parts.append(f"each of the columns {listed} has {what}" if len(names) > 1 else f"column {listed} has {what}")
+    return "; ".join(parts)
 
 
 def _check_names(features: pd.DataFrame, config: PreprocessingConfig) -> None:
@@ -160,17 +187,17 @@ def _moments(column: NumberColumn | CategoryColumn, values: "pd.Series[Any]") ->
 def _fit_number(name: str, values: FloatVector, config: ColumnPreprocessing) -> NumberColumn:
     missing = np.isnan(values)
     if missing.all():
-        raise _UnusableError("no value in any training row: exclude it")
+        raise _ConstantError(NO_VALUE)
     fill = _fit_fill(values[~missing], config)
     filled = np.where(missing, fill, values)
     if _is_constant(filled):
-        raise _UnusableError(SAME_VALUE)
+        raise _ConstantError(SAME_VALUE)
     lower = upper = None
     if config.clip is not None:
         lower, upper = _fit_clip(filled, config.clip)
         filled = filled.clip(lower, upper) if lower is not None else filled
     if _is_too_rare(filled):
-        raise _UnusableError(TOO_RARE)
+        raise _ConstantError(TOO_RARE)
     n_missing = int(missing.sum())
     indicator = config.missing_indicator and MIN_ROWS <= n_missing <= len(values) - MIN_ROWS
     variance = float(np.var(filled))
@@ -232,7 +259,7 @@ def _fit_category(name: str, values: "pd.Series[str]", rare: float) -> CategoryC
     from sklearn.preprocessing import OneHotEncoder
 
     if values.isna().all():
-        raise _UnusableError("no value in any training row: exclude it")
+        raise _ConstantError(NO_VALUE)
     # The encoder gets codes in place of categories, because it is twenty times faster with numbers than with text.
     codes, levels = pd.factorize(values, sort=True, use_na_sentinel=False)
     least = max(MIN_ROWS, math.ceil(round(rare * len(values), 6)))
@@ -269,8 +296,7 @@ def _choose_terms(name: str, frequent: dict[str, int], n_missing: int, n_other: 
         other="reference" if other_is_reference or n_other < MIN_ROWS else "term",
     )
     if not column.terms:
-        raise _UnusableError(
-            f"fewer than two categories with at least {least} training rows: exclude it, merge categories, or lower "
-            "`preprocessing.rare`"
+        raise _ConstantError(
+            f"fewer than two categories with at least {least} training rows (see `preprocessing.rare`)"
         )
     return column

@@ -25,7 +25,7 @@ depends on this bound: by Cauchy-Schwarz, the inner product of a column with a v
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -58,6 +58,8 @@ class Preprocessing:
     """T, shape (n_terms, rank); None without whitening."""
     intercept: bool
     """Whether the last training column consists of ones."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Columns of the table that were not fitted: the reason by name of the column. Only `fit` knows them."""
 
     @classmethod
     @np.errstate(over="ignore", invalid="ignore")  # Overflows become values that are not finite and are reported below.
@@ -71,16 +73,18 @@ class Preprocessing:
             l2: the job's L2 penalty lambda, which affects whitening.
 
         Raises:
-            DataError: columns cannot be used: empty, constant, too large or too small to be squared, or too large
-                without standardisation. The text names them.
+            DataError: columns cannot be used: too large or too small to be squared, or too large without
+                standardisation; constant, if the settings refuse that. The text names them. Or no column is left.
         """
-        from trilateral.common.data.preprocessing.fit import fit_columns, fit_scales
+        from trilateral.common.data.preprocessing.fit import fit_columns, fit_scales, no_feature
 
-        columns = fit_columns(features, config)
+        columns, left_out = fit_columns(features, config)
         if not columns:
-            return cls((), np.zeros(0), np.ones(0), None, intercept)
+            if not intercept:
+                raise no_feature(left_out)
+            return cls((), np.zeros(0), np.ones(0), None, intercept, left_out)
         mean, scale = fit_scales(columns, features, centred=config.whiten)
-        steps = cls(columns, mean, scale, None, intercept)
+        steps = cls(columns, mean, scale, None, intercept, left_out)
         if not config.whiten:
             return steps
         return replace(steps, directions=fit_whitening(steps._standardised_blocks(features), l2))

@@ -3,9 +3,11 @@
 Columns come in batches, so faults of single rows are collected: `Faults` counts them and keeps the first of each kind.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -17,22 +19,39 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError
 from trilateral.common.config.dataset import LabelConfig, label_key
 from trilateral.common.data.preprocessing.terms import CategoryColumn
+from trilateral.common.data.tables.id_form import SEPARATOR
 from trilateral.common.data.tables.table_file import TableFile
 
+Columns: TypeAlias = pa.Table | Mapping[str, pa.ChunkedArray]
+"""A batch of a table: its columns by name."""
+
 MISSING = ["", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "Null", "null", "None", "none", "<NA>"]
-"""Texts that mean a missing feature; surrounding blanks are ignored. An ID or label is missing only if it is empty."""
+"""Texts that mean a missing feature unless the settings name others; surrounding blanks are ignored. An ID or label is
+missing only if it is empty."""
 
 NOT_NUMBERS = (
-    "has {count} values that are not numbers: use a decimal point and leave missing values empty; list a column of "
-    "categories in `categorical`, or exclude the column"
+    "has {count} values that are not numbers: use a decimal point; leave missing values empty, or list their spelling "
+    "in `missing`; list a column of categories in `categorical`, or exclude the column"
 )
 INFINITE = "has {count} infinite values: leave them empty, or exclude the column"
 NO_ID = "has no ID in {count} of {n_rows} rows"
+ROUNDED_ID = (
+    "has {count} IDs in scientific notation, in which a program has written long numbers and may have rounded them: "
+    "write IDs as text or integers"
+)
+NOT_WHOLE_ID = (
+    "has a floating-point type and {count} numbers that are not whole or too large to be exact: write IDs as text or "
+    "integers"
+)
+SEPARATOR_IN_ID = "has the control character U+001F, which separates the parts of an ID, in {count} of {n_rows} rows"
 
 _NUMBER = r"(?i)^[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?$|^[+-]?(?:inf(?:inity)?|nan)$"
 """The texts that Arrow reads as numbers."""
 
 _WHOLE_NUMBER = r"^([+-]?\d+)\.0*$"
+
+_SCIENTIFIC = r"^\s*[+-]?\d+(?:\.\d+)?[eE]\+\d+\s*$"
+"""A number that a spreadsheet or a data frame has shortened. The plus sign tells it from codes such as 12E4."""
 
 _NUMBER_TYPES = (
     pa.types.is_integer,
@@ -90,27 +109,52 @@ class Faults:
             raise error
 
 
-def read_ids(column: pa.ChunkedArray, name: str, faults: Faults, first_row: int) -> list[str]:
+def read_ids(batch: Columns, names: Sequence[str], faults: Faults, first_row: int) -> list[str]:
     """Read IDs as they are written.
 
     Args:
-        column: one batch of the column.
-        name: name of the column.
-        faults: receives the rows without an ID.
+        batch: one batch of the table.
+        names: names of the columns that together are the ID.
+        faults: receives the rows without an ID, and those whose ID a program has rounded.
         first_row: row number of the first row of the batch.
 
     Returns:
-        The IDs, in the order of the rows.
+        The IDs, in the order of the rows. The parts of an ID of several columns are joined by `SEPARATOR`.
 
     Raises:
-        DataError: the type of the column does not suit IDs.
+        DataError: the type of a column does not suit IDs.
     """
-    if pa.types.is_floating(column.type):
-        raise DataError(f"column {name!r} has a floating-point type: write IDs as text or integers")
+    parts = [_read_id_part(batch[name], name, faults, first_row) for name in names]
+    if len(parts) == 1:
+        return parts[0]
+    for name, part in zip(names, parts, strict=True):
+        faults.note(name, SEPARATOR_IN_ID, np.array([SEPARATOR in one for one in part], dtype=bool), first_row)
+    return list(map(SEPARATOR.join, zip(*parts, strict=True)))
+
+
+def _read_id_part(column: pa.ChunkedArray, name: str, faults: Faults, first_row: int) -> list[str]:
+    if pa.types.is_temporal(column.type):
+        # Its text depends on the unit, which is not the same for every program.
+        raise DataError(f"column {name!r} is of type {column.type}: write IDs as text or integers")
     with _errors_of(column, name):
-        ids = read_text(column, name)
+        column = _plain(column)
+        if pa.types.is_floating(column.type):
+            column = _whole_numbers(column, name, faults, first_row)
+        texts = pc.fill_null(_cast_to_text(column, name), "")
+        rounded = pc.match_substring_regex(texts, _SCIENTIFIC)
+        ids: list[str] = texts.to_pylist()
     faults.note(name, NO_ID, np.array([not one.strip() for one in ids], dtype=bool), first_row)
+    faults.note(name, ROUNDED_ID, rounded.to_numpy(), first_row)
     return ids
+
+
+def _whole_numbers(column: pa.ChunkedArray, name: str, faults: Faults, first_row: int) -> pa.ChunkedArray:
+    """Convert floating-point numbers to integers: pandas makes them of integers once a value is missing."""
+    numbers = column.to_numpy()
+    missing = np.isnan(numbers)
+    exact = (numbers == np.floor(numbers)) & (np.abs(numbers) < 2 ** (np.finfo(numbers.dtype).nmant + 1))
+    faults.note(name, NOT_WHOLE_ID, ~(exact | missing), first_row)
+    return pa.chunked_array([pa.array(np.where(exact, numbers, 0).astype(np.int64), mask=~exact)])
 
 
 def read_labels(column: pa.ChunkedArray, label: LabelConfig, faults: Faults, first_row: int) -> FloatVector:
@@ -151,7 +195,13 @@ def expected_labels(label: LabelConfig) -> str:
 
 
 def read_numbers(
-    column: pa.ChunkedArray, name: str, faults: Faults, first_row: int, not_numbers: str = NOT_NUMBERS
+    column: pa.ChunkedArray,
+    name: str,
+    faults: Faults,
+    first_row: int,
+    *,
+    missing: Sequence[str] = (),
+    not_numbers: str = NOT_NUMBERS,
 ) -> FloatVector:
     """Read a numeric feature.
 
@@ -160,6 +210,7 @@ def read_numbers(
         name: name of the column.
         faults: receives the rows with text that is not a number, or an infinite value.
         first_row: row number of the first row of the batch.
+        missing: texts that mean a missing value, besides those in `MISSING`, none of which is a number.
         not_numbers: the fault to note for text that is not a number; a format string.
 
     Returns:
@@ -171,16 +222,21 @@ def read_numbers(
             # safe=False permits rounding of integers beyond 2^53.
             numbers: FloatVector = column.cast(pa.float64(), safe=False).to_numpy()
         elif pa.types.is_string(column.type):
-            numbers, wrong = _parse_numbers(column)
+            numbers, wrong = _parse_numbers(column, [*MISSING, *missing])
             faults.note(name, not_numbers, wrong, first_row)
+        elif pa.types.is_nested(column.type):
+            raise _unreadable(column, name)
         else:
             numbers = np.full(len(column), np.nan)
             faults.note(name, not_numbers, column.is_valid().to_numpy(), first_row)
+    codes = [float(text) for text in missing if re.fullmatch(_NUMBER, text)]
+    if codes:
+        numbers = np.where(np.isin(numbers, codes), np.nan, numbers)
     faults.note(name, INFINITE, np.isinf(numbers), first_row)
     return numbers
 
 
-def read_categories(column: pa.ChunkedArray, name: str) -> "pd.Series[str]":
+def read_categories(column: pa.ChunkedArray, name: str, missing: Sequence[str] = MISSING) -> "pd.Series[str]":
     """Read a categorical feature.
 
     Surrounding blanks are removed, and `2.0` becomes `2`, because pandas writes whole numbers with a decimal point
@@ -189,6 +245,7 @@ def read_categories(column: pa.ChunkedArray, name: str) -> "pd.Series[str]":
     Args:
         column: one batch of the column.
         name: name of the column.
+        missing: texts that mean a missing value; an empty text always does.
 
     Returns:
         The categories as text, missing where the value is missing; shape (n_rows,).
@@ -197,7 +254,9 @@ def read_categories(column: pa.ChunkedArray, name: str) -> "pd.Series[str]":
         DataError: the column has a type that cannot be read as text.
     """
     with _errors_of(column, name):
-        texts = pc.replace_substring_regex(_trimmed(_cast_to_text(column, name)), _WHOLE_NUMBER, r"\1")
+        texts = pc.utf8_trim_whitespace(_cast_to_text(column, name))
+        texts = pc.replace_substring_regex(texts, _WHOLE_NUMBER, r"\1")
+        texts = _without(texts, [re.sub(_WHOLE_NUMBER, r"\1", text) for text in missing])
         series: pd.Series[str] = texts.to_pandas()
     return series
 
@@ -235,14 +294,17 @@ def read_text(column: pa.ChunkedArray, name: str) -> list[str]:
 
 def _cast_to_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     try:
-        return _plain(column).cast(pa.string())
+        column = _plain(column)
+        if pa.types.is_floating(column.type):
+            column = pc.if_else(pc.is_nan(column), None, column)  # Polars, DuckDB and Spark write NaN beside nulls.
+        return column.cast(pa.string())
     except pa.ArrowException:
         raise DataError(f"column {name!r} is of type {column.type}, which cannot be read as text") from None
 
 
-def _parse_numbers(column: pa.ChunkedArray) -> tuple[FloatVector, NDArray[np.bool_]]:
+def _parse_numbers(column: pa.ChunkedArray, missing: Sequence[str]) -> tuple[FloatVector, NDArray[np.bool_]]:
     """Parse numbers from text; also return which values are not numbers."""
-    texts = _trimmed(column)
+    texts = _without(pc.utf8_trim_whitespace(column), missing)
     wrong = np.zeros(len(texts), dtype=bool)
     try:
         numbers = texts.cast(pa.float64())
@@ -254,10 +316,9 @@ def _parse_numbers(column: pa.ChunkedArray) -> tuple[FloatVector, NDArray[np.boo
     return values, wrong
 
 
-def _trimmed(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Remove blanks at both ends, and replace the texts in `MISSING` with null."""
-    texts = pc.utf8_trim_whitespace(texts)
-    return pc.if_else(pc.is_in(texts, pa.array(MISSING, texts.type)), None, texts)
+def _without(texts: pa.ChunkedArray, missing: Sequence[str]) -> pa.ChunkedArray:
+    """Replace the texts that mean a missing value, and empty texts, with null."""
+    return pc.if_else(pc.is_in(texts, pa.array(["", *missing], texts.type)), None, texts)
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -107,6 +107,19 @@ def first_nul(path: Path) -> int | None:
     return None
 
 
+def first_long_line(path: Path, n_bytes: int) -> int | None:
+    """Return the first line that is longer than `n_bytes`, or None if there is none.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    with open_plain(path) as file:
+        try:
+            return next((number for number, line in enumerate(file, 1) if len(line) > n_bytes), None)
+        except DAMAGED:
+            return None
+
+
 def line_of_row(path: Path, row: int) -> int | None:
     """Return the line on which a row begins, or None if the file has no such row.
 

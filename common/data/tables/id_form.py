@@ -1,6 +1,9 @@
 """The normal form of IDs, in which different spellings of one ID are equal.
 
 Both parties must use the same rules, so each tells the other which ones it applies; see `IdForm`.
+
+An ID of several columns is one text: its parts, joined by `SEPARATOR`. No part holds the separator, so ("a", "bc") and
+("ab", "c") are different IDs.
 """
 
 import re
@@ -9,7 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from trilateral.common.config.dataset import IdForm
+from trilateral.common.config.dataset import DatasetConfig, IdForm
+
+SEPARATOR = "\x1f"
+"""Between the parts of an ID of several columns: the unit separator of ASCII, which no keyboard writes."""
 
 _DECIMALS = re.compile(r"([+-]?[0-9]+)\.0+")
 _ZEROS = re.compile(r"0+([0-9]+)")
@@ -63,25 +69,40 @@ class NormalIds:
     changed: dict[str, int]
 
 
-def rules_of(form: IdForm) -> list[str]:
-    """Return the names of the rules that a form applies, in order. A party tells them to the other party."""
-    return [rule for rule in RULES if getattr(form, rule)]
+def form_of(dataset: DatasetConfig) -> list[str]:
+    """Describe the form of a dataset's IDs to the other party, whose form must be the same.
+
+    Returns:
+        The names of the rules, in order, and the number of columns if there are several.
+    """
+    n_columns = len(dataset.id_columns)
+    return _rules(dataset.id_form) + ([f"{n_columns}_columns"] if n_columns > 1 else [])
 
 
-def normalise(ids: Iterable[str], form: IdForm) -> NormalIds:
+def normalise(ids: Iterable[str], form: IdForm, n_columns: int = 1) -> NormalIds:
     """Bring IDs to their normal form.
 
     Args:
-        ids: the IDs as they are written.
-        form: the rules to apply.
+        ids: the IDs as they are written, their parts joined by `SEPARATOR` if there are several columns.
+        form: the rules, which apply to each part.
+        n_columns: the number of columns of an ID.
     """
     result, changed = list(ids), {}
-    for rule in rules_of(form):
+    if n_columns > 1:
+        result = [part for one in result for part in one.split(SEPARATOR)]
+    for rule in _rules(form):
         apply = RULES[rule]
         after = [apply(one) for one in result]
         changed[rule] = sum(one != other for one, other in zip(result, after, strict=True))
         result = after
+    if n_columns > 1:
+        parts = (result[column::n_columns] for column in range(n_columns))
+        result = list(map(SEPARATOR.join, zip(*parts, strict=True)))
     return NormalIds(result, changed)
+
+
+def _rules(form: IdForm) -> list[str]:
+    return [rule for rule in RULES if getattr(form, rule)]
 
 
 def describe_changes(changed: Mapping[str, int]) -> str:

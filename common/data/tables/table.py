@@ -21,7 +21,9 @@ from trilateral.common.base.errors import DataError
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.preprocessing.terms import CategoryColumn
 from trilateral.common.data.tables.column_reader import (
+    MISSING,
     NOT_NUMBERS,
+    Columns,
     Faults,
     expected_labels,
     note_numbers,
@@ -31,6 +33,14 @@ from trilateral.common.data.tables.column_reader import (
     read_numbers,
 )
 from trilateral.common.data.tables.id_form import NormalIds, normalise
+from trilateral.common.data.tables.repeated_ids import (
+    aggregate,
+    described,
+    first_rows,
+    owners,
+    repeated_error,
+    rows_with_another_label,
+)
 from trilateral.common.data.tables.table_file import TableFile, open_table
 from trilateral.common.data.tables.technical_columns import technical_columns
 from trilateral.common.protocol.ids import canonical_order
@@ -64,6 +74,10 @@ class PartyTable:
     """How many IDs of the file each rule of `id_form` has changed, by name of the rule."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Columns of the file that are not features although no setting excludes them: the reason by name of the column."""
+    n_repeated: int = 0
+    """How many rows of the file had the ID of an earlier row, and were dropped or merged."""
+    missing: Sequence[str] | None = tuple(MISSING)
+    """The texts that meant a missing category; None if the file marked missing values itself."""
 
     def select(self, rows: Rows) -> Self:
         """Return the table of some of the rows.
@@ -106,9 +120,13 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
     """
     label = dataset.label
     file = open_table(dataset.path)
-    texts = [dataset.id] if label is None else [dataset.id, label.column]
-    _check_names(file, dict(zip(("id", "label.column"), texts, strict=False)))
+    id_columns = dataset.id_columns
+    texts = id_columns if label is None else [*id_columns, label.column]
+    _check_names(file, _required(dataset) | ({} if label is None else {label.column: "label.column"}))
     features, left_out = _choose_features(file, dataset)
+    missing = dataset.missing
+    if missing is None and not file.marks_missing:
+        missing = MISSING
 
     faults = Faults(file)
     ids: list[str] = []
@@ -117,26 +135,47 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
     for batch in file.batches(texts + features, _ROWS_AT_A_TIME):
         if label is not None:
             labels.append(read_labels(batch[label.column], label, faults, len(ids)))
-        n_rows = batch.num_rows
-        chunks.append(_read_features(batch, features, dataset.categorical, faults, n_rows=n_rows, first_row=len(ids)))
-        ids += read_ids(batch[dataset.id], dataset.id, faults, len(ids))
+        columns = _read_features(
+            batch,
+            features,
+            dataset.categorical,
+            faults,
+            n_rows=batch.num_rows,
+            first_row=len(ids),
+            missing=missing or (),
+        )
+        chunks.append(columns)
+        ids += read_ids(batch, id_columns, faults, len(ids))
     _check_rows(file, ids)
     faults.check(len(ids))
 
-    normal = _normal_ids(ids, dataset, file)
-    ids = normal.ids
-    order = np.array(canonical_order(ids))
-    frame = _join(chunks, order)
-    for name in features:
-        if frame[name].isna().all():
-            raise DataError(f"column {name!r} has no value in any row: exclude it")
-    y = None if label is None else np.concatenate(labels)[order]
+    normal, rows = _distinct_ids(ids, dataset, file)
+    # The first row of each ID, in canonical order.
+    kept = rows[np.array(canonical_order([normal.ids[row] for row in rows]))]
+    y = None if label is None else np.concatenate(labels)
+    n_repeated = len(ids) - len(rows)
+    if n_repeated and dataset.repeated_ids == "aggregate":
+        owner = owners(normal.ids)
+        if label is not None and y is not None:
+            _check_labels_of_repeated(owner, y, label.column, file)
+        frame = aggregate(owner, _join(chunks, np.arange(len(ids)))).take(owner[kept]).reset_index(drop=True)
+    else:
+        frame = _join(chunks, kept)
+    y = None if y is None else y[kept]
     if label is not None and y is not None and (y == y[0]).all():
         raise DataError(
             f"column {label.column!r} holds only one of the two values: {expected_labels(label)},"
             " and training needs both"
         )
-    return PartyTable([ids[row] for row in order], frame, y, normal.changed, left_out)
+    return PartyTable(
+        [normal.ids[row] for row in kept],
+        frame,
+        y,
+        normal.changed,
+        left_out,
+        n_repeated=n_repeated,
+        missing=missing,
+    )
 
 
 def read_table_ids(dataset: DatasetConfig) -> NormalIds:
@@ -153,52 +192,91 @@ def read_table_ids(dataset: DatasetConfig) -> NormalIds:
             the first.
     """
     file = open_table(dataset.path)
-    _check_names(file, {"id": dataset.id})
+    _check_names(file, _required(dataset))
     faults = Faults(file)
     ids: list[str] = []
-    for batch in file.batches([dataset.id], _ROWS_AT_A_TIME):
-        ids += read_ids(batch[dataset.id], dataset.id, faults, len(ids))
+    for batch in file.batches(dataset.id_columns, _ROWS_AT_A_TIME):
+        ids += read_ids(batch, dataset.id_columns, faults, len(ids))
     _check_rows(file, ids)
     faults.check(len(ids))
-    normal = _normal_ids(ids, dataset, file)
-    return NormalIds([normal.ids[row] for row in canonical_order(normal.ids)], normal.changed)
+    normal, rows = _distinct_ids(ids, dataset, file)
+    distinct = [normal.ids[row] for row in rows]
+    return NormalIds([distinct[place] for place in canonical_order(distinct)], normal.changed)
 
 
 def stream_table(
-    dataset: DatasetConfig, features: Sequence[str], categorical: Sequence[CategoryColumn], rows: int = _ROWS_AT_A_TIME
+    dataset: DatasetConfig,
+    features: Sequence[str],
+    categorical: Sequence[CategoryColumn],
+    rows: int = _ROWS_AT_A_TIME,
+    missing: Sequence[str] | None = MISSING,
 ) -> Iterator[TableChunk]:
     """Read a table of any size in bounded memory, for a model that was fitted before.
 
+    If `repeated_ids` makes one row of several, the whole table is in memory, because they may be far apart.
+
     Args:
-        dataset: the settings of the table. Only `path` and `id` are used, not the label and features.
+        dataset: the settings of the table. The label and the choice of features are not used.
         features: names of the columns that the model was fitted on.
         categorical: the fitted categorical columns among them.
         rows: rows in each chunk; the last chunk may have fewer.
+        missing: the texts that meant a missing category at training, as in `PartyTable`. The `missing` of the dataset
+            takes precedence.
 
     Yields:
-        The rows of the table, in the order of the file. Duplicate IDs are not detected.
+        The rows of the table, in the order of the file. Duplicate IDs are not detected if the settings refuse them.
 
     Raises:
         DataError: the table cannot be used. The text has the column and the number of faulty rows so far. It contains
             "preprocessing mismatch" if a column is missing, or its type differs from the training.
     """
+    chunks = _stream(dataset, features, categorical, rows, missing)
+    if dataset.repeated_ids == "refuse":
+        yield from chunks
+        return
+    read = list(chunks)
+    written = [one for chunk in read for one in chunk.ids]
+    frame = _join([chunk.features for chunk in read], np.arange(len(written)))
+    ids = normalise(written, dataset.id_form, len(dataset.id_columns)).ids
+    kept = first_rows(ids)
+    frame = aggregate(owners(ids), frame) if dataset.repeated_ids == "aggregate" else frame.take(kept)
+    for start in range(0, len(kept), rows):
+        part = slice(start, start + rows)
+        yield TableChunk([written[row] for row in kept[part]], frame.iloc[part].reset_index(drop=True))
+
+
+def _stream(
+    dataset: DatasetConfig,
+    features: Sequence[str],
+    categorical: Sequence[CategoryColumn],
+    rows: int,
+    missing: Sequence[str] | None,
+) -> Iterator[TableChunk]:
     file = open_table(dataset.path)
-    _check_names(file, {"id": dataset.id})
+    _check_names(file, _required(dataset))
     gone = [name for name in features if name not in file.names]
     if gone:
         raise DataError(
             f"preprocessing mismatch: {file.path.name} lacks columns that the model was fitted on: {_listed(gone)}"
         )
+    texts = _missing_in_new_rows(file, dataset, missing, categorical)
     faults = Faults(file)
     n_rows = 0
     names = [column.name for column in categorical]
-    for batch in file.batches([dataset.id, *features], rows):
+    for batch in file.batches([*dataset.id_columns, *features], rows):
         for column in categorical:
             note_numbers(batch[column.name], column, faults, n_rows, _NOW_NUMBERS)
         frame = _read_features(
-            batch, features, names, faults, n_rows=batch.num_rows, first_row=n_rows, not_numbers=_CHANGED
+            batch,
+            features,
+            names,
+            faults,
+            n_rows=batch.num_rows,
+            first_row=n_rows,
+            missing=texts,
+            not_numbers=_CHANGED,
         )
-        ids = read_ids(batch[dataset.id], dataset.id, faults, n_rows)
+        ids = read_ids(batch, dataset.id_columns, faults, n_rows)
         n_rows += len(ids)
         faults.check(n_rows)
         yield TableChunk(ids, frame)
@@ -206,13 +284,19 @@ def stream_table(
         _check_rows(file, [])
 
 
-def read_frame(frame: pd.DataFrame, features: Sequence[str], categorical: Sequence[CategoryColumn]) -> pd.DataFrame:
+def read_frame(
+    frame: pd.DataFrame,
+    features: Sequence[str],
+    categorical: Sequence[CategoryColumn],
+    missing: Sequence[str] | None = MISSING,
+) -> pd.DataFrame:
     """Read the features of a table in memory as `stream_table` reads those of a file.
 
     Args:
         frame: the table.
         features: names of the columns that the model was fitted on.
         categorical: those of them that are text.
+        missing: the texts that meant a missing category at training, as in `PartyTable`.
 
     Returns:
         The features as in `PartyTable`.
@@ -228,7 +312,16 @@ def read_frame(frame: pd.DataFrame, features: Sequence[str], categorical: Sequen
     names = [column.name for column in categorical]
     for column in categorical:
         note_numbers(columns[column.name], column, faults, 0, _NOW_NUMBERS)
-    read = _read_features(columns, features, names, faults, n_rows=len(frame), first_row=0, not_numbers=_CHANGED)
+    read = _read_features(
+        columns,
+        features,
+        names,
+        faults,
+        n_rows=len(frame),
+        first_row=0,
+        missing=missing or (),
+        not_numbers=_CHANGED,
+    )
     faults.check(len(frame))
     return read
 
@@ -245,31 +338,34 @@ def _arrow_column(values: "pd.Series[Any] | pd.DataFrame", name: str) -> pa.Chun
 
 
 def _read_features(
-    batch: pa.Table | Mapping[str, pa.ChunkedArray],
+    batch: Columns,
     features: Sequence[str],
     categorical: Sequence[str],
     faults: Faults,
     *,
     n_rows: int,
     first_row: int,
+    missing: Sequence[str],
     not_numbers: str = NOT_NUMBERS,
 ) -> pd.DataFrame:
     columns = {
-        name: read_categories(batch[name], name)
+        name: read_categories(batch[name], name, missing)
         if name in categorical
-        else read_numbers(batch[name], name, faults, first_row, not_numbers)
+        else read_numbers(batch[name], name, faults, first_row, missing=missing, not_numbers=not_numbers)
         for name in features
     }
-    # Without the index, a table without features would have no rows.
-    return pd.DataFrame(columns, index=pd.RangeIndex(n_rows))
+    # Without the index, a table without features would have no rows. Without copies, `_join` can free each column.
+    return pd.DataFrame(columns, index=pd.RangeIndex(n_rows), copy=False)
 
 
 def _join(chunks: list[pd.DataFrame], order: NDArray[np.int64]) -> pd.DataFrame:
-    """Join chunks and reorder the rows. Empties the chunks, so that no column is in memory twice."""
-    names = list(chunks[0].columns)
-    columns = {name: pd.concat([chunk.pop(name) for chunk in chunks], ignore_index=True) for name in names}
-    ordered = {name: columns.pop(name).take(order).reset_index(drop=True) for name in names}
-    return pd.DataFrame(ordered, index=pd.RangeIndex(len(order)))
+    """Join chunks and reorder the rows. Empties the list of chunks, so that no column is in memory twice."""
+    parts = {name: [chunk[name] for chunk in chunks] for name in chunks[0].columns}
+    chunks.clear()
+    columns = {
+        name: pd.concat(parts.pop(name), ignore_index=True).take(order).reset_index(drop=True) for name in [*parts]
+    }
+    return pd.DataFrame(columns, index=pd.RangeIndex(len(order)))
 
 
 def _check_rows(file: TableFile, ids: list[str]) -> None:
@@ -277,46 +373,84 @@ def _check_rows(file: TableFile, ids: list[str]) -> None:
         raise DataError(f"{file.path.name} has no rows, only column names")
 
 
-def _normal_ids(written: list[str], dataset: DatasetConfig, file: TableFile) -> NormalIds:
-    """Return the IDs in their normal form, in the order of the file, after checking that they are unique."""
-    normal = normalise(written, dataset.id_form)
+def _missing_in_new_rows(
+    file: TableFile, dataset: DatasetConfig, at_training: Sequence[str] | None, categorical: Sequence[CategoryColumn]
+) -> Sequence[str]:
+    """Return the texts that mean a missing category in the rows that a model scores.
+
+    If the training file marked missing values itself and this file does not, a usual text is missing unless the model
+    knows it as a category.
+    """
+    if dataset.missing is not None:
+        return dataset.missing
+    if at_training is not None:
+        return at_training
+    known = {category for column in categorical for category in column.known}
+    return () if file.marks_missing else [text for text in MISSING if text not in known]
+
+
+def _distinct_ids(written: list[str], dataset: DatasetConfig, file: TableFile) -> tuple[NormalIds, Rows]:
+    """Return the IDs in their normal form, in the order of the file, and the first row of each, ascending.
+
+    Raises:
+        DataError: an ID is repeated, and the settings refuse that.
+    """
+    normal = normalise(written, dataset.id_form, len(dataset.id_columns))
     ids = normal.ids
-    repeated = len(ids) - len(set(ids))
-    if repeated:
-        seen: set[str] = set()
-        first = next(row for row, one in enumerate(ids) if one in seen or seen.add(one))  # type: ignore[func-returns-value]
+    rows = first_rows(ids)
+    repeated = len(ids) - len(rows)
+    if repeated and dataset.repeated_ids == "refuse":
+        second = int(np.setdiff1d(np.arange(len(ids)), rows, assume_unique=True)[0])
         by_form = repeated - (len(written) - len(set(written)))
-        found = f", {by_form} of them only after the rules of `id_form`" if by_form else ""
-        error = DataError(
-            f"column {dataset.id!r} repeats an earlier ID in {repeated} of {len(ids)} rows{found}: keep one row for "
-            "each ID"
-        )
-        error.add_note(f"the first is in {file.place(first)}, column {dataset.id!r}")
+        error = repeated_error(dataset.id_columns, repeated, len(ids), by_form)
+        error.add_note(f"the first is in {file.place(second)}, {described(dataset.id_columns)}")
         raise error
-    return normal
+    return normal, rows
+
+
+def _check_labels_of_repeated(owner: NDArray[np.int64], labels: FloatVector, column: str, file: TableFile) -> None:
+    differ = rows_with_another_label(owner, labels)
+    if len(differ):
+        error = DataError(
+            f"column {column!r} has different labels in rows of the same ID, for {len(np.unique(owner[differ]))} IDs: "
+            "correct the labels, or set `repeated_ids: first`"
+        )
+        error.add_note(f"the first is in {file.place(int(differ[0]))}, column {column!r}")
+        raise error
 
 
 # --- names of columns
 
 
-def _check_names(file: TableFile, required: dict[str, str]) -> None:
-    """Check the names of all columns; `required` has a column name for each setting that names one."""
+def _required(dataset: DatasetConfig) -> dict[str, str]:
+    """Return the columns of the ID, and for each the setting that names it."""
+    return dict.fromkeys(dataset.id_columns, "id")
+
+
+def _check_names(file: TableFile, required: Mapping[str, str]) -> None:
+    """Check the names of all columns; `required` has the columns that the file must have, and the settings' names."""
     names = file.names
-    for setting, name in required.items():
+    for name, setting in required.items():
         if name not in names:
             error = DataError(
-                f"`{setting}` names a column {name!r} that {file.path.name} does not have: {_way_out(names)}"
+                f"`{setting}` names a column {name!r} that {file.path.name} does not have: {_way_out(file)}"
             )
-            error.add_note(f"the first line of {file.path.name} holds these names: {names!r}")
+            where = file.path.name if file.marks_missing else f"the first line of {file.path.name}"
+            error.add_note(f"{where} holds these names: {names!r}")
             raise error
     # Several columns without a name are common: none of them is read.
-    twice = sorted(name for name, count in Counter(names).items() if count > 1 and (name or "" in required.values()))
+    twice = sorted(name for name, count in Counter(names).items() if count > 1 and (name or "" in required))
     if twice:
         raise DataError(f"{file.path.name} has several columns with the same name: {_listed(twice)}")
 
 
-def _way_out(names: list[str]) -> str:
+def _way_out(file: TableFile) -> str:
     """Suggest a remedy without quoting a name, since the names may be values of a row."""
+    names = file.names
+    if file.marks_missing:
+        return "correct the setting"
+    if names[:1] and names[0].lower().startswith("sep="):
+        return "its first line tells a spreadsheet the separator; remove that line, and separate values by commas"
     for separator, plural in ((";", "semicolons"), ("\t", "tabs")):
         if any(separator in name for name in names):
             return f"its values seem to be separated by {plural}; separate them by commas"
@@ -341,7 +475,7 @@ def _choose_features(file: TableFile, dataset: DatasetConfig) -> tuple[list[str]
     `_check_names` has found the ID and the label.
     """
     names = file.names
-    special = {dataset.id} if dataset.label is None else {dataset.id, dataset.label.column}
+    special = {*dataset.id_columns, *([] if dataset.label is None else [dataset.label.column])}
     for name in dataset.features or []:
         _check_exists(name, "features", names)
     # Without this check, a misspelt name would let a column into the training that was meant to stay out.

@@ -9,10 +9,11 @@ column of a fault are for this organisation only: they are a note of the error, 
 """
 
 import json
-import stat
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,6 +23,8 @@ from pyarrow import csv, parquet
 from trilateral.common.base.errors import DataError, TrilateralError
 from trilateral.common.base.permissions import explain
 from trilateral.common.data.tables.csv_lines import (
+    DAMAGED,
+    first_long_line,
     first_nul,
     first_undecodable,
     line_of_row,
@@ -30,6 +33,10 @@ from trilateral.common.data.tables.csv_lines import (
     read_records,
     unclosed_quote,
 )
+
+_READER_ERRORS = (pa.ArrowException, UnicodeError, *DAMAGED)
+"""What the readers of Arrow and Python raise for a file that they cannot read. Any other exception is an error of
+ours, which must not look like a damaged file."""
 
 _CSV_BLOCK = 4 << 20
 """Bytes that Arrow parses at a time. No row may be longer."""
@@ -45,10 +52,13 @@ class TableFile(ABC):
         path: the file.
         names: the names of all columns, in the order of the file.
         indexes: the names of the columns that the file's metadata declares as indexes of a data frame.
+        marks_missing: whether the format marks missing values itself, so that every text is a value.
 
     Raises:
         DataError: the column names cannot be read.
     """
+
+    marks_missing: bool
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -102,8 +112,8 @@ class TableFile(ABC):
     @abstractmethod
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]: ...
 
-    def _why_unreadable(self, columns: list[str]) -> DataError | None:
-        """Return a more specific error for a file that Arrow has refused, or None."""
+    def _why_unreadable(self, columns: list[str], error: Exception) -> DataError | None:
+        """Return a more specific error for a file that Arrow has refused with `error`, or None."""
         return None
 
     def _unreadable(self, reason: str) -> DataError:
@@ -114,25 +124,22 @@ class TableFile(ABC):
         """Replace errors that quote the file with errors that are safe for the public."""
         try:
             yield
-        except PermissionError as error:
-            raise _closed(self.path, error) from None
         except TrilateralError as error:
             raise error from None
         except MemoryError:
-            raise
-        except Exception:
-            # Only the readers of Arrow and Python run here. Any error of theirs may quote a row.
+            raise  # also one of Arrow
+        except _READER_ERRORS as error:
+            if isinstance(error, OSError) and error.errno:
+                raise _inaccessible(self.path, error) from None
             try:
-                found = self._why_unreadable(columns) or self._unreadable("it may be damaged or in another format")
+                found = self._why_unreadable(columns, error) or self._unreadable(
+                    "it may be damaged or in another format"
+                )
             except DataError as more:
                 found = more
+            except OSError as gone:  # the file has changed meanwhile
+                found = _inaccessible(self.path, gone)
             raise found from None
-
-
-def _closed(path: Path, error: PermissionError) -> DataError:
-    closed = DataError(f"this process has no permission to read {path.name}: change its owner or mode")
-    closed.add_note(f"{path}: {explain(error, path)}")
-    return closed
 
 
 def open_table(path: Path) -> TableFile:
@@ -145,17 +152,15 @@ def open_table(path: Path) -> TableFile:
         DataError: the file does not exist or cannot be read.
     """
     try:
-        mode = path.stat().st_mode
-    except PermissionError as error:
-        raise _closed(path, error) from None
-    except (OSError, ValueError):
-        mode = 0
-    if stat.S_ISDIR(mode):
+        is_folder, is_file = path.is_dir(), path.is_file()
+    except OSError as error:
+        raise _inaccessible(path, error) from None
+    if is_folder:
         raise DataError(
             f"there is no file {path.name} at the dataset's `path`, only a folder: name one file; programs such as "
             "Spark write a folder of parts, which must be joined into one file first"
         )
-    if not stat.S_ISREG(mode):
+    if not is_file:
         raise DataError(
             f"there is no file {path.name} at the dataset's `path`: correct the path; a relative path starts at the "
             "folder of the configuration file"
@@ -165,7 +170,21 @@ def open_table(path: Path) -> TableFile:
         return _CsvFile(path)
     if name.endswith(".parquet"):
         return _ParquetFile(path)
-    raise DataError(f"{path.name} has an unknown format: its name must end in .csv, .csv.gz or .parquet")
+    raise DataError(
+        f"{path.name} has an unknown format: its name must end in .csv, .csv.gz or .parquet; rename it if it is of "
+        "such a format, or else export the table as Parquet, or as CSV in UTF-8 with commas"
+    )
+
+
+def _inaccessible(path: Path, error: OSError) -> DataError:
+    if isinstance(error, PermissionError):
+        closed = DataError(
+            f"this process has no permission to read {path.name}: change the owner or mode of the file and of its "
+            "folders"
+        )
+        closed.add_note(f"{path}: {explain(error, path)}")
+        return closed
+    return DataError(f"{path.name} cannot be read: {os.strerror(error.errno or 0)}")
 
 
 _FORMATS = (
@@ -227,6 +246,11 @@ class _QuoteCounter:
 
 class _CsvFile(TableFile):
     kind = "CSV file in UTF-8"
+    marks_missing = False
+
+    @property
+    def _is_packed(self) -> bool:
+        return self.path.name.lower().endswith(".gz")
 
     def place(self, row: int) -> str:
         line = line_of_row(self.path, row)
@@ -248,12 +272,11 @@ class _CsvFile(TableFile):
             return header.values
 
     def _check_start(self) -> None:
-        is_packed = self.path.name.lower().endswith(".gz")
         with self.path.open("rb") as file:
             start = file.read(16)
-        if is_packed and start and not start.startswith(b"\x1f\x8b"):
+        if self._is_packed and start and not start.startswith(b"\x1f\x8b"):
             raise self._unreadable(_other_format(start) or "it is not compressed: name it .csv")
-        if is_packed and start:
+        if self._is_packed and start:
             with open_plain(self.path) as file:
                 start = file.read(16)
         reason = _other_format(start)
@@ -293,6 +316,16 @@ class _CsvFile(TableFile):
             error.add_note(f"it is in the row that begins in line {line}")
             raise error
 
+    def _long_row(self) -> DataError:
+        error = DataError(
+            f"{self.path.name} has a row of more than {_CSV_BLOCK >> 20} MB: a quotation mark may be misplaced;"
+            " correct the row, or save the table as Parquet"
+        )
+        line = first_long_line(self.path, _CSV_BLOCK)
+        if line is not None:
+            error.add_note(f"the first is in line {line}")
+        return error
+
     def _odd_lines(self) -> DataError | None:
         found = odd_lines(self.path, len(self.names))
         if found is None:
@@ -309,14 +342,17 @@ class _CsvFile(TableFile):
         error.add_note(f"the first is line {line}")
         return error
 
-    def _why_unreadable(self, columns: list[str]) -> DataError | None:
+    def _why_unreadable(self, columns: list[str], error: Exception) -> DataError | None:
         self._check_nuls()
+        if "straddl" in str(error):
+            return self._long_row()
         self._check_quotes()
         if self.names and (odd := self._odd_lines()) is not None:
             return odd
         found = first_undecodable(self.path, columns)
         if found is None:
-            return None
+            n_records = 2 if self._is_packed else len(list(islice(read_records(self.path), 2)))
+            return None if n_records == 2 else self._unreadable("it has no rows" if n_records else "it is empty")
         line, column = found
         where = f"a value of column {column!r}" if column else "the name of a column"
         error = DataError(
@@ -328,6 +364,7 @@ class _CsvFile(TableFile):
 
 class _ParquetFile(TableFile):
     kind = "Parquet file"
+    marks_missing = True
 
     def place(self, row: int) -> str:
         return f"row {row + 1}"

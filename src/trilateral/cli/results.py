@@ -10,6 +10,7 @@ from trilateral.common.data.model.assessment import CalibrationReport
 from trilateral.common.data.model.calibration import Isotonic, Platt, Uncalibrated
 from trilateral.common.data.model.export import INTERCEPT, weights_of
 from trilateral.common.data.model.model_file import EvaluatedEpoch, PartyModel, load_model
+from trilateral.common.data.party_data import describe_left_out
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 
@@ -35,6 +36,8 @@ def print_part(model: PartyModel, console: Console) -> None:
         f"trained on {data.n_train} rows, with {data.n_holdout} hold-out rows; loss {decimal(model.loss, 6)} after"
         f" {model.rounds} rounds; {model.reason}",
     )
+    for text in describe_left_out(model.left_out):
+        _say(console, text)
     console.print()
     console.print(_weights_table(model))
     _say(

@@ -148,7 +148,7 @@ class Model:
         """
         steps = self._part.steps
         categorical = [column for column in steps.columns if column.kind == "category"]
-        features = read_frame(frame, steps.features, categorical)
+        features = read_frame(frame, steps.features, categorical, self._part.missing)
         scores = score_features(steps, np.array(self._part.training_weights), features)
         return pd.Series(scores, index=frame.index, name="score")
 

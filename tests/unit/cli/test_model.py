@@ -32,6 +32,7 @@ def config(tmp_path: Path) -> Path:
     rng = np.random.default_rng(1)
     table = pd.DataFrame(rng.normal(size=(400, 2)), columns=["small", "[red]big"])
     table["label"] = (table["[red]big"] + rng.normal(size=400) > 0).astype(int)
+    table["empty"] = None
     table.insert(0, "id", [f"person-{row}" for row in range(400)])
     for role in (Role.HOST, Role.GUEST):
         path = tmp_path / f"{role}.csv"
@@ -66,6 +67,7 @@ def test_the_folder_of_a_job_will_do_for_its_model(config: Path) -> None:
 
 def test_show_prints_the_guests_part_by_importance_with_all_that_is_known_of_it(config: Path) -> None:
     shown = run("show", "credit", "--config", config)
+    assert "left out column 'empty': no value in any training row" in shown.output
     assert shown.exit_code == 0, shown.output
     text = shown.output
     assert f"the guest's part of the model of job credit, run {'ab' * 16}" in text

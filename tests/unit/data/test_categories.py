@@ -151,16 +151,19 @@ def test_a_share_and_a_least_count_say_what_is_rare() -> None:
     assert column(["a"] * 600 + ["b"] * 10, rare=0.0).terms == ("x=b",)
 
 
-def test_a_column_without_two_frequent_categories_is_named() -> None:
+def test_a_column_without_two_frequent_categories_is_left_out_or_refused_by_name() -> None:
     frame = people().assign(code=pd.Series([f"{each}" for each in range(N_ROWS)], dtype="str"), same="x", none=None)
     frame["none"] = frame["none"].astype("str").mask(frame["none"].isna())
 
     with pytest.raises(
         DataError, match="columns 'code', 'same' has fewer than two categories with at least 10"
     ) as refusal:
-        Preprocessing.fit(frame, PreprocessingConfig(), intercept=False)
+        Preprocessing.fit(frame, PreprocessingConfig(constant="refuse"), intercept=False)
+    fitted = Preprocessing.fit(frame, PreprocessingConfig(), intercept=False)
 
     assert "column 'none' has no value in any training row" in str(refusal.value)
+    assert list(fitted.left_out) == ["code", "same", "none"]
+    assert not fitted.left_out.keys() & set(fitted.features)
 
 
 def test_an_indicator_needs_missing_values_in_enough_rows() -> None:

@@ -2,13 +2,14 @@
 
 import unicodedata
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trilateral.common.config.dataset import IdForm
-from trilateral.common.data.tables.id_form import RULES, describe_changes, normalise, rules_of
+from trilateral.common.config.dataset import DatasetConfig, IdForm
+from trilateral.common.data.tables.id_form import RULES, SEPARATOR, describe_changes, form_of, normalise
 
 NONE = dict.fromkeys(RULES, False)
 
@@ -47,7 +48,7 @@ def test_each_rule_does_what_it_says_and_no_other_does(rule: str, written: str, 
 
 
 def test_by_default_case_and_leading_zeros_count() -> None:
-    assert rules_of(IdForm()) == ["spaces", "unicode", "decimals"]
+    assert form_of(DatasetConfig(path=Path("t.csv"))) == ["spaces", "unicode", "decimals"]
     normal = normalise([" 007.0", "AbC", "abc", "007"], IdForm())
     assert normal.ids == ["007", "AbC", "abc", "007"]
     assert normal.changed == {"spaces": 1, "unicode": 0, "decimals": 1}
@@ -160,3 +161,27 @@ def test_padding_never_joins_two_numbers(one: int, other: int, first: int, secon
 @pytest.mark.parametrize("written", ["24012", "100", "10", "1001", "90909"])
 def test_a_zero_within_a_number_stays(written: str) -> None:
     assert normalise([written, f"00{written}"], IdForm(zeros=True)).ids == [written, written]
+
+
+def test_the_form_says_how_many_columns_an_id_has() -> None:
+    dataset = DatasetConfig(path=Path("t.csv"), id=["country", "number"])
+    assert form_of(dataset) == ["spaces", "unicode", "decimals", "2_columns"]
+    assert form_of(DatasetConfig(path=Path("t.csv"), id=["number"])) == ["spaces", "unicode", "decimals"]
+
+
+PARTS = st.lists(st.tuples(*2 * [st.text(st.characters(exclude_characters=SEPARATOR))]), unique=True)
+
+
+@given(PARTS)
+def test_ids_of_several_columns_are_equal_only_if_all_parts_are(parts: list[tuple[str, str]]) -> None:
+    form = IdForm.model_validate(NONE)
+    assert len(set(normalise(map(SEPARATOR.join, parts), form, 2).ids)) == len(parts)
+
+
+@given(PARTS)
+def test_the_rules_apply_to_each_part(parts: list[tuple[str, str]]) -> None:
+    form = IdForm.model_validate(dict.fromkeys(RULES, True))
+    columns = [normalise(column, form).ids for column in zip(*parts, strict=True)]
+    assert normalise(map(SEPARATOR.join, parts), form, 2).ids == [
+        SEPARATOR.join(each) for each in zip(*columns, strict=True)
+    ]

@@ -8,10 +8,14 @@ import pandas as pd
 import pytest
 
 from trilateral.common.base.errors import ConfigError, DataError, PolicyError
+from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
-from trilateral.common.data.party_data import CheckSizes, PreparedData, load_party_data
+from trilateral.common.data.model.model_file import PartyModel
+from trilateral.common.data.party_data import CheckSizes, PreparedData, describe_left_out, load_party_data
+from trilateral.common.data.tables.table import stream_table
 from trilateral.common.protocol.batches import holdout_split
+from trilateral.common.protocol.messages import Result
 
 N_ROWS = 100
 
@@ -163,3 +167,62 @@ def test_a_holdout_row_that_cannot_be_scaled_is_refused(path: Path) -> None:
     table.to_csv(path, index=False)
     with pytest.raises(DataError, match="hold-out row"):
         load(path, labelled=True, dataset={"preprocessing": {"clip": None}})
+
+
+# --- columns that say nothing
+
+
+def constant_columns(path: Path) -> None:
+    """Add columns that are constant, the last one in the training rows only."""
+    frame = pd.read_csv(path, dtype={"id": str}).sort_values("id")
+    _, holdout = holdout_split(N_ROWS, 0.2, 0)
+    frame["empty"], frame["same"], frame["category"] = None, 7, "x"
+    frame["holdout"] = np.where(np.isin(np.arange(N_ROWS), holdout), 1.0, 0.0)
+    frame.to_csv(path, index=False)
+
+
+def test_columns_that_say_nothing_in_the_training_rows_are_left_out_with_a_note(path: Path) -> None:
+    before = load(path, labelled=True)
+    constant_columns(path)
+    after = load(path, labelled=True, dataset={"categorical": ["category"]})
+
+    np.testing.assert_array_equal(after.block.columns, before.block.columns)
+    assert describe_left_out(after.left_out) == [
+        "left out column 'empty': no value in any training row",
+        "left out columns 'same', 'holdout': the same value in all training rows",
+        "left out column 'category': fewer than two categories with at least 10 training rows (see "
+        "`preprocessing.rare`)",
+    ]
+
+
+def test_they_do_not_count_when_a_batch_must_have_enough_rows(path: Path) -> None:
+    constant_columns(path)
+    dataset = {"categorical": ["category"]}
+    assert load(path, labelled=False, batch=6, algorithm={"name": "sgd"}, dataset=dataset).block.columns.shape[1] == 3
+
+
+def test_the_settings_may_refuse_them_all_at_once(path: Path) -> None:
+    constant_columns(path)
+    with pytest.raises(DataError) as error:
+        load(path, labelled=True, dataset={"categorical": ["category"], "preprocessing": {"constant": "refuse"}})
+    assert str(error.value) == (
+        "column 'empty' has no value in any training row; each of the columns 'same', 'holdout' has the same value in "
+        "all training rows; column 'category' has fewer than two categories with at least 10 training rows (see "
+        "`preprocessing.rare`): exclude it, or set `preprocessing.constant: exclude`"
+    )
+
+
+def test_a_prediction_neither_needs_them_nor_is_disturbed_by_them(path: Path) -> None:
+    constant_columns(path)
+    settings = DatasetConfig(path=path, exclude=["label"], categorical=["category"])
+    job = JobConfig(name="j", dataset="d")
+    data = load_party_data(settings, job, labelled=False)
+    result = Result(np.ones(data.block.columns.shape[1]), 0.5, 7, 3, "converged")
+    model = PartyModel.of(Role.HOST, job, data, settings, result, run_id="0" * 32)
+    assert list(model.left_out) == ["empty", "same", "holdout", "category"]
+
+    frame = pd.read_csv(path, dtype={"id": str})
+    for rows in (frame.drop(columns=list(model.left_out)), frame.assign(same="text", empty=1)):
+        rows.to_csv(path, index=False)
+        (chunk,) = stream_table(DatasetConfig(path=path), model.steps.features, [], missing=model.missing)
+        assert list(chunk.features) == ["a", "b", "c"]

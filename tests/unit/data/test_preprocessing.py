@@ -94,6 +94,10 @@ def test_where_nearly_all_values_are_the_same_the_rest_is_clipped_at_its_own_qua
     np.testing.assert_array_equal(terms[:, 0], [0, 0, 5, 6])
 
 
+def refusing(config: PreprocessingConfig) -> PreprocessingConfig:
+    return config.model_copy(update={"constant": "refuse"})
+
+
 RARE = {
     "one": np.arange(1000) == 7,
     "falls": np.where(np.arange(1000) < 9, -5.0, 3.0),
@@ -104,7 +108,9 @@ RARE = {
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_a_column_in_which_few_rows_differ_from_the_rest_is_named(config: PreprocessingConfig) -> None:
+def test_a_column_in_which_few_rows_differ_from_the_rest_is_left_out_or_refused_by_name(
+    config: PreprocessingConfig,
+) -> None:
     """Its part of a gradient would be the sum of the residuals of those rows: with one, that row's label."""
     frame = features(1000).assign(**RARE)
     config = config.model_copy(update={"fill": 0.0})
@@ -112,10 +118,13 @@ def test_a_column_in_which_few_rows_differ_from_the_rest_is_named(config: Prepro
     with pytest.raises(
         DataError, match="each of the columns 'one', 'falls', 'amounts', 'rounded', 'missing' has the "
     ) as refusal:
-        Preprocessing.fit(frame, config, intercept=False)
+        Preprocessing.fit(frame, refusing(config), intercept=False)
+    fitted = Preprocessing.fit(frame, config, intercept=False)
 
     assert "the same value in all but fewer than 10 training rows" in str(refusal.value)
     assert "exclude it" in str(refusal.value)
+    assert list(fitted.left_out) == [*RARE]
+    assert fitted.terms == Preprocessing.fit(features(1000), config, intercept=False).terms
 
 
 def test_a_column_in_which_enough_rows_differ_from_the_rest_is_taken() -> None:
@@ -351,25 +360,41 @@ def test_no_rows_give_no_columns_to_score() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, -1e15, 1e300])
-def test_a_constant_column_is_named(value: float) -> None:
+def test_a_constant_column_is_left_out_or_refused_by_name(value: float) -> None:
     frame = features().assign(same=value)
 
     for config in CONFIGS:
         with pytest.raises(DataError, match="column 'same' has the same value in all training rows: exclude it"):
-            Preprocessing.fit(frame, config, intercept=False)
+            Preprocessing.fit(frame, refusing(config), intercept=False)
+        fitted = Preprocessing.fit(frame, config, intercept=False)
+        assert fitted.left_out == {"same": "the same value in all training rows"}
+        np.testing.assert_array_equal(
+            fitted.transform(frame), Preprocessing.fit(features(), config, intercept=False).transform(features())
+        )
 
 
-def test_a_column_that_filling_makes_constant_is_named() -> None:
+def test_a_column_that_filling_makes_constant_is_left_out_or_refused_by_name() -> None:
     frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [0.0, np.nan, 0.0], "c": [5.0, 5.0, np.nan]})
 
     with pytest.raises(DataError, match="each of the columns 'b', 'c' has the same value"):
-        Preprocessing.fit(frame, PLAIN, intercept=False)
+        Preprocessing.fit(frame, refusing(PLAIN), intercept=False)
+    assert list(Preprocessing.fit(frame, PLAIN, intercept=False).left_out) == ["b", "c"]
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_a_column_without_a_value_in_the_training_rows_is_named(config: PreprocessingConfig) -> None:
+def test_a_column_without_a_value_in_the_training_rows_is_left_out_or_refused_by_name(
+    config: PreprocessingConfig,
+) -> None:
+    frame = features().assign(void=np.nan)
+
     with pytest.raises(DataError, match="column 'void' has no value in any training row"):
-        Preprocessing.fit(features().assign(void=np.nan), config, intercept=False)
+        Preprocessing.fit(frame, refusing(config), intercept=False)
+    assert list(Preprocessing.fit(frame, config, intercept=False).left_out) == ["void"]
+
+
+def test_a_table_of_constant_columns_alone_is_refused() -> None:
+    with pytest.raises(DataError, match="no feature is left: column 'a' has the same value in all training rows"):
+        Preprocessing.fit(pd.DataFrame({"a": [1.0] * 9}), PreprocessingConfig(), intercept=False)
 
 
 @pytest.mark.parametrize("config", CONFIGS)

@@ -41,7 +41,7 @@ def model(tmp_path: Path) -> PartyModel:
 
 def warnings(model: PartyModel, rows: pd.DataFrame, folder: Path) -> list[str]:
     rows.to_csv(folder / "new.csv", index=False)
-    return score_table(model, DatasetConfig(path=folder / "new.csv"), ScoredRows(folder, "id"), lambda _: None)
+    return score_table(model, DatasetConfig(path=folder / "new.csv"), ScoredRows(folder, ["id"]), lambda _: None)
 
 
 def test_rows_like_those_of_the_training_are_scored_without_a_warning(model: PartyModel, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ KEY = bytes(range(32))
 
 def spooled(folder: Path, ids: list[str], scores: FloatVector, piece: int = 7) -> ScoredRows:
     folder.mkdir(exist_ok=True)
-    rows = ScoredRows(folder, "id")
+    rows = ScoredRows(folder, ["id"])
     for start in range(0, len(ids), piece):
         part = ids[start : start + piece]
         rows.add([one.strip() for one in part], part, scores[start : start + piece])

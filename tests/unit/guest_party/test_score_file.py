@@ -11,6 +11,7 @@ from scipy.special import expit
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ConfigError, DataError
+from trilateral.common.data.tables.id_form import SEPARATOR
 from trilateral.guest_party.score_file import check_suffix, write_scores
 
 IDS = ["007", 'a "b", c', "ü", " d"]
@@ -65,3 +66,15 @@ def test_a_file_of_no_known_kind_or_in_no_folder_is_refused_before_anything_is_d
         check_suffix(tmp_path / "scores.xlsx")
     with pytest.raises(ConfigError, match="does not exist"):
         check_suffix(tmp_path / "none" / "scores.csv")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_an_id_of_several_columns_is_written_as_it_was_read(tmp_path: Path, suffix: str) -> None:
+    out, missing = tmp_path / f"scores{suffix}", tmp_path / f"missing{suffix}"
+    ids = pa.array([SEPARATOR.join(parts) for parts in (("a", "bc"), ("ab", " c"), ("d", "e"))])
+    rows = iter([(ids, np.array([0.5, np.nan, 1.5])), (ids[:0], np.zeros(0))])
+    write_scores(out, missing, rows, expit, ["country", "number"])
+    table = read(out)
+    assert list(table.columns) == ["country", "number", "score", "probability"]
+    assert table[["country", "number"]].to_numpy().tolist() == [["a", "bc"], ["d", "e"]]
+    assert read(missing).to_numpy().tolist() == [["ab", " c"]]

@@ -25,7 +25,7 @@ DEALING = Dealing.of(*NONCES, 2 * SHARD_IDS, 40)
 
 @pytest.fixture
 def rows(tmp_path: Path) -> ScoredRows:
-    rows = ScoredRows(tmp_path, "id")
+    rows = ScoredRows(tmp_path, ["id"])
     rows.add(IDS, IDS, np.array([SCORES[one] for one in IDS]))
     rows.finish()
     return rows
