@@ -32,8 +32,9 @@ from trilateral.common.base.roles import Role
 from trilateral.common.base.scratch import SCRATCH
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Limits, Policy, ProcessConfig
+from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.model.model_file import load_model
-from trilateral.common.data.model.spool import ScoredRows
+from trilateral.common.data.model.spool import ScoredRows, ScoredShards
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.quota import COUNTER, IDS_COUNTER, IdQuota
 from trilateral.common.pb.v1 import prediction_pb2
@@ -45,6 +46,7 @@ from trilateral.guest_party.alignment import GuestAlignments
 from trilateral.guest_party.dataset_alignment import align_dataset
 from trilateral.guest_party.prediction import PredictionCounts, PredictionPlan, predict
 from trilateral.guest_party.score_file import write_scores
+from trilateral.host_party.predictions import PredictionRequest, Predictions
 from trilateral.host_party.score_release import ScoreRelease
 
 JOB = JobConfig(name="scores", aligned=True, dataset=DATASET, key_bits=512)
@@ -400,6 +402,22 @@ async def test_tables_with_different_ids_are_not_accepted_as_aligned(world: Worl
     await world.refused(DataError, "do not hold the same IDs", aligned=True)
     world.rewrite(Role.HOST, lambda table: table.iloc[1:])
     await world.refused(DataError, "the host has 74 rows and the guest has 75", aligned=True)
+
+
+async def test_a_host_that_claims_two_billion_rows_does_not_make_the_guest_cut_its_table_for_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The larger table decides how many shards there are, each with a file and a call."""
+
+    async def claim(self: Predictions, name: bytes, request: PredictionRequest) -> int:
+        return 2**31
+
+    def deal(self: ScoredRows, dealing: Dealing) -> ScoredShards:
+        raise AssertionError(f"{dealing.n_shards} shards")
+
+    monkeypatch.setattr(Predictions, "open", claim)
+    monkeypatch.setattr(ScoredRows, "deal", deal)
+    await world.refused(DataError, "the host has 2147483648 rows and the guest has", aligned=True)
 
 
 async def test_ids_in_another_form_are_refused(world: World) -> None:
