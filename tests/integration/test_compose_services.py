@@ -15,14 +15,15 @@ from trilateral.common.config.load import load_job
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.data.party_data import make_block
 from trilateral.common.data.tables.table import read_table
+from trilateral.common.jobs.party_record import read_start
 from trilateral.coordinator.numpy_training import join, train_plain
 from trilateral.demo.tables import demo_tables
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no containers without namespaces: {why_not()}")
 
 
-def plain_coef(folder: Path) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return the coefficients of the demo's job in plain numpy on the joined columns."""
+def plain_coef(folder: Path, state: Path) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return the coefficients of the demo's job in plain numpy on the joined columns, from the guest's own start."""
     job = load_job(ROOT / "configs/compose/job.yaml")
     blocks = []
     for role, table in demo_tables().items():
@@ -32,7 +33,9 @@ def plain_coef(folder: Path) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         dataset = DatasetConfig.model_validate({"path": path, "id": "patient", "label": label})
         blocks.append(make_block(read_table(dataset), dataset.preprocessing, job))
     joined = join(*blocks)
-    return train_plain(job, joined.columns, joined.labels, joined.penalty).coef
+    start = read_start(state, job.name)
+    assert start is not None
+    return train_plain(job, joined.columns, joined.labels, joined.penalty, start=start).coef
 
 
 @pytest.mark.slow
@@ -45,7 +48,8 @@ def test_compose_trains_the_demo_in_containers_that_see_only_their_own_files(tmp
         assert "the result is in the folder compose-result" in told
         models = [load_model(result / role / "model.json") for role in PARTIES]
         coef = np.concatenate([model.training_weights for model in models])
-        np.testing.assert_allclose(coef, plain_coef(tmp_path), rtol=0, atol=1e-6)
+        expected = plain_coef(tmp_path, containers.volume("guest-state"))
+        np.testing.assert_allclose(coef, expected, rtol=0, atol=1e-6)
         histories = [(result / role / "history.jsonl").read_text().splitlines() for role in Role]
         assert len({len(lines) for lines in histories}) == 1
         # The result belongs to the owner of the folder.

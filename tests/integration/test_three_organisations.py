@@ -12,8 +12,9 @@ from tests.support.organisations import THREE_HOSTS, Organisations
 from tests.support.three_hosts import ProcessesOnWan, addresses_on
 from tests.support.wan import Line, Wan, why_not
 from trilateral.common.base.roles import PARTIES, Role
-from trilateral.common.config.load import load_job
+from trilateral.common.config.load import load_job, load_process_config
 from trilateral.common.data.model.model_file import load_model
+from trilateral.common.jobs.party_record import read_start
 from trilateral.coordinator.numpy_training import train_plain
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no three hosts without namespaces: {why_not()}")
@@ -56,7 +57,8 @@ def test_the_first_job_of_three_hosts_trains_the_right_model_over_a_wide_area_ne
     both = {role: table[table["id"].isin(shared)] for role, table in tables.items()}
     joined = Organisations(tmp_path / "common", both, policy).joined(job)
     holdout = joined.holdout_columns, joined.holdout_labels
-    plain = train_plain(job, joined.columns, joined.labels, joined.penalty, holdout, n_host=joined.n_host)
+    start = read_start(load_process_config(organisations.configs[Role.GUEST], {}).state, job.name)
+    plain = train_plain(job, joined.columns, joined.labels, joined.penalty, holdout, n_host=joined.n_host, start=start)
     coef = np.concatenate([model.training_weights for model in models])
     np.testing.assert_allclose(coef, plain.coef, rtol=0, atol=1e-6)
     losses = {model.loss for model in models}
