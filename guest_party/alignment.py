@@ -131,9 +131,9 @@ class GuestAlignments:
         return GuestAlignment(self, session_id, session)
 
     @contextmanager
-    def expect(self, run: JobKey) -> Iterator["GuestJobAlignment"]:
-        """Yield the alignment for a run of a job. Use it within the block only."""
-        yield GuestJobAlignment(self, run)
+    def expect(self, run: JobKey, on_disclosure: Callable[[], None]) -> Iterator["GuestJobAlignment"]:
+        """Yield the alignment for a run of a job; see `Aligner.expect`. Use it within the block only."""
+        yield GuestJobAlignment(self, run, on_disclosure)
 
     async def check_counted(self) -> None:
         """Check that the policy still permits the IDs that were counted; see `policy.check_counted`."""
@@ -233,11 +233,13 @@ class GuestJobAlignment:
     Args:
         alignments: alignments with the host.
         run: run of the job.
+        on_disclosure: called before each shard is confirmed to the host.
     """
 
-    def __init__(self, alignments: GuestAlignments, run: JobKey) -> None:
+    def __init__(self, alignments: GuestAlignments, run: JobKey, on_disclosure: Callable[[], None]) -> None:
         self._alignments = alignments
         self._run = run
+        self._on_disclosure = on_disclosure
 
     async def common_rows(self, ids: Sequence[str], form: Sequence[str], on_progress: OnProgress) -> Aligned:
         """Find the common rows and tell the host.
@@ -259,6 +261,7 @@ class GuestJobAlignment:
         reported_at = -REPORT_SECONDS
 
         async def settle(common: CommonShard) -> None:
+            self._on_disclosure()
             await alignment.confirm(common)
             places[common.shard] = common.places
 

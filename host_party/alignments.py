@@ -103,6 +103,7 @@ class Opened:
         settled: set once every shard is settled.
         timer: ends a session outside a job when it expires.
         key: identifies the request to open a session outside a job.
+        on_disclosure: for a job, called before each shard.
     """
 
     id: bytes
@@ -113,6 +114,7 @@ class Opened:
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     timer: asyncio.TimerHandle | None = None
     key: bytes = b""
+    on_disclosure: Callable[[], None] = lambda: None
 
     @property
     def of_job(self) -> bool:
@@ -129,9 +131,14 @@ class _Loose:
 
 
 class HostJobAlignment:
-    """The alignment of one job at the host. The guest may ask for it before the host has offered its IDs."""
+    """The alignment of one job at the host. The guest may ask for it before the host has offered its IDs.
 
-    def __init__(self) -> None:
+    Args:
+        on_disclosure: called before each shard; see `Aligner.expect`.
+    """
+
+    def __init__(self, on_disclosure: Callable[[], None]) -> None:
+        self.on_disclosure = on_disclosure
         loop = asyncio.get_running_loop()
         self.offered: asyncio.Future[Offer] = loop.create_future()
         self.opened: asyncio.Future[Opened] = loop.create_future()
@@ -197,9 +204,14 @@ class Alignments:
     # --- sessions of jobs
 
     @contextmanager
-    def expect(self, run: JobKey) -> Iterator[HostJobAlignment]:
-        """Let the guest align for this run of a job within the block, once the host has offered its IDs."""
-        alignment = self._expected[run] = HostJobAlignment()
+    def expect(self, run: JobKey, on_disclosure: Callable[[], None] = lambda: None) -> Iterator[HostJobAlignment]:
+        """Let the guest align for this run of a job within the block, once the host has offered its IDs.
+
+        Args:
+            run: the run of the job.
+            on_disclosure: called before each shard; see `Aligner.expect`.
+        """
+        alignment = self._expected[run] = HostJobAlignment(on_disclosure)
         try:
             yield alignment
         except Exception as error:
@@ -237,6 +249,7 @@ class Alignments:
         try:
             offer = await alignment.offered
             opened = await self._begin(lambda: offer, asked)
+            opened.on_disclosure = alignment.on_disclosure
         except Exception as error:
             alignment.fail(error)
         else:
@@ -299,10 +312,12 @@ class Alignments:
         """Answer for one shard; see `HostSession`.
 
         Raises:
-            PolicyError: the policy permits fewer IDs, or the dataset no longer, since the session was opened.
+            PolicyError: since the session was opened, the policy has come to forbid the job, the dataset or so many
+                IDs.
             ProtocolError: the request is not valid.
         """
         opened = self.find(session)
+        opened.on_disclosure()
         await asyncio.to_thread(check_counted, self._quota, Role.HOST, ALIGNMENT)
         if (dataset := opened.purpose.get("dataset")) is not None:
             find_dataset(dataset, self.config.datasets, Role.HOST)

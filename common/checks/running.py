@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.checks.finding import Finding, note, ok, problem, warning
-from trilateral.common.config.live import Difference, differences, plain, shown
+from trilateral.common.config.live import Difference, differences, plain, shown, without_labels
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.process.live_settings import LOOK_SECONDS, settings_of
 from trilateral.common.process.state_folder import holder
@@ -62,7 +62,7 @@ def _differences(config: ProcessConfig, process: str) -> list[Difference] | None
         running = settings_of(process, config.state)
         if running is None:
             continue
-        found = differences(running, plain(config))
+        found = differences(running, without_labels(plain(config)))
         if not any(each.is_live for each in found):
             break
     return found

@@ -12,6 +12,9 @@ from trilateral.common.config.process import ProcessConfig
 
 _LIVE_SECTIONS = ("policy", "datasets", "operators")
 _LIVE_OF_A_PEER = "fingerprint"
+_LABEL_VALUES = ("positive", "negative")
+HIDDEN = "(not shown)"
+"""Stands for the two values of a label, which no log or note may contain."""
 MAX_SHOWN = 200
 """Maximum characters of a value in a text."""
 
@@ -22,7 +25,8 @@ class Difference:
 
     Attributes:
         setting: its keys, joined by dots.
-        before: its value in the first configuration, as JSON has it; None also if it is absent there.
+        before: its value in the first configuration, as JSON has it, with `HIDDEN` for the values of a label; None also
+            if it is absent there.
         after: its value in the second one.
     """
 
@@ -56,6 +60,14 @@ def plain(config: ProcessConfig) -> dict[str, Any]:
     return config.model_dump(mode="json")
 
 
+def without_labels(value: Any) -> Any:
+    """Return a configuration, or a part of one, with `HIDDEN` in place of the values of labels."""
+    if not isinstance(value, Mapping):
+        return value
+    hidden = {name: HIDDEN for name in _LABEL_VALUES if "column" in value and name in value}
+    return {key: without_labels(each) for key, each in value.items()} | hidden
+
+
 def with_live_settings(running: ProcessConfig, changed: ProcessConfig) -> ProcessConfig:
     """Return the configuration of a running process after a change of its file: the new live settings and the old rest.
 
@@ -76,4 +88,6 @@ def _compare(setting: str, before: Any, after: Any) -> Iterator[Difference]:
         for key in {**before, **after}:
             yield from _compare(f"{setting}.{key}" if setting else key, before.get(key), after.get(key))
     elif before != after:
-        yield Difference(setting, before, after)
+        if setting.endswith(tuple(f".label.{name}" for name in _LABEL_VALUES)):
+            before = after = HIDDEN
+        yield Difference(setting, without_labels(before), without_labels(after))

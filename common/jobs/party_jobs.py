@@ -121,8 +121,13 @@ class CommonRowFinder(Protocol):
 class Aligner(Protocol):
     """A role's side of all alignments."""
 
-    def expect(self, run: JobKey) -> AbstractContextManager[CommonRowFinder]:
-        """Within the block, allow the other party to align for this run."""
+    def expect(self, run: JobKey, on_disclosure: Callable[[], None]) -> AbstractContextManager[CommonRowFinder]:
+        """Within the block, allow the other party to align for this run.
+
+        Args:
+            run: the run of the job.
+            on_disclosure: called before each shard; raises an error if the policy no longer permits the job.
+        """
         ...
 
 
@@ -242,7 +247,7 @@ class PartyJobs(ProcessJobs):
 
         async def begin() -> Machine:
             with permission.recording():
-                table = await self._read(runner, dataset, job, record)
+                table = await self._read(runner, dataset, job, record, permission)
                 data = permission.data = await runner.in_thread(self._prepare, table, dataset, job)
                 await runner.in_thread(record.check_columns, data.block.columns)
                 check_holdout(job, self.config.policy, len(data.block.holdout_columns), self.role)
@@ -345,7 +350,12 @@ class PartyJobs(ProcessJobs):
             raise BadKeyError(f"the {self.role}: {error}") from error
 
     async def _read(
-        self, runner: MachineRunner, dataset: DatasetConfig, job: JobConfig, record: PartyRecord
+        self,
+        runner: MachineRunner,
+        dataset: DatasetConfig,
+        job: JobConfig,
+        record: PartyRecord,
+        permission: Permission,
     ) -> PartyTable:
         """Read the party's table, and select the rows that both parties have."""
         if job.aligned:
@@ -354,7 +364,7 @@ class PartyJobs(ProcessJobs):
             table = await self._read_all(runner, dataset, job, record)
             with self._naming(dataset):
                 return await runner.in_thread(table.select, record.common_rows(len(table.ids)))
-        with self._aligner.expect(runner.key) as alignment:
+        with self._aligner.expect(runner.key, permission.check_again) as alignment:
             table = await self._read_all(runner, dataset, job, record)
             try:
                 aligned = await alignment.common_rows(table.ids, form_of(dataset), runner.report_alignment)

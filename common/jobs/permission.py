@@ -57,13 +57,17 @@ class Permission:
         self._caller = caller
         self._checked = current()
         self._n_peer_columns: int | None = None
+        self._recorded: PolicyError | None = None
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Record a refusal within the block."""
+        """Record a refusal within the block, unless a block within this one has recorded it."""
         try:
             yield
         except PolicyError as error:
+            if error is self._recorded:
+                raise
+            self._recorded = error
             for note in notes(error):
                 log.warning("job %s: %s: %s", self._job.name, error, note)
             self._audit.refused(self._caller, "OpenJob", str(error), **self.record)
@@ -101,11 +105,14 @@ class Permission:
             ConfigError: the counter of the scores cannot be read.
         """
         config, data = self._current(), self.data
-        if config is self._checked or data is None:
+        if config is self._checked:
+            return
+        with self.recording():
+            check_offer(self._job, config, known=True)
+        if data is None:
             return
         n_train, n_holdout = len(data.block.columns), len(data.block.holdout_columns)
         with self.recording():
-            check_offer(self._job, config, known=True)
             check_sizes(self._job, config.policy, n_train, config.role)
             check_holdout(self._job, config.policy, n_holdout, config.role)
             if holdout_scores(self._job, n_holdout, config.role):

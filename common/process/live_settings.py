@@ -14,7 +14,8 @@ from typing import Any
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.files import file_stamp, write_whole
-from trilateral.common.config.live import Difference, differences, plain, with_live_settings
+from trilateral.common.base.tracebacks import where
+from trilateral.common.config.live import Difference, differences, plain, with_live_settings, without_labels
 from trilateral.common.config.load import load_process_config
 from trilateral.common.config.process import ProcessConfig
 
@@ -72,7 +73,10 @@ class LiveSettings:
             self._asked.clear()
             stamp = await asyncio.to_thread(file_stamp, self._path)
             if asked or read != stamp == before:
-                await self._read(self._path, stamp, asked=asked)
+                try:
+                    await self._read(self._path, stamp, asked=asked)
+                except Exception as error:  # The next change must be seen, whatever this one was.
+                    log.error("the configuration could not be read again: unexpected error: %s", where(error))
                 read = stamp
             before = stamp
 
@@ -105,7 +109,7 @@ class LiveSettings:
         self._waiting = names
 
     def _note(self) -> None:
-        note = {"process": os.getpid(), "settings": plain(self.config)}
+        note = {"process": os.getpid(), "settings": without_labels(plain(self.config))}
         try:
             write_whole(self.config.state / NOTE, json.dumps(note) + "\n")
         except OSError as error:
@@ -113,7 +117,7 @@ class LiveSettings:
 
 
 def settings_of(process: str, state: Path) -> dict[str, Any] | None:
-    """Return the settings with which a process runs, as `plain` returns them.
+    """Return the settings with which a process runs, without the values of labels; see `without_labels`.
 
     Args:
         process: the ID of the process, which holds the state folder.

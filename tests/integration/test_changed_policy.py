@@ -22,13 +22,14 @@ from tests.support.waiting import eventually, eventually_in_thread
 from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import PeerError, PolicyError
 from trilateral.common.base.files import write_whole
-from trilateral.common.base.roles import Role
+from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.checks import running
 from trilateral.common.checks.finding import Finding, Level
 from trilateral.common.checks.run import check_process
 from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.config.load import load_process_config
 from trilateral.common.config.process import Limits, ProcessConfig
+from trilateral.common.data.alignment import dealing
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.quota import IdQuota
@@ -39,6 +40,7 @@ from trilateral.common.process.live_settings import settings_of
 from trilateral.common.process.state_folder import held_state
 from trilateral.common.protocol.ids import NONCE_BYTES, id_digest
 from trilateral.common.rpc.channel import Peer, open_channel
+from trilateral.guest_party import alignment
 from trilateral.guest_party.alignment import GuestAlignments
 from trilateral.host_party.machine import HostMachine
 
@@ -274,6 +276,32 @@ async def test_an_alignment_gives_nothing_more_under_a_lower_limit_of_ids(world:
         await world.tighten(Role.HOST, "policy", max_ids_a_day=5)
         with pytest.raises(PolicyError, match=r"under policy\.max_ids_a_day"):
             await calls.call("AlignmentService/IntersectShard", shard, alignment_pb2.IntersectShardResponse)
+
+
+@pytest.mark.parametrize("role", PARTIES)
+async def test_the_alignment_of_a_job_stops_when_the_job_is_forbidden(
+    world: World, monkeypatch: pytest.MonkeyPatch, role: Role
+) -> None:
+    """The common rows of the shards that are left stay secret."""
+    monkeypatch.setattr(dealing, "SHARD_IDS", 20)
+    monkeypatch.setattr(alignment, "IN_FLIGHT", 1)
+    find, n_found = alignment.GuestAlignment._intersect, 0
+
+    async def find_slowly(own: Any, shard: int) -> Any:
+        nonlocal n_found
+        n_found += 1
+        if n_found == 2:
+            await world.tighten(role, "policy", max_epochs=1)
+        return await find(own, shard)
+
+    monkeypatch.setattr(alignment.GuestAlignment, "_intersect", find_slowly)
+    async with world.serving() as client:
+        status = await train_over_localhost(client, QUICK.model_copy(update={"aligned": False}))
+    assert status.state == JOB_STATE_FAILED
+    assert f"the {role} refuses the job under policy.max_epochs" in status.detail
+    assert n_found == 2
+    refusals = [each["method"] for each in world.audit(role) if each["decision"] == "refused"]
+    assert refusals == (["OpenJob"] if role is Role.GUEST else ["OpenJob", "IntersectShard"])
 
 
 async def test_operators_change_without_a_restart(world: World) -> None:

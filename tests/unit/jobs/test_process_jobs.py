@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -288,7 +288,7 @@ async def test_a_bounded_number_of_ended_jobs_is_remembered(jobs: Started, monke
 class Unused:
     """The alignments of a party whose jobs are aligned already."""
 
-    def expect(self, run: JobKey) -> AbstractContextManager[CommonRowFinder]:
+    def expect(self, run: JobKey, on_disclosure: Callable[[], None]) -> AbstractContextManager[CommonRowFinder]:
         raise AssertionError(run)
 
 

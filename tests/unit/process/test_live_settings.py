@@ -15,7 +15,7 @@ import yaml
 from tests.support.waiting import eventually
 from trilateral.common.base.files import write_whole
 from trilateral.common.base.roles import Role
-from trilateral.common.config.live import Difference, differences, plain
+from trilateral.common.config.live import Difference, differences, plain, without_labels
 from trilateral.common.config.load import load_process_config
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.process import live_settings
@@ -232,6 +232,17 @@ async def test_the_settings_in_force_are_noted_for_the_owner_only(running: Runni
     assert settings_of("1", state) is None
     (state / NOTE).write_text("[")
     assert settings_of(process, state) is None
+
+
+def test_the_values_of_a_label_are_compared_and_not_shown() -> None:
+    label = {"column": "late", "positive": "more than 90 days", "negative": "never"}
+    before = {"datasets": {"a": {"label": label}, "b": {"label": label}}}
+    after = {"datasets": {"a": {"label": label | {"negative": "30 days"}}}}
+    texts = [str(each) for each in differences(before, after)]
+    assert texts[0] == 'datasets.a.label.negative: from "(not shown)" to "(not shown)"'
+    assert texts[1].startswith("datasets.b: from {")
+    assert "days" not in "".join(texts)
+    assert differences(without_labels(before), without_labels(before | after))[0].setting == "datasets.b"
 
 
 def test_a_dataset_that_appears_or_disappears_is_one_difference() -> None:
