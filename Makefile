@@ -11,6 +11,7 @@ SET_UP := $(VENV)/set-up
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCK := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate $(UPGRADE)
 COMPOSE := docker-compose.yml $(wildcard configs/three-hosts/*/compose.yaml)
+KUBERNETES := $(wildcard configs/three-hosts/*/kubernetes.yaml)
 DOCKER := docker
 PROTOS := $(wildcard protos/trilateral/common/pb/v1/*.proto)
 # protoc searches the path for its mypy plugins.
@@ -39,6 +40,8 @@ lint: $(SET_UP) ## Check style, types, layers, the image, YAML files, and that c
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/check-jsonschema -q --builtin-schema vendor.compose-spec $(COMPOSE)
 	$(BIN)/check-jsonschema -q --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/kubernetes-validate --quiet --strict --kubernetes-version 1.29.0 $(KUBERNETES)
+	$(BIN)/kubernetes-validate --quiet --strict $(KUBERNETES)
 	rm -rf build/protos
 	mkdir -p build/protos
 	$(PROTOC) --python_out=build/protos --grpc_python_out=build/protos \

@@ -28,7 +28,12 @@ from trilateral.common.protocol.evaluation import HoldoutMetrics
 from trilateral.common.protocol.messages import Kind
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")]
+DOCUMENTS = [
+    *ROOT.glob("*.md"),
+    *ROOT.glob("docs/*.md"),
+    *ROOT.glob("docs/deployment/*.md"),
+    *ROOT.glob("benchmarks/*.md"),
+]
 HISTORY = [
     "round",
     "attempt",

@@ -161,5 +161,5 @@ def test_the_deployment_guide_has_the_names_and_ports_of_the_configurations() ->
     for role in Role:
         (address,) = {config.peers[role].address for config in CONFIGS.values() if role in config.peers}
         assert address in text
-    for name in ("process.yaml", "trilateral.service", "compose.yaml", "job.yaml"):
+    for name in ("process.yaml", "trilateral.service", "compose.yaml", "kubernetes.yaml", "job.yaml"):
         assert f"`{name}`" in text
