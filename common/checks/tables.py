@@ -11,7 +11,14 @@ from trilateral.common.checks.finding import Finding, Level, faults, note, ok, p
 from trilateral.common.checks.machine import free_memory, peak_memory
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
-from trilateral.common.data.party_data import PreparedData, describe_left_out, make_party_data, read_party_table
+from trilateral.common.data.party_data import (
+    PreparedData,
+    check_labels,
+    describe_few_labels,
+    describe_left_out,
+    make_party_data,
+    read_party_table,
+)
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.policy import (
@@ -46,6 +53,8 @@ def check_tables(config: ProcessConfig, job: JobConfig | None) -> Iterator[Findi
         return
     if not config.datasets:
         yield warning("datasets", "no table is configured, so no job can run: add one")
+    elif config.role is Role.GUEST and all(each.label is None for each in config.datasets.values()):
+        yield warning("datasets", "no dataset has a `label`, so this guest can train nothing: set one")
     if job is not None:
         try:
             check_offer(job, config)
@@ -76,16 +85,21 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
     trial = job or JobConfig(name="check", dataset=name)
     # Without a job the check assumes the defaults. Another job may comply with the policy.
     level = Level.PROBLEM if job is not None else Level.WARNING
+    of = "the job" if job is not None else "a job with the defaults"
 
     def check(n_train: int) -> None:
         check_sizes(trial, config.policy, n_train, role)
 
+    is_unlabelled = role is Role.GUEST and job is None and dataset.label is None
     try:
-        table = read_party_table(dataset, trial, labelled=role is Role.GUEST)
+        table = read_party_table(dataset, trial, labelled=role is Role.GUEST and not is_unlabelled)
     except (ConfigError, DataError) as error:
         yield from faults(subject, error)
         return
     yield ok(subject, f"{dataset.path.name} has {_described(table)}")
+    if is_unlabelled:
+        yield note(subject, "has no `label`, so it serves for predictions only; for a training, set `label`")
+        return
     try:
         data = make_party_data(table, dataset.preprocessing, trial, check)
         _check_holdout(config, trial, data)
@@ -94,7 +108,6 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
     except DataError as error:
         yield from faults(subject, error)
     except (PolicyError, ConfigError) as error:
-        of = "the job" if job is not None else "a job with the defaults"
         for each in faults(subject, error, level):
             yield replace(each, text=f"{of}: {each.text}")
     else:
@@ -111,6 +124,18 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
             f"before alignment: policy.min_rows_per_feature allows the other party "
             f"{max_peer_features(trial, config.policy, n_train):,} features",
         )
+        yield from _check_labels(subject, data, of, level)
+
+
+def _check_labels(subject: str, data: PreparedData, of: str, level: Level) -> Iterator[Finding]:
+    try:
+        check_labels(data.block)
+    except DataError as error:
+        for each in faults(subject, error, level):
+            yield replace(each, text=f"before alignment, {of}: {each.text}")
+    else:
+        if few := describe_few_labels(data.block):
+            yield warning(subject, f"before alignment: {few}")
 
 
 def _check_holdout(config: ProcessConfig, job: JobConfig, data: PreparedData) -> None:

@@ -24,7 +24,14 @@ from trilateral.common.config.dataset import DatasetConfig, IdForm
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.model_file import PartyModel, save_model
-from trilateral.common.data.party_data import PreparedData, describe_left_out, make_party_data, read_party_table
+from trilateral.common.data.party_data import (
+    PreparedData,
+    check_labels,
+    describe_few_labels,
+    describe_left_out,
+    make_party_data,
+    read_party_table,
+)
 from trilateral.common.data.tables.id_form import describe_changes
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.folder import JobFolder, writing
@@ -358,6 +365,9 @@ class PartyJobs(ProcessJobs):
 
         with self._naming(dataset):
             data = make_party_data(table, dataset.preprocessing, job, check)
+            check_labels(data.block)
+        if few := describe_few_labels(data.block):
+            log.warning("job %s: %s", job.name, few)
         for text in describe_left_out(data.left_out):
             log.info("job %s: %s: %s", job.name, dataset.path.name, text)
         return data
