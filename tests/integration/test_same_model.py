@@ -73,7 +73,9 @@ async def test_a_training_with_a_full_size_key_leaves_the_files_of_every_process
     plain = train_plain(job, tables.joined.columns, tables.joined.labels, tables.joined.penalty)
     np.testing.assert_allclose(trained_coef(configs, job), plain.coef, rtol=0, atol=1e-6)
 
-    expected = assess(tables.joined.holdout_columns @ plain.coef, tables.joined.holdout_labels, LabelConfig()).metrics
+    joined = tables.joined
+    scores = joined.holdout_columns @ plain.coef
+    expected = assess(scores, joined.holdout_labels, LabelConfig(), joined.labels, intercept=True).metrics
     assert expected is not None
     guest_model = load_model(configs[Role.GUEST].state / "full" / "model.json")
     assert guest_model.metrics is not None

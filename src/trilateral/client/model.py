@@ -133,6 +133,11 @@ class Model:
         """AUC, KS and other figures on the hold-out rows; None at the host and without hold-out rows."""
         return self._part.metrics
 
+    @property
+    def calibration(self) -> str | None:
+        """How far the probabilities of `probabilities` can be trusted, in words; None at the host."""
+        return self._part.calibration_summary
+
     def score(self, frame: pd.DataFrame) -> "pd.Series[float]":
         """Compute this party's part of the score of some rows.
 
@@ -153,9 +158,9 @@ class Model:
         return pd.Series(scores, index=frame.index, name="score")
 
     def probabilities(self, scores: "pd.Series[float]") -> "pd.Series[float]":
-        """Turn scores of both parties together into calibrated probabilities of the positive label.
+        """Turn scores of both parties together into probabilities of the positive label.
 
-        Only the guest's part has the calibration.
+        Only the guest's part has the calibration. The property `calibration` says how far to trust it.
 
         Args:
             scores: joint scores u, such as the column `score` of a prediction, shape (n_rows,).
