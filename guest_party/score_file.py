@@ -1,6 +1,7 @@
 """The files of a prediction. Each appears only when it is complete, with its rows in the order of the guest's table."""
 
-from collections.abc import Callable, Iterable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -13,56 +14,109 @@ from trilateral.common.base.files import whole_file
 
 SCORES = pa.schema([("id", pa.string()), ("score", pa.float64()), ("probability", pa.float64())])
 MISSING = pa.schema([("id", pa.string())])
+ROW_BYTES = 64
+"""Bound of a row without its ID: two numbers of up to 24 characters, separators and quotes."""
 
 
-def check_suffix(path: Path) -> None:
-    """Check that a file can be written in a known format.
-
-    Raises:
-        ConfigError: the suffix is unknown, or the folder does not exist.
-    """
-    if path.suffix not in (".csv", ".parquet"):
-        raise ConfigError(f"{path}: unknown file type: the name must end in .csv or .parquet")
-    if not path.parent.is_dir():
-        raise ConfigError(f"{path}: the folder {path.parent} does not exist")
-
-
-def write_scores(
-    out: Path,
-    missing: Path | None,
-    rows: Iterable[tuple[pa.Array, FloatVector]],
-    probabilities: Callable[[FloatVector], FloatVector],
-) -> None:
-    """Write both files with mode 0600.
+class ScoreFiles:
+    """The open files of one prediction: a part of each is on disk, under another name.
 
     Args:
         out: file for the ID, the score and the probability of each row that has a score.
         missing: file for the IDs of the rows without a score; None if every row has one.
-        rows: pieces of IDs with their scores, NaN for a row without a score.
-        probabilities: computes probabilities from scores, with the same shape.
+    """
+
+    def __init__(self, out: "_Part", missing: "_Part | None") -> None:
+        self._out = out
+        self._missing = missing
+
+    def check_room(self, n_bytes: int) -> None:
+        """Check that there is room for the files before any score is asked for.
+
+        Args:
+            n_bytes: bound of the size of both files together.
+
+        Raises:
+            ConfigError: a disk has less free space. Another program may still fill it afterwards.
+        """
+        for part in filter(None, (self._out, self._missing)):
+            free = shutil.disk_usage(part.path.parent).free
+            if free < n_bytes:
+                raise ConfigError(
+                    f"{part.path}: the scores need up to {_megabytes(n_bytes)}, and {_megabytes(free)} are free: make "
+                    "room, or choose another folder"
+                )
+
+    def write(self, ids: pa.Array, scores: FloatVector, probabilities: Callable[[FloatVector], FloatVector]) -> None:
+        """Write some rows.
+
+        Args:
+            ids: the IDs.
+            scores: their scores, shape (n_rows,); NaN for a row without a score.
+            probabilities: computes probabilities from scores, with the same shape.
+
+        Raises:
+            ConfigError: a file cannot be written.
+        """
+        found = scores == scores  # noqa: PLR0124 (NaN is unequal to itself)
+        kept = scores[found]
+        self._out.write([ids.filter(pa.array(found)), pa.array(kept), pa.array(probabilities(kept))])
+        if self._missing is not None:
+            self._missing.write([ids.filter(pa.array(~found))])
+
+
+@contextmanager
+def score_files(out: Path, missing: Path | None, about: Mapping[str, str]) -> Iterator[ScoreFiles]:
+    """Open both files with mode 0600, and yield them. They get their names at the end unless there was an error.
+
+    Args:
+        out: file for the scores, ``.csv`` or ``.parquet``.
+        missing: file for the IDs of the rows without a score; None if every row has one.
+        about: facts about the scores. A Parquet file has them in the metadata of its schema.
 
     Raises:
         ConfigError: a file cannot be written. An older file stays as it was.
     """
-    with ExitStack() as files:
-        scored = files.enter_context(_whole_table(out, SCORES))
-        unscored = None if missing is None else files.enter_context(_whole_table(missing, MISSING))
-        for ids, scores in rows:
-            found = scores == scores  # noqa: PLR0124 (NaN is unequal to itself)
-            kept = scores[found]
-            scored(
-                pa.record_batch([ids.filter(pa.array(found)), pa.array(kept), pa.array(probabilities(kept))], SCORES)
-            )
-            if unscored is not None:
-                unscored(pa.record_batch([ids.filter(pa.array(~found))], MISSING))
+    with ExitStack() as stack:
+        scores = stack.enter_context(_part(out, SCORES.with_metadata(dict(about))))
+        yield ScoreFiles(scores, None if missing is None else stack.enter_context(_part(missing, MISSING)))
+
+
+class _Part:
+    """One file that is being written."""
+
+    def __init__(self, path: Path, schema: pa.Schema, write_batch: Callable[[pa.RecordBatch], None]) -> None:
+        self.path = path
+        self._schema = schema
+        self._write_batch = write_batch
+
+    def write(self, columns: list[pa.Array]) -> None:
+        with _naming(self.path):
+            self._write_batch(pa.record_batch(columns, self._schema))
 
 
 @contextmanager
-def _whole_table(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], None]]:
-    """Yield a function that writes batches. The file appears at the end unless there was an error."""
-    try:
-        make = csv.CSVWriter if path.suffix == ".csv" else parquet.ParquetWriter
+def _part(path: Path, schema: pa.Schema) -> Iterator[_Part]:
+    """Open a file under another name; it gets its own name at the end unless there was an error."""
+    if path.suffix not in (".csv", ".parquet"):
+        raise ConfigError(f"{path}: unknown file type: the name must end in .csv or .parquet")
+    make = csv.CSVWriter if path.suffix == ".csv" else parquet.ParquetWriter
+    with _naming(path):
+        if path.is_dir():
+            raise ConfigError(f"{path}: is a folder: choose another name")
         with whole_file(path) as file, make(file, schema) as writer:
-            yield writer.write_batch
+            yield _Part(path, schema, writer.write_batch)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: the folder {path.parent} does not exist") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _megabytes(n_bytes: int) -> str:
+    return f"{n_bytes / 2**20:,.1f} MiB"

@@ -38,6 +38,8 @@ def test_both_parties_scores_in_memory_add_up_to_those_of_a_prediction(
     np.testing.assert_allclose(probabilities, scores["probability"], rtol=0, atol=1e-12)
     assert len(prediction.missing) == N_ONLY
     assert prediction.counts.n_scored == len(scores) == N_COMMON
+    assert prediction.counts.calibration == session.model(TRAINED).calibration
+    assert prediction.counts.calibration.startswith("calibrated ")
 
 
 def test_a_prediction_to_a_file_has_the_same_scores(session: trilateral.Session, tmp_path: Path) -> None:
@@ -97,5 +99,6 @@ def test_a_frame_that_does_not_fit_is_refused_by_column(session: trilateral.Sess
 def test_the_hosts_part_has_no_probabilities(world: World) -> None:
     with trilateral.connect(world.files[Role.HOST]) as host:
         model = host.model(TRAINED)
+    assert model.calibration is None
     with pytest.raises(trilateral.DataError, match="has no calibration"):
         model.probabilities(pd.Series([0.5]))
