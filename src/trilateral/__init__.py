@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 # of the others.
 if TYPE_CHECKING:
     from trilateral.client.asynchronous import Prediction
-    from trilateral.client.errors import JobFailedError, JobStoppedError
+    from trilateral.client.errors import JobFailedError, JobStoppedError, LostContactError
     from trilateral.client.model import Model, load_model
     from trilateral.client.progress import JobState, Progress
     from trilateral.client.session import Run, Session, connect, load_config
@@ -54,6 +54,7 @@ __all__ = [
     "JobFailedError",
     "JobState",
     "JobStoppedError",
+    "LostContactError",
     "Model",
     "NameTakenError",
     "OutOfRangeError",
@@ -77,7 +78,7 @@ __all__ = [
 
 _HOMES = {
     "client.asynchronous": ["Prediction"],
-    "client.errors": ["JobFailedError", "JobStoppedError"],
+    "client.errors": ["JobFailedError", "JobStoppedError", "LostContactError"],
     "client.model": ["Model", "load_model"],
     "client.progress": ["JobState", "Progress"],
     "client.session": ["Run", "Session", "connect", "load_config"],

@@ -8,10 +8,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from trilateral.client.errors import JobFailedError, JobStoppedError
-from trilateral.client.job_client import JobClient
+from trilateral.client.errors import JobFailedError, JobStoppedError, LostContactError
+from trilateral.client.job_client import JobClient, OnLost
 from trilateral.client.progress import JobState, Progress, progress_of
-from trilateral.common.base.errors import ConfigError, PeerError
+from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.roles import Role
 from trilateral.common.base.scratch import scratch_folder
 from trilateral.common.config.job import JobConfig
@@ -315,10 +315,14 @@ class AsyncRun:
     def __aiter__(self) -> AsyncIterator[Progress]:
         return self.watch()
 
-    async def watch(self) -> AsyncIterator[Progress]:
+    async def watch(self, *, patience: float = 0.0, on_lost: OnLost = lambda _: None) -> AsyncIterator[Progress]:
         """Yield the progress of the job now and after each change, until the job ends.
 
         Leaving the loop early does not affect the job.
+
+        Args:
+            patience: seconds for which to try again if the coordinator is away.
+            on_lost: called when that begins, with the reason.
 
         Yields:
             Snapshots of the job. The last one has a final state.
@@ -327,27 +331,20 @@ class AsyncRun:
             JobFailedError: the job failed. The snapshot that says so comes first.
             JobStoppedError: the job was stopped. The snapshot that says so comes first.
             UnknownJobError: the coordinator does not know the job.
-            PeerError: the coordinator cannot be reached, or stopped reporting while the job continues.
+            LostContactError: the coordinator is away, and the job continues.
+            PeerError: the coordinator cannot be called.
         """
-        seen = False
         try:
-            async for status in self._session._coordinator.watch(self.name):
+            async for status in self._session._coordinator.watch(self.name, patience=patience, on_lost=on_lost):
                 progress = progress_of(status)
-                seen = True
                 yield progress
                 if progress.state.is_final:
                     _check_outcome(progress)
-                    return
-        except PeerError as error:
-            if not seen:
-                raise
-            raise PeerError(
-                f"lost contact with job {self.name}, because the coordinator no longer answers: if the coordinator has "
-                "stopped, start it again, and then watch the job again. The job continues from where it was"
+        except LostContactError as error:
+            raise LostContactError(
+                f"lost contact with job {self.name}, but the job continues: {error}. Watch the job again when the "
+                "coordinator is back"
             ) from error
-        raise PeerError(
-            f"the coordinator stopped reporting on job {self.name}, but the job continues: watch the job again"
-        )
 
     async def progress(self) -> Progress:
         """Return a snapshot of the job, with all its notes.
@@ -358,11 +355,19 @@ class AsyncRun:
         """
         return progress_of(await self._session._coordinator.status(self.name))
 
-    async def wait(self, *, on_progress: Callable[[Progress], None] = lambda _: None) -> Progress:
+    async def wait(
+        self,
+        *,
+        on_progress: Callable[[Progress], None] = lambda _: None,
+        patience: float = 0.0,
+        on_lost: OnLost = lambda _: None,
+    ) -> Progress:
         """Wait until the job has finished.
 
         Args:
             on_progress: called with each snapshot, the last one included.
+            patience: seconds for which to try again if the coordinator is away.
+            on_lost: called when that begins, with the reason.
 
         Returns:
             The last snapshot, with the loss of the result.
@@ -373,7 +378,7 @@ class AsyncRun:
             PeerError: as `watch`.
         """
         final: Progress | None = None
-        async for progress in self.watch():
+        async for progress in self.watch(patience=patience, on_lost=on_lost):
             on_progress(progress)
             final = progress
         assert final is not None  # noqa: S101 (`watch` yields or raises)

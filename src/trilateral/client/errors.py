@@ -2,13 +2,15 @@
 
     TrilateralError
     ├── JobFailedError       the job failed
-    └── JobStoppedError      somebody stopped the job
+    ├── JobStoppedError      somebody stopped the job
+    └── PeerError
+        └── LostContactError the coordinator is away, and the job continues
 
 `trilateral.common.base.errors` has the rest of the tree.
 """
 
 from trilateral.client.progress import Progress
-from trilateral.common.base.errors import TrilateralError
+from trilateral.common.base.errors import PeerError, TrilateralError
 
 
 class JobFailedError(TrilateralError):
@@ -33,3 +35,7 @@ class JobStoppedError(TrilateralError):
     def __init__(self, progress: Progress) -> None:
         super().__init__(f"job {progress.job}: {progress.detail}")
         self.progress = progress
+
+
+class LostContactError(PeerError):
+    """The coordinator no longer reports on a job. The job continues: watch it again once the coordinator is back."""

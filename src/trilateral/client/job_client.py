@@ -1,29 +1,39 @@
 """Calls to the coordinator's JobService, in the types of the wire."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
+from itertools import takewhile
 from types import TracebackType
 from typing import Any, Self
 
 import grpc
 
+from trilateral.client.errors import LostContactError
 from trilateral.common.base.errors import PeerError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
+from trilateral.common.jobs.states import ENDED
 from trilateral.common.pb.v1 import jobs_pb2, jobs_pb2_grpc
 from trilateral.common.pb.v1.jobs_pb2 import JobStatus
 from trilateral.common.process.health import own_address
 from trilateral.common.rpc.access import call_metadata
 from trilateral.common.rpc.certificates import load_certificates
 from trilateral.common.rpc.channel import open_channel
-from trilateral.common.rpc.errors import RUN_IT, from_rpc_error, way_out
+from trilateral.common.rpc.errors import RUN_IT, TRY_AGAIN, StoppingError, from_rpc_error, raised_by_peer, way_out
 from trilateral.common.rpc.versions import check_answer
 
 CALL_SECONDS = 15.0
 """Deadline of a call that needs the coordinator alone."""
 WATCH_SECONDS = 3600.0
 """Deadline of one WatchJob call. A longer watch calls again."""
+RETRY_SECONDS = 1.0
+"""Time between two attempts to reach a coordinator that is away."""
+
+OnLost = Callable[["LostContactError"], None]
+"""Called when a watch has lost contact and begins to try again."""
 
 
 def coordinator_address(config: ProcessConfig) -> str:
@@ -93,26 +103,56 @@ class JobClient:
         """Resume a job that failed or was stopped. Its status tells later whether both parties accept it."""
         await self._call(self._stub.ResumeJob, jobs_pb2.ResumeJobRequest(job=job))
 
-    async def watch(self, job: str) -> AsyncIterator[JobStatus]:
-        """Yield the status of a job now and after each change, until the job ends. Each note comes once."""
+    async def watch(
+        self, job: str, *, patience: float = 0.0, on_lost: OnLost = lambda _: None
+    ) -> AsyncIterator[JobStatus]:
+        """Yield the status of a job now and after each change, until the job ends. Each note comes once.
+
+        Args:
+            job: name of the job.
+            patience: seconds for which to try again if the coordinator cannot be reached or stops reporting.
+            on_lost: called when that begins, with the reason.
+
+        Raises:
+            LostContactError: the coordinator was away for longer than `patience`.
+        """
         request = jobs_pb2.WatchJobRequest(job=job)
-        n_notes = 0
+        notes: list[str] = []
+        lost_at: float | None = None
         while True:
-            # The first message of each call repeats all notes, so drop those that an earlier call brought.
-            n_known = n_notes
+            is_first = True
+            lost = LostContactError(f"the coordinator at {self._address} stopped reporting on job {job}")
             try:
                 call = self._stub.WatchJob(request, timeout=WATCH_SECONDS, metadata=self._metadata)
                 async for response in call:
                     check_answer(f"the coordinator at {self._address}", await call.initial_metadata())
                     status = response.status
-                    del status.notes[:n_known]
-                    n_known = 0
-                    n_notes += len(status.notes)
+                    # The first message of each call repeats all notes. A coordinator that was restarted may have lost
+                    # the last ones.
+                    new = list(status.notes)
+                    if is_first:
+                        n_known = _common_start(notes, new)
+                        del notes[n_known:], new[:n_known], status.notes[:n_known]
+                    notes += new
+                    is_first, lost_at = False, None
                     yield status
-                return
+                    if status.state in ENDED:
+                        return
             except grpc.aio.AioRpcError as error:
-                if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-                    raise self._public_error(error) from error
+                if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                    continue
+                problem = self._public_error(error)
+                if error.code() not in TRY_AGAIN or raised_by_peer(error) not in (None, StoppingError):
+                    raise problem from error
+                lost = LostContactError(str(problem))
+            now = time.monotonic()
+            if lost_at is None:
+                lost_at = now
+                if patience > 0:
+                    on_lost(lost)
+            if now - lost_at >= patience:
+                raise lost
+            await asyncio.sleep(min(RETRY_SECONDS, patience))
 
     async def _call(self, method: Any, request: Any) -> Any:
         """Make a call with a single answer, and check the protocol version of the server."""
@@ -140,3 +180,9 @@ class JobClient:
                 )
             case _:
                 return from_rpc_error(error, f"the coordinator at {self._address}")
+
+
+def _common_start(known: Sequence[str], told: Sequence[str]) -> int:
+    """Return how many notes at the start of both lists are the same."""
+    same = (one == other for one, other in zip(known, told, strict=False))
+    return sum(1 for _ in takewhile(bool, same))

@@ -305,7 +305,8 @@ class Run:
         Raises:
             JobFailedError: the job failed. The snapshot that says so comes first.
             JobStoppedError: the job was stopped. The snapshot that says so comes first.
-            PeerError: the coordinator cannot be reached, or stopped reporting while the job continues.
+            LostContactError: the coordinator is away, and the job continues.
+            PeerError: the coordinator cannot be called.
         """
         self._session._check_open()
         return self._session._loop.iterate(self._run.watch)
@@ -318,8 +319,11 @@ class Run:
         """
         return self._session._call(self._run.progress)
 
-    def wait(self) -> Progress:
+    def wait(self, *, patience: float = 0.0) -> Progress:
         """Wait until the job has finished. An interrupt leaves the job running.
+
+        Args:
+            patience: seconds for which to try again if the coordinator is away.
 
         Returns:
             The last snapshot, with the loss of the result.
@@ -327,9 +331,14 @@ class Run:
         Raises:
             JobFailedError: the job failed.
             JobStoppedError: the job was stopped.
-            PeerError: the coordinator cannot be reached, or stopped reporting while the job continues.
+            LostContactError: the coordinator is away, and the job continues.
+            PeerError: the coordinator cannot be called.
         """
-        return self._session._call(self._run.wait)
+
+        async def wait() -> Progress:
+            return await self._run.wait(patience=patience)
+
+        return self._session._call(wait)
 
     def stop(self) -> None:
         """End the job without a model. It can be resumed.
