@@ -5,6 +5,7 @@ Validation errors name the setting, the expected value and, where there is one, 
 
 import difflib
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any, TypeVar, get_args
 
 import yaml
@@ -27,6 +28,7 @@ class Settings(BaseModel):
 
 Keys = tuple[str, ...]
 """The path of a setting: the keys that lead to it."""
+NOT_OVERRIDDEN: Mapping[Keys, str] = MappingProxyType({})
 SettingsT = TypeVar("SettingsT", bound=Settings)
 
 
@@ -47,19 +49,29 @@ def parse_settings(
     Raises:
         ConfigError: a setting is invalid; the text has one line for each such setting.
     """
-    overridden = overridden or {}
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        problems: dict[Keys, list[ErrorDetails]] = {}
-        for details in error.errors():
-            problems.setdefault(_keys(values, details), []).append(details)
-        lines = []
-        for keys, alternatives in problems.items():
-            origin = f"environment variable {overridden[keys]}" if keys in overridden else source
-            where = f"{origin}: {'.'.join(keys)}" if keys else origin
-            lines.append(f"{where}: {_problem(model, alternatives)}")
-        raise ConfigError("\n".join(lines)) from None
+        raise settings_error(model, values, error, source, overridden or {}) from None
+
+
+def settings_error(
+    model: type[BaseModel],
+    values: Mapping[str, object],
+    error: ValidationError,
+    source: str,
+    overridden: Mapping[Keys, str] = NOT_OVERRIDDEN,
+) -> ConfigError:
+    """Return an error with a line for each invalid setting; for the arguments see `parse_settings`."""
+    problems: dict[Keys, list[ErrorDetails]] = {}
+    for details in error.errors():
+        problems.setdefault(_keys(values, details), []).append(details)
+    lines = []
+    for keys, alternatives in problems.items():
+        origin = f"environment variable {overridden[keys]}" if keys in overridden else source
+        where = f"{origin}: {'.'.join(keys)}" if keys else origin
+        lines.append(f"{where}: {_problem(model, alternatives)}")
+    return ConfigError("\n".join(lines))
 
 
 def commented_yaml(comment: str, settings: Mapping[str, object]) -> str:

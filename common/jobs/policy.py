@@ -89,7 +89,7 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
             raise _too_large(role, "max_holdout", policy.max_holdout, f"the job has {job.holdout}")
         evaluations = max_evaluations(job)
         if evaluations > policy.max_evaluations:
-            has = f"{job.epochs} epochs have {evaluations} evaluations"
+            has = f"{job.epochs} epochs have {evaluations} evaluations: raise `evaluate_every`, or lower `epochs`"
             raise _too_large(role, "max_evaluations", policy.max_evaluations, has)
 
 
@@ -197,7 +197,12 @@ def check_prediction(
         PolicyError: this party has no such dataset, or its policy does not allow the prediction.
     """
     if role is Role.HOST and not policy.allow_prediction:
-        raise _refusal(role, "policy.allow_prediction", "the host gives no scores for predictions", PREDICTION)
+        raise _refusal(
+            role,
+            "policy.allow_prediction",
+            "the host gives no scores for predictions unless it sets the line to true",
+            PREDICTION,
+        )
     dataset = datasets.get(name)
     if dataset is None:
         raise PolicyError(f"the {role} has no dataset named {name}: name another, or add it to the configuration")

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 # Names are imported when they are first used, so that the command line starts fast and no organisation needs the code
 # of the others.
 if TYPE_CHECKING:
-    from trilateral.client.asynchronous import Prediction
+    from trilateral.client.asynchronous import Prediction, load_config
     from trilateral.client.errors import JobFailedError, JobStoppedError, LostContactError
     from trilateral.client.model import Model, load_model
     from trilateral.client.progress import JobState, Progress
-    from trilateral.client.session import Run, Session, connect, load_config
+    from trilateral.client.session import Run, Session, connect
     from trilateral.common.base.errors import (
         BadCiphertextError,
         BadKeyError,
@@ -77,11 +77,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "client.asynchronous": ["Prediction"],
+    "client.asynchronous": ["Prediction", "load_config"],
     "client.errors": ["JobFailedError", "JobStoppedError", "LostContactError"],
     "client.model": ["Model", "load_model"],
     "client.progress": ["JobState", "Progress"],
-    "client.session": ["Run", "Session", "connect", "load_config"],
+    "client.session": ["Run", "Session", "connect"],
     "common.base.errors": [
         "BadCiphertextError",
         "BadKeyError",

@@ -1,5 +1,6 @@
 """Alignments, predictions and models by the Python API, at three real servers."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -102,3 +103,25 @@ def test_the_hosts_part_has_no_probabilities(world: World) -> None:
     assert model.calibration is None
     with pytest.raises(trilateral.DataError, match="has no calibration"):
         model.probabilities(pd.Series([0.5]))
+
+
+def test_an_argument_of_a_wrong_type_is_named_with_what_it_takes(
+    session: trilateral.Session,
+) -> None:
+    model = session.model(TRAINED)
+    wrong: list[tuple[Callable[..., object], tuple[object, ...], str]] = [
+        (trilateral.connect, ({},), "config: expected the path of a YAML file, or .*, not dict"),
+        (trilateral.load_config, (None,), "config: expected the path of a YAML file, or .*, not NoneType"),
+        (trilateral.load_model, (5,), "path: expected the path of a model file or of a job's folder, not int"),
+        (session.train, ([1],), "job: expected a Job, a dict of its options, or the path of a YAML file, not list"),
+        (session.find, (5,), "job: expected a name, not int"),
+        (session.model, (None,), "job: expected a name, not NoneType"),
+        (session.align, ({},), "dataset: expected a name, not dict"),
+        (session.predict, (TRAINED, 5), "dataset: expected a name, not int"),
+        (session.predict_to_file, (TRAINED, NEW, 5), "out: expected the path of a .csv or .parquet file, not int"),
+        (model.score, ({},), "frame: expected a pandas DataFrame with the columns of `features`, not dict"),
+        (model.probabilities, ([0.5],), "scores: expected a pandas Series, .*, not list"),
+    ]
+    for function, arguments, said in wrong:
+        with pytest.raises(TypeError, match=f"^{said}$"):
+            function(*arguments)

@@ -276,7 +276,10 @@ def load_model(path: Path) -> PartyModel:
     try:
         content = from_json(path.read_bytes())
     except FileNotFoundError:
-        raise DataError(f"there is no model file {path}") from None
+        raise DataError(
+            f"there is no model file {path}: name a finished job, and use the configuration of the process that has "
+            "its part"
+        ) from None
     except OSError as error:
         raise DataError(f"the model file {path} cannot be read: {error.strerror}") from None
     except ValueError:

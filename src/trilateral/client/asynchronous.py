@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from trilateral.client.errors import JobFailedError, JobStoppedError, LostContactError
+from trilateral.client.errors import JobFailedError, JobStoppedError, LostContactError, check_names, wrong_type
 from trilateral.client.job_client import JobClient, OnLost
 from trilateral.client.progress import JobState, Progress, progress_of
 from trilateral.common.base.errors import ConfigError
@@ -60,7 +60,25 @@ def connect(config: str | os.PathLike[str] | ProcessConfig) -> "AsyncSession":
     Raises:
         ConfigError: the configuration cannot be used. The text has a line for each problem.
     """
-    return AsyncSession(config if isinstance(config, ProcessConfig) else load_process_config(Path(config)))
+    return AsyncSession(config if isinstance(config, ProcessConfig) else load_config(config))
+
+
+def load_config(path: str | os.PathLike[str]) -> ProcessConfig:
+    """Load the configuration of a process. Environment variables override what the file says.
+
+    Args:
+        path: the YAML file. Paths inside it are relative to its folder.
+
+    Returns:
+        The checked configuration.
+
+    Raises:
+        ConfigError: the configuration cannot be used. The text has a line for each problem.
+        TypeError: `path` is not a path.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise wrong_type("config", "the path of a YAML file, or what `load_config` returned", path)
+    return load_process_config(Path(path))
 
 
 class AsyncSession:
@@ -154,6 +172,7 @@ class AsyncSession:
             UnknownJobError: the coordinator does not know the job.
             PeerError: the coordinator cannot be reached.
         """
+        check_names(job=job)
         await self._coordinator.status(job)
         return AsyncRun(self, job)
 
@@ -177,6 +196,7 @@ class AsyncSession:
             PolicyError: a party's policy refuses.
             PeerError: the host cannot be reached.
         """
+        check_names(dataset=dataset)
         self._check_guest("only the guest can count the common IDs of a dataset")
         from trilateral.guest_party.dataset_alignment import align_dataset
 
@@ -207,6 +227,7 @@ class AsyncSession:
         """
         import pandas as pd
 
+        check_names(job=job, dataset=dataset)
         self._check_guest("only the guest can predict")
         try:
             with scratch_folder(self.config.state) as folder:
@@ -251,11 +272,16 @@ class AsyncSession:
             PolicyError: a party's policy refuses.
             PeerError: the host cannot be reached.
         """
+        check_names(job=job, dataset=dataset)
+        for name, path in (("out", out), ("missing", missing)):
+            if not isinstance(path, str | os.PathLike) and not (name == "missing" and path is None):
+                raise wrong_type(name, "the path of a .csv or .parquet file", path)
         self._check_guest("only the guest can predict")
         from trilateral.guest_party.prediction import PredictionPlan, predict
 
-        path = Path(out)
-        plan = PredictionPlan(job, dataset, path, missing_file(path) if missing is None else Path(missing), aligned)
+        target = Path(out)
+        unscored = missing_file(target) if missing is None else Path(missing)
+        plan = PredictionPlan(job, dataset, target, unscored, aligned)
         async with self._host() as host:
             return await predict(self.config, host, plan, on_stage or _ignore)
 
@@ -276,6 +302,7 @@ class AsyncSession:
         """
         from trilateral.client.model import load_model
 
+        check_names(job=job)
         if self.config.role is Role.COORDINATOR:
             raise ConfigError("the coordinator has no part of a model: use the configuration of the host or the guest")
         return load_model(JobFolder(self.config.state, job).model)
@@ -421,8 +448,10 @@ def _job_of(job: JobConfig | Mapping[str, Any] | str | os.PathLike[str]) -> JobC
             return job
         case Mapping():
             return parse_settings(JobConfig, dict(job), "job")
-        case _:
+        case str() | os.PathLike():
             return load_job(Path(job))
+        case _:
+            raise wrong_type("job", "a Job, a dict of its options, or the path of a YAML file", job)
 
 
 def _check_outcome(progress: Progress) -> None:

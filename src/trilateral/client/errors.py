@@ -1,4 +1,4 @@
-"""Errors that end the wait for a job.
+"""Errors of the Python API: those that end the wait for a job, and arguments of a wrong type.
 
     TrilateralError
     ├── JobFailedError       the job failed
@@ -11,6 +11,22 @@
 
 from trilateral.client.progress import Progress
 from trilateral.common.base.errors import PeerError, TrilateralError
+
+
+def wrong_type(argument: str, expected: str, value: object) -> TypeError:
+    """Return the error for an argument of a type that a function does not take."""
+    return TypeError(f"{argument}: expected {expected}, not {type(value).__name__}")
+
+
+def check_names(**names: object) -> None:
+    """Check that arguments are names of jobs or datasets: texts.
+
+    Raises:
+        TypeError: one is not.
+    """
+    for argument, name in names.items():
+        if not isinstance(name, str):
+            raise wrong_type(argument, "a name", name)
 
 
 class JobFailedError(TrilateralError):

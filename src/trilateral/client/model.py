@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from trilateral.client.errors import wrong_type
 from trilateral.common.base.errors import DataError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
@@ -37,6 +38,8 @@ def load_model(path: str | os.PathLike[str]) -> "Model":
         >>> model = trilateral.load_model("state/guest/churn/model.json")  # doctest: +SKIP
         >>> model.score(customers)  # doctest: +SKIP
     """
+    if not isinstance(path, str | os.PathLike):
+        raise wrong_type("path", "the path of a model file or of a job's folder", path)
     found = Path(path)
     return Model(model_file.load_model(found / "model.json" if found.is_dir() else found))
 
@@ -150,7 +153,10 @@ class Model:
 
         Raises:
             DataError: a column is missing or holds values of the wrong kind.
+            TypeError: `frame` is not a DataFrame.
         """
+        if not isinstance(frame, pd.DataFrame):
+            raise wrong_type("frame", "a pandas DataFrame with the columns of `features`", frame)
         steps = self._part.steps
         categorical = [column for column in steps.columns if column.kind == "category"]
         features = read_frame(frame, steps.features, categorical)
@@ -170,7 +176,10 @@ class Model:
 
         Raises:
             DataError: this is the host's part.
+            TypeError: `scores` is not a Series.
         """
+        if not isinstance(scores, pd.Series):
+            raise wrong_type("scores", "a pandas Series, such as the column `score` of a prediction", scores)
         calibration = self._part.calibration
         if calibration is None:
             raise DataError("the host's part of a model has no calibration: only the guest can compute probabilities")

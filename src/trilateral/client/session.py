@@ -3,7 +3,6 @@
 import os
 import weakref
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -12,7 +11,6 @@ from trilateral.client.asynchronous import AsyncRun, AsyncSession, Prediction
 from trilateral.client.background import BackgroundLoop
 from trilateral.client.progress import Progress
 from trilateral.common.config.job import JobConfig
-from trilateral.common.config.load import load_process_config
 from trilateral.common.config.process import ProcessConfig
 
 if TYPE_CHECKING:
@@ -22,21 +20,6 @@ if TYPE_CHECKING:
     from trilateral.guest_party.prediction import PredictionCounts
 
 T = TypeVar("T")
-
-
-def load_config(path: str | os.PathLike[str]) -> ProcessConfig:
-    """Load the configuration of a process. Environment variables override what the file says.
-
-    Args:
-        path: the YAML file. Paths inside it are relative to its folder.
-
-    Returns:
-        The checked configuration.
-
-    Raises:
-        ConfigError: the configuration cannot be used. The text has a line for each problem.
-    """
-    return load_process_config(Path(path))
 
 
 def connect(config: str | os.PathLike[str] | ProcessConfig) -> "Session":

@@ -291,7 +291,7 @@ def test_a_finished_job_is_a_success_even_if_its_model_is_elsewhere(
     assert result.exit_code == 0
     assert result.stdout.startswith("finished first")
     model = guest_file.parent / "state" / "first" / "model.json"
-    assert result.stderr.endswith(f"note: there is no model file {model}\n")
+    assert f"note: there is no model file {model}: name a finished job, and use the configuration of" in result.stderr
 
 
 def test_an_interrupt_leaves_the_job_running(

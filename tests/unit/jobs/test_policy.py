@@ -82,7 +82,8 @@ AT_THE_HOST: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str
         {"max_evaluations": 4},
         {"epochs": 10, "evaluate_every": 2},
         {"epochs": 11, "evaluate_every": 2},
-        "policy.max_evaluations: the maximum is 4; 11 epochs have 5 evaluations",
+        "policy.max_evaluations: the maximum is 4; 11 epochs have 5 evaluations: "
+        "raise `evaluate_every`, or lower `epochs`",
     ),
     "hold-out": (
         {},
