@@ -1,11 +1,5 @@
 """The job: what is trained and how. One YAML file, the same for all three organisations."""
 
-import ast
-import inspect
-from contextlib import suppress
-from itertools import pairwise
-from pathlib import Path
-from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
@@ -150,33 +144,3 @@ class JobConfig(Settings):
         if self.patience is not None and self.evaluate_every is None:
             raise ValueError("`patience` counts evaluations: set `evaluate_every`, or remove `patience`")
         return self
-
-
-# --- what `help` shows
-
-
-def _document(job: type[JobConfig]) -> None:
-    """Put the docstrings of the fields into that of the class, and leave the types out of the signature."""
-    classes = ast.parse(Path(__file__).read_bytes()).body
-    (body,) = (each.body for each in classes if isinstance(each, ast.ClassDef) and each.name == job.__name__)
-    lines = []
-    for field, text in pairwise(body):
-        match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(docstring))):
-                line = f"{name}: {' '.join(docstring.split())}"
-                lines.append(fill(line, 110, initial_indent=" " * 4, subsequent_indent=" " * 8))
-    job.__doc__ = "\n".join([inspect.cleandoc(job.__doc__ or ""), "", "Args:", *lines, ""])
-    job.__signature__ = inspect.Signature(
-        [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if field.is_required() else field.default,
-            )
-            for name, field in job.model_fields.items()
-        ]
-    )
-
-
-with suppress(OSError):  # an installation without source files
-    _document(JobConfig)
