@@ -112,9 +112,9 @@ def _part(path: Path, schema: pa.Schema) -> Iterator[_Part]:
 def _naming(path: Path) -> Iterator[None]:
     try:
         yield
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: the folder {path.parent} does not exist") from None
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not path.parent.exists():
+            raise ConfigError(f"{path}: the folder {path.parent} does not exist") from None
         raise ConfigError(f"{path}: cannot be written: {error.strerror}") from error
 
 

@@ -200,7 +200,7 @@ def check_prediction(
         raise _refusal(
             role,
             "policy.allow_prediction",
-            "the host gives no scores for predictions unless it sets the line to true",
+            "the host gives no scores for predictions; to allow them, it sets this line to true",
             PREDICTION,
         )
     dataset = datasets.get(name)
