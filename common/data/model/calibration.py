@@ -161,7 +161,8 @@ def calibrate_by_rate(rate: float, method: Method, *, intercept: bool) -> Interc
         return Uncalibrated(reason=SAYS_NONE)
     if not intercept:
         return Uncalibrated(reason="there are no hold-out rows, and the model has no intercept")
-    return InterceptOnly(b=float(logit(rate)) - (4 * rate - 2), reason="there are no hold-out rows")
+    reason = "there are no hold-out rows; the offset presumes that the training has converged"
+    return InterceptOnly(b=float(logit(rate)) - (4 * rate - 2), reason=reason)
 
 
 def cross_fitted(scores: FloatVector, labels: FloatVector, calibration: AnyCalibration) -> FloatVector:
