@@ -83,7 +83,7 @@ def test_the_guest_reports_on_the_holdout_rows(load: Load) -> None:
         (0.25, "platt", 0, "calibrated by Platt scaling on the hold-out rows; 10 to 99 of the model's rows"),
         (0.25, "isotonic", 0, "calibrated by isotonic regression on the hold-out rows; 10 to 99 "),
         (0.25, "platt", 17, "calibrated on average only: .*, because fewer than 5 hold-out rows have the rarer label;"),
-        (0.0, "platt", 0, "calibrated on average only: .*, because there are no hold-out rows; .* converged; 10 to 99 of"),
+        (0.0, "platt", 0, "calibrated on average only: .*, because there are no hold-out rows; .* converged; 10 to"),
         (0.25, "none", 0, "not calibrated, and possibly far .*: the dataset says `calibration: none`; 10 to 99"),
     ],
 )
