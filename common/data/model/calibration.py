@@ -149,8 +149,8 @@ def calibrate_by_rate(rate: float, method: Method, *, intercept: bool) -> Interc
     No process knows a score of a training row, but the guest knows their mean. A model that minimises the Taylor loss
     log 2 - y u / 2 + u^2 / 8 and has an intercept without a penalty satisfies mean(u) = 2 mean(y) = 4 rate - 2, because
     the derivative by the intercept is 0. The offset b = logit(rate) - (4 rate - 2) takes this mean to the rate. The
-    mean of the probabilities differs from the probability at the mean score, but by a third of the rate at most: the
-    standard deviation of the scores is at most 4 sqrt(rate (1 - rate)), and far less unless they separate the labels.
+    mean of the probabilities differs from the probability at the mean score: by half of the rate if the scores are 2
+    and -2, as for labels that they separate completely, and by far less otherwise.
 
     Args:
         rate: share of positive training rows, in (0, 1).
