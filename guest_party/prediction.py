@@ -5,7 +5,7 @@ All intermediate data are in a folder on disk, so that memory is bounded for any
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,6 @@ from secrets import token_bytes
 from typing import TypeVar
 
 import numpy as np
-import pyarrow as pa
 from google.protobuf.message import Message
 
 from trilateral.common.base.arrays import FloatVector
@@ -41,7 +40,7 @@ from trilateral.common.rpc.calls import first_contact
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import MAX_TOTAL, PREDICTION_BYTES
 from trilateral.guest_party.alignment import IN_FLIGHT, GuestAlignments, OnStage, Stage
-from trilateral.guest_party.score_file import FIGURES, check_suffix, write_scores
+from trilateral.guest_party.score_file import FIGURES, ROW_BYTES, ScoreFiles, score_files
 
 Response = TypeVar("Response", bound=Message)
 
@@ -77,12 +76,14 @@ class PredictionCounts:
         n_guest: rows of the guest's table.
         n_host: rows of the host's table.
         warnings: what the guest should check in its own table.
+        calibration: how far the probabilities can be trusted, in words.
     """
 
     n_scored: int
     n_guest: int
     n_host: int
     warnings: tuple[str, ...] = ()
+    calibration: str = ""
 
 
 async def predict(
@@ -107,20 +108,28 @@ async def predict(
     _check_files(plan, table)
     model = load_model(JobFolder(config.state, plan.job).find_model())
     check_half(model, Role.GUEST, plan.job, model.run_id)
-    await first_contact(host, Role.GUEST, config.limits)
-    try:
-        with scratch_folder(config.state) as folder:
-            prediction = _Prediction(config, host, plan, table=table, model=model, folder=folder, on_stage=on_stage)
-            return await prediction.run()
-    except OSError as error:
-        raise ConfigError(
-            f"state: {config.state / SCRATCH} cannot be written: {explain(error, config.state / SCRATCH)}"
-        ) from error
+    about = {
+        "trilateral.job": model.job.name,
+        "trilateral.run_id": model.run_id,
+        "trilateral.calibration": model.calibration_summary or "",
+    }
+    missing = None if plan.aligned else plan.missing
+    # The files are opened first: scores that cannot be written would count as given all the same.
+    with score_files(plan.out, missing, about, table.id_columns) as files:
+        await first_contact(host, Role.GUEST, config.limits)
+        try:
+            with scratch_folder(config.state) as folder:
+                prediction = _Prediction(
+                    config, host, plan, table=table, model=model, folder=folder, files=files, on_stage=on_stage
+                )
+                return await prediction.run()
+        except OSError as error:
+            raise ConfigError(
+                f"state: {config.state / SCRATCH} cannot be written: {explain(error, config.state / SCRATCH)}"
+            ) from error
 
 
 def _check_files(plan: PredictionPlan, table: DatasetConfig) -> None:
-    check_suffix(plan.out)
-    check_suffix(plan.missing)
     clash = sorted(FIGURES.keys() & set(table.id_columns)) if len(table.id_columns) > 1 else []
     if clash:
         raise ConfigError(
@@ -145,8 +154,10 @@ class _Prediction:
         table: DatasetConfig,
         model: PartyModel,
         folder: Path,
+        files: ScoreFiles,
         on_stage: OnStage,
     ) -> None:
+        self._files = files
         self._plan = plan
         self._table = table
         self._model = model
@@ -164,6 +175,7 @@ class _Prediction:
         """Run all steps in order."""
         try:
             n_host = await self._read_both()
+            self._files.check_room(self._rows.n_bytes + self._rows.n_ids * ROW_BYTES)
             shards, n_shards = await (self._prove(n_host) if self._plan.aligned else self._intersect(n_host))
             totals = np.memmap(self._folder / "totals", np.float64, "w+", shape=(self._rows.n_ids,))
             await self._fetch(shards, n_shards, totals)
@@ -175,7 +187,8 @@ class _Prediction:
                 # A thread outlives its cancelled caller. Wait for it, because it may still write to the folder.
                 await self._alignments.computed()
                 self._rows.finish()
-        return PredictionCounts(n_scored, self._rows.n_ids, n_host, tuple(self._warnings))
+        calibration = self._model.calibration_summary or ""
+        return PredictionCounts(n_scored, self._rows.n_ids, n_host, tuple(self._warnings), calibration)
 
     # --- reading both tables at the same time
 
@@ -296,25 +309,16 @@ class _Prediction:
 
     def _write(self, totals: FloatVector) -> int:
         """Write both files; return the number of rows with a score."""
-        n_scored = 0
-
-        def pieces() -> Iterator[tuple[pa.Array, FloatVector]]:
-            nonlocal n_scored
-            start = 0
-            for ids in self._rows.written():
-                scores = totals[start : start + len(ids)]
-                start += len(ids)
-                n_scored += int(np.isfinite(scores).sum())
-                self._on_stage(Stage("writing", start, self._rows.n_ids))
-                yield ids, scores
-
         calibration = self._model.calibration
         if calibration is None:
             raise DataError("the guest's part of the model has no calibration")
-        missing = None if self._plan.aligned else self._plan.missing
-        write_scores(
-            self._plan.out, missing, pieces(), lambda scores: calibrate(scores, calibration), self._table.id_columns
-        )
+        n_scored = start = 0
+        for ids in self._rows.written():
+            scores = totals[start : start + len(ids)]
+            start += len(ids)
+            n_scored += int(np.isfinite(scores).sum())
+            self._on_stage(Stage("writing", start, self._rows.n_ids))
+            self._files.write(ids, scores, lambda scores: calibrate(scores, calibration))
         return n_scored
 
     # --- calls

@@ -1,6 +1,7 @@
 """The files of a prediction. Each appears only when it is complete, with its rows in the order of the guest's table."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -15,69 +16,125 @@ from trilateral.common.base.permissions import explain
 from trilateral.common.data.tables.id_form import SEPARATOR
 
 FIGURES = {"score": pa.float64(), "probability": pa.float64()}
+ROW_BYTES = 64
+"""Bound of a row without its ID: two numbers of up to 24 characters, separators and quotes."""
 
 
-def check_suffix(path: Path) -> None:
-    """Check that a file can be written in a known format.
-
-    Raises:
-        ConfigError: the suffix is unknown, or the folder does not exist.
-    """
-    if path.suffix not in (".csv", ".parquet"):
-        raise ConfigError(f"{path}: unknown file type: the name must end in .csv or .parquet")
-    if not path.parent.is_dir():
-        raise ConfigError(f"{path}: the folder {path.parent} does not exist")
-
-
-def write_scores(
-    out: Path,
-    missing: Path | None,
-    rows: Iterable[tuple[pa.Array, FloatVector]],
-    probabilities: Callable[[FloatVector], FloatVector],
-    id_columns: Sequence[str] = (),
-) -> None:
-    """Write both files with mode 0600.
+class ScoreFiles:
+    """The open files of one prediction: a part of each is on disk, under another name.
 
     Args:
         out: file for the ID, the score and the probability of each row that has a score.
         missing: file for the IDs of the rows without a score; None if every row has one.
-        rows: pieces of IDs with their scores, NaN for a row without a score.
-        probabilities: computes probabilities from scores, with the same shape.
+        n_id_columns: number of columns of an ID.
+    """
+
+    def __init__(self, out: "_Part", missing: "_Part | None", n_id_columns: int) -> None:
+        self._out = out
+        self._missing = missing
+        self._n_id_columns = n_id_columns
+
+    def check_room(self, n_bytes: int) -> None:
+        """Check that there is room for the files before any score is asked for.
+
+        Args:
+            n_bytes: bound of the size of both files together.
+
+        Raises:
+            ConfigError: a disk has less free space. Another program may still fill it afterwards.
+        """
+        for part in filter(None, (self._out, self._missing)):
+            free = shutil.disk_usage(part.path.parent).free
+            if free < n_bytes:
+                raise ConfigError(
+                    f"{part.path}: the scores need up to {_megabytes(n_bytes)}, and {_megabytes(free)} are free: make "
+                    "room, or choose another folder"
+                )
+
+    def write(self, ids: pa.Array, scores: FloatVector, probabilities: Callable[[FloatVector], FloatVector]) -> None:
+        """Write some rows.
+
+        Args:
+            ids: the IDs.
+            scores: their scores, shape (n_rows,); NaN for a row without a score.
+            probabilities: computes probabilities from scores, with the same shape.
+
+        Raises:
+            ConfigError: a file cannot be written.
+        """
+        found = scores == scores  # noqa: PLR0124 (NaN is unequal to itself)
+        kept = scores[found]
+        self._out.write([*self._parts(ids.filter(pa.array(found))), pa.array(kept), pa.array(probabilities(kept))])
+        if self._missing is not None:
+            self._missing.write(self._parts(ids.filter(pa.array(~found))))
+
+    def _parts(self, ids: pa.Array) -> list[pa.Array]:
+        """Split IDs into their columns."""
+        if self._n_id_columns == 1:
+            return [ids]
+        parts = pc.split_pattern(ids, SEPARATOR)
+        return [pc.list_element(parts, column) for column in range(self._n_id_columns)]
+
+
+@contextmanager
+def score_files(
+    out: Path, missing: Path | None, about: Mapping[str, str], id_columns: Sequence[str] = ()
+) -> Iterator[ScoreFiles]:
+    """Open both files with mode 0600, and yield them. They get their names at the end unless there was an error.
+
+    Args:
+        out: file for the scores, ``.csv`` or ``.parquet``.
+        missing: file for the IDs of the rows without a score; None if every row has one.
+        about: facts about the scores. A Parquet file has them in the metadata of its schema.
         id_columns: names of the columns of an ID of several columns, whose parts are joined by `SEPARATOR`. Otherwise
             the only column is `id`.
 
     Raises:
         ConfigError: a file cannot be written. An older file stays as it was.
     """
-    with ExitStack() as files:
-        names = id_columns if len(id_columns) > 1 else ["id"]
-        id_fields = dict.fromkeys(names, pa.string())
-        scores_schema, missing_schema = pa.schema(id_fields | FIGURES), pa.schema(id_fields)
-        scored = files.enter_context(_whole_table(out, scores_schema))
-        unscored = None if missing is None else files.enter_context(_whole_table(missing, missing_schema))
-        for ids, scores in rows:
-            found = scores == scores  # noqa: PLR0124 (NaN is unequal to itself)
-            kept = scores[found]
-            columns = [*_parts(ids.filter(pa.array(found)), len(names)), pa.array(kept), pa.array(probabilities(kept))]
-            scored(pa.record_batch(columns, scores_schema))
-            if unscored is not None:
-                unscored(pa.record_batch(_parts(ids.filter(pa.array(~found)), len(names)), missing_schema))
+    names = id_columns if len(id_columns) > 1 else ["id"]
+    ids = dict.fromkeys(names, pa.string())
+    with ExitStack() as stack:
+        scores = stack.enter_context(_part(out, pa.schema(ids | FIGURES, metadata=dict(about))))
+        unscored = None if missing is None else stack.enter_context(_part(missing, pa.schema(ids)))
+        yield ScoreFiles(scores, unscored, len(names))
 
 
-def _parts(ids: pa.Array, n_columns: int) -> list[pa.Array]:
-    """Split IDs into their columns."""
-    if n_columns == 1:
-        return [ids]
-    parts = pc.split_pattern(ids, SEPARATOR)
-    return [pc.list_element(parts, column) for column in range(n_columns)]
+class _Part:
+    """One file that is being written."""
+
+    def __init__(self, path: Path, schema: pa.Schema, write_batch: Callable[[pa.RecordBatch], None]) -> None:
+        self.path = path
+        self._schema = schema
+        self._write_batch = write_batch
+
+    def write(self, columns: list[pa.Array]) -> None:
+        with _naming(self.path):
+            self._write_batch(pa.record_batch(columns, self._schema))
 
 
 @contextmanager
-def _whole_table(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], None]]:
-    """Yield a function that writes batches. The file appears at the end unless there was an error."""
-    try:
-        make = csv.CSVWriter if path.suffix == ".csv" else parquet.ParquetWriter
+def _part(path: Path, schema: pa.Schema) -> Iterator[_Part]:
+    """Open a file under another name; it gets its own name at the end unless there was an error."""
+    if path.suffix not in (".csv", ".parquet"):
+        raise ConfigError(f"{path}: unknown file type: the name must end in .csv or .parquet")
+    make = csv.CSVWriter if path.suffix == ".csv" else parquet.ParquetWriter
+    with _naming(path):
+        if path.is_dir():
+            raise ConfigError(f"{path}: is a folder: choose another name")
         with whole_file(path) as file, make(file, schema) as writer:
-            yield writer.write_batch
+            yield _Part(path, schema, writer.write_batch)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not path.parent.exists():
+            raise ConfigError(f"{path}: the folder {path.parent} does not exist") from None
         raise ConfigError(f"{path}: cannot be written: {explain(error, path)}") from error
+
+
+def _megabytes(n_bytes: int) -> str:
+    return f"{n_bytes / 2**20:,.1f} MiB"

@@ -13,6 +13,8 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.party_data import (
     PreparedData,
+    check_labels,
+    describe_few_labels,
     describe_left_out,
     describe_repeated,
     make_party_data,
@@ -25,7 +27,7 @@ from trilateral.common.jobs.policy import (
     JOB,
     Account,
     check_holdout,
-    check_labels,
+    check_label_secrecy,
     check_offer,
     check_peer_features,
     check_scores,
@@ -61,6 +63,8 @@ def check_tables(config: ProcessConfig, job: JobConfig | None) -> Iterator[Findi
         return
     if not config.datasets:
         yield warning("datasets", "no table is configured, so no job can run: add one")
+    elif config.role is Role.GUEST and all(each.label is None for each in config.datasets.values()):
+        yield warning("datasets", "no dataset has a `label`, so this guest can train nothing: set one")
     if job is not None:
         try:
             check_offer(job, config)
@@ -91,20 +95,25 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
     trial = job or JobConfig(name="check", dataset=name)
     # Without a job the check assumes the defaults. Another job may comply with the policy.
     level = Level.PROBLEM if job is not None else Level.WARNING
+    of = "the job" if job is not None else "a job with the defaults"
 
     def check(n_train: int) -> None:
         check_sizes(trial, config.policy, n_train, role)
 
     account = Account(Ledger(config.state, role), config.policy, name, role)
+    is_unlabelled = role is Role.GUEST and job is None and dataset.label is None
     try:
         entry = account.ledger.entry(name)
-        table = read_party_table(dataset, trial, labelled=role is Role.GUEST)
+        table = read_party_table(dataset, trial, labelled=role is Role.GUEST and not is_unlabelled)
     except (ConfigError, DataError) as error:
         yield from faults(subject, error)
         return
     yield ok(subject, f"{dataset.path.name} has {_described(table)}")
     if repeated := describe_repeated(table, dataset):
         yield note(subject, repeated)
+    if is_unlabelled:
+        yield note(subject, "has no `label`, so it serves for predictions only; for a training, set `label`")
+        return
     try:
         data = make_party_data(table, dataset.preprocessing, trial, check)
         _check_holdout(config, trial, data, account)
@@ -117,7 +126,6 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
     except DataError as error:
         yield from faults(subject, error)
     except (PolicyError, ConfigError) as error:
-        of = "the job" if job is not None else "a job with the defaults"
         for each in faults(subject, error, level):
             yield replace(each, text=f"{of}: {each.text}")
     else:
@@ -147,6 +155,18 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
             )
         if secrecy is not None:
             yield ok(subject, f"before alignment: {describe_secrecy(secrecy, config.policy.min_label_bits)}")
+        yield from _check_labels(subject, data, of, level)
+
+
+def _check_labels(subject: str, data: PreparedData, of: str, level: Level) -> Iterator[Finding]:
+    try:
+        check_labels(data.block)
+    except DataError as error:
+        for each in faults(subject, error, level):
+            yield replace(each, text=f"before alignment, {of}: {each.text}")
+    else:
+        if few := describe_few_labels(data.block):
+            yield warning(subject, f"before alignment: {few}")
 
 
 def _label_secrecy(config: ProcessConfig, job: JobConfig, data: PreparedData) -> LabelSecrecy | None:
@@ -160,7 +180,7 @@ def _label_secrecy(config: ProcessConfig, job: JobConfig, data: PreparedData) ->
         return None
     batches = Batches.of(job, len(block.columns))
     secrecy = LabelSecrecy.of(block.columns, block.labels, batches, secret_start=True)
-    check_labels(job, policy, secrecy, 1)
+    check_label_secrecy(job, policy, secrecy, 1)
     return secrecy
 
 

@@ -1,10 +1,10 @@
 """The job: what is trained and how. One YAML file, the same for all three organisations."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from trilateral.common.config.settings import JobName, Settings
+from trilateral.common.config.settings import JobName, Settings, settings_error
 
 
 class Sgd(Settings):
@@ -59,7 +59,17 @@ Algorithm = Annotated[Sgd | Sqn | Lbfgs, Field(discriminator="name")]
 
 
 class JobConfig(Settings):
-    """One training job."""
+    """One training job: what is trained, and how.
+
+    Each option is a keyword argument and an attribute. Only `name` and `dataset` are required. A wrong option raises
+    `ConfigError`, with a line for each problem. A job cannot be changed; `job.model_copy(update={"name": "second"})`
+    returns a copy with other options.
+
+    Example:
+        >>> job = JobConfig(name="churn", dataset="customers", l2=0.001)
+        >>> job.holdout
+        0.2
+    """
 
     name: JobName
     """Name of the job and of its folder at each organisation: 1 to 64 letters, digits, `.`, `_` or `-`, beginning with
@@ -88,7 +98,8 @@ class JobConfig(Settings):
     """Whether the model has an intercept. The guest adds it as a column of ones, which the penalty leaves out."""
     holdout: Annotated[float, Field(ge=0, lt=1)] = 0.2
     """Share of the rows that are kept out of training. On these rows the guest measures and calibrates the model at the
-    end. 0 trains on all rows; there are then no quality figures and no calibration."""
+    end. 0 trains on all rows; there are then no quality figures, and the calibration knows only the rate of positive
+    rows."""
     evaluate_every: Annotated[int, Field(ge=1)] | None = None
     """Epochs between evaluations on the hold-out rows during training. By default the only evaluation is at the
     end."""
@@ -105,6 +116,17 @@ class JobConfig(Settings):
     operations of the phe library, one value for each ciphertext: slow, meant as an independent check."""
     slots: Annotated[int, Field(ge=1)] | None = None
     """Values in one ciphertext. By default as many as fit."""
+
+    if not TYPE_CHECKING:  # A type checker derives the arguments from the fields.
+
+        def __init__(self, /, **options: Any) -> None:
+            try:
+                super().__init__(**options)
+            except ValidationError as error:
+                raise settings_error(JobConfig, options, error, "job") from None
+
+        # Says that `model_validate` need not call this method, whose error has no place in a larger one.
+        __init__.__pydantic_base_init__ = True
 
     @property
     def curvature_batch(self) -> int | None:

@@ -5,6 +5,7 @@ Validation errors name the setting, the expected value and, where there is one, 
 
 import difflib
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any, TypeVar, get_args
 
 import yaml
@@ -27,6 +28,8 @@ class Settings(BaseModel):
 
 Keys = tuple[str, ...]
 """The path of a setting: the keys that lead to it."""
+NOT_OVERRIDDEN: Mapping[Keys, str] = MappingProxyType({})
+NO_LINES: Mapping[Keys, int] = MappingProxyType({})
 SettingsT = TypeVar("SettingsT", bound=Settings)
 
 
@@ -52,24 +55,36 @@ def parse_settings(
     Raises:
         ConfigError: a setting is invalid; the text has one line for each such setting.
     """
-    overridden, numbers = overridden or {}, lines or {}
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        problems: dict[Keys, list[ErrorDetails]] = {}
-        for details in error.errors():
-            problems.setdefault(_keys(values, details), []).append(details)
-        texts = []
-        for keys, alternatives in problems.items():
-            # A value may be text or a list. If an entry of the list is wrong, "expected text" would mislead.
-            if any(other[: len(keys)] == keys and other != keys for other in problems if keys):
-                continue
-            variable = next((overridden[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in overridden), None)
-            origin = source if variable is None else f"environment variable {variable}"
-            where = f"{origin}: {'.'.join(keys)}" if keys else origin
-            line = f" (line {numbers[keys]})" if keys in numbers and keys not in overridden else ""
-            texts.append(f"{where}: {_problem(model, alternatives)}{line}")
-        raise ConfigError("\n".join(texts)) from None
+        raise settings_error(model, values, error, source, overridden=overridden or {}, lines=lines or {}) from None
+
+
+def settings_error(
+    model: type[BaseModel],
+    values: Mapping[str, object],
+    error: ValidationError,
+    source: str,
+    *,
+    overridden: Mapping[Keys, str] = NOT_OVERRIDDEN,
+    lines: Mapping[Keys, int] = NO_LINES,
+) -> ConfigError:
+    """Return an error with a line for each invalid setting; for the arguments see `parse_settings`."""
+    problems: dict[Keys, list[ErrorDetails]] = {}
+    for details in error.errors():
+        problems.setdefault(_keys(values, details), []).append(details)
+    texts = []
+    for keys, alternatives in problems.items():
+        # A value may be text or a list. If an entry of the list is wrong, "expected text" would mislead.
+        if any(other[: len(keys)] == keys and other != keys for other in problems if keys):
+            continue
+        variable = next((overridden[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in overridden), None)
+        origin = source if variable is None else f"environment variable {variable}"
+        where = f"{origin}: {'.'.join(keys)}" if keys else origin
+        line = f" (line {lines[keys]})" if keys in lines and keys not in overridden else ""
+        texts.append(f"{where}: {_problem(model, alternatives)}{line}")
+    return ConfigError("\n".join(texts))
 
 
 def faulty_keys(model: type[SettingsT], values: Mapping[str, object]) -> set[Keys]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ConfigError, DataError
 from trilateral.common.config.dataset import DatasetConfig, PreprocessingConfig
 from trilateral.common.config.job import JobConfig
@@ -15,6 +16,11 @@ from trilateral.common.protocol.block import PartyData, TrainingBlock
 
 MIN_ROWS_PER_FEATURE = 2
 """With fewer rows, a model fits noise. The party's policy asks for far more: see `jobs.policy`."""
+MIN_TRAIN_OF_LABEL, MIN_HOLDOUT_OF_LABEL = 2, 1
+"""Rows of each label that a training needs. A model fits a single row of a label exactly, whatever its features are;
+AUC is defined from one hold-out row of each label on."""
+FEW_OF_LABEL = 10
+"""With fewer training rows of a label, each of them changes the model much."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +119,55 @@ def make_party_data(
     )
     left_out = {**table.left_out, **preprocessing.left_out}
     return PreparedData(table.ids, block, preprocessing, left_out, table.missing)
+
+
+def check_labels(block: TrainingBlock) -> None:
+    """Check that there are training rows and hold-out rows of both labels.
+
+    Both parties draw the split from the job's seed, so it cannot depend on the labels: the host would have to be told
+    which rows are held out, and a split by labels would tell it about the labels of rows.
+
+    Args:
+        block: of the rows that both parties have. A block without labels passes.
+
+    Raises:
+        DataError: rows of a label are missing. The text does not say which. A note for the guest has the numbers.
+    """
+    if block.labels is None or block.holdout_labels is None:
+        return
+    sides = {"training": (block.labels, MIN_TRAIN_OF_LABEL), "hold-out": (block.holdout_labels, MIN_HOLDOUT_OF_LABEL)}
+    if not len(block.holdout_labels):
+        del sides["hold-out"]
+    if all(_count_rarer(labels) >= needed for labels, needed in sides.values()):
+        return
+    text = f"training needs {MIN_TRAIN_OF_LABEL} rows of each label"
+    if "hold-out" in sides:
+        text = (
+            f"training needs {MIN_TRAIN_OF_LABEL} training rows and {MIN_HOLDOUT_OF_LABEL} hold-out row of each label,"
+            " and the split of this job does not give that: set another `seed`, another `holdout`, or `holdout: 0`"
+        )
+    error = DataError(f"{text}; the log of the guest has the numbers")
+    for side, (labels, _) in sides.items():
+        n_positive = int((labels > 0).sum())
+        error.add_note(f"{n_positive} of {len(labels)} {side} rows are positive")
+    n_rarer = _count_rarer(np.concatenate([labels for labels, _ in sides.values()]))
+    if n_rarer < MIN_TRAIN_OF_LABEL:
+        error.add_note("the common rows have too few rows of one label for any split: no other job helps")
+    elif n_rarer < MIN_TRAIN_OF_LABEL + MIN_HOLDOUT_OF_LABEL:
+        error.add_note("the common rows have too few rows of one label for a hold-out: only `holdout: 0` helps")
+    raise error
+
+
+def describe_few_labels(block: TrainingBlock) -> str | None:
+    """Return a warning, for the guest only, if there are few training rows of a label; otherwise None."""
+    if block.labels is None or (n_rarer := _count_rarer(block.labels)) >= FEW_OF_LABEL:
+        return None
+    return f"only {n_rarer} training rows have the rarer label: each of them changes the model much"
+
+
+def _count_rarer(labels: FloatVector) -> int:
+    n_positive = int((labels > 0).sum())
+    return min(n_positive, len(labels) - n_positive)
 
 
 def describe_left_out(left_out: Mapping[str, str]) -> list[str]:

@@ -26,6 +26,8 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.model_file import PartyModel, save_model
 from trilateral.common.data.party_data import (
     PreparedData,
+    check_labels,
+    describe_few_labels,
     describe_left_out,
     describe_repeated,
     make_party_data,
@@ -405,6 +407,9 @@ class PartyJobs(ProcessJobs):
 
         with self._naming(dataset):
             data = make_party_data(table, dataset.preprocessing, job, check)
+            check_labels(data.block)
+        if few := describe_few_labels(data.block):
+            log.warning("job %s: %s", job.name, few)
         for text in describe_left_out(data.left_out):
             log.info("job %s: %s: %s", job.name, dataset.path.name, text)
         return data

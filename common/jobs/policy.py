@@ -106,7 +106,7 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
             raise _too_large(role, "max_holdout", policy.max_holdout, f"the job has {job.holdout}")
         evaluations = max_evaluations(job)
         if evaluations > policy.max_evaluations:
-            has = f"{job.epochs} epochs have {evaluations} evaluations"
+            has = f"{job.epochs} epochs have {evaluations} evaluations: raise `evaluate_every`, or lower `epochs`"
             raise _too_large(role, "max_evaluations", policy.max_evaluations, has)
 
 
@@ -158,7 +158,7 @@ def check_peer(
     check_peer_columns(job, policy, n_train, n_columns, role)
     if block.labels is not None:
         secrecy = LabelSecrecy.of(block.columns, block.labels, Batches.of(job, n_train), secret_start=secret_start)
-        check_labels(job, policy, secrecy, n_columns)
+        check_label_secrecy(job, policy, secrecy, n_columns)
 
 
 def check_peer_columns(job: JobConfig, policy: Policy, n_train: int, n_columns: int, role: Role) -> None:
@@ -192,7 +192,7 @@ def check_peer_features(job: JobConfig, policy: Policy, n_train: int, n_features
             )
 
 
-def check_labels(job: JobConfig, policy: Policy, secrecy: LabelSecrecy, n_host: int) -> None:
+def check_label_secrecy(job: JobConfig, policy: Policy, secrecy: LabelSecrecy, n_host: int) -> None:
     """Check, at the guest, that the host's sums do not determine the labels.
 
     The text of the error says nothing about the labels except that they do not suffice. Its notes, which stay with the
@@ -291,7 +291,12 @@ def check_prediction(
         PolicyError: this party has no such dataset, or its policy does not allow the prediction.
     """
     if role is Role.HOST and not policy.allow_prediction:
-        raise _refusal(role, "policy.allow_prediction", "the host gives no scores for predictions", PREDICTION)
+        raise _refusal(
+            role,
+            "policy.allow_prediction",
+            "the host gives no scores for predictions; to allow them, it sets this line to true",
+            PREDICTION,
+        )
     dataset = find_dataset(name, datasets, role)
     _check_dataset(job, name, dataset, role, PREDICTION)
     return dataset

@@ -198,7 +198,7 @@ def draw(pictures: list[tuple[float, tuple[tuple[tuple[int, str, Style], ...], .
             f".f{i}{{opacity:{int(last)};animation:k{i} {length:.2f}s step-end infinite}}@keyframes k{i}{{{steps}}}"
         )
     parts += [
-        "@media (prefers-reduced-motion:reduce){g{animation:none!important}}",
+        "@media print,(prefers-reduced-motion:reduce){g{animation:none!important}}",
         "</style>",
         f'<rect width="{width:.0f}" height="{height}" rx="8" fill="{PAPER}" stroke="#3a4150"/>',
         *(

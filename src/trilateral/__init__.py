@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 # Names are imported when they are first used, so that the command line starts fast and no organisation needs the code
 # of the others.
 if TYPE_CHECKING:
-    from trilateral.client.asynchronous import Prediction
-    from trilateral.client.errors import JobFailedError, JobStoppedError
+    from trilateral.client.asynchronous import Prediction, load_config
+    from trilateral.client.errors import JobFailedError, JobStoppedError, LostContactError
+    from trilateral.client.job import Job
     from trilateral.client.model import Model, load_model
     from trilateral.client.progress import JobState, Progress
-    from trilateral.client.session import Run, Session, connect, load_config
+    from trilateral.client.session import Run, Session, connect
     from trilateral.common.base.errors import (
         BadCiphertextError,
         BadKeyError,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
         TrilateralError,
     )
     from trilateral.common.base.roles import Role
-    from trilateral.common.config.job import JobConfig as Job
     from trilateral.common.config.process import ProcessConfig
     from trilateral.common.rpc.errors import AccessError, NameTakenError, UnknownJobError
     from trilateral.demo import Demo
@@ -54,6 +54,7 @@ __all__ = [
     "JobFailedError",
     "JobState",
     "JobStoppedError",
+    "LostContactError",
     "Model",
     "NameTakenError",
     "OutOfRangeError",
@@ -76,11 +77,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "client.asynchronous": ["Prediction"],
-    "client.errors": ["JobFailedError", "JobStoppedError"],
+    "client.asynchronous": ["Prediction", "load_config"],
+    "client.errors": ["JobFailedError", "JobStoppedError", "LostContactError"],
+    "client.job": ["Job"],
     "client.model": ["Model", "load_model"],
     "client.progress": ["JobState", "Progress"],
-    "client.session": ["Run", "Session", "connect", "load_config"],
+    "client.session": ["Run", "Session", "connect"],
     "common.base.errors": [
         "BadCiphertextError",
         "BadKeyError",
@@ -100,15 +102,13 @@ _HOMES = {
     "guest_party.dataset_alignment": ["DatasetAlignment"],
     "guest_party.prediction": ["PredictionCounts"],
 }
-_PLACES = {name: (module, name) for module, names in _HOMES.items() for name in names}
-_PLACES["Job"] = ("common.config.job", "JobConfig")
+_PLACES = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, original = _PLACES[name]
-    found = getattr(import_module(f"{__name__}.{module}"), original)
+    found = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
     globals()[name] = found
     return found
 

@@ -1,5 +1,6 @@
 """Alignments, predictions and models by the Python API, at three real servers."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,8 @@ def test_both_parties_scores_in_memory_add_up_to_those_of_a_prediction(
     np.testing.assert_allclose(probabilities, scores["probability"], rtol=0, atol=1e-12)
     assert len(prediction.missing) == N_ONLY
     assert prediction.counts.n_scored == len(scores) == N_COMMON
+    assert prediction.counts.calibration == session.model(TRAINED).calibration
+    assert prediction.counts.calibration.startswith("calibrated ")
 
 
 def test_a_prediction_to_a_file_has_the_same_scores(session: trilateral.Session, tmp_path: Path) -> None:
@@ -100,5 +103,28 @@ def test_a_frame_that_does_not_fit_is_refused_by_column(session: trilateral.Sess
 def test_the_hosts_part_has_no_probabilities(world: World) -> None:
     with trilateral.connect(world.files[Role.HOST]) as host:
         model = host.model(TRAINED)
+    assert model.calibration is None
     with pytest.raises(trilateral.DataError, match="has no calibration"):
         model.probabilities(pd.Series([0.5]))
+
+
+def test_an_argument_of_a_wrong_type_is_named_with_what_it_takes(
+    session: trilateral.Session,
+) -> None:
+    model = session.model(TRAINED)
+    wrong: list[tuple[Callable[..., object], tuple[object, ...], str]] = [
+        (trilateral.connect, ({},), "config: expected the path of a YAML file, or .*, not dict"),
+        (trilateral.load_config, (None,), "config: expected the path of a YAML file, or .*, not NoneType"),
+        (trilateral.load_model, (5,), "path: expected the path of a model file or of a job's folder, not int"),
+        (session.train, ([1],), "job: expected a Job, a dict of its options, or the path of a YAML file, not list"),
+        (session.find, (5,), "job: expected a name, not int"),
+        (session.model, (None,), "job: expected a name, not NoneType"),
+        (session.align, ({},), "dataset: expected a name, not dict"),
+        (session.predict, (TRAINED, 5), "dataset: expected a name, not int"),
+        (session.predict_to_file, (TRAINED, NEW, 5), "out: expected the path of a .csv or .parquet file, not int"),
+        (model.score, ({},), "frame: expected a pandas DataFrame with the columns of `features`, not dict"),
+        (model.probabilities, ([0.5],), "scores: expected a pandas Series, .*, not list"),
+    ]
+    for function, arguments, said in wrong:
+        with pytest.raises(TypeError, match=f"^{said}$"):
+            function(*arguments)

@@ -1,11 +1,14 @@
 """What `import trilateral` offers, and what it costs."""
 
+import pydoc
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 import trilateral
+from trilateral.common.config.settings import Settings, parse_settings
 
 
 def test_names_are_sorted_and_all_there() -> None:
@@ -30,3 +33,33 @@ def test_the_import_loads_nothing_that_takes_long() -> None:
 def test_no_type_of_the_wire_is_public() -> None:
     for name in trilateral.__all__:
         assert ".pb." not in getattr(trilateral, name).__module__
+
+
+def test_help_on_a_job_lists_each_option_with_its_meaning() -> None:
+    text = pydoc.plain(pydoc.render_doc(trilateral.Job))
+    introduction = text.partition("Method resolution order")[0]
+    for name in trilateral.Job.model_fields:
+        assert f"    {name}: " in introduction, name
+    assert "Annotated" not in introduction
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"name": "a", "dataset": "b", "patience": 3}, "job: `patience` counts evaluations: set `evaluate_every`"),
+        ({"name": "a", "dataset": "b", "epoch": 3}, "job: epoch: unknown key; did you mean epochs?"),
+        ({"name": "a", "dataset": "b", "algorithm": "sgd"}, r"job: algorithm: expected .* \{name: sgd\}"),
+        ({"name": "a"}, "job: dataset: is missing"),
+    ],
+)
+def test_a_job_that_cannot_be_is_refused_in_the_words_of_the_command_line(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(trilateral.ConfigError, match=f"^{said}"):
+        trilateral.Job(**options)
+
+
+def test_a_job_within_other_settings_keeps_its_place_in_the_error() -> None:
+    class Outer(Settings):
+        job: trilateral.Job
+
+    with pytest.raises(trilateral.ConfigError, match=r"^file: job\.epoch: unknown key"):
+        parse_settings(Outer, {"job": {"name": "a", "dataset": "b", "epoch": 3}}, "file")

@@ -1,6 +1,7 @@
 """A job finds the rows that both parties have, and trains on these rows only."""
 
 import asyncio
+import logging
 import re
 import time
 from collections.abc import Callable
@@ -30,6 +31,7 @@ from trilateral.common.data.alignment.host_session import HostSession
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_STOPPED, JobStatus
+from trilateral.common.protocol.batches import holdout_split
 
 JOB = JobConfig(name="overlap", dataset=DATASET, key_bits=512, l2=0.01)
 Configs = dict[Role, ProcessConfig]
@@ -132,6 +134,30 @@ async def failed(configs: Configs, job: JobConfig = JOB) -> str:
 async def test_tables_without_a_common_row_are_refused(tmp_path: Path) -> None:
     write_overlapping(tmp_path, lambda role, one: f"{role}-{one}")
     assert "the host and the guest have no IDs in common" in await failed(make_configs(tmp_path))
+
+
+async def test_a_split_that_leaves_a_label_on_one_side_is_refused_and_only_the_guest_sees_the_numbers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    both = write_overlapping(tmp_path)
+    common = sorted(both)
+    held_out = {common[row] for row in holdout_split(len(common), JOB.holdout, JOB.seed)[1]}
+    guest = pd.read_csv(tmp_path / "guest.csv", dtype={"id": str})
+    positive = guest["id"].isin({*sorted(held_out)[:3]}) | ~guest["id"].isin(both)  # the others are not common
+    guest.assign(label=np.where(positive, "yes", "no")).to_csv(tmp_path / "guest.csv", index=False)
+    caplog.set_level(logging.WARNING)
+    detail = await failed(make_configs(tmp_path))
+    assert re.fullmatch(
+        "the guest: training needs 2 training rows and 1 hold-out row of each label, .* set another `seed`, another "
+        "`holdout`, or `holdout: 0`; the log of the guest has the numbers",
+        detail,
+    )
+    told = [each.message for each in caplog.records if "rows are positive" in each.message]
+    assert [text.partition("has the numbers: ")[2] for text in told] == [
+        "0 of 72 training rows are positive",
+        "3 of 18 hold-out rows are positive",
+    ]
+    assert all(text.startswith("guest.csv: ") for text in told)
 
 
 async def test_two_forms_of_ids_are_refused_and_both_are_named(tmp_path: Path) -> None:

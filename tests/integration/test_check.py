@@ -51,6 +51,7 @@ from trilateral.common.observe.audit import LOG, Audit
 from trilateral.common.process import memory
 from trilateral.common.process.description import ask_description
 from trilateral.common.process.state_folder import held_state
+from trilateral.common.protocol.batches import holdout_split
 from trilateral.common.trial import authority as authority_module
 from trilateral.common.trial.authority import Authority
 from trilateral.common.trial.localhost import free_addresses
@@ -225,7 +226,34 @@ def other_label_values(setting: Setting) -> None:
 
 
 def labels_forgotten(setting: Setting) -> None:
+    dataset = setting.dataset(Role.GUEST)
+    del dataset["label"]
+    dataset["exclude"] = ["label"]
+
+
+def labels_forgotten_for_a_job(setting: Setting) -> None:
     del setting.dataset(Role.GUEST)["label"]
+    setting.job = {"name": "j", "dataset": DATASET}
+
+
+def a_dataset_for_predictions(setting: Setting) -> None:
+    unlabelled = {"path": setting.dataset(Role.GUEST)["path"], "exclude": ["label"]}
+    setting.settings[Role.GUEST]["datasets"]["new"] = unlabelled
+
+
+def all_positive_rows_in_the_hold_out(setting: Setting) -> None:
+    held_out = holdout_split(200, 0.2, 0)[1][:3]
+    ids = {f"{row:06d}" for row in held_out}
+    setting.change_table(
+        Role.GUEST, lambda rows: [row.__setitem__(-1, "yes" if row[0] in ids else "no") for row in rows[1:]]
+    )
+
+
+def few_positive_rows(setting: Setting) -> None:
+    setting.change_table(
+        Role.GUEST,
+        lambda rows: [row.__setitem__(-1, "yes" if int(row[0]) % 20 == 0 else "no") for row in rows[1:]],
+    )
 
 
 def labels_at_the_host(setting: Setting) -> None:
@@ -608,7 +636,15 @@ LOCAL = [
     Case(a_table_of_another_name, PROBLEM, "datasets.made: there is no file"),
     Case(no_label_column, PROBLEM, "datasets.made: "),
     Case(other_label_values, PROBLEM, "datasets.made: column 'label'"),
-    Case(labels_forgotten, PROBLEM, "datasets.made: dataset 'made': the guest needs the labels: set `label`"),
+    Case(labels_forgotten, WARNING, "datasets: no dataset has a `label`, so this guest can train nothing"),
+    Case(labels_forgotten_for_a_job, PROBLEM, "datasets.made: dataset 'made': the guest needs the labels: set `label`"),
+    Case(a_dataset_for_predictions, NOTE, "datasets.new: has no `label`, so it serves for predictions only"),
+    Case(
+        all_positive_rows_in_the_hold_out,
+        WARNING,
+        "datasets.made: before alignment, a job with the defaults: training needs 2 training rows and 1 hold-out row",
+    ),
+    Case(few_positive_rows, WARNING, "datasets.made: before alignment: only "),
     Case(labels_at_the_host, PROBLEM, "datasets.made: dataset 'made': the host has no labels", Role.HOST),
     Case(an_id_twice, PROBLEM, "datasets.made: column 'id' repeats an earlier ID in 1 of 200 rows", Role.HOST),
     Case(a_column_of_row_numbers, NOTE, "datasets.made: left out column 'Unnamed: 0': named like a", Role.HOST),

@@ -97,6 +97,8 @@ def test_restarted_servers_score_new_rows_and_every_refusal_has_a_reason(tmp_pat
     missing = tmp_path / "scores.missing.csv"
     assert done.stdout.splitlines() == [
         f"scored {N_COMMON} rows: {out}",
+        "probabilities: calibrated by Platt scaling on the hold-out rows; 10 to 99 of the model's rows have the rarer "
+        "label",
         f"not at the host: {N_ONLY} of the guest's rows: {missing}",
         f"not at the guest: {N_ONLY} of the host's rows",
     ]

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from scipy.special import expit
 
@@ -45,7 +46,7 @@ from trilateral.common.rpc.channel import Peer, new_channel
 from trilateral.guest_party.alignment import GuestAlignments
 from trilateral.guest_party.dataset_alignment import align_dataset
 from trilateral.guest_party.prediction import PredictionCounts, PredictionPlan, predict
-from trilateral.guest_party.score_file import write_scores
+from trilateral.guest_party.score_file import ScoreFiles
 from trilateral.host_party.predictions import PredictionRequest, Predictions
 from trilateral.host_party.score_release import ScoreRelease
 
@@ -173,10 +174,15 @@ def world(trained: Path, tmp_path: Path) -> World:
 # --- what is right
 
 
+def rows_of(counts: PredictionCounts) -> tuple[int, int, int]:
+    return counts.n_scored, counts.n_guest, counts.n_host
+
+
 async def test_scores_match_plain_numpy_on_the_joined_rows_in_the_guests_order(world: World) -> None:
     async with world.host() as peer:
         counts = await world.predict(peer)
-    assert counts == PredictionCounts(N_COMMON, N_COMMON + N_ONLY, N_COMMON + N_ONLY)
+    assert rows_of(counts) == (N_COMMON, N_COMMON + N_ONLY, N_COMMON + N_ONLY)
+    assert counts.calibration.startswith("calibrated by Platt scaling on the hold-out rows; 10 to 99 of the model's")
     table = pd.read_csv(world.folder / "scores.csv")
     expected = plain_scores(world.configs, JOB.name, world.rows)
     assert table["id"].tolist() == expected.index.tolist()
@@ -194,9 +200,11 @@ async def test_tables_with_the_same_ids_need_no_intersection(world: World) -> No
     for role in world.rows:
         world.rewrite(role, lambda table: table[table["id"].str.startswith("new")])
     async with world.host() as peer:
-        assert await world.predict(peer, "scores.parquet", aligned=True) == PredictionCounts(
-            N_COMMON, N_COMMON, N_COMMON
-        )
+        counts = await world.predict(peer, "scores.parquet", aligned=True)
+    assert rows_of(counts) == (N_COMMON, N_COMMON, N_COMMON)
+    about = pq.read_schema(world.folder / "scores.parquet").metadata
+    assert about[b"trilateral.calibration"].decode() == counts.calibration
+    assert about[b"trilateral.job"].decode() == JOB.name
     table = pd.read_parquet(world.folder / "scores.parquet").set_index("id")["score"]
     pd.testing.assert_series_equal(table, plain_scores(world.configs, JOB.name, world.rows), check_names=False)
     assert not (world.folder / "missing.parquet").exists()
@@ -265,7 +273,7 @@ async def test_repeated_ids_count_once_if_the_settings_say_so(world: World, how:
 async def test_tables_without_common_rows_are_not_an_error(world: World) -> None:
     world.rewrite(Role.GUEST, lambda table: table[table["id"].str.startswith("only")])
     async with world.host() as peer:
-        assert await world.predict(peer) == PredictionCounts(0, N_ONLY, N_COMMON + N_ONLY)
+        assert rows_of(await world.predict(peer)) == (0, N_ONLY, N_COMMON + N_ONLY)
     assert len(pd.read_csv(world.folder / "scores.csv")) == 0
     assert world.given == 0
 
@@ -477,6 +485,18 @@ async def test_neither_a_prediction_nor_an_alignment_waits_long_for_a_host_that_
     assert world.nothing_is_left()
 
 
+@pytest.mark.parametrize("what", ["out", "missing"])
+async def test_a_result_that_cannot_be_written_is_found_before_anything_is_asked(world: World, what: str) -> None:
+    await world.refused(ConfigError, "the folder .*gone does not exist", **{what: world.folder / "gone" / "x.csv"})
+    assert not world.audit("OpenPrediction")
+
+
+async def test_a_full_disk_is_found_before_any_score_leaves(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(world.folder)._replace(free=1000)
+    monkeypatch.setattr("trilateral.guest_party.score_file.shutil.disk_usage", lambda _: usage)
+    await world.refused(ConfigError, "the scores need up to .* MiB are free: make room")
+
+
 # --- a guest that keeps to no order
 
 
@@ -666,8 +686,8 @@ async def test_an_alignment_that_opens_after_its_prediction_ended_is_closed(
 async def test_the_guests_folder_exists_while_a_thread_writes_to_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Held(write_scores)
-    monkeypatch.setattr("trilateral.guest_party.prediction.write_scores", held)
+    held = Held(ScoreFiles.write)
+    monkeypatch.setattr(ScoreFiles, "write", held)
     async with world.host() as peer:
         predicting = asyncio.create_task(world.predict(peer))
         await eventually(held.entered.is_set)

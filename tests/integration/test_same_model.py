@@ -73,7 +73,9 @@ async def test_a_training_with_a_full_size_key_leaves_the_files_of_every_process
     plain = plain_model(configs, job)
     np.testing.assert_allclose(trained_coef(configs, job), plain.coef, rtol=0, atol=1e-6)
 
-    expected = assess(tables.joined.holdout_scores(plain.coef), tables.joined.holdout_labels, LabelConfig()).metrics
+    joined = tables.joined
+    scores = joined.holdout_scores(plain.coef)
+    expected = assess(scores, joined.holdout_labels, LabelConfig(), joined.labels, intercept=True).metrics
     assert expected is not None
     guest_model = load_model(configs[Role.GUEST].state / "jobs/full/model.json")
     assert guest_model.metrics is not None
@@ -105,7 +107,8 @@ async def test_evaluations_and_early_stopping_work_over_three_servers(tmp_path: 
         notes = list((await client.status(job.name)).notes)
         too_many = await train_over_localhost(client, job.model_copy(update={"name": "more", "epochs": 9}))
     assert too_many.detail == (
-        "the host refuses the job under policy.max_evaluations: the maximum is 5; 9 epochs have 8 evaluations"
+        "the host refuses the job under policy.max_evaluations: the maximum is 5; 9 epochs have 8 evaluations: "
+        "raise `evaluate_every`, or lower `epochs`"
     )
 
     plain = plain_model(configs, job)

@@ -43,3 +43,30 @@ async def test_an_interrupted_command_says_how_to_watch_again_and_leaves_the_job
     assert f"watch endless --config {config}" in told.decode()
     assert told.decode().splitlines()[-1].startswith("the job continues; to watch it again, run: ")
     assert status.state == JOB_STATE_TRAINING
+
+
+async def test_a_command_outlives_a_restart_of_the_coordinator(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    configs = make_configs(tmp_path)
+    job, config = tmp_path / "job.yaml", tmp_path / "guest.yaml"
+    job.write_text(ENDLESS.model_copy(update={"epochs": 60}).model_dump_json())
+    config.write_text(configs[Role.GUEST].model_dump_json(exclude_unset=True))
+    command = [sys.executable, "-m", "trilateral.cli.main", "train", str(job), "--config", str(config)]
+    coordinator = {Role.COORDINATOR: configs.pop(Role.COORDINATOR)}
+
+    async with serving(configs):
+        async with serving(coordinator):
+            with interruptible():
+                train = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+            assert train.stderr is not None
+            async for line in train.stderr:
+                if line.startswith(b"training"):
+                    break
+        async for line in train.stderr:
+            if b"this command tries again for 10 min" in line:
+                break
+        async with serving(coordinator):
+            _, told = await train.communicate()
+
+    assert train.returncode == 0, told.decode()
+    assert "the job continues in another session" in told.decode()

@@ -19,7 +19,7 @@ from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig, Lbfgs, Sgd, Sqn
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.assessment import CalibrationReport, Reliability, ReliabilityBin
-from trilateral.common.data.model.calibration import Isotonic, Platt, Uncalibrated
+from trilateral.common.data.model.calibration import InterceptOnly, Isotonic, Platt, Uncalibrated
 from trilateral.common.data.model.model_file import DataSummary, EvaluatedEpoch, PartyModel
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.preprocessing.terms import CategoryColumn, NumberColumn
@@ -78,7 +78,7 @@ def test_the_readme_is_short_and_each_of_its_sources_is_given_and_used() -> None
         [field.name for field in fields(Preprocessing)],
         [*NumberColumn.model_fields, *CategoryColumn.model_fields],
         [field.name for field in fields(HoldoutMetrics)],
-        [name for each in (Platt, Isotonic, Uncalibrated) for name in each.model_fields],
+        [name for each in (Platt, Isotonic, InterceptOnly, Uncalibrated) for name in each.model_fields],
         [name for each in (CalibrationReport, Reliability, ReliabilityBin) for name in each.model_fields],
         HISTORY,
     ],

@@ -12,13 +12,11 @@ from trilateral.common.data.model.calibration import (
     Calibration,
     Isotonic,
     Platt,
-    Uncalibrated,
+    calibrate_by_rate,
     cross_fitted,
     fit_calibration,
 )
 from trilateral.common.protocol.evaluation import HoldoutMetrics, equal_groups, log_loss, measure
-
-NO_HOLDOUT = "there are no hold-out rows: set `holdout` in the job"
 
 
 class ReliabilityBin(Settings):
@@ -73,22 +71,31 @@ class Assessment(Settings):
     """Quality figures; None without hold-out rows. Log loss and accuracy use calibrated probabilities, each from a map
     that was fitted without the row."""
     calibration: Calibration
-    """The map from scores to probabilities, fitted on all hold-out rows."""
+    """The map from scores to probabilities."""
     report: CalibrationReport | None
-    """The reliability before and after calibration; None without calibration."""
+    """The reliability before and after calibration; None unless a slope or curve was fitted."""
 
 
-def assess(scores: FloatVector, labels: FloatVector, config: LabelConfig) -> Assessment:
+def assess(
+    scores: FloatVector, labels: FloatVector, config: LabelConfig, train_labels: FloatVector, *, intercept: bool
+) -> Assessment:
     """Measure and calibrate a model on the hold-out rows.
 
     Args:
         scores: the scores u of both parties together, shape (n_holdout,).
         labels: -1 or +1, shape (n_holdout,).
         config: the method of calibration and the threshold of the accuracy.
+        train_labels: -1 or +1, shape (n_train,). With `labels` they give the rate of positive rows.
+        intercept: whether the model has an intercept.
     """
+    n_rows = len(labels) + len(train_labels)
+    positive = int((labels > 0).sum() + (train_labels > 0).sum())
+    # n rows cannot show that a rate is 0 or 1.
+    rate = min(max(positive / n_rows, 1 / (n_rows + 2)), 1 - 1 / (n_rows + 2))
     if len(scores) == 0:
-        return Assessment(metrics=None, calibration=Uncalibrated(reason=NO_HOLDOUT), report=None)
-    calibration = fit_calibration(scores, labels, config.calibration)
+        by_rate = calibrate_by_rate(rate, config.calibration, intercept=intercept)
+        return Assessment(metrics=None, calibration=by_rate, report=None)
+    calibration = fit_calibration(scores, labels, config.calibration, rate)
     odds = cross_fitted(scores, labels, calibration)
     report = None
     if isinstance(calibration, Platt | Isotonic):

@@ -3,6 +3,10 @@
 The Taylor loss pulls scores towards 2 and -2 where the logistic loss would let them grow. Therefore the sigmoid of a
 score is not the rate at which rows with that score are positive. The guest fits a map from scores to probabilities on
 its own labels, which needs no message. It uses the hold-out rows, because no process knows the scores of other rows.
+
+Where these rows are too few for a slope, or where there are none, the guest still knows the rate of positive rows. It
+then fits an offset alone, so that the mean probability is this rate: calibration-in-the-large.
+Source: Cox (1958), Two Further Applications of a Model for Binary Regression, with the slope fixed at 1.
 """
 
 from itertools import pairwise
@@ -18,8 +22,9 @@ from trilateral.common.config.settings import Settings
 Method = Literal["platt", "isotonic", "none"]
 """Names of the methods, as in `LabelConfig.calibration`."""
 FOLDS = 5
-"""Folds of the cross-fitting, and the minimum number of rows of each label for fitting a map."""
+"""Folds of the cross-fitting, and the minimum number of rows of each label for fitting a slope."""
 _SEED = 0
+SAYS_NONE = "the dataset says `calibration: none`"
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 """A float that is neither infinite nor NaN."""
@@ -56,6 +61,17 @@ class Isotonic(Settings):
         return self
 
 
+class InterceptOnly(Settings):
+    """The map p = 1 / (1 + exp(-(u + b))) of a score u, whose mean is the rate of positive rows."""
+
+    method: Literal["intercept"] = "intercept"
+    """Identifies the class in JSON."""
+    b: Finite
+    """The offset."""
+    reason: str
+    """Why no slope was fitted."""
+
+
 class Uncalibrated(Settings):
     """The plain sigmoid, p = 1 / (1 + exp(-u)) of a score u."""
 
@@ -65,11 +81,12 @@ class Uncalibrated(Settings):
     """Why no map was fitted."""
 
 
-Calibration = Annotated[Platt | Isotonic | Uncalibrated, Field(discriminator="method")]
-"""A map from scores to probabilities."""
+AnyCalibration = Platt | Isotonic | InterceptOnly | Uncalibrated
+Calibration = Annotated[AnyCalibration, Field(discriminator="method")]
+"""A map from scores to probabilities, as a field of settings."""
 
 
-def calibrate(scores: FloatVector, calibration: Platt | Isotonic | Uncalibrated) -> FloatVector:
+def calibrate(scores: FloatVector, calibration: AnyCalibration) -> FloatVector:
     """Convert scores to probabilities.
 
     Args:
@@ -83,7 +100,7 @@ def calibrate(scores: FloatVector, calibration: Platt | Isotonic | Uncalibrated)
     return probabilities
 
 
-def log_odds(scores: FloatVector, calibration: Platt | Isotonic | Uncalibrated) -> FloatVector:
+def log_odds(scores: FloatVector, calibration: AnyCalibration) -> FloatVector:
     """Convert scores to log-odds of calibrated probabilities, which stay finite where p rounds to 0 or 1.
 
     Args:
@@ -99,36 +116,60 @@ def log_odds(scores: FloatVector, calibration: Platt | Isotonic | Uncalibrated) 
         case Isotonic(thresholds=thresholds, values=values):
             odds: FloatVector = logit(np.interp(scores, thresholds, values))
             return odds
+        case InterceptOnly(b=b):
+            return scores + b
         case Uncalibrated():
             return scores
 
 
-def fit_calibration(scores: FloatVector, labels: FloatVector, method: Method) -> Platt | Isotonic | Uncalibrated:
-    """Fit a map from scores to probabilities.
+def fit_calibration(scores: FloatVector, labels: FloatVector, method: Method, rate: float) -> AnyCalibration:
+    """Fit a map from scores to probabilities on hold-out rows.
 
     Args:
-        scores: the scores u, shape (n_rows,).
+        scores: the scores u, shape (n_rows,), at least one.
         labels: -1 or +1, shape (n_rows,).
         method: the kind of map.
+        rate: share of positive rows among the training and the hold-out rows, in (0, 1).
 
     Returns:
-        The fitted map; `Uncalibrated` with a reason if a label has fewer than `FOLDS` rows.
+        The fitted map; `InterceptOnly` if fewer than `FOLDS` rows have the rarer label.
     """
     if method == "none":
-        return Uncalibrated(reason="the dataset says `calibration: none`")
-    least = int(min((labels > 0).sum(), (labels < 0).sum()))
-    if least < FOLDS:
-        return Uncalibrated(
-            reason=f"{len(labels)} hold-out rows, {least} of them with the rarer label, where {FOLDS} are needed"
+        return Uncalibrated(reason=SAYS_NONE)
+    if min((labels > 0).sum(), (labels < 0).sum()) < FOLDS:
+        return InterceptOnly(
+            b=_fit_offset(scores, rate), reason=f"fewer than {FOLDS} hold-out rows have the rarer label"
         )
     return _fit(scores, labels, method)
 
 
-def cross_fitted(scores: FloatVector, labels: FloatVector, calibration: Platt | Isotonic | Uncalibrated) -> FloatVector:
+def calibrate_by_rate(rate: float, method: Method, *, intercept: bool) -> InterceptOnly | Uncalibrated:
+    """Return a map for a model without hold-out rows.
+
+    No process knows a score of a training row, but the guest knows their mean. A model that minimises the Taylor loss
+    log 2 - y u / 2 + u^2 / 8 and has an intercept without a penalty satisfies mean(u) = 2 mean(y) = 4 rate - 2, because
+    the derivative by the intercept is 0. The offset b = logit(rate) - (4 rate - 2) takes this mean to the rate. The
+    mean of the probabilities differs from the probability at the mean score: by half of the rate if the scores are 2
+    and -2, as for labels that they separate completely, and by far less otherwise.
+
+    Args:
+        rate: share of positive training rows, in (0, 1).
+        method: the kind of map that the dataset asks for.
+        intercept: whether the model has an intercept.
+    """
+    if method == "none":
+        return Uncalibrated(reason=SAYS_NONE)
+    if not intercept:
+        return Uncalibrated(reason="there are no hold-out rows, and the model has no intercept")
+    reason = "there are no hold-out rows; the offset presumes that the training has converged"
+    return InterceptOnly(b=float(logit(rate)) - (4 * rate - 2), reason=reason)
+
+
+def cross_fitted(scores: FloatVector, labels: FloatVector, calibration: AnyCalibration) -> FloatVector:
     """Compute calibrated log-odds, each with a map that is fitted without the row.
 
     On the rows that it was fitted on, a map looks better than it is. The folds are stratified by label and depend only
-    on the order of the rows.
+    on the order of the rows. A map without a slope is used as it is: it depends on a row's label only by the rate.
 
     Args:
         scores: the scores u, shape (n_rows,).
@@ -138,8 +179,8 @@ def cross_fitted(scores: FloatVector, labels: FloatVector, calibration: Platt | 
     Returns:
         log(p / (1 - p)), shape (n_rows,).
     """
-    if isinstance(calibration, Uncalibrated):
-        return scores
+    if not isinstance(calibration, Platt | Isotonic):
+        return log_odds(scores, calibration)
     from sklearn.model_selection import StratifiedKFold
 
     odds = np.empty(len(scores))
@@ -150,6 +191,18 @@ def cross_fitted(scores: FloatVector, labels: FloatVector, calibration: Platt | 
 
 def _fit(scores: FloatVector, labels: FloatVector, method: Literal["platt", "isotonic"]) -> Platt | Isotonic:
     return _fit_platt(scores, labels) if method == "platt" else _fit_isotonic(scores, labels)
+
+
+def _fit_offset(scores: FloatVector, rate: float) -> float:
+    """Return b so that the mean of 1 / (1 + exp(-(u + b))) over the scores u is `rate`."""
+    from scipy.optimize import brentq
+
+    odds = float(logit(rate))
+    lowest, highest = odds - float(scores.max()), odds - float(scores.min())
+    if lowest == highest:
+        return lowest
+    # At the ends, every probability is at most, or at least, the rate. A margin keeps rounding from moving a root out.
+    return float(brentq(lambda b: float(expit(scores + b).mean()) - rate, lowest - 1, highest + 1))
 
 
 def _fit_platt(scores: FloatVector, labels: FloatVector) -> Platt:

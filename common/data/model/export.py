@@ -70,6 +70,7 @@ def scikit_learn_json(model: PartyModel) -> str:
     }
     if model.calibration is not None:
         layout["calibration"] = model.calibration.model_dump()
+        layout["calibration_summary"] = model.calibration_summary
     return json.dumps(layout, indent=2) + "\n"
 
 

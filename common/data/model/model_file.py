@@ -18,10 +18,11 @@ from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.settings import Settings, parse_settings
 from trilateral.common.data.model.assessment import Assessment, CalibrationReport, assess
-from trilateral.common.data.model.calibration import Calibration, Finite
+from trilateral.common.data.model.calibration import AnyCalibration, Calibration, Finite, InterceptOnly, Isotonic, Platt
 from trilateral.common.data.party_data import PreparedData
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.tables.column_reader import MISSING
+from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 from trilateral.common.protocol.messages import Result
 
@@ -42,6 +43,9 @@ class DataSummary(Settings):
     """Number of training rows."""
     n_holdout: int
     """Number of hold-out rows."""
+    n_rarer_label: str | None = None
+    """Guest only: number of training and hold-out rows with the rarer label, as a range such as `10 to 99`. Files of
+    release 0.1.0 lack it."""
 
 
 class EvaluatedEpoch(Settings):
@@ -132,9 +136,9 @@ class PartyModel(Settings):
         steps = data.preprocessing
         weights, intercept = steps.to_features(result.coef)
         assessment: Assessment | None = None
-        if table.label is not None and block.holdout_labels is not None:
+        if table.label is not None and block.labels is not None and block.holdout_labels is not None:
             scores = np.empty(0) if result.holdout_scores is None else result.holdout_scores
-            assessment = assess(scores, block.holdout_labels, table.label)
+            assessment = assess(scores, block.holdout_labels, table.label, block.labels, intercept=job.intercept)
         with table.path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         return cls(
@@ -147,7 +151,11 @@ class PartyModel(Settings):
                 "python": platform.python_version(),
             },
             data=DataSummary(
-                sha256=digest, n_rows=len(data.ids), n_train=len(block.columns), n_holdout=len(block.holdout_columns)
+                sha256=digest,
+                n_rows=len(data.ids),
+                n_train=len(block.columns),
+                n_holdout=len(block.holdout_columns),
+                n_rarer_label=_range_of_rarer_label(block),
             ),
             weights=dict(zip(steps.terms, weights.tolist(), strict=True)),
             intercept=intercept,
@@ -198,9 +206,43 @@ class PartyModel(Settings):
         return Preprocessing.from_dict(self.preprocessing)
 
     @property
+    def calibration_summary(self) -> str | None:
+        """How far the probabilities can be trusted, in words; None at the host."""
+        if self.calibration is None:
+            return None
+        summary = _describe(self.calibration)
+        n_rarer = self.data.n_rarer_label
+        return summary if n_rarer is None else f"{summary}; {n_rarer} of the model's rows have the rarer label"
+
+    @property
     def shared_digest(self) -> bytes:
         """SHA-256, 32 bytes, of the fields that both parts of one model have in common. It covers no weight."""
         return hashlib.sha256(self.model_dump_json(include=_SHARED).encode()).digest()
+
+
+def _describe(calibration: AnyCalibration) -> str:
+    match calibration:
+        case Platt():
+            return "calibrated by Platt scaling on the hold-out rows"
+        case Isotonic():
+            return "calibrated by isotonic regression on the hold-out rows"
+        case InterceptOnly(reason=reason):
+            return (
+                "calibrated on average only: an offset takes their mean to the rate of positive rows, and no slope was "
+                f"fitted, because {reason}"
+            )
+        case _:
+            return f"not calibrated, and possibly far from the rate of positive rows: {calibration.reason}"
+
+
+def _range_of_rarer_label(block: TrainingBlock) -> str | None:
+    """Return the number of rows with the rarer label to a power of ten, because files of scores tell it to others."""
+    if block.labels is None or block.holdout_labels is None:
+        return None
+    n_positive = int((block.labels > 0).sum() + (block.holdout_labels > 0).sum())
+    n_rarer = min(n_positive, len(block.labels) + len(block.holdout_labels) - n_positive)
+    digits = len(str(n_rarer))
+    return "fewer than 10" if digits == 1 else f"{10 ** (digits - 1)} to {10**digits - 1}"
 
 
 def check_half(model: PartyModel, role: Role, job: str, run_id: str) -> None:
@@ -249,7 +291,10 @@ def load_model(path: Path) -> PartyModel:
     try:
         content = from_json(path.read_bytes())
     except FileNotFoundError:
-        raise NoModelError(f"there is no model file {path}") from None
+        raise NoModelError(
+            f"there is no model file {path}: name a finished job, and use the configuration of the process that has "
+            "its part"
+        ) from None
     except OSError as error:
         raise DataError(f"the model file {path} cannot be read: {explain(error, path)}") from None
     except ValueError:

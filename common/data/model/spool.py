@@ -47,6 +47,11 @@ class ScoredRows:
         """The number of rows added so far."""
         return self._n_ids
 
+    @property
+    def n_bytes(self) -> int:
+        """The size of the finished file: all IDs and scores."""
+        return self._path.stat().st_size
+
     def add(self, ids: Sequence[str], written: Sequence[str], scores: FloatVector) -> None:
         """Add rows, in the order of the table.
 

@@ -84,13 +84,8 @@ class PartyTable:
 
         Args:
             rows: row numbers in ascending order, shape (n_selected,).
-
-        Raises:
-            DataError: the rows hold only one of the two labels.
         """
         labels = None if self.labels is None else self.labels[rows]
-        if labels is not None and len(labels) and (labels == labels[0]).all():
-            raise DataError("the common rows hold only one of the two labels, and training needs both")
         features = self.features.iloc[rows].reset_index(drop=True)
         return replace(self, ids=[self.ids[row] for row in rows], features=features, labels=labels)
 

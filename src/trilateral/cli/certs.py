@@ -60,7 +60,9 @@ def development(
     with public_errors():
         names = _check_names("--host", host or [])
         if not replace:
-            _refuse_to_overwrite(out, DevelopmentFiles(out).all)
+            _refuse_to_overwrite(
+                out, DevelopmentFiles(out).all, "choose a new folder, or replace all files of the trial with --replace"
+            )
         try:
             write_development_files(out, names)
         except OSError as error:
@@ -287,9 +289,9 @@ def _check_names(option: str, names: Sequence[str]) -> Sequence[str]:
     return names
 
 
-def _refuse_to_overwrite(out: Path, paths: Iterable[Path]) -> None:
+def _refuse_to_overwrite(
+    out: Path, paths: Iterable[Path], way_out: str = "a key is never overwritten: choose a new folder"
+) -> None:
     for path in paths:
         if path.exists():
-            raise ConfigError(
-                f"--out {out}: {path.relative_to(out)} exists, and a key is never overwritten: choose a new folder"
-            )
+            raise ConfigError(f"--out {out}: {path.relative_to(out)} exists: {way_out}")

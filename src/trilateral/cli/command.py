@@ -4,6 +4,7 @@ import os
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import IntEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,10 +13,19 @@ import typer
 from trilateral.common.base.errors import ConfigError, TrilateralError, notes
 from trilateral.common.base.permissions import explain
 
-FAILED = 1
-BAD_CONFIGURATION = 2
-INTERRUPTED = 130
-"""The exit code that shells use for an interrupted command."""
+
+class ExitCode(IntEnum):
+    """How a command ended. `docs/commands.md` has the table."""
+
+    SUCCESS = 0
+    FAILED = 1
+    BAD_CONFIGURATION = 2
+    LOST_CONTACT = 3
+    """The job continues, but the coordinator no longer reports on it."""
+    NOTHING_SCORED = 4
+    INTERRUPTED = 130
+    """As shells report a command that Ctrl-C has ended."""
+
 
 ConfigOption = Annotated[
     Path, typer.Option("--config", metavar="FILE", help="Configuration of your own organisation's process.")
@@ -31,14 +41,16 @@ def public_errors() -> Iterator[None]:
     except (typer.Exit, typer.Abort):
         raise
     except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
     except Exception as error:
         if os.environ.get("TRILATERAL_DEBUG"):
             traceback.print_exc()
+        code = ExitCode.BAD_CONFIGURATION if isinstance(error, ConfigError) else ExitCode.FAILED
         if isinstance(error, TrilateralError):
             text = str(error)
-        elif isinstance(error, PermissionError) and isinstance(error.filename, str):
-            text = f"{error.filename}: {explain(error, Path(error.filename))}"
+        elif isinstance(error, OSError) and error.filename is not None:
+            text = f"{error.filename}: {explain(error, Path(str(error.filename)))}"
+            code = ExitCode.BAD_CONFIGURATION
         else:
             text = f"internal error: {type(error).__name__}: {error}; for details, run: trilateral --debug ..."
         for line in text.split("\n"):
@@ -46,4 +58,4 @@ def public_errors() -> Iterator[None]:
             typer.echo(line if line.startswith(" ") else f"error: {line}", err=True)
         for note in notes(error):
             typer.echo(f"  {note}", err=True)
-        raise typer.Exit(BAD_CONFIGURATION if isinstance(error, ConfigError) else FAILED) from None
+        raise typer.Exit(code) from None

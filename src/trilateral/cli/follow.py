@@ -5,7 +5,9 @@ import asyncio
 from rich.console import Console
 
 from trilateral.cli.progress import progress_view
-from trilateral.client.asynchronous import AsyncRun, AsyncSession
+from trilateral.cli.wording import duration
+from trilateral.client.asynchronous import AsyncSession
+from trilateral.client.errors import LostContactError
 from trilateral.client.progress import Progress
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
@@ -15,29 +17,40 @@ class DetachedError(Exception):
     """The operator interrupted the view. The job continues."""
 
 
-def follow_job(config: ProcessConfig, job: str | JobConfig, console: Console) -> Progress:
+PATIENCE = 600.0
+"""Seconds for which a command tries again if it has lost the coordinator."""
+
+
+def follow_job(config: ProcessConfig, job: str | JobConfig, console: Console, *, patience: float) -> Progress:
     """Show the progress of a job on `console` until the job has finished.
 
     Args:
         config: configuration of the organisation's own process.
         job: name of the job, or a job to start first.
         console: where to show the progress.
+        patience: seconds for which to try again if the coordinator is away.
 
     Returns:
         The last snapshot.
 
     Raises:
         DetachedError: an interrupt arrived.
-        TrilateralError: the job failed or was stopped, or the coordinator is gone.
+        LostContactError: the coordinator was away for longer than `patience`. The job continues.
+        TrilateralError: the job failed or was stopped, or the coordinator cannot be called.
     """
     try:
-        return asyncio.run(_follow(config, job, console))
+        return asyncio.run(_follow(config, job, console, patience))
     except KeyboardInterrupt:
         raise DetachedError from None
 
 
-async def _follow(config: ProcessConfig, job: str | JobConfig, console: Console) -> Progress:
+async def _follow(config: ProcessConfig, job: str | JobConfig, console: Console, patience: float) -> Progress:
+    def report(lost: LostContactError) -> None:
+        text = f"note: {lost}. The job continues, and this command tries again for {duration(patience)}"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
     async with AsyncSession(config) as session:
-        run = AsyncRun(session, job) if isinstance(job, str) else await session.train(job)
+        # Only a coordinator that has answered once is waited for.
+        run = await session.find(job) if isinstance(job, str) else await session.train(job)
         with progress_view(console) as view:
-            return await run.wait(on_progress=view.show)
+            return await run.wait(on_progress=view.show, patience=patience, on_lost=report)

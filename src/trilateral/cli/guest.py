@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trilateral.cli.command import ConfigOption, JobArgument, public_errors
+from trilateral.cli.command import ConfigOption, ExitCode, JobArgument, public_errors
 
 # Each command imports what it needs, so that `trilateral healthcheck` and `--help` stay fast.
 if TYPE_CHECKING:
@@ -80,9 +80,17 @@ def predict(
         for warning in counts.warnings:
             typer.echo(f"warning: {warning}", err=True)
         typer.echo(f"scored {counts.n_scored:,} rows: {out}")
+        typer.echo(f"probabilities: {counts.calibration}")
         if not aligned:
             typer.echo(f"not at the host: {counts.n_guest - counts.n_scored:,} of the guest's rows: {unscored}")
             typer.echo(f"not at the guest: {counts.n_host - counts.n_scored:,} of the host's rows")
+        if not counts.n_scored:
+            typer.echo(
+                "warning: no row was scored, because the two tables have no IDs in common: compare how both write "
+                "their IDs, and see `id_form`",
+                err=True,
+            )
+            raise typer.Exit(ExitCode.NOTHING_SCORED)
 
 
 @contextmanager

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from trilateral.cli.command import INTERRUPTED, ConfigOption, JobArgument, public_errors
+from trilateral.cli.command import ConfigOption, ExitCode, JobArgument, public_errors
 from trilateral.cli.wording import command_line, decimal, duration
 from trilateral.common.base.errors import DataError
 from trilateral.common.base.roles import Role
 
 # Each command imports what it needs, so that `trilateral healthcheck` and `--help` stay fast.
 if TYPE_CHECKING:
-    from trilateral.client.asynchronous import AsyncRun, AsyncSession
+    from trilateral.client.asynchronous import AsyncSession
     from trilateral.client.progress import Progress
+    from trilateral.common.config.job import JobConfig
     from trilateral.common.config.process import ProcessConfig
 
 T = TypeVar("T")
@@ -31,15 +32,11 @@ def train(
 
     with public_errors():
         settings, job_settings = load_process_config(config), load_job(job)
-
-        async def start(session: "AsyncSession") -> "AsyncRun":
-            return await session.train(job_settings)
-
-        _ask(settings, start)
         if detach:
+            _ask(settings, lambda session: session.train(job_settings))
             typer.echo(f"started {job_settings.name}; to watch it, run: {_watch_command(job_settings.name, config)}")
         else:
-            _follow(settings, job_settings.name, config)
+            _follow(settings, job_settings, config)
 
 
 def watch(job: JobArgument, config: ConfigOption) -> None:
@@ -114,24 +111,31 @@ def _ask(config: "ProcessConfig", question: "Callable[[AsyncSession], Awaitable[
     return asyncio.run(ask())
 
 
-def _follow(settings: "ProcessConfig", job: str, config: Path) -> None:
+def _follow(settings: "ProcessConfig", job: "str | JobConfig", config: Path) -> None:
     from rich.console import Console
 
-    from trilateral.cli.follow import DetachedError, follow_job
+    from trilateral.cli.follow import PATIENCE, DetachedError, follow_job
+    from trilateral.client.errors import LostContactError
 
+    name = job if isinstance(job, str) else job.name
+    on_again = f"to watch it again, run: {_watch_command(name, config)}"
     try:
-        final = follow_job(settings, job, Console(stderr=True))
+        final = follow_job(settings, job, Console(stderr=True), patience=PATIENCE)
     except DetachedError:
-        typer.echo(f"the job continues; to watch it again, run: {_watch_command(job, config)}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        typer.echo(f"the job continues; {on_again}", err=True)
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    except LostContactError as error:
+        typer.echo(f"error: {error}", err=True)
+        typer.echo(on_again, err=True)
+        raise typer.Exit(ExitCode.LOST_CONTACT) from None
     loss = "unknown" if final.loss is None else decimal(final.loss, 6)
-    typer.echo(f"finished {job}: loss {loss} after {final.round} rounds in {duration(final.seconds)}; {final.detail}")
+    typer.echo(f"finished {name}: loss {loss} after {final.round} rounds in {duration(final.seconds)}; {final.detail}")
     if settings.role is not Role.COORDINATOR:
         # This module takes as long to import as the rest of the command line.
         from trilateral.cli.results import print_model
 
         try:
-            print_model(settings, job, Console())
+            print_model(settings, name, Console())
         except DataError as error:
             # The job has finished all the same. Perhaps --config belongs to another process.
             typer.echo(f"note: {error}", err=True)

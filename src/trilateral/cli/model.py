@@ -72,6 +72,8 @@ def export(
         except OSError as error:
             raise ConfigError(f"--out {out}: cannot be written: {explain(error, out)}") from error
         typer.echo(f"{out}: weights of the {part.role}'s part of the model of job {part.job.name}")
+        if part.calibration_summary is not None:
+            typer.echo(f"probabilities: {part.calibration_summary}")
 
 
 def _find(model: str, config: Path | None) -> Path:

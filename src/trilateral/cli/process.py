@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trilateral.cli.command import FAILED, ConfigOption, public_errors
+from trilateral.cli.command import ConfigOption, ExitCode, public_errors
 from trilateral.common.base.errors import ConfigError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.observe.logs import LogFormat, set_up
@@ -88,7 +88,7 @@ def check(
     logging.basicConfig(handlers=[logging.NullHandler()])
     with public_errors():
         if not _print_findings(check_process(config, job, peers=not no_peers)):
-            raise typer.Exit(FAILED)
+            raise typer.Exit(ExitCode.FAILED)
 
 
 def healthcheck(config: ConfigOption) -> None:

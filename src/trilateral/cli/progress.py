@@ -100,14 +100,13 @@ class BarView:
 
 
 class LinesView:
-    """A line for each change of state, each note and each wait, and about one a second in between."""
+    """A line for each note and each change: at once for another state or the begin of a wait, else one a second."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._clock = clock
         self._pace = Pace()
-        self._state: JobState | None = None
-        self._waits = False
+        self._shown: Progress | None = None
         self._last_line = -LINE_SECONDS
 
     def __enter__(self) -> Self:
@@ -125,14 +124,19 @@ class LinesView:
         seconds_left = self._pace.seconds_left(progress)
         if progress.state.is_final:  # the command itself reports how the job ended
             return
-        doing = _doing(progress)
-        is_new = (progress.state, bool(doing)) != (self._state, self._waits)
-        if not is_new and self._clock() - self._last_line < LINE_SECONDS:
+        if self._shown is not None and not self._is_due(progress, self._shown):
             return
-        self._state, self._waits = progress.state, bool(doing)
-        self._last_line = self._clock()
+        self._shown, self._last_line = progress, self._clock()
         numbers = facts(progress, seconds_left) if progress.state is JobState.TRAINING else []
-        self._print("  ".join(filter(None, (progress.state, *numbers, doing))))
+        self._print("  ".join(filter(None, (progress.state, *numbers, _doing(progress)))))
+
+    def _is_due(self, progress: Progress, shown: Progress) -> bool:
+        """Return whether a line is due. One that differs from the last in its seconds only never is."""
+        if progress.state is not shown.state or bool(_doing(progress)) != bool(_doing(shown)):
+            return True
+        if replace(progress, seconds=0, notes=()) == replace(shown, seconds=0, notes=()):
+            return False
+        return self._clock() - self._last_line >= LINE_SECONDS
 
     def _print(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)

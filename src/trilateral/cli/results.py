@@ -7,7 +7,7 @@ from rich.text import Text
 from trilateral.cli.wording import decimal
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.assessment import CalibrationReport
-from trilateral.common.data.model.calibration import Isotonic, Platt, Uncalibrated
+from trilateral.common.data.model.calibration import AnyCalibration, InterceptOnly, Isotonic, Platt
 from trilateral.common.data.model.export import INTERCEPT, weights_of
 from trilateral.common.data.model.model_file import EvaluatedEpoch, PartyModel, load_model
 from trilateral.common.data.party_data import describe_left_out
@@ -86,16 +86,9 @@ def _print_quality(model: PartyModel, console: Console) -> None:
             f"{metrics.n_positive} of {metrics.n_rows} rows are positive{gini}; accuracy uses a threshold of"
             f" {metrics.threshold:g}",
         )
-    match model.calibration:
-        case Platt(a=a, b=b):
-            _say(
-                console,
-                f"calibrated by Platt scaling: p = 1 / (1 + exp(-({a:.6g} u {'+' if b >= 0 else '-'} {abs(b):.6g})))",
-            )
-        case Isotonic(thresholds=thresholds):
-            _say(console, f"calibrated by isotonic regression with {len(thresholds)} points")
-        case Uncalibrated(reason=reason):
-            _say(console, f"not calibrated: {reason}")
+    if model.calibration is not None:
+        _say(console, f"probabilities p of scores u: {_formula(model.calibration)}")
+        _say(console, f"they are {model.calibration_summary}")
     if model.calibration_report is not None:
         report = model.calibration_report
         _say(
@@ -103,6 +96,22 @@ def _print_quality(model: PartyModel, console: Console) -> None:
             f"log loss before {decimal(report.before.log_loss, 4)}, after {decimal(report.after.log_loss, 4)};"
             " each row is calibrated by a fit without that row",
         )
+
+
+def _formula(calibration: AnyCalibration) -> str:
+    match calibration:
+        case Platt(a=a, b=b):
+            return f"p = 1 / (1 + exp(-({a:.6g} u {_signed(b)})))"
+        case Isotonic(thresholds=thresholds):
+            return f"linear between {len(thresholds)} points"
+        case InterceptOnly(b=b):
+            return f"p = 1 / (1 + exp(-(u {_signed(b)})))"
+        case _:
+            return "p = 1 / (1 + exp(-u))"
+
+
+def _signed(number: float) -> str:
+    return f"{'+' if number >= 0 else '-'} {abs(number):.6g}"
 
 
 def _weights_table(model: PartyModel) -> Table:

@@ -8,10 +8,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from trilateral.client.errors import JobFailedError, JobStoppedError
-from trilateral.client.job_client import JobClient
+from trilateral.client.errors import JobFailedError, JobStoppedError, LostContactError, check_names, wrong_type
+from trilateral.client.job_client import JobClient, OnLost
 from trilateral.client.progress import JobState, Progress, progress_of
-from trilateral.common.base.errors import ConfigError, PeerError
+from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import Role
 from trilateral.common.base.scratch import scratch_folder
@@ -61,7 +61,25 @@ def connect(config: str | os.PathLike[str] | ProcessConfig) -> "AsyncSession":
     Raises:
         ConfigError: the configuration cannot be used. The text has a line for each problem.
     """
-    return AsyncSession(config if isinstance(config, ProcessConfig) else load_process_config(Path(config)))
+    return AsyncSession(config if isinstance(config, ProcessConfig) else load_config(config))
+
+
+def load_config(path: str | os.PathLike[str]) -> ProcessConfig:
+    """Load the configuration of a process. Environment variables override what the file says.
+
+    Args:
+        path: the YAML file. Paths inside it are relative to its folder.
+
+    Returns:
+        The checked configuration.
+
+    Raises:
+        ConfigError: the configuration cannot be used. The text has a line for each problem.
+        TypeError: `path` is not a path.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise wrong_type("config", "the path of a YAML file, or what `load_config` returned", path)
+    return load_process_config(Path(path))
 
 
 class AsyncSession:
@@ -155,6 +173,7 @@ class AsyncSession:
             UnknownJobError: the coordinator does not know the job.
             PeerError: the coordinator cannot be reached.
         """
+        check_names(job=job)
         await self._coordinator.status(job)
         return AsyncRun(self, job)
 
@@ -178,6 +197,7 @@ class AsyncSession:
             PolicyError: a party's policy refuses.
             PeerError: the host cannot be reached.
         """
+        check_names(dataset=dataset)
         self._check_guest("only the guest can count the common IDs of a dataset")
         from trilateral.guest_party.dataset_alignment import align_dataset
 
@@ -208,6 +228,7 @@ class AsyncSession:
         """
         import pandas as pd
 
+        check_names(job=job, dataset=dataset)
         self._check_guest("only the guest can predict")
         try:
             with scratch_folder(self.config.state) as folder:
@@ -254,11 +275,16 @@ class AsyncSession:
             PolicyError: a party's policy refuses.
             PeerError: the host cannot be reached.
         """
+        check_names(job=job, dataset=dataset)
+        for name, path in (("out", out), ("missing", missing)):
+            if not isinstance(path, str | os.PathLike) and not (name == "missing" and path is None):
+                raise wrong_type(name, "the path of a .csv or .parquet file", path)
         self._check_guest("only the guest can predict")
         from trilateral.guest_party.prediction import PredictionPlan, predict
 
-        path = Path(out)
-        plan = PredictionPlan(job, dataset, path, missing_file(path) if missing is None else Path(missing), aligned)
+        target = Path(out)
+        unscored = missing_file(target) if missing is None else Path(missing)
+        plan = PredictionPlan(job, dataset, target, unscored, aligned)
         async with self._host() as host:
             return await predict(self.config, host, plan, on_stage or _ignore)
 
@@ -279,6 +305,7 @@ class AsyncSession:
         """
         from trilateral.client.model import load_model
 
+        check_names(job=job)
         if self.config.role is Role.COORDINATOR:
             raise ConfigError("the coordinator has no part of a model: use the configuration of the host or the guest")
         return load_model(JobFolder(self.config.state, job).find_model())
@@ -319,10 +346,14 @@ class AsyncRun:
     def __aiter__(self) -> AsyncIterator[Progress]:
         return self.watch()
 
-    async def watch(self) -> AsyncIterator[Progress]:
+    async def watch(self, *, patience: float = 0.0, on_lost: OnLost = lambda _: None) -> AsyncIterator[Progress]:
         """Yield the progress of the job now and after each change, until the job ends.
 
         Leaving the loop early does not affect the job.
+
+        Args:
+            patience: seconds for which to try again if the coordinator is away.
+            on_lost: called when that begins, with the reason.
 
         Yields:
             Snapshots of the job. The last one has a final state.
@@ -331,27 +362,20 @@ class AsyncRun:
             JobFailedError: the job failed. The snapshot that says so comes first.
             JobStoppedError: the job was stopped. The snapshot that says so comes first.
             UnknownJobError: the coordinator does not know the job.
-            PeerError: the coordinator cannot be reached, or stopped reporting while the job continues.
+            LostContactError: the coordinator is away, and the job continues.
+            PeerError: the coordinator cannot be called.
         """
-        seen = False
         try:
-            async for status in self._session._coordinator.watch(self.name):
+            async for status in self._session._coordinator.watch(self.name, patience=patience, on_lost=on_lost):
                 progress = progress_of(status)
-                seen = True
                 yield progress
                 if progress.state.is_final:
                     _check_outcome(progress)
-                    return
-        except PeerError as error:
-            if not seen:
-                raise
-            raise PeerError(
-                f"lost contact with job {self.name}, because the coordinator no longer answers: if the coordinator has "
-                "stopped, start it again, and then watch the job again. The job continues from where it was"
+        except LostContactError as error:
+            raise LostContactError(
+                f"lost contact with job {self.name}, but the job continues: {error}. Watch the job again when the "
+                "coordinator is back"
             ) from error
-        raise PeerError(
-            f"the coordinator stopped reporting on job {self.name}, but the job continues: watch the job again"
-        )
 
     async def progress(self) -> Progress:
         """Return a snapshot of the job, with all its notes.
@@ -362,11 +386,19 @@ class AsyncRun:
         """
         return progress_of(await self._session._coordinator.status(self.name))
 
-    async def wait(self, *, on_progress: Callable[[Progress], None] = lambda _: None) -> Progress:
+    async def wait(
+        self,
+        *,
+        on_progress: Callable[[Progress], None] = lambda _: None,
+        patience: float = 0.0,
+        on_lost: OnLost = lambda _: None,
+    ) -> Progress:
         """Wait until the job has finished.
 
         Args:
             on_progress: called with each snapshot, the last one included.
+            patience: seconds for which to try again if the coordinator is away.
+            on_lost: called when that begins, with the reason.
 
         Returns:
             The last snapshot, with the loss of the result.
@@ -377,7 +409,7 @@ class AsyncRun:
             PeerError: as `watch`.
         """
         final: Progress | None = None
-        async for progress in self.watch():
+        async for progress in self.watch(patience=patience, on_lost=on_lost):
             on_progress(progress)
             final = progress
         assert final is not None  # noqa: S101 (`watch` yields or raises)
@@ -420,8 +452,10 @@ def _job_of(job: JobConfig | Mapping[str, Any] | str | os.PathLike[str]) -> JobC
             return job
         case Mapping():
             return parse_settings(JobConfig, dict(job), "job")
-        case _:
+        case str() | os.PathLike():
             return load_job(Path(job))
+        case _:
+            raise wrong_type("job", "a Job, a dict of its options, or the path of a YAML file", job)
 
 
 def _check_outcome(progress: Progress) -> None:

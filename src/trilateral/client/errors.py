@@ -1,14 +1,32 @@
-"""Errors that end the wait for a job.
+"""Errors of the Python API: those that end the wait for a job, and arguments of a wrong type.
 
     TrilateralError
     ├── JobFailedError       the job failed
-    └── JobStoppedError      somebody stopped the job
+    ├── JobStoppedError      somebody stopped the job
+    └── PeerError
+        └── LostContactError the coordinator is away, and the job continues
 
 `trilateral.common.base.errors` has the rest of the tree.
 """
 
 from trilateral.client.progress import Progress
-from trilateral.common.base.errors import TrilateralError
+from trilateral.common.base.errors import PeerError, TrilateralError
+
+
+def wrong_type(argument: str, expected: str, value: object) -> TypeError:
+    """Return the error for an argument of a type that a function does not take."""
+    return TypeError(f"{argument}: expected {expected}, not {type(value).__name__}")
+
+
+def check_names(**names: object) -> None:
+    """Check that arguments are names of jobs or datasets: texts.
+
+    Raises:
+        TypeError: one is not.
+    """
+    for argument, name in names.items():
+        if not isinstance(name, str):
+            raise wrong_type(argument, "a name", name)
 
 
 class JobFailedError(TrilateralError):
@@ -33,3 +51,7 @@ class JobStoppedError(TrilateralError):
     def __init__(self, progress: Progress) -> None:
         super().__init__(f"job {progress.job}: {progress.detail}")
         self.progress = progress
+
+
+class LostContactError(PeerError):
+    """The coordinator no longer reports on a job. The job continues: watch it again once the coordinator is back."""

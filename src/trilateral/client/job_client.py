@@ -1,28 +1,38 @@
 """Calls to the coordinator's JobService, in the types of the wire."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import takewhile
 from types import TracebackType
 from typing import Any, Self
 
 import grpc
 
+from trilateral.client.errors import LostContactError
 from trilateral.common.base.errors import PeerError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import PeerConfig, ProcessConfig
+from trilateral.common.jobs.states import ENDED
 from trilateral.common.pb.v1 import jobs_pb2, jobs_pb2_grpc
 from trilateral.common.pb.v1.jobs_pb2 import JobStatus
 from trilateral.common.process.health import own_address
 from trilateral.common.rpc.access import call_metadata
 from trilateral.common.rpc.certificates import load_certificates
 from trilateral.common.rpc.channel import new_peer
-from trilateral.common.rpc.errors import RUN_IT, from_rpc_error, way_out
+from trilateral.common.rpc.errors import RUN_IT, TRY_AGAIN, StoppingError, from_rpc_error, raised_by_peer, way_out
 from trilateral.common.rpc.versions import check_answer
 
 CALL_SECONDS = 15.0
 """Deadline of a call that needs the coordinator alone."""
 WATCH_SECONDS = 3600.0
 """Deadline of one WatchJob call. A longer watch calls again."""
+RETRY_SECONDS = 1.0
+"""Time between two attempts to reach a coordinator that is away."""
+
+OnLost = Callable[["LostContactError"], None]
+"""Called when a watch has lost contact and begins to try again."""
 
 
 def coordinator_address(config: ProcessConfig) -> str:
@@ -89,13 +99,26 @@ class JobClient:
         """Resume a job that failed or was stopped. Its status tells later whether both parties accept it."""
         await self._call("ResumeJob", jobs_pb2.ResumeJobRequest(job=job))
 
-    async def watch(self, job: str) -> AsyncIterator[JobStatus]:
-        """Yield the status of a job now and after each change, until the job ends. Each note comes once."""
+    async def watch(
+        self, job: str, *, patience: float = 0.0, on_lost: OnLost = lambda _: None
+    ) -> AsyncIterator[JobStatus]:
+        """Yield the status of a job now and after each change, until the job ends. Each note comes once.
+
+        Args:
+            job: name of the job.
+            patience: seconds for which to try again if the coordinator cannot be reached or stops reporting.
+            on_lost: called when that begins, with the reason.
+
+        Raises:
+            LostContactError: the coordinator was away for longer than `patience`.
+        """
         request = jobs_pb2.WatchJobRequest(job=job)
-        n_notes, is_second_try = 0, False
+        notes: list[str] = []
+        lost_at: float | None = None
+        is_second_try = False
         while True:
-            # The first message of each call repeats all notes, so drop those that an earlier call brought.
-            n_known = n_notes
+            is_first = True
+            lost = LostContactError(f"the coordinator at {self._address} stopped reporting on job {job}")
             try:
                 stub = jobs_pb2_grpc.JobServiceStub(await self._peer.connected())
                 call = stub.WatchJob(request, timeout=WATCH_SECONDS, metadata=self._metadata)
@@ -103,17 +126,36 @@ class JobClient:
                     is_second_try = False
                     check_answer(f"the coordinator at {self._address}", await call.initial_metadata())
                     status = response.status
-                    del status.notes[:n_known]
-                    n_known = 0
-                    n_notes += len(status.notes)
+                    # The first message of each call repeats all notes. A coordinator that was restarted may have lost
+                    # the last ones.
+                    new = list(status.notes)
+                    if is_first:
+                        n_known = _common_start(notes, new)
+                        del notes[n_known:], new[:n_known], status.notes[:n_known]
+                    notes += new
+                    is_first, is_second_try, lost_at = False, False, None
                     yield status
-                return
+                    if status.state in ENDED:
+                        return
             except grpc.aio.AioRpcError as error:
                 if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                     continue
-                if is_second_try or not self._peer.doubt(error):
-                    raise self._public_error(error) from error
-                is_second_try = True
+                # The coordinator may have renewed its certificate since the last call.
+                if self._peer.doubt(error) and not is_second_try:
+                    is_second_try = True
+                    continue
+                problem = self._public_error(error)
+                if error.code() not in TRY_AGAIN or raised_by_peer(error) not in (None, StoppingError):
+                    raise problem from error
+                lost = LostContactError(str(problem))
+            now = time.monotonic()
+            if lost_at is None:
+                lost_at = now
+                if patience > 0:
+                    on_lost(lost)
+            if now - lost_at >= patience:
+                raise lost
+            await asyncio.sleep(min(RETRY_SECONDS, patience))
 
     async def _call(self, method: str, request: Any, *, is_second_try: bool = False) -> Any:
         """Make a call with a single answer, and check the protocol version of the server."""
@@ -145,3 +187,9 @@ class JobClient:
                 )
             case _:
                 return from_rpc_error(error, f"the coordinator at {self._address}")
+
+
+def _common_start(known: Sequence[str], told: Sequence[str]) -> int:
+    """Return how many notes at the start of both lists are the same."""
+    same = (one == other for one, other in zip(known, told, strict=False))
+    return sum(1 for _ in takewhile(bool, same))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from trilateral.client.errors import wrong_type
 from trilateral.common.base.errors import DataError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
@@ -37,6 +38,8 @@ def load_model(path: str | os.PathLike[str]) -> "Model":
         >>> model = trilateral.load_model("state/guest/jobs/churn/model.json")  # doctest: +SKIP
         >>> model.score(customers)  # doctest: +SKIP
     """
+    if not isinstance(path, str | os.PathLike):
+        raise wrong_type("path", "the path of a model file or of a job's folder", path)
     found = Path(path)
     return Model(model_file.load_model(found / "model.json" if found.is_dir() else found))
 
@@ -133,6 +136,11 @@ class Model:
         """AUC, KS and other figures on the hold-out rows; None at the host and without hold-out rows."""
         return self._part.metrics
 
+    @property
+    def calibration(self) -> str | None:
+        """How far the probabilities of `probabilities` can be trusted, in words; None at the host."""
+        return self._part.calibration_summary
+
     def score(self, frame: pd.DataFrame) -> "pd.Series[float]":
         """Compute this party's part of the score of some rows.
 
@@ -145,7 +153,10 @@ class Model:
 
         Raises:
             DataError: a column is missing or holds values of the wrong kind.
+            TypeError: `frame` is not a DataFrame.
         """
+        if not isinstance(frame, pd.DataFrame):
+            raise wrong_type("frame", "a pandas DataFrame with the columns of `features`", frame)
         steps = self._part.steps
         categorical = [column for column in steps.columns if column.kind == "category"]
         features = read_frame(frame, steps.features, categorical, self._part.missing)
@@ -153,9 +164,9 @@ class Model:
         return pd.Series(scores, index=frame.index, name="score")
 
     def probabilities(self, scores: "pd.Series[float]") -> "pd.Series[float]":
-        """Turn scores of both parties together into calibrated probabilities of the positive label.
+        """Turn scores of both parties together into probabilities of the positive label.
 
-        Only the guest's part has the calibration.
+        Only the guest's part has the calibration. The property `calibration` says how far to trust it.
 
         Args:
             scores: joint scores u, such as the column `score` of a prediction, shape (n_rows,).
@@ -165,7 +176,10 @@ class Model:
 
         Raises:
             DataError: this is the host's part.
+            TypeError: `scores` is not a Series.
         """
+        if not isinstance(scores, pd.Series):
+            raise wrong_type("scores", "a pandas Series, such as the column `score` of a prediction", scores)
         calibration = self._part.calibration
         if calibration is None:
             raise DataError("the host's part of a model has no calibration: only the guest can compute probabilities")

@@ -3,7 +3,6 @@
 import os
 import weakref
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -12,7 +11,6 @@ from trilateral.client.asynchronous import AsyncRun, AsyncSession, Prediction
 from trilateral.client.background import BackgroundLoop
 from trilateral.client.progress import Progress
 from trilateral.common.config.job import JobConfig
-from trilateral.common.config.load import load_process_config
 from trilateral.common.config.process import ProcessConfig
 
 if TYPE_CHECKING:
@@ -22,21 +20,6 @@ if TYPE_CHECKING:
     from trilateral.guest_party.prediction import PredictionCounts
 
 T = TypeVar("T")
-
-
-def load_config(path: str | os.PathLike[str]) -> ProcessConfig:
-    """Load the configuration of a process. Environment variables override what the file says.
-
-    Args:
-        path: the YAML file. Paths inside it are relative to its folder.
-
-    Returns:
-        The checked configuration.
-
-    Raises:
-        ConfigError: the configuration cannot be used. The text has a line for each problem.
-    """
-    return load_process_config(Path(path))
 
 
 def connect(config: str | os.PathLike[str] | ProcessConfig) -> "Session":
@@ -305,7 +288,8 @@ class Run:
         Raises:
             JobFailedError: the job failed. The snapshot that says so comes first.
             JobStoppedError: the job was stopped. The snapshot that says so comes first.
-            PeerError: the coordinator cannot be reached, or stopped reporting while the job continues.
+            LostContactError: the coordinator is away, and the job continues.
+            PeerError: the coordinator cannot be called.
         """
         self._session._check_open()
         return self._session._loop.iterate(self._run.watch)
@@ -318,8 +302,11 @@ class Run:
         """
         return self._session._call(self._run.progress)
 
-    def wait(self) -> Progress:
+    def wait(self, *, patience: float = 0.0) -> Progress:
         """Wait until the job has finished. An interrupt leaves the job running.
+
+        Args:
+            patience: seconds for which to try again if the coordinator is away.
 
         Returns:
             The last snapshot, with the loss of the result.
@@ -327,9 +314,14 @@ class Run:
         Raises:
             JobFailedError: the job failed.
             JobStoppedError: the job was stopped.
-            PeerError: the coordinator cannot be reached, or stopped reporting while the job continues.
+            LostContactError: the coordinator is away, and the job continues.
+            PeerError: the coordinator cannot be called.
         """
-        return self._session._call(self._run.wait)
+
+        async def wait() -> Progress:
+            return await self._run.wait(patience=patience)
+
+        return self._session._call(wait)
 
     def stop(self) -> None:
         """End the job without a model. It can be resumed.

@@ -73,7 +73,10 @@ def test_nothing_is_overwritten(runner: CliRunner, tmp_path: Path, name: str) ->
     (tmp_path / name).write_text("precious")
     result = runner.invoke(app, ["certs", "development", "--out", str(tmp_path)])
     assert result.exit_code == 2
-    assert result.stderr.startswith(f"error: --out {tmp_path}: {name} exists, and a key is never overwritten")
+    assert result.stderr == (
+        f"error: --out {tmp_path}: {name} exists: choose a new folder, or replace all files of the trial with "
+        "--replace\n"
+    )
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / name]
     assert (tmp_path / name).read_text() == "precious"
 

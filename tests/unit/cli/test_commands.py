@@ -1,7 +1,9 @@
 """The commands against a coordinator that plays a script: output, errors, exit codes."""
 
+import errno
 import logging
 import os
+import re
 import shlex
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +18,10 @@ import pytest
 from typer.testing import CliRunner
 
 from trilateral.cli import follow
+from trilateral.cli.command import ExitCode
 from trilateral.cli.main import app
 from trilateral.client import job_client as client
+from trilateral.client.asynchronous import AsyncSession
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.config.job import JobConfig
 from trilateral.common.pb.v1 import jobs_pb2, jobs_pb2_grpc
@@ -32,6 +36,7 @@ from trilateral.common.pb.v1.jobs_pb2 import (
 )
 from trilateral.common.rpc.errors import REASON_KEY
 from trilateral.common.rpc.versions import version_metadata
+from trilateral.guest_party.prediction import PredictionCounts
 
 
 @dataclass
@@ -42,6 +47,9 @@ class FakeCoordinator(jobs_pb2_grpc.JobServiceServicer):
     refusal: str | None = None
     cuts_after: int | None = None
     """End a watch early, after so many messages."""
+    n_cut: int | None = None
+    """How many watches `cuts_after` and `dies` concern; None for all of them."""
+    n_watches: int = 0
     holds_after: int | None = None
     """Leave the first watch open after so many messages, until its deadline."""
     dies: bool = False
@@ -84,10 +92,12 @@ class FakeCoordinator(jobs_pb2_grpc.JobServiceServicer):
     ) -> Iterator[jobs_pb2.WatchJobResponse]:
         self._note(context)
         context.send_initial_metadata(version_metadata())
-        is_held = self.holds_after is not None and len(self.metadata) == 1
-        for status in self.script[: self.holds_after if is_held else self.cuts_after]:
+        self.n_watches += 1
+        is_cut = self.n_cut is None or self.n_watches <= self.n_cut
+        is_held = self.holds_after is not None and self.n_watches == 1
+        for status in self.script[: self.holds_after if is_held else self.cuts_after if is_cut else None]:
             yield jobs_pb2.WatchJobResponse(status=status)
-        if self.dies:
+        if self.dies and is_cut:
             context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
         if is_held:
             over = Event()
@@ -229,7 +239,7 @@ def test_calls_say_who_calls_and_have_a_deadline(
     runner.invoke(app, ["status", "--config", str(coordinator_file)])
     runner.invoke(app, ["status", "first", "--config", str(coordinator_file)])
     runner.invoke(app, ["stop", "first", "--config", str(coordinator_file)])
-    assert [each["trilateral-role"] for each in coordinator.metadata] == ["coordinator"] * 5
+    assert [each["trilateral-role"] for each in coordinator.metadata] == ["coordinator"] * 5  # train starts and watches
     assert all(deadline is not None and deadline < 4000 for deadline in coordinator.deadlines)
 
 
@@ -281,7 +291,7 @@ def test_a_finished_job_is_a_success_even_if_its_model_is_elsewhere(
     assert result.exit_code == 0
     assert result.stdout.startswith("finished first")
     model = guest_file.parent / "state/jobs/first/model.json"
-    assert result.stderr.endswith(f"note: there is no model file {model}\n")
+    assert f"note: there is no model file {model}: name a finished job, and use the configuration of" in result.stderr
 
 
 def test_an_interrupt_leaves_the_job_running(
@@ -299,27 +309,54 @@ def test_an_interrupt_leaves_the_job_running(
     assert is_watch_command(command, guest_file)
 
 
-def test_a_watch_that_breaks_off_is_no_end_of_the_job(
-    runner: CliRunner, coordinator: FakeCoordinator, coordinator_file: Path
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("command", ["watch", "train"])
+def test_a_job_is_followed_again_when_the_coordinator_is_back_and_each_note_is_told_once(
+    runner: CliRunner,
+    coordinator: FakeCoordinator,
+    job_file: Path,
+    coordinator_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    dies: bool,
 ) -> None:
-    coordinator.script = [training(1), FINISHED]
-    coordinator.cuts_after = 1
-    result = runner.invoke(app, ["watch", "first", "--config", str(coordinator_file)])
-    assert result.exit_code == 1
-    assert "error: the coordinator stopped reporting on job first, but the job continues" in result.stderr
+    monkeypatch.setattr(client, "RETRY_SECONDS", 0.01)
+    coordinator.script = [training(1, "a note"), ended(JOB_STATE_FINISHED, "converged", "another")]
+    coordinator.cuts_after, coordinator.n_cut, coordinator.dies = 1, 3, dies
+    what = str(job_file) if command == "train" else "first"
+    result = runner.invoke(app, [command, what, "--config", str(coordinator_file)])
+    assert result.exit_code == 0
+    assert result.stdout.startswith("finished first")
+    notes = [line for line in result.stderr.split("\n") if "note" in line]
+    assert (notes[0], notes[-1]) == ("note: a note", "note: another")
+    lost = notes[1:-1]
+    assert len(lost) == 3  # each time anew, because an answer came in between
+    assert all("The job continues, and this command tries again for 10 min 00 s" in line for line in lost)
 
 
-def test_a_coordinator_that_dies_in_mid_training_will_go_on_when_it_is_started(
-    runner: CliRunner, coordinator: FakeCoordinator, coordinator_file: Path
+@pytest.mark.parametrize("command", ["watch", "train"])
+def test_a_coordinator_that_stays_away_is_given_up_with_an_exit_code_of_its_own(
+    runner: CliRunner,
+    coordinator: FakeCoordinator,
+    job_file: Path,
+    coordinator_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
 ) -> None:
+    monkeypatch.setattr(client, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(follow, "PATIENCE", 0.1)
     coordinator.script = [training(1)]
-    coordinator.dies = True
-    result = runner.invoke(app, ["watch", "first", "--config", str(coordinator_file)])
-    assert result.exit_code == 1
-    assert "error: lost contact with job first" in result.stderr
-    assert "if the coordinator has stopped, start it again, and then watch the job again" in " ".join(
-        result.stderr.split()
-    )
+    coordinator.cuts_after, coordinator.dies = 0, True
+    what = str(job_file) if command == "train" else "first"
+    result = runner.invoke(app, [command, what, "--config", str(coordinator_file)])
+    assert result.exit_code == ExitCode.LOST_CONTACT
+    *_, error, way_on = result.stderr.rstrip().split("\n")
+    assert error.startswith("error: lost contact with job first, but the job continues: cannot call the coordinator")
+    told, watch_command = way_on.split(": ")
+    assert told == "to watch it again, run"
+    assert is_watch_command(watch_command, coordinator_file)
+    assert len([line for line in result.stderr.split("\n") if "tries again" in line]) == 1
+    assert coordinator.n_watches > 2
 
 
 def test_a_watch_that_outlasts_its_deadline_goes_on_and_tells_each_note_once(
@@ -330,7 +367,7 @@ def test_a_watch_that_outlasts_its_deadline_goes_on_and_tells_each_note_once(
     coordinator.holds_after = 1
     result = runner.invoke(app, ["watch", "first", "--config", str(coordinator_file)])
     assert result.exit_code == 0
-    assert len(coordinator.metadata) > 1
+    assert coordinator.n_watches > 1
     assert [line for line in result.stderr.split("\n") if "note" in line] == ["note: a note", "note: another"]
 
 
@@ -480,6 +517,20 @@ def test_a_prediction_on_a_dataset_that_is_none_ends_before_anyone_is_asked(
     assert "the guest has no dataset named march" in result.stderr
 
 
+@pytest.mark.parametrize(("n_scored", "code"), [(5, ExitCode.SUCCESS), (0, ExitCode.NOTHING_SCORED)])
+def test_a_prediction_says_how_far_to_trust_it_and_an_empty_one_has_a_warning_and_a_code(
+    runner: CliRunner, guest_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_scored: int, code: int
+) -> None:
+    async def predict(*_: object, **__: object) -> PredictionCounts:
+        return PredictionCounts(n_scored, 7, 8, calibration="calibrated by hand")
+
+    monkeypatch.setattr(AsyncSession, "predict_to_file", predict)
+    result = runner.invoke(app, predict_command(guest_file, tmp_path / "scores.csv"))
+    assert result.exit_code == code
+    assert "probabilities: calibrated by hand\n" in result.stdout
+    assert ("warning: no row was scored" in result.stderr) == (n_scored == 0)
+
+
 def test_an_open_port_is_no_address_of_a_coordinator(runner: CliRunner, unreachable: Path) -> None:
     unreachable.write_text(unreachable.read_text().replace("127.0.0.1:1", "127.0.0.1:0"))
     result = runner.invoke(app, ["status", "--config", str(unreachable)])
@@ -542,7 +593,7 @@ def test_wrong_usage(runner: CliRunner, arguments: list[str]) -> None:
 def test_a_bug_is_told_without_a_traceback_unless_asked(
     runner: CliRunner, coordinator_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def bug(*_: object) -> None:
+    def bug(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr("trilateral.cli.follow.follow_job", bug)
@@ -554,6 +605,24 @@ def test_a_bug_is_told_without_a_traceback_unless_asked(
     )
     monkeypatch.setenv("TRILATERAL_DEBUG", "1")
     assert "Traceback" in runner.invoke(app, arguments).stderr
+
+
+def test_a_file_that_may_not_be_read_is_told_as_such_and_not_as_a_bug(
+    runner: CliRunner, coordinator_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/secret/file")
+
+    monkeypatch.setattr("trilateral.cli.follow.follow_job", refuse)
+    result = runner.invoke(app, ["watch", "first", "--config", str(coordinator_file)])
+    assert result.exit_code == 2
+    assert result.stderr == "error: /secret/file: Permission denied\n"
+
+
+def test_the_exit_codes_are_the_ones_that_are_described() -> None:
+    text = (Path(__file__).parents[3] / "docs/commands.md").read_text()
+    table = text.partition("## Exit codes")[2].partition("\n## ")[0]
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)] == list(ExitCode)
 
 
 @pytest.mark.parametrize("command", ["serve", "train", "watch", "status", "stop", "demo"])

@@ -101,7 +101,10 @@ def test_export_writes_a_file_and_overwrites_none(config: Path, form: str) -> No
     assert out.stat().st_mode & 0o777 == 0o600
     text = out.read_text()
     assert text.startswith("term,weight" if form == "csv" else "{")
+    summary = "calibrated by Platt scaling on the hold-out rows; 100 to 999 of the model's rows have the rarer label"
+    assert f"probabilities: {summary}\n" in done.output
     if form == "sklearn":
+        assert json.loads(text)["calibration_summary"] == summary
         assert json.loads(text)["feature_names_in_"] == ["small", "[red]big"]
     again = run("export", "credit", "--config", config, "--format", form, "--out", out)
     assert again.exit_code == 2

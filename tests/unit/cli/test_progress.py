@@ -75,6 +75,21 @@ def test_rounds_come_at_most_once_a_second_but_notes_and_states_always() -> None
     ]
 
 
+@pytest.mark.parametrize("state", [JobState.STARTING, JobState.TRAINING])
+def test_a_wait_takes_one_line_however_long_it_lasts(state: JobState) -> None:
+    console, clock = text_console(), Clock()
+    waiting = replace(training(1, 1, 3), state=state, detail="waiting for the host until 10:32")
+    with LinesView(console, clock) as view:
+        for second in range(60):
+            view.show(replace(waiting, seconds=3.0 + second, notes=("a note",) if second == 30 else ()))
+            clock.now += 1
+        view.show(replace(waiting, detail="waiting for the host until 10:33"))
+    wait, note, longer = written(console).splitlines()
+    assert wait.endswith("waiting for the host until 10:32")
+    assert note == "note: a note"
+    assert longer.endswith("until 10:33")
+
+
 def test_the_bar_shows_the_numbers_and_keeps_notes_above_it() -> None:
     console = terminal_console()
     view = BarView(console)

@@ -4,10 +4,12 @@ from unittest.mock import Mock
 
 import pytest
 
+from trilateral.common.base.errors import PeerError, StoppedError, TrilateralError
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.jobs.journal import Record
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_STOPPED
 from trilateral.common.protocol.messages import Failed, JobEnded
 from trilateral.common.rpc.calls import Silence
 from trilateral.common.rpc.channel import Peer
@@ -40,3 +42,28 @@ async def test_a_finished_job_says_after_a_restart_of_the_coordinator_what_it_sa
     before, after = job.status(), Job.from_record(record).status()
     assert after.detail == before.detail == "the loss is within 1e-05 of its minimum"
     assert (after.state, after.epoch, after.loss) == (before.state, before.epoch, before.loss)
+
+
+@pytest.mark.parametrize("is_status_known", [True, False])
+@pytest.mark.parametrize(
+    ("outcome", "error", "state", "detail"),
+    [
+        (Outcome.FINISHED, None, JOB_STATE_FINISHED, "converged"),
+        (Outcome.FAILED, PeerError("no disk"), JOB_STATE_FAILED, "no disk"),
+        (Outcome.STOPPED, StoppedError("stopped by the operator"), JOB_STATE_STOPPED, "stopped by the operator"),
+    ],
+)
+async def test_an_ended_job_is_shown_after_a_restart_as_the_journal_has_it(
+    outcome: Outcome, error: TrilateralError | None, state: int, detail: str, is_status_known: bool
+) -> None:
+    job = Job(JOB, b"run")
+    if error is None:
+        job.on_message(JobEnded("converged", 0.25, 3))
+    job.end(error)
+    facts = status_fact(job.status()) if is_status_known else {}
+    again = Job.from_record(Record(b"run", JOB, outcome, "" if error is None else str(error), facts))
+    assert again.ended.is_set()
+    assert again.status().state == state
+    shown = [status async for status in again.watch()]
+    assert [each.state for each in shown] == [state]
+    assert again.status().detail == (detail if is_status_known or error is not None else "")

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import minimize
+from scipy.optimize import brentq, minimize
 from scipy.special import expit
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.config.dataset import LabelConfig
 from trilateral.common.data.model.assessment import assess
 from trilateral.common.data.model.calibration import (
+    InterceptOnly,
     Isotonic,
     Platt,
     Uncalibrated,
@@ -40,7 +41,7 @@ def test_platt_is_the_least_loss_against_platts_targets(seed: int, stretch: floa
         z = ab[0] * scores + ab[1]
         return float(np.mean(targets * np.logaddexp(0, -z) + (1 - targets) * np.logaddexp(0, z)))
 
-    fitted = fit_calibration(scores, labels, "platt")
+    fitted = fit_calibration(scores, labels, "platt", 0.5)
 
     assert isinstance(fitted, Platt)
     expected = minimize(loss, np.array([1.0, 0.0]), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12})
@@ -50,7 +51,7 @@ def test_platt_is_the_least_loss_against_platts_targets(seed: int, stretch: floa
 @pytest.mark.parametrize("method", ["platt", "isotonic"])
 def test_scores_that_separate_the_labels_give_no_certainty(method: str) -> None:
     labels = np.repeat([-1.0, 1.0], 20)
-    fitted = fit_calibration(np.linspace(-1, 1, 40) + labels, labels, method)  # type: ignore[arg-type]
+    fitted = fit_calibration(np.linspace(-1, 1, 40) + labels, labels, method, 0.5)  # type: ignore[arg-type]
     probabilities = calibrate(np.array([-1e3, -1.0, 1.0, 1e3]), fitted)
     assert (probabilities[:2] < 0.15).all()
     assert (probabilities[2:] > 0.85).all()
@@ -59,12 +60,14 @@ def test_scores_that_separate_the_labels_give_no_certainty(method: str) -> None:
 
 def test_scores_that_tell_nothing_give_the_rate() -> None:
     labels = np.repeat([-1.0, 1.0], [30, 10])
-    assert calibrate(np.array([7.0]), fit_calibration(np.zeros(40), labels, "platt")) == pytest.approx(0.25, abs=0.03)
+    assert calibrate(np.array([7.0]), fit_calibration(np.zeros(40), labels, "platt", 0.5)) == pytest.approx(
+        0.25, abs=0.03
+    )
 
 
 def test_a_ranking_that_is_wrong_is_not_turned_round() -> None:
     scores, labels = rows(3)
-    fitted = fit_calibration(scores, -labels, "platt")
+    fitted = fit_calibration(scores, -labels, "platt", 0.5)
     assert isinstance(fitted, Platt)
     assert fitted.a == 0
 
@@ -73,7 +76,7 @@ def test_a_ranking_that_is_wrong_is_not_turned_round() -> None:
 def test_isotonic_rises_and_is_never_certain(seed: int) -> None:
     scores, labels = rows(seed, 50)
     scores = np.round(scores, 1)  # ties
-    fitted = fit_calibration(scores, labels, "isotonic")
+    fitted = fit_calibration(scores, labels, "isotonic", 0.5)
     assert isinstance(fitted, Isotonic)
     probabilities = calibrate(np.linspace(-9, 9, 200), fitted)
     assert (np.diff(probabilities) >= -1e-12).all()
@@ -84,26 +87,74 @@ def test_isotonic_rises_and_is_never_certain(seed: int) -> None:
 @pytest.mark.parametrize("method", ["platt", "isotonic"])
 def test_a_map_survives_its_file_to_the_last_bit(method: str) -> None:
     scores, labels = rows(1)
-    fitted = fit_calibration(scores, labels, method)  # type: ignore[arg-type]
+    fitted = fit_calibration(scores, labels, method, 0.5)  # type: ignore[arg-type]
     again = type(fitted).model_validate_json(fitted.model_dump_json())
     assert np.array_equal(calibrate(scores, fitted), calibrate(scores, again))
 
 
-@pytest.mark.parametrize("n_positive", [0, 4])
-def test_too_few_rows_of_a_label_are_not_calibrated_on_and_the_reason_is_told(n_positive: int) -> None:
+@pytest.mark.parametrize("n_positive", [1, 4])
+@pytest.mark.parametrize("rate", [0.002, 0.3, 0.95])
+@pytest.mark.parametrize("method", ["platt", "isotonic"])
+def test_too_few_rows_for_a_slope_still_give_the_rate_on_average(n_positive: int, rate: float, method: str) -> None:
     labels = np.repeat([-1.0, 1.0], [50, n_positive])
-    scores = np.linspace(-1, 1, 50 + n_positive)
-    fitted = fit_calibration(scores, labels, "platt")
-    assert isinstance(fitted, Uncalibrated)
-    assert f"{n_positive} of them with the rarer label" in fitted.reason
-    np.testing.assert_allclose(calibrate(scores, fitted), expit(scores))
+    scores = np.linspace(-2, 1, 50 + n_positive)
+    fitted = fit_calibration(scores, labels, method, rate)  # type: ignore[arg-type]
+    assert isinstance(fitted, InterceptOnly)
+    assert fitted.reason == "fewer than 5 hold-out rows have the rarer label"
+    probabilities = calibrate(scores, fitted)
+    assert probabilities.mean() == pytest.approx(rate, rel=1e-9)
+    np.testing.assert_allclose(np.diff(np.log(probabilities / (1 - probabilities))), np.diff(scores), atol=1e-9)
+
+
+@given(st.lists(st.floats(-50, 50), min_size=1, max_size=30), st.floats(1e-6, 1 - 1e-6))
+def test_an_offset_is_found_for_any_scores_and_any_rate(scores: list[float], rate: float) -> None:
+    fitted = fit_calibration(np.array(scores), np.full(len(scores), -1.0), "platt", rate)
+    assert calibrate(np.array(scores), fitted).mean() == pytest.approx(rate, rel=1e-6)
+
+
+def taylor_scores(rate: float, seed: int, strength: float) -> tuple[FloatVector, FloatVector, FloatVector]:
+    """Fit the Taylor loss; return the labels it was fitted on, and scores of other rows with their labels.
+
+    The minimum of the Taylor loss is least squares of 2 y on the columns.
+    """
+    rng = np.random.default_rng(seed)
+    columns = np.column_stack([rng.normal(size=(60_000, 4)), np.ones(60_000)])
+    logits = columns[:, :4] @ rng.normal(size=4) * strength
+    centre = brentq(lambda c: float(expit(logits + c).mean()) - rate, -30, 30)
+    labels = np.where(rng.random(60_000) < expit(logits + centre), 1.0, -1.0)
+    train, other = slice(0, 20_000), slice(20_000, None)
+    coef = np.linalg.lstsq(columns[train], 2 * labels[train], rcond=None)[0]
+    return labels[train], columns[other] @ coef, labels[other]
+
+
+@pytest.mark.parametrize("strength", [0.2, 1.0])
+@pytest.mark.parametrize("rate", [0.002, 0.03, 0.2, 0.5, 0.9])
+@pytest.mark.parametrize("n_holdout", [0, 30])
+def test_new_rows_get_the_known_rate_on_average_where_no_slope_was_fitted(
+    rate: float, strength: float, n_holdout: int
+) -> None:
+    train_labels, scores, labels = taylor_scores(rate, 7, strength)
+    few = np.argsort(labels, kind="stable")[:n_holdout]  # of one label
+    fitted = assess(scores[few], labels[few], LabelConfig(), train_labels, intercept=True).calibration
+    assert isinstance(fitted, InterceptOnly)
+    known_rate = (np.concatenate([train_labels, labels[few]]) > 0).mean()
+    assert calibrate(scores, fitted).mean() == pytest.approx(known_rate, rel=0.35)
+    if rate < 0.1:
+        assert expit(scores).mean() > 3 * rate
+
+
+def test_without_hold_out_rows_and_without_an_intercept_nothing_is_known() -> None:
+    labels = np.repeat([-1.0, 1.0], [30, 10])
+    found = assess(np.empty(0), np.empty(0), LabelConfig(), labels, intercept=False)
+    assert isinstance(found.calibration, Uncalibrated)
+    assert "no intercept" in found.calibration.reason
 
 
 def test_no_row_is_judged_by_a_map_that_it_was_fitted_on() -> None:
     """Labels that are a coin's: whoever fits and reports on the same rows finds something in them."""
     rng = np.random.default_rng(0)
     scores, labels = rng.normal(size=300), rng.choice([-1.0, 1.0], 300)
-    fitted = fit_calibration(scores, labels, "isotonic")
+    fitted = fit_calibration(scores, labels, "isotonic", 0.5)
     flattering = log_loss(log_odds(scores, fitted), labels)
     honest = log_loss(cross_fitted(scores, labels, fitted), labels)
     assert flattering < np.log(2) < honest
@@ -112,7 +163,7 @@ def test_no_row_is_judged_by_a_map_that_it_was_fitted_on() -> None:
 @pytest.mark.parametrize("method", ["platt", "isotonic"])
 def test_calibration_mends_probabilities_and_reports_both_sides(method: str) -> None:
     scores, labels = rows(5, 4000)
-    found = assess(scores, labels, LabelConfig.model_validate({"calibration": method}))
+    found = assess(scores, labels, LabelConfig.model_validate({"calibration": method}), labels, intercept=True)
     assert found.report is not None
     assert found.metrics is not None
     before, after = found.report.before, found.report.after
@@ -129,16 +180,17 @@ def test_calibration_mends_probabilities_and_reports_both_sides(method: str) -> 
 
 def test_the_same_rows_give_the_same_assessment() -> None:
     scores, labels = rows(9)
-    assert assess(scores, labels, LabelConfig()) == assess(scores, labels, LabelConfig())
+    found = [assess(scores, labels, LabelConfig(), labels, intercept=True) for _ in range(2)]
+    assert found[0] == found[1]
 
 
-def test_none_leaves_the_sigmoid_and_no_holdout_is_told() -> None:
+@pytest.mark.parametrize("n_holdout", [0, 400])
+def test_none_leaves_the_sigmoid(n_holdout: int) -> None:
     scores, labels = rows(2)
-    plain = assess(scores, labels, LabelConfig(calibration="none"))
-    assert plain.metrics is not None
-    assert plain.metrics.log_loss == pytest.approx(log_loss(scores, labels))
+    config = LabelConfig(calibration="none")
+    plain = assess(scores[:n_holdout], labels[:n_holdout], config, labels, intercept=True)
+    assert plain.calibration == Uncalibrated(reason="the dataset says `calibration: none`")
     assert plain.report is None
-    nothing = assess(np.empty(0), np.empty(0), LabelConfig())
-    assert nothing.metrics is None
-    assert isinstance(nothing.calibration, Uncalibrated)
-    assert "holdout" in nothing.calibration.reason
+    assert (plain.metrics is None) == (n_holdout == 0)
+    if plain.metrics is not None:
+        assert plain.metrics.log_loss == pytest.approx(log_loss(scores, labels))

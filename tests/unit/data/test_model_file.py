@@ -77,6 +77,52 @@ def test_the_guest_reports_on_the_holdout_rows(load: Load) -> None:
     assert model.metrics.n_rows == model.data.n_holdout == 20
 
 
+@pytest.mark.parametrize(
+    ("holdout", "method", "n_flipped", "summary"),
+    [
+        (0.25, "platt", 0, "calibrated by Platt scaling on the hold-out rows; 10 to 99 of the model's rows"),
+        (0.25, "isotonic", 0, "calibrated by isotonic regression on the hold-out rows; 10 to 99 "),
+        (0.25, "platt", 17, "calibrated on average only: .*, because fewer than 5 hold-out rows have the rarer label;"),
+        (0.0, "platt", 0, "calibrated on average only: .*, because there are no hold-out rows; .* converged; 10 to"),
+        (0.25, "none", 0, "not calibrated, and possibly far .*: the dataset says `calibration: none`; 10 to 99"),
+    ],
+)
+def test_a_model_says_in_words_how_far_to_trust_its_probabilities(
+    load: Load, holdout: float, method: str, n_flipped: int, summary: str
+) -> None:
+    dataset, _ = load(True)
+    label = LabelConfig.model_validate({"calibration": method})
+    job = JOB.model_copy(update={"holdout": holdout})
+    data = load_party_data(dataset, job, labelled=True)
+    labels = data.block.holdout_labels
+    assert labels is not None
+    labels[:n_flipped] = -1.0
+    made = PartyModel.of(
+        Role.GUEST, job, data, dataset.model_copy(update={"label": label}), result(data, labels), run_id=RUN
+    )
+    assert re.match(summary, made.calibration_summary or "")
+
+
+def test_a_file_of_the_first_release_is_read_and_says_how_far_to_trust_it(load: Load, tmp_path: Path) -> None:
+    dataset, data = load(True)
+    made = PartyModel.of(Role.GUEST, JOB, data, dataset, result(data, data.block.holdout_labels), run_id=RUN)
+    content = json.loads(made.model_dump_json())
+    del content["data"]["n_rarer_label"]
+    reason = "20 hold-out rows, 3 of them with the rarer label, where 5 are needed"
+    content |= {"calibration": {"method": "none", "reason": reason}, "calibration_report": None}
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(content))
+    summary = load_model(path).calibration_summary
+    assert summary == f"not calibrated, and possibly far from the rate of positive rows: {reason}"
+
+
+def test_the_hosts_part_says_nothing_of_labels(load: Load) -> None:
+    dataset, data = load(False)
+    made = PartyModel.of(Role.HOST, JOB, data, dataset, result(data), run_id=RUN)
+    assert made.calibration_summary is None
+    assert made.data.n_rarer_label is None
+
+
 def test_the_file_names_the_table_by_its_hash_and_nobody_in_it(load: Load, tmp_path: Path) -> None:
     dataset, data = load(True)
     path = tmp_path / "new" / "model.json"

@@ -7,14 +7,23 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from trilateral.common.base.errors import ConfigError, DataError, PolicyError
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import ConfigError, DataError, PolicyError, notes
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.model.model_file import PartyModel
-from trilateral.common.data.party_data import CheckSizes, PreparedData, describe_left_out, load_party_data
+from trilateral.common.data.party_data import (
+    CheckSizes,
+    PreparedData,
+    check_labels,
+    describe_few_labels,
+    describe_left_out,
+    load_party_data,
+)
 from trilateral.common.data.tables.table import stream_table
 from trilateral.common.protocol.batches import holdout_split
+from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.messages import Result
 
 N_ROWS = 100
@@ -226,3 +235,68 @@ def test_a_prediction_neither_needs_them_nor_is_disturbed_by_them(path: Path) ->
         rows.to_csv(path, index=False)
         (chunk,) = stream_table(DatasetConfig(path=path), model.steps.features, [], missing=model.missing)
         assert list(chunk.features) == ["a", "b", "c"]
+
+
+# --- labels on both sides of the split
+
+
+def block_with(n_train_positive: int, n_holdout_positive: int, n_train: int = 80, n_holdout: int = 20) -> TrainingBlock:
+    def labels(n: int, n_positive: int) -> FloatVector:
+        return np.repeat([1.0, -1.0], [n_positive, n - n_positive])
+
+    return TrainingBlock(
+        columns=np.zeros((n_train, 1)),
+        holdout_columns=np.zeros((n_holdout, 1)),
+        labels=labels(n_train, n_train_positive),
+        holdout_labels=labels(n_holdout, n_holdout_positive),
+        penalty=np.zeros((1, 1)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("n_train_positive", "n_holdout_positive"), [(0, 3), (1, 3), (79, 3), (80, 3), (3, 0), (3, 20), (1, 0), (0, 1)]
+)
+def test_a_side_without_both_labels_is_refused_in_the_same_words_whichever_it_is(
+    n_train_positive: int, n_holdout_positive: int
+) -> None:
+    with pytest.raises(DataError, match="set another `seed`, another `holdout`, or `holdout: 0`") as caught:
+        check_labels(block_with(n_train_positive, n_holdout_positive))
+    with pytest.raises(DataError) as other:
+        check_labels(block_with(0, 10))
+    assert str(caught.value) == str(other.value)
+    assert f"{n_train_positive} of 80 training rows are positive" in notes(caught.value)
+    assert f"{n_holdout_positive} of 20 hold-out rows are positive" in notes(caught.value)
+
+
+@pytest.mark.parametrize(("n_positive", "is_enough"), [(0, False), (1, False), (2, True), (78, True), (79, False)])
+def test_without_a_hold_out_two_training_rows_of_each_label_are_enough(n_positive: int, is_enough: bool) -> None:
+    block = block_with(n_positive, 0, n_holdout=0)
+    if is_enough:
+        check_labels(block)
+        return
+    with pytest.raises(DataError, match="training needs 2 rows of each label") as caught:
+        check_labels(block)
+    assert "`seed`" not in str(caught.value)
+
+
+def test_the_guest_is_told_if_no_other_split_can_help() -> None:
+    for n_train_positive, way_out in [(1, "no other job helps"), (2, "only `holdout: 0` helps")]:
+        with pytest.raises(DataError) as caught:
+            check_labels(block_with(n_train_positive, 0))
+        assert any(way_out in note for note in notes(caught.value))
+    with pytest.raises(DataError) as caught:
+        check_labels(block_with(3, 0))
+    assert not any("helps" in note for note in notes(caught.value))
+
+
+def test_few_rows_of_a_label_are_trained_on_with_a_warning() -> None:
+    check_labels(block_with(9, 1))
+    assert describe_few_labels(block_with(9, 1)) is not None
+    assert describe_few_labels(block_with(71, 1)) is not None
+    assert describe_few_labels(block_with(10, 1)) is None
+
+
+def test_a_host_has_no_labels_to_check(path: Path) -> None:
+    block = load(path, labelled=False).block
+    check_labels(block)
+    assert describe_few_labels(block) is None

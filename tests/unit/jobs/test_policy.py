@@ -13,7 +13,7 @@ from trilateral.common.config.process import Policy
 from trilateral.common.jobs.policy import (
     check_holdout,
     check_job,
-    check_labels,
+    check_label_secrecy,
     check_peer_columns,
     check_prediction,
     check_sizes,
@@ -84,7 +84,8 @@ AT_THE_HOST: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str
         {"max_evaluations": 4},
         {"epochs": 10, "evaluate_every": 2},
         {"epochs": 11, "evaluate_every": 2},
-        "policy.max_evaluations: the maximum is 4; 11 epochs have 5 evaluations",
+        "policy.max_evaluations: the maximum is 4; 11 epochs have 5 evaluations: "
+        "raise `evaluate_every`, or lower `epochs`",
     ),
     "hold-out": (
         {},
@@ -170,11 +171,11 @@ def test_each_party_bounds_the_features_of_the_other(job: dict[str, Any], n_trai
 @pytest.mark.parametrize("settings", [{}, {"algorithm": SGD, "batch": 100}])
 def test_the_guest_needs_bits_of_labels_for_each_column_of_the_host(settings: dict[str, Any]) -> None:
     job, labels = make_job(**settings), LabelSecrecy([800.0, 180.0], 0)
-    check_labels(job, Policy(), labels, 3)
-    check_labels(job, Policy(min_label_bits=45), labels, 4)
-    check_labels(job, Policy(min_label_bits=0), labels, 1000)
+    check_label_secrecy(job, Policy(), labels, 3)
+    check_label_secrecy(job, Policy(min_label_bits=45), labels, 4)
+    check_label_secrecy(job, Policy(min_label_bits=0), labels, 1000)
     with pytest.raises(PolicyError) as refusal:
-        check_labels(job, Policy(), labels, 4)
+        check_label_secrecy(job, Policy(), labels, 4)
     ways = "larger batches, `batch: all`" if settings else "more rows"
     text = str(refusal.value)
     assert text.startswith("the guest refuses the job under policy.min_label_bits: ")
@@ -187,7 +188,7 @@ def test_the_numbers_that_a_refusal_would_need_stay_with_the_guest() -> None:
     refusals = []
     for bits in (0.0, 29.84, 150.0):
         with pytest.raises(PolicyError) as refusal:
-            check_labels(make_job(), Policy(), LabelSecrecy([bits], 0), 13)
+            check_label_secrecy(make_job(), Policy(), LabelSecrecy([bits], 0), 13)
         refusals.append(refusal.value)
     assert len({str(refusal) for refusal in refusals}) == 1
     assert [notes(refusal) for refusal in refusals] == [

@@ -37,7 +37,8 @@ def print_report(files: DemoFiles, console: Console) -> None:
     federated_metrics = models[Role.GUEST].metrics
     if federated_metrics is not None:
         add_metrics(table, "federated, encrypted", federated_metrics)
-    plain_metrics = assess(joined.holdout_scores(plain), joined.holdout_labels, LabelConfig()).metrics
+    scores = joined.holdout_scores(plain)
+    plain_metrics = assess(scores, joined.holdout_labels, LabelConfig(), joined.labels, intercept=job.intercept).metrics
     if plain_metrics is not None:
         add_metrics(table, "plain numpy, columns joined", plain_metrics)
     add_metrics(table, "scikit-learn, columns joined", _scikit_learn(_join(configs, job, whiten=False), job))

@@ -44,7 +44,7 @@ def run_demo(folder: Path, key_bits: int, algorithm: Literal["lbfgs", "sqn", "sg
 
 def _train(demo: Demo, progress: Console) -> None:
     try:
-        final = follow_job(demo.guest, demo.job, progress)
+        final = follow_job(demo.guest, demo.job, progress, patience=0)
     except DetachedError:
         raise KeyboardInterrupt from None
     progress.print(f"trained in {duration(final.seconds)}, {final.round} rounds; {final.detail}", highlight=False)
