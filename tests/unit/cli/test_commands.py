@@ -490,7 +490,7 @@ def test_an_open_port_is_no_address_of_a_coordinator(runner: CliRunner, unreacha
 def test_what_keeps_a_server_from_starting_is_told_with_its_file(
     runner: CliRunner, coordinator_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refuse(*_: object) -> None:
+    async def refuse(*_: object, **__: object) -> None:
         raise ConfigError("listen: is in use")
 
     monkeypatch.setattr("trilateral.coordinator.server.serve", refuse)
@@ -504,7 +504,7 @@ def test_debugging_a_server_leaves_the_libraries_silent(
 ) -> None:
     levels = {}
 
-    async def look(*_: object) -> None:
+    async def look(*_: object, **__: object) -> None:
         levels.update({name: logging.getLogger(name).getEffectiveLevel() for name in ("asyncio", "grpc._cython")})
 
     monkeypatch.setattr("trilateral.coordinator.server.serve", look)

@@ -106,7 +106,7 @@ def test_a_process_that_ends_at_once_is_told_with_its_log(tmp_path: Path) -> Non
         processes,
     ):
         pytest.fail("it has started")
-    assert "already in use" in processes.log_tails()
+    assert "is in use by another program" in processes.log_tails()
 
 
 def test_the_report_has_each_partys_part_and_the_same_figures_for_the_same_model(files: DemoFiles) -> None:
