@@ -67,7 +67,7 @@ class World:
         settings[section] = settings.get(section, {}) | values
         write_whole(self.paths[role], yaml.safe_dump(settings))
 
-    async def tighten(self, role: Role, section: str, **values: Any) -> None:
+    async def change(self, role: Role, section: str, **values: Any) -> None:
         """Change a section, and wait until the process has noticed."""
         self.set(role, section, **values)
         if self.is_read_again:
@@ -155,7 +155,7 @@ def given(world: World) -> int:
 async def test_a_forbidden_prediction_gives_no_further_score(world: World) -> None:
     async with settled(world) as guest:
         before = given(world)
-        await world.tighten(Role.HOST, "policy", allow_prediction=False)
+        await world.change(Role.HOST, "policy", allow_prediction=False)
         with pytest.raises(PolicyError, match=r"under policy\.allow_prediction"):
             await guest.scores()
         with pytest.raises(PeerError, match="does not know this prediction"):
@@ -176,7 +176,7 @@ async def test_a_forbidden_prediction_gives_no_further_score(world: World) -> No
 async def test_without_reading_again_the_scores_leave(world: World) -> None:
     world.is_read_again = False
     async with settled(world) as guest:
-        await world.tighten(Role.HOST, "policy", allow_prediction=False)
+        await world.change(Role.HOST, "policy", allow_prediction=False)
         assert await guest.scores() == 120
 
 
@@ -184,9 +184,9 @@ async def test_a_lower_limit_of_scores_stops_a_prediction_that_was_counted(world
     async with settled(world) as guest:
         assert await guest.scores() == 120
         assert await guest.scores() == 120
-        await world.tighten(Role.HOST, "policy", max_scores_a_day=given(world))
+        await world.change(Role.HOST, "policy", max_scores_a_day=given(world))
         assert await guest.scores() == 120
-        await world.tighten(Role.HOST, "policy", max_scores_a_day=given(world) - 1)
+        await world.change(Role.HOST, "policy", max_scores_a_day=given(world) - 1)
         with pytest.raises(PolicyError, match=r"under policy\.max_scores_a_day: .* 0 left until"):
             await guest.scores()
 
@@ -230,7 +230,7 @@ async def end_of(client: JobClient, job: str) -> JobStatus:
 async def test_a_running_training_obeys_a_tighter_policy(world: World, role: Role, policy: dict[str, Any]) -> None:
     async with world.serving() as client:
         await train_until(client, LONG, 3)
-        await world.tighten(role, "policy", **policy)
+        await world.change(role, "policy", **policy)
         status = await end_of(client, LONG.name)
         assert status.state == JOB_STATE_FAILED
         assert f"the {role} refuses the job under policy.{next(iter(policy))}" in status.detail
@@ -246,16 +246,22 @@ async def test_the_scores_at_the_end_obey_a_policy_that_was_tightened_in_the_las
     give = HostMachine._give_scores
 
     def tightened(machine: HostMachine, key: Any, offset: Any) -> Any:
-        asyncio.run_coroutine_threadsafe(world.tighten(Role.HOST, "policy", share_holdout_scores=False), loop).result()
+        asyncio.run_coroutine_threadsafe(world.change(Role.HOST, "policy", share_holdout_scores=False), loop).result()
         yield from give(machine, key, offset)
 
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr(HostMachine, "_give_scores", tightened)
+    model = JobFolder(world.configs[Role.GUEST].state, QUICK.name).model
     async with world.serving() as client:
-        status = await train_over_localhost(client, QUICK)
-    assert status.state == JOB_STATE_FAILED
-    assert "the host refuses the job under policy.share_holdout_scores" in status.detail
-    assert not JobFolder(world.configs[Role.GUEST].state, QUICK.name).model.exists()
+        with monkeypatch.context() as patched:
+            patched.setattr(HostMachine, "_give_scores", tightened)
+            status = await train_over_localhost(client, QUICK)
+        assert status.state == JOB_STATE_FAILED
+        assert "the host refuses the job under policy.share_holdout_scores" in status.detail
+        assert not model.exists()
+        await world.change(Role.HOST, "policy", share_holdout_scores=True)
+        await client.resume(QUICK.name)
+        assert (await end_of(client, QUICK.name)).state == JOB_STATE_FINISHED
+        assert model.exists()
 
 
 async def test_a_looser_policy_counts_for_new_jobs_and_leaves_running_ones_alone(world: World) -> None:
@@ -263,7 +269,7 @@ async def test_a_looser_policy_counts_for_new_jobs_and_leaves_running_ones_alone
     world.set(Role.HOST, "policy", max_epochs=49)
     async with world.serving() as client:
         assert (await train_over_localhost(client, other)).state == JOB_STATE_FAILED
-        await world.tighten(Role.HOST, "policy", max_epochs=50)
+        await world.change(Role.HOST, "policy", max_epochs=50)
         assert (await train_over_localhost(client, other)).state == JOB_STATE_FINISHED
 
 
@@ -273,7 +279,7 @@ async def test_an_alignment_gives_nothing_more_under_a_lower_limit_of_ids(world:
         request = alignment_pb2.OpenAlignmentRequest(nonce=bytes(NONCE_BYTES), n_ids=10, form=FORM, dataset=DATASET)
         opened = await calls.call("AlignmentService/OpenAlignment", request, alignment_pb2.OpenAlignmentResponse)
         shard = alignment_pb2.IntersectShardRequest(session=opened.session, shard=0, points=b"")
-        await world.tighten(Role.HOST, "policy", max_ids_a_day=5)
+        await world.change(Role.HOST, "policy", max_ids_a_day=5)
         with pytest.raises(PolicyError, match=r"under policy\.max_ids_a_day"):
             await calls.call("AlignmentService/IntersectShard", shard, alignment_pb2.IntersectShardResponse)
 
@@ -291,7 +297,7 @@ async def test_the_alignment_of_a_job_stops_when_the_job_is_forbidden(
         nonlocal n_found
         n_found += 1
         if n_found == 2:
-            await world.tighten(role, "policy", max_epochs=1)
+            await world.change(role, "policy", max_epochs=1)
         return await find(own, shard)
 
     monkeypatch.setattr(alignment.GuestAlignment, "_intersect", find_slowly)
@@ -307,7 +313,7 @@ async def test_the_alignment_of_a_job_stops_when_the_job_is_forbidden(
 async def test_operators_change_without_a_restart(world: World) -> None:
     async with world.serving() as client:
         await client.statuses()
-        await world.tighten(Role.COORDINATOR, "operators", start=["guest"])
+        await world.change(Role.COORDINATOR, "operators", start=["guest"])
         with pytest.raises(Exception, match="may not start jobs"):
             await client.start(QUICK)
 

@@ -1,6 +1,9 @@
 """A server reports when it is ready and when it stops, and names a port that it cannot use."""
 
 import asyncio
+import errno
+import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,9 +16,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 import trilateral.coordinator.server
 import trilateral.guest_party.server
 import trilateral.host_party.server
+from tests.support.rpc import plaintext_server
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig
+from trilateral.common.process.server import bind
 from trilateral.common.rpc.channel import open_channel
 
 SERVERS = {
@@ -84,6 +89,30 @@ async def test_a_port_in_use_is_named(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=f"listen: {address} is in use by another program.*choose another port"):
             async with running(config(Role.GUEST, tmp_path / "guest", address)):
                 pass
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("192.0.2.7:50051", "is not an address of this machine: correct it, or use 0.0.0.0"),
+        ("host..example:50051", "has a host name that cannot be resolved: correct it"),
+    ],
+)
+async def test_an_address_that_cannot_be_used_is_named_with_its_cause(address: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=f"listen: {address} {told}"):
+        bind(plaintext_server(Role.HOST), address, None)
+
+
+async def test_a_port_that_needs_a_permission_is_not_called_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(own: socket.socket, address: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # gRPC gives one error for every cause
+        monkeypatch.setattr(socket.socket, "bind", refuse)
+        with pytest.raises(
+            ConfigError, match=r"is not permitted for this user: choose a port of 1024 or above, or perm"
+        ):
+            bind(plaintext_server(Role.HOST), f"127.0.0.1:{taken.getsockname()[1]}", None)
 
 
 async def test_a_state_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
