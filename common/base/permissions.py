@@ -4,6 +4,7 @@ import grp
 import os
 import pwd
 import shlex
+import stat
 from pathlib import Path
 
 
@@ -52,7 +53,7 @@ def _way_out(path: Path) -> str:
     owner = user_name(status.st_uid)
     whose = f"{found} belongs to {owner}, and this process runs as {me}"
     if status.st_uid == os.geteuid():
-        return f"{whose}: run `chmod u+{'rwx' if found.is_dir() else 'rw'} {quoted}`"
+        return f"{whose}: run `chmod u+{'rwx' if stat.S_ISDIR(status.st_mode) else 'rw'} {quoted}`"
     if closed is not None:
         group = _group_name(os.getegid())
         return f"{whose}: as root, run `chgrp {group} {quoted}` and `chmod g+x {quoted}`"

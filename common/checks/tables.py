@@ -1,6 +1,6 @@
 """Check of a party's tables, which are read and prepared as for a training, and of its policy against a job."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -116,18 +116,25 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
         return
     try:
         data = make_party_data(table, dataset.preprocessing, trial, check)
+    except DataError as error:
+        yield from faults(subject, error)
+        return
+    except PolicyError as error:
+        yield from _of(of, faults(subject, error, level))
+        return
+    n_train, n_columns = data.block.columns.shape
+    n_unknown = unknown_values(n_train, data.block.labels)
+    try:
+        check_labels(data.block)
         _check_holdout(config, trial, data, account)
         # How many features the other party has is not known here, but a job needs at least one.
-        check_peer_features(trial, config.policy, len(data.block.columns), 1, role)
-        n_train, n_columns = data.block.columns.shape
-        n_unknown = unknown_values(n_train, data.block.labels)
+        check_peer_features(trial, config.policy, n_train, 1, role)
         account.check_training(training_equations(trial, n_train, 1), n_unknown)
         secrecy = _label_secrecy(config, trial, data)
     except DataError as error:
-        yield from faults(subject, error)
+        yield from _of(f"before alignment, {of}", faults(subject, error, level))
     except (PolicyError, ConfigError) as error:
-        for each in faults(subject, error, level):
-            yield replace(each, text=f"{of}: {each.text}")
+        yield from _of(of, faults(subject, error, level))
     else:
         for text in describe_left_out(data.left_out):
             yield note(subject, text)
@@ -155,18 +162,14 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
             )
         if secrecy is not None:
             yield ok(subject, f"before alignment: {describe_secrecy(secrecy, config.policy.min_label_bits)}")
-        yield from _check_labels(subject, data, of, level)
-
-
-def _check_labels(subject: str, data: PreparedData, of: str, level: Level) -> Iterator[Finding]:
-    try:
-        check_labels(data.block)
-    except DataError as error:
-        for each in faults(subject, error, level):
-            yield replace(each, text=f"before alignment, {of}: {each.text}")
-    else:
         if few := describe_few_labels(data.block):
             yield warning(subject, f"before alignment: {few}")
+
+
+def _of(what: str, findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Say what the findings are about."""
+    for each in findings:
+        yield replace(each, text=f"{what}: {each.text}")
 
 
 def _label_secrecy(config: ProcessConfig, job: JobConfig, data: PreparedData) -> LabelSecrecy | None:

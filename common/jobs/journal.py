@@ -309,13 +309,14 @@ class Journal:
             raise ConfigError(f"the journal of the {self._role} is damaged: see its log") from error
 
 
-def read_fact(folder: Path, job: str, name: str) -> bytes | None:
+def read_fact(folder: Path, job: str, name: str, sealer: Sealer | None = None) -> bytes | None:
     """Read a fact about a job from the journal in a state folder, without changing it.
 
     Args:
         folder: the state folder. A process may be using it.
         job: name of the job.
         name: name of the fact.
+        sealer: the key of the journal; None if it is not encrypted.
 
     Returns:
         The content; None if there is no journal, or no such job or fact in it.
@@ -325,9 +326,11 @@ def read_fact(folder: Path, job: str, name: str) -> bytes | None:
         return None
     with _open_to_read(path) as database:
         row = database.execute(
-            "SELECT content FROM fact WHERE name = ? AND job = (SELECT id FROM job WHERE name = ?)", (name, job)
+            "SELECT job, content FROM fact WHERE name = ? AND job = (SELECT id FROM job WHERE name = ?)", (name, job)
         ).fetchone()
-    return None if row is None else bytes(row[0])
+    if row is None or sealer is None:
+        return None if row is None else bytes(row[1])
+    return sealer.unseal(row[1], row[0], _fact(name))
 
 
 _WAY_OUT = "restore it from a copy, or move it and its -wal file away to start with an empty journal"

@@ -18,6 +18,7 @@ from trilateral.common.config.settings import Settings
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.journal import Journal, Record, read_fact
+from trilateral.common.jobs.sealing import Sealer
 from trilateral.common.pb.v1.party_pb2 import BeginRoundRequest, FinishJobRequest
 from trilateral.common.protocol.evaluation import HoldoutMetrics
 from trilateral.common.protocol.messages import BeginRound, EvaluationRecord, FinishJob, Machine, RoundKey, StepTaken
@@ -231,9 +232,15 @@ class PartyRecord:
                     raise ProtocolError(f"the coordinator has begun round {number} more than {MAX_BEGUN} times")
 
 
-def read_start(state: Path, job: str) -> FloatVector | None:
-    """Return the secret first weights of a job from the guest's state folder, shape (n_columns,), or None."""
-    return _decoded(read_fact(state, job, _START))
+def read_start(state: Path, job: str, sealer: Sealer | None = None) -> FloatVector | None:
+    """Return the secret first weights of a job from the guest's state folder, shape (n_columns,), or None.
+
+    Args:
+        state: the state folder.
+        job: name of the job.
+        sealer: the key of the journal; None if it is not encrypted.
+    """
+    return _decoded(read_fact(state, job, _START, sealer))
 
 
 def _decoded(start: bytes | None) -> FloatVector | None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.compose import ROOT
 from tests.support.containers import Containers
+from tests.support.three_servers import check_coef
 from tests.support.wan import why_not
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.dataset import DatasetConfig
@@ -16,26 +17,25 @@ from trilateral.common.data.model.model_file import load_model
 from trilateral.common.data.party_data import make_block
 from trilateral.common.data.tables.table import read_table
 from trilateral.common.jobs.party_record import read_start
-from trilateral.coordinator.numpy_training import join, train_plain
+from trilateral.coordinator.numpy_training import JoinedTable, join, train_plain
 from trilateral.demo.tables import demo_tables
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no containers without namespaces: {why_not()}")
 
 
-def plain_coef(folder: Path, state: Path) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return the coefficients of the demo's job in plain numpy on the joined columns, from the guest's own start."""
-    job = load_job(ROOT / "configs/compose/job.yaml")
+JOB = load_job(ROOT / "configs/compose/job.yaml")
+
+
+def joined_demo(folder: Path) -> JoinedTable:
+    """Return the training columns of the demo's job."""
     blocks = []
     for role, table in demo_tables().items():
         path = folder / f"{role}.csv"
         table.to_csv(path, index=False)
         label = {"column": "diagnosis", "positive": "malignant", "negative": "benign"} if role is Role.GUEST else None
         dataset = DatasetConfig.model_validate({"path": path, "id": "patient", "label": label})
-        blocks.append(make_block(read_table(dataset), dataset.preprocessing, job))
-    joined = join(*blocks)
-    start = read_start(state, job.name)
-    assert start is not None
-    return train_plain(job, joined.columns, joined.labels, joined.penalty, start=start).coef
+        blocks.append(make_block(read_table(dataset), dataset.preprocessing, JOB))
+    return join(*blocks)
 
 
 @pytest.mark.slow
@@ -48,8 +48,10 @@ def test_compose_trains_the_demo_in_containers_that_see_only_their_own_files(tmp
         assert "the result is in the folder compose-result" in told
         models = [load_model(result / role / "model.json") for role in PARTIES]
         coef = np.concatenate([model.training_weights for model in models])
-        expected = plain_coef(tmp_path, containers.volume("guest-state"))
-        np.testing.assert_allclose(coef, expected, rtol=0, atol=1e-6)
+        joined, start = joined_demo(tmp_path), read_start(containers.volume("guest-state"), JOB.name)
+        assert start is not None
+        plain = train_plain(JOB, joined.columns, joined.labels, joined.penalty, start=start)
+        check_coef(coef, plain.coef, joined, JOB)
         histories = [(result / role / "history.jsonl").read_text().splitlines() for role in Role]
         assert len({len(lines) for lines in histories}) == 1
         # The result belongs to the owner of the folder.

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
 
 import trilateral.coordinator.jobs
@@ -26,7 +25,6 @@ from tests.support.three_servers import (
     make_configs,
     serving,
     train_over_localhost,
-    trained_coef,
     write_tables,
 )
 from tests.support.waiting import SECONDS, eventually, interruptible
@@ -74,16 +72,14 @@ def is_training(status: JobStatus) -> bool:
     return status.state == JOB_STATE_TRAINING and status.round >= 3
 
 
-async def test_two_simultaneous_jobs_train_the_same_models_as_alone(configs: Configs) -> None:
-    jobs = [QUICK.model_copy(update={"name": name}) for name in ("one", "two", "alone")]
+async def test_two_simultaneous_jobs_train_the_models_of_plain_numpy(configs: Configs) -> None:
+    jobs = [QUICK.model_copy(update={"name": name}) for name in ("one", "two")]
     async with serving(configs) as client:
-        statuses = await asyncio.gather(*(train_over_localhost(client, job) for job in jobs[:2]))
-        statuses.append(await train_over_localhost(client, jobs[2]))
-        assert [status.state for status in statuses] == [JOB_STATE_FINISHED] * 3
-        assert {status.job for status in await client.statuses()} == {"one", "two", "alone"}
-    one, two, alone = (trained_coef(configs, job) for job in jobs)
-    np.testing.assert_allclose(one, alone, atol=1e-6)
-    np.testing.assert_allclose(two, alone, atol=1e-6)
+        statuses = await asyncio.gather(*(train_over_localhost(client, job) for job in jobs))
+        assert [status.state for status in statuses] == [JOB_STATE_FINISHED] * 2
+        assert {status.job for status in await client.statuses()} == {"one", "two"}
+    for job in jobs:
+        check_model(configs, job)
 
 
 async def test_a_stopped_job_leaves_no_model_and_frees_its_name(

@@ -10,7 +10,6 @@ import typer
 from trilateral.cli.command import public_errors
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.permissions import explain
-from trilateral.common.jobs.folder import MODEL, JobFolder
 
 app = typer.Typer(help="Show or export a party's part of a model.", no_args_is_help=True)
 
@@ -80,6 +79,7 @@ def _find(model: str, config: Path | None) -> Path:
     """Find the file of a model by its path or, with a configuration, by the name of its job."""
     from trilateral.common.config.load import load_process_config
     from trilateral.common.config.settings import JOB_NAME
+    from trilateral.common.jobs.folder import MODEL, JobFolder
 
     if config is None:
         if Path(model).is_dir():

@@ -133,5 +133,5 @@ def test_a_model_and_a_table_in_a_folder_that_root_has_restored(open_path: Path)
     model, table = as_nobody(MODEL, folder / "x.csv").splitlines()
     belongs = f"{folder} belongs to root"
     assert model.startswith(f"the model file {folder}/x.csv cannot be read: Permission denied: {belongs}")
-    assert table.startswith("this process has no permission to read x.csv: change its owner or mode")
+    assert table.startswith("this process has no permission to read x.csv: change the owner or mode of the file")
     assert belongs in table

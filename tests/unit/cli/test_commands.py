@@ -616,7 +616,7 @@ def test_a_file_that_may_not_be_read_is_told_as_such_and_not_as_a_bug(
     monkeypatch.setattr("trilateral.cli.follow.follow_job", refuse)
     result = runner.invoke(app, ["watch", "first", "--config", str(coordinator_file)])
     assert result.exit_code == 2
-    assert result.stderr == "error: /secret/file: Permission denied\n"
+    assert result.stderr.startswith("error: /secret/file: Permission denied: this process runs as ")
 
 
 def test_the_exit_codes_are_the_ones_that_are_described() -> None:
