@@ -13,7 +13,7 @@ from trilateral.common.base.errors import OutOfRangeError
 from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import TrainingBlock
-from trilateral.common.protocol.evaluation import log_loss, round_for_disclosure, round_scores
+from trilateral.common.protocol.evaluation import disclosed_log_loss, round_scores
 from trilateral.common.protocol.taylor import gradient, hessian_product, residual, taylor_loss
 from trilateral.coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from trilateral.coordinator.training import Training
@@ -117,7 +117,7 @@ def train_plain(
         holdout_loss = None
         if plan.evaluate_at is not None and holdout is not None:
             scores = _scores_at_guest(holdout[0], coef + plan.evaluate_at, n_host)
-            holdout_loss = round_for_disclosure(log_loss(scores, holdout[1]))
+            holdout_loss = disclosed_log_loss(scores, holdout[1])
         if plan.direction is None:
             return Observation(loss, slope, holdout_loss=holdout_loss)
         X = columns[batches.curvature_rows(plan.batch, plan.curvature_draw)]

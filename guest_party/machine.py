@@ -11,7 +11,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.paillier.cipher import PartyCipher
 from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.bounds import is_beyond
-from trilateral.common.protocol.evaluation import HoldoutMetrics, measure, round_for_disclosure
+from trilateral.common.protocol.evaluation import HoldoutMetrics, disclosed_auc, disclosed_log_loss, measure
 from trilateral.common.protocol.ids import NONCE_BYTES, check_id_digest, id_digest
 from trilateral.common.protocol.messages import (
     BeginRound,
@@ -134,8 +134,8 @@ class GuestMachine(PartyMachine):
         evaluated = EvaluationRecord(asked.key, asked.batch.epoch - 1, metrics)
         self._evaluations[asked.key.round] = evaluated
         yield Envelope(Role.GUEST, evaluated)
-        auc = None if metrics.auc is None else round_for_disclosure(metrics.auc)
-        yield Envelope(Role.COORDINATOR, Evaluation(asked.key, round_for_disclosure(metrics.log_loss), auc))
+        told = Evaluation(asked.key, disclosed_log_loss(scores, self._holdout_labels), disclosed_auc(metrics.auc))
+        yield Envelope(Role.COORDINATOR, told)
 
     def _declare_void(self) -> Iterator[Envelope]:
         self._evaluations.pop(self._place.key.round, None)

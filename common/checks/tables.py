@@ -34,13 +34,13 @@ from trilateral.common.jobs.policy import (
     check_sizes,
     describe_secrecy,
     holdout_scores,
+    label_secrecy,
     max_peer_features,
     scored_points,
     training_equations,
     unknown_values,
 )
 from trilateral.common.jobs.quota import ScoreQuota
-from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
 from trilateral.common.rpc.errors import NameTakenError
 
@@ -178,12 +178,10 @@ def _label_secrecy(config: ProcessConfig, job: JobConfig, data: PreparedData) ->
     Raises:
         PolicyError: the labels do not allow the host even one column.
     """
-    block, policy = data.block, config.policy
-    if block.labels is None or policy.min_label_bits == 0:
+    secrecy = label_secrecy(job, data.block, secret_start=True)
+    if secrecy is None or config.policy.min_label_bits == 0:
         return None
-    batches = Batches.of(job, len(block.columns))
-    secrecy = LabelSecrecy.of(block.columns, block.labels, batches, secret_start=True)
-    check_label_secrecy(job, policy, secrecy, 1)
+    check_label_secrecy(job, config.policy, secrecy, 1)
     return secrecy
 
 

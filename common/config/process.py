@@ -156,7 +156,6 @@ class OperatorsConfig(Settings):
 HOST_POLICY = (
     "share_holdout_scores",
     "max_holdout",
-    "max_evaluations",
     "allow_prediction",
     "max_scores_a_day",
     "min_columns_per_point",
@@ -198,16 +197,17 @@ class Policy(Settings):
     """The maximum number of IDs that the other party may bring to alignments in one day (UTC), counted over jobs,
     predictions and `trilateral align`. The other party learns of each ID whether this party holds it; with enough IDs
     it could try all possible ones. 0 permits no alignment, so jobs must then set `aligned: true`."""
+    max_evaluations: Annotated[int, Field(ge=0)] = 5
+    """The maximum number of evaluations on the hold-out rows during a training, not counting the one at the end. Each
+    evaluation gives the guest u_A of the same rows for different weights. With as many evaluations as the host has
+    training columns, the guest knows the features of these rows up to a linear map. Each also tells the coordinator two
+    figures about the guest's labels."""
     share_holdout_scores: bool = True
     """Host only: whether to give the guest u_A of the hold-out rows at the end of a training, so that the guest can
     measure the model. If false, the host refuses every job with a hold-out."""
     max_holdout: Annotated[float, Field(ge=0, lt=1)] = 0.5
     """Host only: the largest share of the rows that one job may hold out, for which the guest is given u_A. Jobs with
     different seeds hold out different rows; `max_scores_a_day` limits them all together."""
-    max_evaluations: Annotated[int, Field(ge=0)] = 5
-    """Host only: the maximum number of evaluations on the hold-out rows during a training, not counting the one at the
-    end. Each evaluation gives the guest u_A of the same rows for different weights. With as many evaluations as the
-    host has training columns, the guest knows the features of these rows up to a linear map."""
     allow_prediction: bool = False
     """Host only: whether to give the guest u_A of the rows that it asks to predict. Prediction is impossible without
     it. The permission is separate from the others because of what it reveals: with as many rows as the host has

@@ -43,7 +43,7 @@ from trilateral.common.jobs.journal import Record
 from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.party_record import PartyRecord, RestoredMachine
 from trilateral.common.jobs.permission import Permission
-from trilateral.common.jobs.policy import Account, check_holdout, check_offer, check_sizes
+from trilateral.common.jobs.policy import Account, check_holdout, check_offer, check_sizes, label_secrecy
 from trilateral.common.jobs.process_jobs import ProcessJobs
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.jobs.runner import MachineRunner
@@ -257,7 +257,7 @@ class PartyJobs(ProcessJobs):
                 await runner.in_thread(permission.account.open, self._quota)
             cipher = await runner.in_thread(make_cipher, job.cipher, public_key)
             start = await runner.in_thread(self._start, record, data.block)
-            permission.secret_start = start is not None
+            permission.secrecy = await runner.in_thread(label_secrecy, job, data.block, secret_start=start is not None)
             machine = await runner.in_thread(
                 self._make_machine,
                 job,

@@ -123,15 +123,16 @@ class PartyRecord:
     def start(self, draw: Callable[[], FloatVector]) -> FloatVector | None:
         """Return this party's secret first weights. The first session draws and records them.
 
-        A later session must begin at the same weights: the steps that the coordinator has sent are relative to them.
+        A later session must begin at the same weights: the steps that the coordinator has sent are relative to them. A
+        job without a round has no steps yet, so it may begin at new ones.
 
         Args:
             draw: draws new weights, shape (n_columns,).
 
         Returns:
-            Shape (n_columns,); None if a release without secret first weights began the job.
+            Shape (n_columns,); None if a release without secret first weights began the rounds of the job.
         """
-        if self._known is not None:
+        if self._known is not None and (self._known.rounds or _START in self._known.facts):
             return _decoded(self._known.facts.get(_START))
         start = draw()
         self._journal.set_facts(self._id, {_START: json.dumps(start.tolist()).encode()})

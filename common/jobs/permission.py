@@ -20,6 +20,7 @@ from trilateral.common.jobs.policy import (
 )
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.observe.audit import Audit
+from trilateral.common.protocol.label_secrecy import LabelSecrecy
 from trilateral.common.protocol.messages import Message
 from trilateral.common.rpc.access import Caller
 
@@ -39,7 +40,7 @@ class Permission:
 
     Attributes:
         data: this party's prepared table, once it is known.
-        secret_start: whether the guest starts from secret weights, once it is known.
+        secrecy: of the guest's labels, once it is known.
         account: counts what the job gives the other party, once the table is known.
         record: fields of each line in the audit log.
     """
@@ -48,7 +49,7 @@ class Permission:
         self, job: JobConfig, current: Callable[[], ProcessConfig], audit: Audit, caller: Caller, record: dict[str, str]
     ) -> None:
         self.data: PreparedData | None = None
-        self.secret_start = True
+        self.secrecy: LabelSecrecy | None = None
         self.account: JobAccount | None = None
         self.record = record
         self._job = job
@@ -85,7 +86,7 @@ class Permission:
         if data is None:
             return
         with self.recording():
-            check_peer(self._job, config.policy, data.block, n_columns, config.role, secret_start=self.secret_start)
+            check_peer(self._job, config.policy, len(data.block.columns), n_columns, config.role, secrecy=self.secrecy)
             if self.account is not None:
                 self.account.check_training(n_columns)
 

@@ -95,6 +95,10 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
         _check_batch("the job's batch has", job.batch, policy, role)
     if job.curvature_batch is not None:
         _check_batch("the job's curvature batch has", job.curvature_batch, policy, role)
+    evaluations = max_evaluations(job)
+    if evaluations > policy.max_evaluations:
+        has = f"{job.epochs} epochs have {evaluations} evaluations: raise `evaluate_every`, or lower `epochs`"
+        raise _too_large(role, "max_evaluations", policy.max_evaluations, has)
     if role is Role.HOST and job.holdout > 0:
         if not policy.share_holdout_scores:
             raise _refusal(
@@ -104,10 +108,6 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
             )
         if job.holdout > policy.max_holdout:
             raise _too_large(role, "max_holdout", policy.max_holdout, f"the job has {job.holdout}")
-        evaluations = max_evaluations(job)
-        if evaluations > policy.max_evaluations:
-            has = f"{job.epochs} epochs have {evaluations} evaluations: raise `evaluate_every`, or lower `epochs`"
-            raise _too_large(role, "max_evaluations", policy.max_evaluations, has)
 
 
 def check_sizes(job: JobConfig, policy: Policy, n_train: int, role: Role) -> None:
@@ -138,26 +138,38 @@ def max_peer_features(job: JobConfig, policy: Policy, n_train: int) -> int:
     return min(size for _, size in _batches(job, n_train)) // policy.min_rows_per_feature
 
 
+def label_secrecy(job: JobConfig, block: TrainingBlock, *, secret_start: bool) -> LabelSecrecy | None:
+    """Measure what keeps the labels of a block secret in a job; None for a block without labels.
+
+    Args:
+        job: the offered job.
+        block: this party's rows.
+        secret_start: whether the guest's first weights are secret, as in all jobs except those that 0.1.0 began.
+    """
+    if block.labels is None:
+        return None
+    batches = Batches.of(job, len(block.columns))
+    return LabelSecrecy.of(block.columns, block.labels, batches, secret_start=secret_start)
+
+
 def check_peer(
-    job: JobConfig, policy: Policy, block: TrainingBlock, n_columns: int, role: Role, *, secret_start: bool
+    job: JobConfig, policy: Policy, n_train: int, n_columns: int, role: Role, *, secrecy: LabelSecrecy | None
 ) -> None:
     """Check a job against the number of the other party's training columns.
 
     Args:
         job: the offered job.
         policy: of this party.
-        block: this party's rows.
+        n_train: number of training rows, at least one batch.
         n_columns: see `check_peer_columns`.
         role: of this party.
-        secret_start: at the guest, whether its first weights are secret, as in all jobs but those that 0.1.0 began.
+        secrecy: at the guest, of its labels; see `label_secrecy`.
 
     Raises:
         PolicyError: the policy does not allow so many columns.
     """
-    n_train = len(block.columns)
     check_peer_columns(job, policy, n_train, n_columns, role)
-    if block.labels is not None:
-        secrecy = LabelSecrecy.of(block.columns, block.labels, Batches.of(job, n_train), secret_start=secret_start)
+    if secrecy is not None:
         check_label_secrecy(job, policy, secrecy, n_columns)
 
 

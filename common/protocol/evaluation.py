@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 from trilateral.common.base.arrays import FloatVector
 
 _DISCLOSED_DECIMALS = 6
+_MAX_DISCLOSED_LOG_ODDS = 32.0
+"""Beyond this, a row's log-odds count as this in a log loss that leaves the guest. Its 6 decimals then have 25 bits at
+most. Without a limit, a host could choose scores so large that the digits of the mean spell out all labels."""
 _SCORE_BITS = 16
 """Significant bits of a score that leaves the host."""
 _SCORE_FRACTION_BITS = 12
@@ -90,12 +93,18 @@ def log_loss(log_odds: FloatVector, labels: FloatVector) -> float:
     return float(np.logaddexp(0.0, -labels * log_odds).mean())
 
 
-def round_for_disclosure(figure: float) -> float:
-    """Round a log loss or an AUC before it leaves the guest. The training uses the rounded figure.
+def disclosed_log_loss(log_odds: FloatVector, labels: FloatVector) -> float:
+    """Return a log loss that may leave the guest; see `log_loss` for the arguments. The training uses this figure.
 
     A log loss at full precision and known scores would be an equation that only few sets of labels solve.
     """
-    return round(figure, _DISCLOSED_DECIMALS)
+    limited = np.clip(log_odds, -_MAX_DISCLOSED_LOG_ODDS, _MAX_DISCLOSED_LOG_ODDS)
+    return round(log_loss(limited, labels), _DISCLOSED_DECIMALS)
+
+
+def disclosed_auc(auc: float | None) -> float | None:
+    """Return an AUC that may leave the guest."""
+    return None if auc is None else round(auc, _DISCLOSED_DECIMALS)
 
 
 def round_scores(scores: FloatVector) -> FloatVector:

@@ -5,7 +5,7 @@ each piece. The intake refuses pieces that no honest sender sends, and ignores p
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gmpy2 import mpz
 
@@ -44,6 +44,17 @@ class VectorBounds:
         return sum(self.longest.values())
 
 
+@dataclass(frozen=True)
+class _EarlyPieces:
+    """The pieces of an attempt that this party has not begun."""
+
+    key: RoundKey
+    pieces: dict[tuple[Kind, int], VectorPiece] = field(default_factory=dict)
+    """By kind and offset, in the order of their arrival."""
+    n_elements: dict[Kind, int] = field(default_factory=dict)
+    """Elements of all pieces of a kind together."""
+
+
 class Intake:
     """The vectors that one sender sends in one job.
 
@@ -64,14 +75,16 @@ class Intake:
         self._allowance = Allowance(sender, max_rounds, bounds.attempt)
         self._expected: dict[Kind, Expected] = {}
         self._received: dict[Kind, int] = {}
-        self._early: list[VectorPiece] = []
+        self._early = _EarlyPieces(RoundKey(0, 0))
 
     def open(self, key: RoundKey) -> list[VectorPiece]:
         """Begin an attempt: forget earlier expectations, and return its early pieces, which `receive` takes next."""
         self.close()
-        early = [piece for piece in self._early if piece.key == key]
-        self._early = [piece for piece in self._early if piece.key > key]
-        return early
+        early = self._early
+        if early.key > key:
+            return []
+        self._early = _EarlyPieces(key)
+        return list(early.pieces.values()) if early.key == key else []
 
     def expect(self, expected: Expected) -> None:
         """Wait for a vector of the open attempt."""
@@ -86,7 +99,7 @@ class Intake:
     def end(self) -> None:
         """Ignore all further pieces for the job, and drop the pieces that came early."""
         self.close()
-        self._early.clear()
+        self._early = _EarlyPieces(RoundKey(0, 0))
 
     def take(self, piece: VectorPiece, newest: RoundKey) -> Iterator[Envelope]:
         """Take a piece from the wire.
@@ -144,16 +157,18 @@ class Intake:
 
         The sender may be several rounds ahead, because a round that it declared void needed nothing from this party.
         """
-        newest = max((early.key for early in self._early), default=piece.key)
-        if piece.key < newest:
+        if piece.key < self._early.key:
             return
-        self._early = [early for early in self._early if early.key == piece.key]
-        if any((early.kind, early.offset) == (piece.kind, piece.offset) for early in self._early):
+        if piece.key > self._early.key:
+            self._early = _EarlyPieces(piece.key)
+        early, place = self._early, (piece.kind, piece.offset)
+        if place in early.pieces:
             return
-        held = sum(len(early.ciphertexts) for early in self._early if early.kind is piece.kind)
-        if held + len(piece.ciphertexts) > self._bounds.longest[piece.kind]:
+        n_elements = early.n_elements.get(piece.kind, 0) + len(piece.ciphertexts)
+        if n_elements > self._bounds.longest[piece.kind]:
             raise ProtocolError(
                 f"the {self._sender} has sent more ciphertexts of {piece.kind} for round {piece.key.round} than a"
                 " round has"
             )
-        self._early.append(piece)
+        early.pieces[place] = piece
+        early.n_elements[piece.kind] = n_elements

@@ -169,7 +169,7 @@ class HoldoutScores:
 class Evaluation:
     """Guest to coordinator: how good w_e is on the hold-out rows.
 
-    Both figures are aggregates of the guest's labels, rounded by `evaluation.round_for_disclosure`.
+    Both figures are aggregates of the guest's labels, rounded by `evaluation.disclosed_log_loss` and `disclosed_auc`.
     """
 
     key: RoundKey

@@ -131,9 +131,17 @@ class PartyMachine(ABC):
     # --- a round
 
     def _learn_peer_columns(self, n_columns: int) -> None:
-        """Hold the number of the other party's training columns against this party's policy."""
-        self._check_peer(n_columns)
-        self._peer_columns = n_columns
+        """Hold the number of the other party's training columns against this party's policy.
+
+        A peer may repeat its number, but not change it: each refusal tells it something about this party's data.
+        """
+        if self._peer_columns is None:
+            self._check_peer(n_columns)
+            self._peer_columns = n_columns
+        elif n_columns != self._peer_columns:
+            raise ProtocolError(
+                f"the {self.peer} told the {self.role} {self._peer_columns} of training columns, and then {n_columns}"
+            )
 
     def _check_peer_columns(self, begin: BeginRound) -> None:
         """Refuse to compute with a peer that has told the coordinator another number of columns than this party."""

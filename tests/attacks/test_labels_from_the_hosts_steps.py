@@ -24,7 +24,7 @@ from trilateral.common.config.job import JobConfig, Lbfgs, Sgd
 from trilateral.common.config.process import Policy
 from trilateral.common.data.party_data import PreparedData, make_party_data
 from trilateral.common.data.tables.table import PartyTable
-from trilateral.common.jobs.policy import check_peer
+from trilateral.common.jobs.policy import check_peer, label_secrecy
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.label_secrecy import draw_start
@@ -118,7 +118,9 @@ class Problem:
 
         def check(data: PreparedData, policy: Policy, role: Role) -> CheckPeer:
             # Those that compare the starts lift the rule; a guest that starts at zero must not count on secret numbers.
-            return lambda n: check_peer(self.job, policy, data.block, n, role, secret_start=secret_start)
+            secrecy = label_secrecy(self.job, data.block, secret_start=secret_start)
+            n_train = len(data.block.columns)
+            return lambda n: check_peer(self.job, policy, n_train, n, role, secrecy=secrecy)
 
         cipher = TRANSPARENT.make_cipher("packed", self.key.public_key)
         outcome = run_machines(

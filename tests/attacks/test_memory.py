@@ -53,7 +53,7 @@ def n_held(victim: Role, tables: Tables, private_key: PrivateKey) -> int:
             with suppress(ProtocolError):
                 for piece in pieces(kind, total):
                     list(party.handle(PEER[victim], piece))
-    return sum(len(piece.ciphertexts) for piece in party._intake._early)
+    return sum(len(piece.ciphertexts) for piece in party._intake._early.pieces.values())
 
 
 @pytest.mark.parametrize("victim", PARTIES)

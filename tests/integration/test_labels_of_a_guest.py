@@ -26,6 +26,7 @@ from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.config.process import Policy, ProcessConfig
 from trilateral.common.data.model.export import scikit_learn_json, weights_csv
 from trilateral.common.data.model.model_file import load_model
+from trilateral.common.jobs import party_jobs
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.journal import Journal
 from trilateral.common.jobs.party_record import read_start
@@ -79,35 +80,56 @@ async def test_the_start_is_in_the_guests_journal_and_nowhere_else(configs: Conf
             assert not found or (role is Role.GUEST and path.name.startswith("journal.sqlite")), path
 
 
-async def test_a_job_that_an_older_release_began_resumes_from_zero(configs: Configs) -> None:
-    """Its journal has no start, and the steps that its parties have taken began at zero."""
-    job = JOB.model_copy(update={"algorithm": Sgd(learning_rate=0.3), "batch": 30, "epochs": 40, "tolerance": 0.0})
+async def interrupt_and_forget_the_start(configs: Configs, job: JobConfig) -> None:
+    """Begin a job and stop it, and remove the start from the guest's journal."""
     async with serving(configs) as client:
         await client.start(job)
         async for status in client.watch(job.name):
-            if status.state == JOB_STATE_TRAINING and status.round >= 1:
+            if status.state == JOB_STATE_TRAINING and status.round >= 3:
                 break
         await client.stop(job.name)
-    state = configs[Role.GUEST].state
-    assert read_start(configs[Role.GUEST].state, job.name) is not None
-    journal = Journal(state, Role.GUEST, kept_days=1)
+    change_journal(configs, Role.GUEST, "DELETE FROM fact WHERE name = 'start'")
+
+
+def change_journal(configs: Configs, role: Role, statement: str) -> None:
+    journal = Journal(configs[role].state, role, kept_days=1)
     with journal._changing() as database:
-        database.execute("DELETE FROM fact WHERE name = 'start'")
-        database.execute("DELETE FROM round")
+        database.execute(statement)
     journal.close()
-    for role in (Role.HOST, Role.COORDINATOR):
-        journal = Journal(configs[role].state, role, kept_days=1)
-        with journal._changing() as database:
-            database.execute("DELETE FROM round")
-        journal.close()
+
+
+async def resume(configs: Configs, job: JobConfig) -> None:
     async with serving(configs) as client:
         await client.resume(job.name)
         async for status in client.watch(job.name):
             last = status
     assert last.state == JOB_STATE_FINISHED, last.detail
-    joined = load_tables(configs, job).joined
-    plain = train_plain(job, joined.columns, joined.labels, joined.penalty)
-    check_coef(trained_coef(configs, job), plain.coef, joined, job)
+
+
+LONG = JOB.model_copy(update={"algorithm": Sgd(learning_rate=0.3), "batch": 30, "epochs": 40, "tolerance": 0.0})
+
+
+async def test_a_job_that_an_older_release_began_resumes_from_zero(
+    configs: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its journal has rounds but no start, and the steps that its parties have taken began at zero."""
+    with monkeypatch.context() as older:
+        older.setattr(party_jobs, "draw_start", lambda columns: np.zeros(columns.shape[1]))
+        await interrupt_and_forget_the_start(configs, LONG)
+    await resume(configs, LONG)
+    assert read_start(configs[Role.GUEST].state, LONG.name) is None
+    joined = load_tables(configs, LONG).joined
+    plain = train_plain(LONG, joined.columns, joined.labels, joined.penalty)
+    check_coef(trained_coef(configs, LONG), plain.coef, joined, LONG)
+
+
+async def test_a_job_without_a_round_gets_a_secret_start_whatever_is_said_of_earlier_sessions(configs: Configs) -> None:
+    """A coordinator could otherwise say that a job has begun, to have it begin at zero."""
+    await interrupt_and_forget_the_start(configs, LONG)
+    for role in Role:
+        change_journal(configs, role, "DELETE FROM round")
+    await resume(configs, LONG)
+    check_model(configs, LONG)  # which asserts that there is a start
 
 
 # --- the refusal

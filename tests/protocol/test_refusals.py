@@ -102,6 +102,22 @@ def test_the_guests_own_digest_cannot_be_sent_back_as_the_hosts(private_key: Pri
         list(guest.handle(Role.HOST, replace(proof.message, digest=confirmation.digest)))
 
 
+def test_a_party_may_repeat_its_number_of_columns_but_not_change_it(private_key: PrivateKey) -> None:
+    """Otherwise a host could try one number after the other, until the guest's refusal shows how many it allows."""
+    guest = REAL.guest(JOB, make_tables(JOB).guest, private_key)
+    (challenge,) = guest.start()
+    host = REAL.host(JOB, make_tables(JOB).host, private_key)
+    (proof,) = host.handle(Role.GUEST, challenge.message)
+    assert isinstance(challenge.message, IdChallenge)
+    assert isinstance(proof.message, IdProof)
+    for _ in range(2):
+        assert list(guest.handle(Role.HOST, proof.message))
+    with pytest.raises(ProtocolError, match="told the guest 3 of training columns, and then 4"):
+        list(guest.handle(Role.HOST, replace(proof.message, n_columns=4)))
+    with pytest.raises(ProtocolError, match="told the host 3 of training columns, and then 7"):
+        list(host.handle(Role.GUEST, replace(challenge.message, n_columns=7)))
+
+
 def test_an_unrequested_confirmation_is_refused(private_key: PrivateKey) -> None:
     host = REAL.host(JOB, make_tables(JOB).host, private_key)
     with pytest.raises(ProtocolError, match="before"):

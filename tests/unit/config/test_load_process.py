@@ -132,7 +132,6 @@ def test_a_guest_has_no_scores_to_share(tmp_path: Path) -> None:
     for setting in (
         "share_holdout_scores: true",
         "max_holdout: 0.5",
-        "max_evaluations: 5",
         "allow_prediction: true",
         "max_scores_a_day: 1",
     ):

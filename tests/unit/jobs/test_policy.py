@@ -78,15 +78,16 @@ BY_THE_JOB: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict
         {"name": "credit-10"},
         "datasets.people.jobs: the setting does not include a job named credit-10",
     ),
-}
-AT_THE_HOST: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
     "evaluations": (
         {"max_evaluations": 4},
+        {},
         {"epochs": 10, "evaluate_every": 2},
         {"epochs": 11, "evaluate_every": 2},
         "policy.max_evaluations: the maximum is 4; 11 epochs have 5 evaluations: "
         "raise `evaluate_every`, or lower `epochs`",
     ),
+}
+AT_THE_HOST: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
     "hold-out": (
         {},
         {"holdout": 0.5},
