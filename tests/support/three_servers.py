@@ -169,11 +169,11 @@ def check_model(configs: Mapping[Role, ProcessConfig], job: JobConfig, tables: T
 def check_coef(coef: FloatVector, plain: FloatVector, joined: JoinedTable, job: JobConfig) -> None:
     """Check that two vectors of coefficients differ by no more than rounding.
 
-    The gradient is rounded to some 28 bits, so in a direction in which the loss is flat the coefficients may differ
-    more than in others. The bound is one on the loss: what it would rise by between the two if `plain` was its minimum.
-    In a direction of curvature 1/4, as whitened columns have on their own, it is 1e-6.
+    The bound is one on the loss: what it would rise by between the two if `plain` was its minimum. In a direction in
+    which the loss is flat, rounding moves the coefficients further than in others. Under the short keys of the tests,
+    which leave 22 fraction bits for a row's value, 180 random starts gave at most 2.7e-13.
     """
     gap = coef - plain
     curvature = joined.columns.T @ joined.columns / (4 * len(joined.columns)) + job.l2 * joined.penalty
-    assert gap @ curvature @ gap / 2 < 1.25e-13, gap
+    assert gap @ curvature @ gap / 2 < 1e-12, gap
     np.testing.assert_allclose(coef, plain, rtol=0, atol=1e-5)
