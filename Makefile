@@ -1,10 +1,10 @@
-# Everything runs in .venv, which the first command sets up. Needs make, gcc, and Python 3.11 or newer with its headers.
+# Everything runs in .venv, which the first command sets up. Needs make, gcc, and Python 3.11 to 3.13 with its headers.
 #
 #     make demo                                       uses the first python3 that is new enough
 #     make demo PYTHON=/opt/python3.13/bin/python3    uses this one
 
-PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
-	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$python && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 SET_UP := $(VENV)/set-up
@@ -105,8 +105,8 @@ clean: ## Remove everything that make made, including .venv
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(SET_UP): pyproject.toml requirements-dev.txt $(wildcard common/paillier/native/*.[ch])
-	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-		echo "'$(PYTHON)' is not Python 3.11 or newer; name one: make PYTHON=/path/to/python3" >&2; \
+	@"$(PYTHON)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null || { \
+		echo "'$(PYTHON)' is not Python 3.11, 3.12 or 3.13; name one: make PYTHON=/path/to/python3" >&2; \
 		exit 1; }
 	@echo "setting up $(VENV) ..."
 	@"$(PYTHON)" -m venv $(VENV)
