@@ -31,9 +31,10 @@ from trilateral.common.protocol.scales import round_scale
 PRODUCT_MICROSECONDS = {2048: 1.2, 3072: 2.4, 4096: 4.1}
 """Time of one product modulo n^2 in the kernel on one thread (docs/kernel.md), by key size."""
 OVERHEAD = 1.9
-"""Factor for the work beyond products: memory, packing, checks, messages. Measured on a busy machine."""
+"""Factor for the work beyond products: memory, packing, checks, messages. Measured on a busy machine. A core with the
+architecture Zen 5 needs about 0.4 of the resulting seconds (docs/deployment.md)."""
 DECRYPTION_SECONDS = {2048: 0.0017, 3072: 0.0050, 4096: 0.011}
-PROCESS_MB = 300
+PROCESS_MB = 330
 """Memory of the interpreter, its libraries, the randomness, and the tables of powers. Measured."""
 SIZES = ((2_000, 5, 5), (10_000, 12, 11), (10_000, 60, 20), (40_000, 10, 5))
 ROUNDS = (1, 1, 4)

@@ -20,6 +20,15 @@ def test_the_example_for_rsyslog_reads_fields_that_the_audit_log_has() -> None:
     assert read <= described
 
 
+def test_the_example_for_rsyslog_treats_only_ends_as_ends() -> None:
+    table = (ROOT / "docs/files.md").read_text().partition("## audit.jsonl")[2]
+    (row,) = [line.split("|")[2] for line in table.splitlines() if line.startswith("| `decision`")]
+    decisions = set(re.findall(r"`(\w+)`", row))
+    named = set(re.findall(r'\$!trilateral!decision == "(\w+)"', (ROOT / "configs/siem/rsyslog.conf").read_text()))
+    assert decisions - named == {"ended", "closed"}
+    assert named <= decisions
+
+
 def test_the_examples_for_load_balancer_and_probe_are_for_the_host_of_the_guide() -> None:
     balancer = (ROOT / "configs/load-balancer/haproxy.cfg").read_text()
     assert f"req.ssl_sni -i {HOST.certificate_name}" in balancer
