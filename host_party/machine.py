@@ -113,7 +113,7 @@ class HostMachine(PartyMachine):
         """Give the scores of the hold-out rows at w + offset."""
         scores = round_scores(self._arithmetic.holdout_part(offset))
         if len(scores):
-            yield Envelope(Role.HOST, ScoresDue(self.coef + offset))
+            yield Envelope(Role.HOST, ScoresDue(key, self.coef + offset))
         for first in range(0, len(scores), HOLDOUT_PIECE):
             piece = scores[first : first + HOLDOUT_PIECE]
             yield Envelope(Role.GUEST, HoldoutScores(key, first, len(scores), piece))
