@@ -16,7 +16,7 @@ from trilateral.common.protocol.arithmetic import PaillierArithmetic
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.intake import Expected, VectorBounds
 from trilateral.common.protocol.messages import BeginRound, Envelope, Kind, RoundKey, VectorPiece
-from trilateral.common.protocol.phases import Phase, no_phase
+from trilateral.common.protocol.phases import Phase
 from trilateral.common.protocol.scales import RoundScale
 from trilateral.guest_party.loss import LossSum, begin_loss_sum
 
@@ -38,8 +38,8 @@ class GuestArithmetic(PaillierArithmetic):
         job: JobConfig,
         block: TrainingBlock,
         cipher: PartyCipher,
-        phase: Phase = no_phase,
-        start: FloatVector | None = None,
+        phase: Phase,
+        start: FloatVector | None,
     ) -> None:
         super().__init__(job, block, cipher, phase, start)
         if block.labels is None:

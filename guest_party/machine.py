@@ -27,7 +27,7 @@ from trilateral.common.protocol.messages import (
     Message,
     RoundKey,
 )
-from trilateral.common.protocol.party import CheckPeer, PartyMachine, accept_peer
+from trilateral.common.protocol.party import CheckPeer, PartyMachine
 from trilateral.common.protocol.phases import Phase, no_phase
 from trilateral.guest_party.arithmetic import GuestArithmetic
 from trilateral.guest_party.holdout import HoldoutIntake
@@ -42,9 +42,9 @@ class GuestMachine(PartyMachine):
         job: the job's settings, the same for all three roles.
         data: the guest's rows, in canonical order of their IDs.
         cipher: the cipher under the job's public key, which the guest has checked.
-        phase: times the kinds of work, if the process has a clock.
         check_peer: refuses a host with too many columns, see `CheckPeer`.
-        start: the secret first weights of this party, see `protocol.start`; zeros if they are left out.
+        start: the secret first weights of this party, see `protocol.label_secrecy`; zeros if None.
+        phase: times the kinds of work, if the process has a clock.
         measure: compares scores u of the hold-out rows with labels in {-1, +1}, both of shape (n_holdout,).
 
     Raises:
@@ -60,9 +60,9 @@ class GuestMachine(PartyMachine):
         data: PartyData,
         cipher: PartyCipher,
         *,
+        check_peer: CheckPeer,
+        start: FloatVector | None,
         phase: Phase = no_phase,
-        check_peer: CheckPeer = accept_peer,
-        start: FloatVector | None = None,
         measure: Measure = measure,
     ) -> None:
         super().__init__(job, data, GuestArithmetic(job, data.block, cipher, phase, start), check_peer)

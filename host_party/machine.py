@@ -28,7 +28,7 @@ from trilateral.common.protocol.messages import (
     RoundKey,
     ScoresDue,
 )
-from trilateral.common.protocol.party import CheckPeer, PartyMachine, accept_peer
+from trilateral.common.protocol.party import CheckPeer, PartyMachine
 from trilateral.common.protocol.phases import Phase, no_phase
 from trilateral.host_party.arithmetic import HostArithmetic
 
@@ -43,9 +43,9 @@ class HostMachine(PartyMachine):
         job: the job's settings, the same for all three roles.
         data: the host's rows, in canonical order of their IDs.
         cipher: the cipher under the job's public key, which the host has checked.
-        phase: times the kinds of work, if the process has a clock.
         check_peer: refuses a guest with too many columns, see `CheckPeer`.
-        start: the first weights of this party; zeros if they are left out.
+        start: the first weights of this party; zeros if None.
+        phase: times the kinds of work, if the process has a clock.
     """
 
     role: ClassVar[Role] = Role.HOST
@@ -57,9 +57,9 @@ class HostMachine(PartyMachine):
         data: PartyData,
         cipher: PartyCipher,
         *,
+        check_peer: CheckPeer,
+        start: FloatVector | None,
         phase: Phase = no_phase,
-        check_peer: CheckPeer = accept_peer,
-        start: FloatVector | None = None,
     ) -> None:
         super().__init__(job, data, HostArithmetic(job, data.block, cipher, phase, start), check_peer)
         self._nonces: tuple[bytes, bytes] | None = None
@@ -113,7 +113,7 @@ class HostMachine(PartyMachine):
         """Give the scores of the hold-out rows at w + offset."""
         scores = round_scores(self._arithmetic.holdout_part(offset))
         if len(scores):
-            yield Envelope(Role.HOST, ScoresDue(self.coef + offset))
+            yield Envelope(Role.HOST, ScoresDue(key, self.coef + offset))
         for first in range(0, len(scores), HOLDOUT_PIECE):
             piece = scores[first : first + HOLDOUT_PIECE]
             yield Envelope(Role.GUEST, HoldoutScores(key, first, len(scores), piece))

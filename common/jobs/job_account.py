@@ -30,17 +30,17 @@ class JobAccount:
 
     Args:
         job: the job.
-        job_id: run ID of the job's first session.
+        run_id: run ID of this session, for which points are reserved.
         record: what earlier sessions have counted.
         account: returns the account of the job's dataset, under the policy at the time of the call.
         data: this party's prepared table.
     """
 
     def __init__(
-        self, job: JobConfig, job_id: bytes, record: PartyRecord, account: Callable[[], Account], data: PreparedData
+        self, job: JobConfig, run_id: bytes, record: PartyRecord, account: Callable[[], Account], data: PreparedData
     ) -> None:
         self._job = job
-        self._job_id = job_id
+        self._run_id = run_id
         self._record = record
         self._account = account
         self._block = data.block
@@ -62,8 +62,9 @@ class JobAccount:
         n_holdout = len(self._block.holdout_columns)
         n_points = scored_points(job, n_holdout, role)
         if n_points:
-            n_left = max(n_points - record.n_scored_points, 0)
-            account.reserve_points(self._job_id, n_left, self._steps.n_unknown)
+            given = account.ledger.entry(account.dataset).points
+            n_left = max(n_points - record.n_scored_points(given), 0)
+            account.reserve_points(self._run_id, n_left, self._steps.n_unknown)
         if record.has_spent_scores:
             return
         if n_points:
@@ -99,7 +100,8 @@ class JobAccount:
                 self._is_counted = True
             case ScoresDue():
                 point = point_of(self._steps, message.point)
-                self._account().spend_point(point, self._steps.n_unknown, JOB, self._job_id)
+                self._record.keep_newest_point(message.key, point)
+                self._account().spend_point(point, self._steps.n_unknown, JOB, self._run_id)
 
     def _equations(self, n_columns: int) -> tuple[int, int]:
         """Return how many equations a peer with so many columns gets, and about how many unknown values."""

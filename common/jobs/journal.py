@@ -456,7 +456,10 @@ def _check_key(database: sqlite3.Connection, path: Path, sealer: Sealer | None) 
     if sealer is None:
         raise ConfigError(f"state_key: is missing, and {path} is encrypted: {way_out}")
     try:
-        content, salt = database.execute("SELECT content, job FROM seal").fetchone()
+        row = database.execute("SELECT content, job FROM seal").fetchone()
+        if row is None:
+            raise sqlite3.DatabaseError("it has no seal")
+        content, salt = row
         sealer.unseal(content, salt, _SEAL)
     except ValueError:
         raise ConfigError(f"state_key: is another key than the one that encrypted {path}: {way_out}") from None

@@ -253,7 +253,7 @@ class PartyJobs(ProcessJobs):
                 data = permission.data = await runner.in_thread(self._prepare, table, dataset, job)
                 await runner.in_thread(record.check_columns, data.block.columns)
                 check_holdout(job, self.config.policy, len(data.block.holdout_columns), self.role)
-                permission.account = JobAccount(job, job_id, record, lambda: self._account_of(job.dataset), data)
+                permission.account = JobAccount(job, key.run_id, record, lambda: self._account_of(job.dataset), data)
                 await runner.in_thread(permission.account.open, self._quota)
             cipher = await runner.in_thread(make_cipher, job.cipher, public_key)
             start = await runner.in_thread(self._start, record, data.block)
@@ -296,7 +296,9 @@ class PartyJobs(ProcessJobs):
         log.info("job %s: accepted, dataset %s, %d-bit key", job.name, job.dataset, public_key.bits)
 
         async def on_end(error: TrilateralError | None) -> None:
-            self._ledger.release(job_id)
+            self._ledger.release(key.run_id)
+            if runner.last_step is not None:  # It may still reserve points.
+                runner.last_step.add_done_callback(lambda _: self._ledger.release(key.run_id))
             # The journal already has the end of a finished job, and a job whose session is suspended still runs.
             if error is not None and not isinstance(error, SuspendedError):
                 await self._set_outcome(job_id, error)

@@ -1,7 +1,7 @@
 """What a party's journal keeps about a job across sessions, and what a later session compares with that."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict
 from hashlib import blake2b
 from pathlib import Path
@@ -34,6 +34,8 @@ _EVALUATION = "evaluation "
 """Start of the name of a fact that holds an evaluation. The number of its round follows."""
 _START = "start"
 """Name of the fact that holds the guest's secret first weights."""
+_NEWEST_POINT = "newest point"
+"""Name of the fact that holds the round and the digest of the newest point at which the host scored rows."""
 _REQUESTS = {b"B": BeginRoundRequest, b"F": FinishJobRequest}
 _TOLERANCE = 1e-6
 """Tolerance of the comparison of training columns: another version of a library may round differently."""
@@ -156,11 +158,26 @@ class PartyRecord:
         """Record that the equations were counted."""
         self._journal.set_facts(self._id, {"training counted": b""})
 
-    @property
-    def n_scored_points(self) -> int:
-        """At how many points the host has scored its hold-out rows in earlier sessions."""
-        steps = [] if self._known is None else map(_asked, self._known.rounds.values())
-        return sum(isinstance(asked, FinishJob) or asked.evaluate_at is not None for asked in steps)
+    def keep_newest_point(self, key: RoundKey, point: str) -> None:
+        """Record a point at which rows are about to be scored, before the ledger counts it."""
+        self._journal.set_facts(self._id, {_NEWEST_POINT: f"{key.round} {point}".encode()})
+
+    def n_scored_points(self, given: Collection[str]) -> int:
+        """Return at how many points the host has scored its hold-out rows in earlier sessions.
+
+        An earlier session may have ended in its newest round, before that round's point was counted.
+
+        Args:
+            given: the points that the ledger has.
+        """
+        rounds = {} if self._known is None else self._known.rounds
+        scored = [number for number, content in rounds.items() if _scores(_asked(content))]
+        if not scored:
+            return 0
+        number, _, point = (self._fact(_NEWEST_POINT) or b"").decode().partition(" ")
+        newest = max(rounds)
+        is_missing = scored[-1] == newest and not (number == str(newest) and point in given)
+        return len(scored) - is_missing
 
     def keep_common_rows(self, rows: Rows, n_rows: int) -> None:
         """Record which of a table's `n_rows` rows both parties have."""
@@ -288,6 +305,10 @@ def _asked(content: bytes) -> BeginRound | FinishJob:
     if not isinstance(asked, BeginRound | FinishJob):
         raise ProtocolError("the journal has an invalid round")
     return asked
+
+
+def _scores(asked: BeginRound | FinishJob) -> bool:
+    return isinstance(asked, FinishJob) or asked.evaluate_at is not None
 
 
 def _evaluated(content: bytes) -> EvaluationRecord:

@@ -81,20 +81,20 @@ class Permission:
             PolicyError: the policy does not permit so many, in this job or after the earlier ones.
             ConfigError: the ledger cannot be read.
         """
+        config, data, account = self._current(), self.data, self.account
+        if data is None or account is None:
+            raise RuntimeError("the other party's columns are checked before the table is known")
         self._n_peer_columns = n_columns
-        config, data = self._current(), self.data
-        if data is None:
-            return
         with self.recording():
             check_peer(self._job, config.policy, len(data.block.columns), n_columns, config.role, secrecy=self.secrecy)
-            if self.account is not None:
-                self.account.check_training(n_columns)
+            account.check_training(n_columns)
 
     def count(self, message: Message) -> None:
         """Count what the state machine is about to give; see `JobAccount.count`."""
-        if self.account is not None:
-            with self.recording():
-                self.account.count(message)
+        if self.account is None:
+            raise RuntimeError("something is about to leave before the table is known")
+        with self.recording():
+            self.account.count(message)
 
     def check_again(self) -> None:
         """Check the job against the configuration, if that has changed since the last time.

@@ -54,7 +54,8 @@ log = logging.getLogger(__name__)
 
 INBOX = 64
 """How many messages may wait for the machine: 16 MiB of pieces under a 2048-bit key, because a piece has at most
-`bounds.PIECE` ciphertexts. Senders of further ones wait."""
+`bounds.PIECE` ciphertexts. Senders of further ones wait, with at most `call_limits.MAX_CALLS_EACH` messages of each
+peer."""
 FAREWELL = 3.0
 """Seconds to spend on telling the peers about a failure."""
 

@@ -125,14 +125,14 @@ class Audit:
             reason: why it was refused, as a public text.
             **what: further fields of the line.
         """
-        now = self._clock()
-        window = self._window(asking, now)
-        if window.written >= MAX_REFUSALS:
-            window.suppressed += 1
-            return
-        window.written += 1
-        if window.suppressed:
-            what["suppressed"], window.suppressed = window.suppressed, 0
+        with self._lock:
+            window = self._window(asking, self._clock())
+            if window.written >= MAX_REFUSALS:
+                window.suppressed += 1
+                return
+            window.written += 1
+            if window.suppressed:
+                what["suppressed"], window.suppressed = window.suppressed, 0
         self._try("refused", **_who(asking), method=method, reason=" ".join(reason.split())[:MAX_REASON], **what)
 
     def closed(self, **what: Any) -> None:

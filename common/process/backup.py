@@ -1,12 +1,10 @@
 """A copy of a state folder in one file, and the way back.
 
-The copy is a tar file with the files of the folder and, as its last member, a manifest with the SHA-256 of each. Rules
-decide what is in it, not a list of names:
+The copy is a tar file with the files of the folder and, as its last member, a manifest with the SHA-256 of each:
 
 - Databases of SQLite are copied as of one moment, together with their -wal files.
-- Hidden folders, locks, unfinished files, links and sockets are left out: they mean nothing to another process.
-- The files in the state folder itself whose names begin with a dot count what this process has disclosed. A restore
-  never lowers such a count.
+- The files of `COUNTS` count what this process has disclosed. A restore never lowers such a count.
+- Other hidden files and folders, locks, links and sockets are left out: they mean nothing to another process.
 """
 
 import hashlib
@@ -36,6 +34,8 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.config.settings import Settings
 from trilateral.common.jobs.journal import copy_database, examine_journal, newest_rounds
+from trilateral.common.jobs.ledger import LEDGER
+from trilateral.common.jobs.quota import COUNTER, IDS_COUNTER
 from trilateral.common.observe.audit import LOG, Audit
 from trilateral.common.observe.audit_chain import log_files
 from trilateral.common.process.state_folder import BEFORE, LOCK, RESTORING, holder, locked_state
@@ -46,6 +46,8 @@ MANIFEST = "trilateral-backup.json"
 MAX_MANIFEST_BYTES = 1 << 26
 REPLACED = ".replaced-"
 """Start of the name of a folder with the files that a restore has replaced."""
+COUNTS = frozenset({COUNTER, IDS_COUNTER, LEDGER})
+"""Names of the hidden files in the state folder that must not be lost."""
 _DATABASE = b"SQLite format 3\0"
 _COMPANIONS = ("-wal", "-shm", "-journal")
 """Ends of the names of files that belong to a database."""
@@ -139,7 +141,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _is_worth_a_copy(name: str) -> bool:
-    return not name.endswith((".lock", UNFINISHED, *_COMPANIONS))
+    return name in COUNTS or not (name.startswith(".") or name.endswith((".lock", UNFINISHED, *_COMPANIONS)))
 
 
 def _is_database(path: Path) -> bool:
@@ -331,7 +333,7 @@ def _goes_on(there: Path, copied: Path) -> bool:
 
 
 def _is_count(path: Path) -> bool:
-    return path.name.startswith(".") and path.is_file() and _is_worth_a_copy(path.name)
+    return path.name in COUNTS and path.is_file()
 
 
 # --- reading a copy

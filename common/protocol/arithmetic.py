@@ -27,7 +27,7 @@ from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.bounds import PIECE
 from trilateral.common.protocol.intake import Expected, VectorBounds
 from trilateral.common.protocol.messages import BeginRound, Envelope, Kind, RoundKey, VectorPiece
-from trilateral.common.protocol.phases import Phase, no_phase
+from trilateral.common.protocol.phases import Phase
 from trilateral.common.protocol.place import Weights
 from trilateral.common.protocol.scales import VALUE_BITS, RoundScale, round_scale
 
@@ -104,7 +104,7 @@ class PaillierArithmetic(ABC):
         block: this party's columns.
         cipher: the cipher under the job's public key, which the party has checked.
         phase: times the kinds of work, if the process has a clock.
-        start: w before the first step, shape (n_columns,); zeros if it is left out. See `protocol.start`.
+        start: w before the first step, shape (n_columns,); zeros if None. See `protocol.label_secrecy`.
 
     Raises:
         DataError: a training column's mean square exceeds 1. The bound of a slot assumes at most 1.
@@ -119,8 +119,8 @@ class PaillierArithmetic(ABC):
         job: JobConfig,
         block: TrainingBlock,
         cipher: PartyCipher,
-        phase: Phase = no_phase,
-        start: FloatVector | None = None,
+        phase: Phase,
+        start: FloatVector | None,
     ) -> None:
         columns = block.columns
         if columns.size and np.max(np.mean(np.square(columns), axis=0)) > 1 + 1e-8:

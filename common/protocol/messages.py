@@ -280,6 +280,7 @@ class StepTaken:
 class ScoresDue:
     """Host: its scores of the hold-out rows are about to leave. Count the point before they do."""
 
+    key: RoundKey
     point: FloatVector
     """The host's weights at which the rows are scored, in training units, shape (n_columns,)."""
 

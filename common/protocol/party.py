@@ -38,10 +38,6 @@ The host's step is a sum over the guest's labels, with one number for each of th
 party is a bound on the columns of the *other* party."""
 
 
-def accept_peer(n_columns: int) -> None:
-    """Accept any number of columns."""
-
-
 class PartyMachine(ABC):
     """One party in one job: the common part of the host and the guest.
 
@@ -58,9 +54,7 @@ class PartyMachine(ABC):
     role: ClassVar[Role]
     peer: ClassVar[Role]
 
-    def __init__(
-        self, job: JobConfig, data: PartyData, arithmetic: Arithmetic, check_peer: CheckPeer = accept_peer
-    ) -> None:
+    def __init__(self, job: JobConfig, data: PartyData, arithmetic: Arithmetic, check_peer: CheckPeer) -> None:
         if job.evaluate_every is not None and not len(data.block.holdout_columns):
             raise DataError("the job evaluates on hold-out rows, but its `holdout` leaves no such rows: raise it")
         self._ids = data.ids

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import grpc
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509 import load_pem_x509_certificate
 
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import Limits, PeerConfig, ProcessConfig
@@ -154,10 +155,10 @@ class PinnedPeer(Peer):
         self._settings = settings
         self._certificates = certificates
         self._limits = limits
-        identity = certificates.current()
-        # Until a certificate is pinned, the channel accepts only this process's own, which no peer has.
-        self._pinned = replace(identity, authorities=identity.certificate)
+        self._pinned = _without_trust(certificates.current())
         self._is_stale = True
+        self._n_changes = 0
+        """How often the settings or the certificate of this process have changed."""
         self._flaw = ""
         self._looked_at = -math.inf
         self._looking = asyncio.Lock()
@@ -172,7 +173,7 @@ class PinnedPeer(Peer):
         async with self._looking:
             # Calls that have waited for another call's look use its result.
             if self._is_stale and self._looked_at < asked_at:
-                self._flaw = await self._look()
+                await self._look()
                 self._looked_at = time.monotonic()
             if self._is_stale and self._flaw:
                 raise UntrustedPeerError(f"cannot call {self}: {self._flaw}")
@@ -185,12 +186,13 @@ class PinnedPeer(Peer):
 
     def configure(self, settings: PeerConfig) -> None:
         """See `Peer.configure`."""
-        self._settings = settings
-        self._is_stale = True
+        if settings != self._settings:
+            self._settings = settings
+            self._change()
 
     def renew(self) -> None:
         """See `Peer.renew`."""
-        self._is_stale = True
+        self._change()
 
     async def close(self) -> None:
         """See `Peer.close`."""
@@ -198,23 +200,14 @@ class PinnedPeer(Peer):
             task.cancel()
         await super().close()
 
-    async def _look(self) -> str:
-        """Pin the certificate that the server shows; return what is wrong with it, or ''."""
-        identity = await asyncio.to_thread(self._certificates.current)
-        try:
-            certificate = await shown_certificate(self._settings, identity)
-        except ssl.SSLCertVerificationError as error:
-            return (
-                f"its certificate has expired, or `tls.authorities` did not issue it ({error.verify_message}): compare "
-                "both processes' `tls`"
-            )
-        except (OSError, TimeoutError, ValueError):
-            return ""
-        flaw = flaw_of(certificate, self.role, self._settings, identity.authorities)
-        if flaw:
-            return flaw
-        self._is_stale = False
-        pinned = replace(identity, authorities=certificate.public_bytes(Encoding.PEM))
+    def _change(self) -> None:
+        """Trust no server until the next look: a fingerprint or an authority may have been removed."""
+        self._n_changes += 1
+        self._is_stale = True
+        self._pin(_without_trust(self._pinned))
+
+    def _pin(self, pinned: Identity) -> None:
+        """Let later calls use a channel that trusts `pinned.authorities` alone."""
         if pinned != self._pinned:
             # Calls in progress may finish on the old channel.
             task = asyncio.create_task(self.channel.close(self._limits.party_timeout))
@@ -222,11 +215,43 @@ class PinnedPeer(Peer):
             task.add_done_callback(self._retired.discard)
             self._pinned = pinned
             self.channel = self._open()
-        return ""
+
+    async def _look(self) -> None:
+        """Pin the certificate that the server shows, or note what is wrong with it."""
+        n_changes = -1
+        while n_changes != self._n_changes:  # A result counts only for the settings with which it was found.
+            n_changes = self._n_changes
+            pinned, self._flaw = await self._judge()
+        if pinned is not None:
+            self._is_stale = False
+            self._pin(pinned)
+
+    async def _judge(self) -> tuple[Identity | None, str]:
+        """Return what to pin, or None, and what is wrong with the server's certificate, or ''."""
+        identity = await asyncio.to_thread(self._certificates.current)
+        try:
+            certificate = await shown_certificate(self._settings, identity)
+        except ssl.SSLCertVerificationError as error:
+            flaw = (
+                f"its certificate has expired, or `tls.authorities` did not issue it ({error.verify_message}): compare "
+                "both processes' `tls`"
+            )
+            return None, flaw
+        except (OSError, TimeoutError, ValueError):
+            return None, ""
+        flaw = flaw_of(certificate, self.role, self._settings, identity.authorities)
+        pinned = replace(identity, authorities=certificate.public_bytes(Encoding.PEM))
+        return (None, flaw) if flaw else (pinned, "")
 
     def _open(self) -> grpc.aio.Channel:
         name, seconds = self._settings.certificate_name, self._limits.peer_timeout
         return new_channel(self._settings.address, self._pinned, name, peer_timeout=seconds)
+
+
+def _without_trust(identity: Identity) -> Identity:
+    """Return an identity that trusts only its own certificate, which no peer has, and no issuer of its chain."""
+    own = load_pem_x509_certificate(identity.certificate)
+    return replace(identity, authorities=own.public_bytes(Encoding.PEM))
 
 
 def new_channel(

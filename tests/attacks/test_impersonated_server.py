@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +230,95 @@ async def test_a_changed_fingerprint_counts_for_the_next_call(network: Network, 
         peer.configure(network.config(address, fingerprint_of(network.host)).peers[Role.HOST])
         await call(peer, network)
     assert answers.n_calls == 2
+
+
+@contextmanager
+def fails_to_look(monkeypatch: pytest.MonkeyPatch, error: Exception) -> Iterator[None]:
+    """Within the block, an attacker on the network cuts off each connection that examines a certificate."""
+
+    async def cut_off(*given: Any) -> Any:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(channel_module, "shown_certificate", cut_off)
+        yield
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError(), TimeoutError()], ids=["reset", "dropped"])
+async def test_a_removed_fingerprint_does_not_count_if_the_look_fails(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    async with server_of(network.host, tmp_path / "host") as (address, answers), network.peer(address) as peer:
+        await call(peer, network)
+        with fails_to_look(monkeypatch, error):
+            peer.configure(network.config(address, "ab" * 32).peers[Role.HOST])
+            with pytest.raises(PeerError, match="has not answered"):
+                await call(peer, network)
+        with pytest.raises(UntrustedPeerError, match="is not one of `peers.host.fingerprint`"):
+            await call(peer, network)
+    assert answers.n_calls == 1
+
+
+async def test_the_issuer_in_the_own_chain_is_not_trusted_before_the_first_look(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network.guest = replace(network.guest, certificate=network.guest.certificate + network.authority.pem)
+    async with server_of(network.host, tmp_path / "host") as (address, answers), network.peer(address) as peer:
+        with fails_to_look(monkeypatch, ConnectionResetError()), pytest.raises(PeerError):
+            await call(peer, network)
+    assert answers.n_calls == 0
+
+
+def replace_authority(network: Network, folder: Path) -> None:
+    """Let the guest trust only another authority, which has issued its new certificate."""
+    network.guest = make_identity(new_authority(), GUEST)
+    write_identity(folder / "guest", network.guest)
+
+
+async def test_a_removed_authority_does_not_count_if_the_look_fails(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with server_of(network.host, tmp_path / "host") as (address, answers), network.peer(address) as peer:
+        await call(peer, network)
+        with fails_to_look(monkeypatch, ConnectionResetError()):
+            replace_authority(network, tmp_path)
+            peer.renew()
+            with pytest.raises(PeerError):
+                await call(peer, network)
+    assert answers.n_calls == 1
+
+
+@pytest.mark.parametrize("removed", ["fingerprint", "authority"])
+async def test_what_changes_during_a_look_counts_for_its_result(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: str
+) -> None:
+    look = pinning.shown_certificate
+    changes = 0
+
+    async def change_after(*given: Any) -> Any:
+        nonlocal changes
+        shown = await look(*given)
+        changes += 1
+        if changes == 1 and removed == "fingerprint":
+            peer.configure(network.config(address, "ab" * 32).peers[Role.HOST])
+        elif changes == 1:
+            replace_authority(network, tmp_path)
+            peer.renew()
+        return shown
+
+    monkeypatch.setattr(channel_module, "shown_certificate", change_after)
+    async with server_of(network.host, tmp_path / "host") as (address, answers), network.peer(address) as peer:
+        with pytest.raises(UntrustedPeerError):
+            await call(peer, network)
+    assert answers.n_calls == 0
+
+
+async def test_a_change_of_other_settings_keeps_the_connection(network: Network, tmp_path: Path) -> None:
+    async with server_of(network.host, tmp_path / "host") as (address, _), network.peer(address) as peer:
+        await call(peer, network)
+        before = peer.channel
+        peer.configure(network.config(address).peers[Role.HOST])
+        assert await peer.connected() is before
 
 
 async def test_calls_wait_for_one_look_together(

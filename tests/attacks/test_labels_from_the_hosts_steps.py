@@ -126,7 +126,9 @@ class Problem:
         outcome = run_machines(
             {
                 Role.COORDINATOR: TRANSPARENT.coordinator(self.job, self.key),
-                Role.HOST: HostMachine(self.job, host, cipher, check_peer=check(host, host_policy, Role.HOST)),
+                Role.HOST: HostMachine(
+                    self.job, host, cipher, check_peer=check(host, host_policy, Role.HOST), start=None
+                ),
                 Role.GUEST: GuestMachine(
                     self.job, guest, cipher, start=start, check_peer=check(guest, guest_policy, Role.GUEST)
                 ),

@@ -99,6 +99,10 @@ def deliver(sender: Role, envelope: Envelope) -> list[Envelope]:
     return [envelope]
 
 
+def accept_peer(n_columns: int) -> None:
+    """Accept any number of columns."""
+
+
 @dataclass(frozen=True)
 class Workshop:
     """Makes machines with one choice of what is injected into them."""
@@ -108,13 +112,14 @@ class Workshop:
     measure: Measure = measure
 
     def host(self, job: JobConfig, data: PartyData, private_key: PrivateKey) -> HostMachine:
-        return HostMachine(job, data, self.make_cipher(job.cipher, private_key.public_key))
+        cipher = self.make_cipher(job.cipher, private_key.public_key)
+        return HostMachine(job, data, cipher, check_peer=accept_peer, start=None)
 
     def guest(
         self, job: JobConfig, data: PartyData, private_key: PrivateKey, start: FloatVector | None = None
     ) -> GuestMachine:
         cipher = self.make_cipher(job.cipher, private_key.public_key)
-        return GuestMachine(job, data, cipher, start=start, measure=self.measure)
+        return GuestMachine(job, data, cipher, check_peer=accept_peer, start=start, measure=self.measure)
 
     def coordinator(self, job: JobConfig, private_key: PrivateKey, past: Past | None = None) -> CoordinatorMachine:
         return CoordinatorMachine(job, self.make_decryptor(job.cipher, private_key), past=past)

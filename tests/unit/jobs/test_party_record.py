@@ -1,13 +1,22 @@
 """What a session of a job compares with the earlier sessions."""
 
+from collections.abc import Iterator
+from contextlib import closing
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
-from trilateral.common.jobs.party_record import settings_digest
+from trilateral.common.config.job import JobConfig
+from trilateral.common.jobs.journal import Journal
+from trilateral.common.jobs.party_record import PartyRecord, settings_digest
+from trilateral.common.protocol.batches import Batch
+from trilateral.common.protocol.messages import BeginRound, FinishJob, RoundKey, StepTaken
+from trilateral.common.rpc.codec import JobKey
 
 OF_0_1_0 = (
     '{"id":"id","id_form":{"spaces":true,"unicode":true,"decimals":true,"case":false,"zeros":false},"label":null,'
@@ -37,3 +46,55 @@ def test_every_change_of_the_settings_changes_their_digest(settings: dict[str, A
     plain = DatasetConfig(path=Path("t.csv"))
     assert settings_digest(DatasetConfig.model_validate({"path": "t.csv", **settings})) != settings_digest(plain)
     assert settings_digest(plain) == settings_digest(plain.model_copy(update={"path": Path("u.parquet")}))
+
+
+# --- the points at which the host has scored its rows
+
+KEY = JobKey("credit", bytes(16))
+STEP = np.zeros(2)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with closing(Journal(tmp_path, Role.HOST, 90)) as journal:
+        journal.add(KEY.run_id, JobConfig(name=KEY.name, dataset="made"))
+        yield journal
+
+
+def session(journal: Journal) -> PartyRecord:
+    """The record of a new session, which knows what the journal has."""
+    return PartyRecord(journal, Role.HOST, KEY, KEY.run_id, journal.find(KEY.run_id))
+
+
+def begin(record: PartyRecord, number: int, *, evaluates: bool) -> RoundKey:
+    key = RoundKey(number, 1)
+    asked = BeginRound(key, STEP, Batch(1), gradient=True, evaluate_at=STEP if evaluates else None)
+    record.write(StepTaken(asked))
+    return key
+
+
+def test_a_point_of_an_earlier_round_is_over_whatever_became_of_it(journal: Journal) -> None:
+    record = session(journal)
+    assert record.n_scored_points([]) == 0
+    for number in range(1, 6):
+        begin(record, number, evaluates=number in (2, 4))
+    assert session(journal).n_scored_points([]) == 2
+
+
+def test_the_newest_point_counts_as_scored_once_the_ledger_has_it(journal: Journal) -> None:
+    record = session(journal)
+    record.keep_newest_point(begin(record, 1, evaluates=True), "first")
+    key = begin(record, 2, evaluates=True)
+    assert session(journal).n_scored_points(["first"]) == 1  # ended before the host had computed its scores
+    record.keep_newest_point(key, "second")
+    assert session(journal).n_scored_points(["first"]) == 1  # ended before the ledger counted the point
+    assert session(journal).n_scored_points(["first", "second"]) == 2
+
+
+def test_the_result_is_a_point_too(journal: Journal) -> None:
+    record = session(journal)
+    begin(record, 1, evaluates=False)
+    record.write(StepTaken(FinishJob(2, STEP, 0.5, 1, "converged", None)))
+    assert session(journal).n_scored_points([]) == 0
+    record.keep_newest_point(RoundKey(2, 1), "result")
+    assert session(journal).n_scored_points(["result"]) == 1

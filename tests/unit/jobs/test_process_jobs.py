@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gmpy2 import mpz
 
 from tests.support.three_servers import DATASET, make_configs, write_tables
+from tests.support.waiting import eventually
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import PeerError, PolicyError, ProtocolError, SuspendedError, TrilateralError
 from trilateral.common.base.outcome import Outcome
@@ -395,6 +397,32 @@ async def test_a_job_that_the_policy_refuses_is_refused_before_its_table_is_read
             await jobs.dispatch(Role.COORDINATOR, JobKey.draw("one"), refused, 0)
     assert not made
     assert not JobFolder(jobs.config.state, "one").path.exists()
+
+
+async def test_a_job_that_ends_while_it_reserves_points_keeps_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, go_on, reserve = threading.Event(), threading.Event(), Ledger.reserve
+    reserved: list[bool] = []
+
+    def slow(*given: Any) -> bool:
+        entered.set()
+        go_on.wait(10)
+        reserved.append(reserve(*given))
+        return reserved[-1]
+
+    monkeypatch.setattr(Ledger, "reserve", slow)
+    async with host_jobs(tmp_path) as (jobs, _):
+        key = JobKey.draw("one")
+        await offer(jobs, key)
+        await asyncio.to_thread(entered.wait, 10)
+        await jobs.dispatch(Role.COORDINATOR, key, Failed("stopped by the operator", Outcome.STOPPED), 0)
+        await eventually(lambda: not jobs._tasks)
+        (last_step,) = jobs._lingering
+        go_on.set()
+        await asyncio.wrap_future(last_step)
+        assert reserved == [True]
+        assert jobs._ledger.n_reserved(DATASET) == 0
 
 
 async def test_no_more_jobs_run_than_the_limit_allows(tmp_path: Path) -> None:

@@ -116,6 +116,17 @@ def test_without_its_key_a_journal_is_refused_and_left_alone(tmp_path: Path, sea
     assert (tmp_path / JOURNAL).read_bytes() == before
 
 
+def test_a_journal_that_has_lost_its_seal_is_damaged(tmp_path: Path) -> None:
+    with closing(opened(tmp_path)) as journal:
+        fill(journal)
+    with closing(sqlite3.connect(tmp_path / JOURNAL)) as database, database:
+        database.execute("DELETE FROM seal")
+    with pytest.raises(ConfigError, match="the journal of the host is damaged"):
+        opened(tmp_path)
+    with pytest.raises(ConfigError, match="is damaged: it has no seal"):
+        examine_key(tmp_path, SEALER)
+
+
 def test_whether_it_is_whole_and_how_far_its_jobs_are_shows_without_the_key(tmp_path: Path) -> None:
     with closing(opened(tmp_path)) as journal:
         fill(journal)

@@ -3,6 +3,8 @@
 import json
 import os
 import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -122,6 +124,26 @@ def test_a_flood_of_refusals_fills_no_disk_and_hides_no_other_callers(path: Path
     assert lines(path)[-1]["suppressed"] == 1000 - MAX_REFUSALS
     audit.refused(Asking(None), "OpenJob", "no")
     assert "suppressed" not in lines(path)[-1]
+
+
+class Slow(dict[Any, Any]):
+    """Lets other threads run after an entry was taken out."""
+
+    def pop(self, *given: Any) -> Any:
+        found = super().pop(*given)
+        time.sleep(1e-4)
+        return found
+
+
+def test_refusals_in_several_threads_are_counted_together(path: Path) -> None:
+    """Each job records its refusals in its own thread."""
+    audit = Audit(path)
+    audit._refusals = Slow()
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(200):
+            threads.submit(audit.refused, COORDINATOR, "OpenJob", "no")
+    (window,) = audit._refusals.values()
+    assert (len(lines(path)), window.suppressed) == (MAX_REFUSALS, 200 - MAX_REFUSALS)
 
 
 def test_callers_without_number_are_not_all_remembered(path: Path) -> None:

@@ -31,6 +31,7 @@ from trilateral.common.observe.audit import LOG, Audit
 from trilateral.common.observe.audit_chain import verify_chain
 from trilateral.common.process import backup as backup_module
 from trilateral.common.process.backup import MANIFEST, back_up, restore
+from trilateral.common.process.live_settings import NOTE
 from trilateral.common.process.state_folder import held_state
 
 JOB = JobConfig(name="credit", dataset="made")
@@ -273,6 +274,19 @@ def test_a_damaged_count_is_reported(config: ProcessConfig, copy: Path) -> None:
     (config.state / COUNTER).write_text("{")
     assert restore(config, copy).damaged == [COUNTER]
     assert scores.today().given == 7
+
+
+def test_the_note_of_the_settings_in_force_is_neither_copied_nor_counted(config: ProcessConfig, copy: Path) -> None:
+    """The settings of two times cannot be merged: one may be null before and a text afterwards."""
+    fill(config)
+    note = config.state / NOTE
+    note.write_text(json.dumps({"process": 1, "settings": {"state_key": None}}))
+    manifest = back_up(config, copy)
+    assert NOTE not in manifest.files
+    note.write_text(json.dumps({"process": 2, "settings": {"state_key": "key.pem"}}))
+    done = restore(config, copy)
+    assert (done.damaged, done.undercounts) == ([], False)
+    assert not note.exists()
 
 
 def test_the_audit_log_goes_on_and_says_that_the_state_was_restored(config: ProcessConfig, copy: Path) -> None:
