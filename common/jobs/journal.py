@@ -30,8 +30,10 @@ log = logging.getLogger(__name__)
 JOURNAL = "journal.sqlite"
 """Name of the file in the state folder."""
 APPLICATION = 0x7472696C  # "tril"
-PLAIN_VERSION = 1
-VERSION = 2
+PLAIN_VERSION = 2
+"""The version of a journal that is not encrypted. The tables of version 1, which 0.1.0 writes, are the same, but 0.1.0
+would ignore the secret start of a job and continue it from zero."""
+VERSION = 3
 """The version of a journal whose facts and rounds are encrypted. It also has the table `seal`."""
 BUSY_SECONDS = 10.0
 MIN_BYTES = 512
@@ -121,8 +123,11 @@ class Journal:
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")
             database.execute("PRAGMA foreign_keys = ON")
-            if not _check_key(database, self._path, self._sealer) and self._sealer is not None:
-                _encrypt(database, self._sealer)
+            if not _check_key(database, self._path, self._sealer):
+                if self._sealer is not None:
+                    _encrypt(database, self._sealer)
+                else:
+                    database.execute(f"PRAGMA user_version = {PLAIN_VERSION}")
             self._prune(database)
         except BaseException:
             database.close()

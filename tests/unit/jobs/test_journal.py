@@ -4,6 +4,7 @@ import shutil
 import sqlite3
 import stat
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.jobs.journal import JOURNAL, Journal, examine_journal, read_fact
+from trilateral.common.jobs.journal import JOURNAL, VERSION, Journal, examine_journal, read_fact
 
 JOB = JobConfig(name="credit", dataset="made", seed=3)
 ID, OTHER = bytes(16), bytes(15) + b"\1"
@@ -155,6 +156,8 @@ def test_a_journal_of_release_0_1_0_is_read(tmp_path: Path) -> None:
     assert [record.facts["table"] for record in records] == [state.encode() for state in ends]
     assert journal.write_round(records[0].id, 1, b"again") == 3
     journal.close()
+    with closing(sqlite3.connect(tmp_path / JOURNAL)) as database:
+        assert database.execute("PRAGMA user_version").fetchone() == (2,)  # which 0.1.0 refuses
 
 
 def test_a_new_job_takes_the_place_of_one_of_its_name(tmp_path: Path) -> None:
@@ -233,7 +236,7 @@ def test_a_journal_of_another_program_is_left_unchanged(tmp_path: Path) -> None:
 def test_a_journal_of_a_newer_version_is_left_unchanged(tmp_path: Path) -> None:
     Journal(tmp_path, Role.HOST, KEPT_DAYS).close()
     with sqlite3.connect(tmp_path / JOURNAL) as newer:
-        newer.execute("PRAGMA user_version = 3")
+        newer.execute(f"PRAGMA user_version = {VERSION + 1}")
     newer.close()
     content = (tmp_path / JOURNAL).read_bytes()
     with pytest.raises(ConfigError, match="newer version of trilateral"):

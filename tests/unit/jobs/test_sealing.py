@@ -138,7 +138,7 @@ def test_whether_it_is_whole_and_how_far_its_jobs_are_shows_without_the_key(tmp_
 def test_a_release_without_encryption_refuses_it_by_its_version(tmp_path: Path) -> None:
     opened(tmp_path).close()
     with closing(sqlite3.connect(tmp_path / JOURNAL)) as database:
-        assert database.execute("PRAGMA user_version").fetchone() == (2,)
+        assert database.execute("PRAGMA user_version").fetchone() == (3,)
 
 
 SWAPS = {
