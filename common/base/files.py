@@ -11,14 +11,15 @@ UNFINISHED = ".new"
 """End of the name of a file that is still being written. After a crash, such a file is of no use."""
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a text file atomically with mode 0600.
+def write_whole(path: Path, text: str, mode: int = 0o600) -> None:
+    """Write a text file atomically.
 
     A reader sees either the old file or the new one, never a part. A missing folder is created with mode 0700.
 
     Args:
         path: the file to write or replace.
         text: its content; written as UTF-8.
+        mode: who may read and write it.
 
     Raises:
         OSError: the folder or the file cannot be written.
@@ -26,6 +27,7 @@ def write_whole(path: Path, text: str) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with whole_file(path) as file:
         file.write(text.encode())
+        os.fchmod(file.fileno(), mode)
 
 
 @contextmanager

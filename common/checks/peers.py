@@ -241,8 +241,9 @@ class _Peer:
         if raised_by_peer(error) is AccessError:
             names = ", ".join(self.identity.names) if self.identity else ""
             return (
-                f"{address} does not recognise this certificate as any role: at the {self.role}, set "
-                f"`peers.{self.config.role}.name` to one of the certificate's names, {names}"
+                f"{address} does not recognise this certificate as any role ({error.details()}): at the {self.role}, "
+                f"set `peers.{self.config.role}.name` to one of the certificate's names, {names}, and correct the "
+                "fingerprint there if it names another key; or have the certificate issued again"
             )
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             return (

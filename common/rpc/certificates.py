@@ -125,8 +125,10 @@ class Certificates:
                     self._stamp = stamp
                     if renewed.authorities != self._identity.authorities:
                         self._former_authorities = self._identity.authorities
+                        log.info("the authorities in %s have changed", self._config.authorities)
+                    if renewed.certificate != self._identity.certificate:
+                        log.info("certificate renewed, valid until %s", renewed.expires)
                     self._identity = renewed
-                    log.info("certificate renewed, valid until %s", self._identity.expires)
             return self._identity
 
     @property

@@ -138,7 +138,7 @@ def authority(
         made = Authority(name, timedelta(days=days))
         try:
             write_whole(key_file, made.encrypted_key(passphrase).decode())
-            write_whole(certificate_file, made.pem.decode())
+            write_whole(certificate_file, made.pem.decode(), mode=0o644)
         except OSError as error:
             raise ConfigError(f"--out {out}: cannot be written: {explain(error, out)}") from error
         typer.echo(
@@ -186,7 +186,7 @@ def sign(
         issuer = _load_authority(folder, _passphrase(passphrase_file), timedelta(days=days))
         pem = issuer.sign(request, names)
         try:
-            write_whole(out, pem.decode())
+            write_whole(out, pem.decode(), mode=0o644)
         except OSError as error:
             raise ConfigError(f"--out {out}: cannot be written: {explain(error, out)}") from error
         asked, wants_to_sign = requested(request)

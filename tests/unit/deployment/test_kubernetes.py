@@ -141,7 +141,7 @@ def test_the_files_are_copied_for_their_user_alone_and_again_when_they_change(tm
             assert all(stat.S_IMODE((files / name).stat().st_mode) == 0o600 for name in ("key.pem", "process.yaml"))
             give("two")
             eventually_in_thread(lambda: (files / "process.yaml").read_text() == "process.yaml two")
-            assert (files / "key.pem").read_text() == "key.pem two"
+            eventually_in_thread(lambda: (files / "key.pem").read_text() == "key.pem two")
         finally:
             process.send_signal(signal.SIGTERM)
     assert process.returncode == 0
