@@ -28,6 +28,7 @@ from tests.support.three_servers import (
     write_tables,
 )
 from tests.support.waiting import SECONDS, eventually
+from trilateral.client.asynchronous import AsyncSession
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.base.scratch import SCRATCH
@@ -249,6 +250,22 @@ async def test_an_id_of_several_columns_comes_back_in_all_of_them(world: World, 
     if not aligned:
         missing = pd.read_csv(world.folder / "missing.csv", dtype=str)
         assert (missing["g1"].str.strip() + missing["g2"]).str.startswith("only-guest").all()
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+async def test_an_id_of_several_columns_is_a_frame_in_memory(world: World, aligned: bool) -> None:
+    for role in world.rows:
+        if aligned:
+            world.rewrite(role, lambda table: table[table["id"].str.startswith("new")])
+    world.split_ids(Role.HOST, ["h1", "h2"])
+    world.split_ids(Role.GUEST, ["number", "part"])
+    async with world.host(), AsyncSession(world.configs[Role.GUEST]) as session:
+        prediction = await session.predict(JOB.name, NEW, aligned=aligned)
+    assert list(prediction.scores) == ["number", "part", "score", "probability"]
+    assert len(prediction.scores) == N_COMMON
+    assert isinstance(prediction.missing, pd.DataFrame)
+    assert list(prediction.missing) == ["number", "part"]
+    assert len(prediction.missing) == (0 if aligned else N_ONLY)
 
 
 @pytest.mark.parametrize(("how", "aligned"), [("first", False), ("first", True), ("aggregate", False)])
