@@ -23,9 +23,22 @@ def write_whole(path: Path, text: str) -> None:
     Raises:
         OSError: the folder or the file cannot be written.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     with whole_file(path) as file:
         file.write(text.encode())
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder and all folders above it that are missing, each with mode 0700.
+
+    `Path.mkdir` gives the folders above the mode of the umask.
+
+    Raises:
+        OSError: a folder cannot be made.
+    """
+    if not folder.is_dir():
+        make_private_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 @contextmanager
