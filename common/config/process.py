@@ -111,8 +111,8 @@ class PeerConfig(Settings):
     `address`."""
     fingerprint: Fingerprints = Field(default=[])
     """SHA-256 of the public key in the peer's certificate, as `trilateral certs show` prints it; two in a list while
-    the peer renews its key. A caller or a server with the right name but another key is refused. By default every key
-    counts that an authority has certified for the name."""
+    the peer renews its key. A caller or a server with the right name but another key is refused. By default, any key
+    is accepted for which an authority has issued a certificate with this name."""
 
     @model_validator(mode="before")
     @classmethod

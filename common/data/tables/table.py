@@ -491,7 +491,10 @@ def _choose_features(file: TableFile, dataset: DatasetConfig) -> tuple[list[str]
     wanted = set(dataset.features or names) - special - set(dataset.exclude) - set(added)
     features = [name for name in names if name in wanted]
     if not features and dataset.label is None:
-        raise DataError(f"no feature is left in {dataset.path.name}: its columns are {_listed(names)}")
+        raise DataError(
+            f"no feature is left in {dataset.path.name}: its columns are {_listed(names)}; add a feature, or choose "
+            "columns in `features`"
+        )
     return features, added
 
 
