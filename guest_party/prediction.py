@@ -29,6 +29,7 @@ from trilateral.common.data.model.calibration import calibrate
 from trilateral.common.data.model.model_file import PartyModel, check_half, load_model
 from trilateral.common.data.model.scoring import score_table
 from trilateral.common.data.model.spool import ScoredRows, ScoredShards
+from trilateral.common.data.party_data import describe_left_out
 from trilateral.common.data.tables.id_form import form_of
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.policy import check_prediction
@@ -76,6 +77,7 @@ class PredictionCounts:
         n_guest: rows of the guest's table.
         n_host: rows of the host's table.
         warnings: what the guest should check in its own table.
+        notes: which columns of the guest's table the model does not use although no setting excludes them, and why.
         calibration: how far the probabilities can be trusted, in words.
     """
 
@@ -83,6 +85,7 @@ class PredictionCounts:
     n_guest: int
     n_host: int
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     calibration: str = ""
 
 
@@ -187,8 +190,14 @@ class _Prediction:
                 # A thread outlives its cancelled caller. Wait for it, because it may still write to the folder.
                 await self._alignments.computed()
                 self._rows.finish()
-        calibration = self._model.calibration_summary or ""
-        return PredictionCounts(n_scored, self._rows.n_ids, n_host, tuple(self._warnings), calibration)
+        return PredictionCounts(
+            n_scored,
+            self._rows.n_ids,
+            n_host,
+            warnings=tuple(self._warnings),
+            notes=tuple(describe_left_out(self._model.left_out)),
+            calibration=self._model.calibration_summary or "",
+        )
 
     # --- reading both tables at the same time
 

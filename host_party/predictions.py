@@ -24,6 +24,7 @@ from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.model.model_file import NoModelError, PartyModel, check_half, load_model
 from trilateral.common.data.model.scoring import score_table
 from trilateral.common.data.model.spool import ScoredRows
+from trilateral.common.data.party_data import describe_left_out
 from trilateral.common.data.tables.id_form import form_of
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.ledger import Ledger, point_of
@@ -328,6 +329,8 @@ class Predictions:
             raise
         for warning in warnings:
             log.warning("job %s: dataset %s: %s", opened.request.run.name, opened.request.dataset, warning)
+        for note in describe_left_out(opened.model.left_out):
+            log.info("job %s: dataset %s: %s", opened.request.run.name, opened.request.dataset, note)
         log.info("job %s: scored %d rows for a prediction", opened.request.run.name, opened.rows.n_ids)
 
     async def _align(self, opened: _Open, align_request: AlignRequest) -> AlignAnswer:

@@ -25,6 +25,22 @@ def notes(error: BaseException) -> list[str]:
     return list(getattr(error, "__notes__", []))
 
 
+class Counted(int):
+    """A number of things, which a text names with the words for one or for several.
+
+    Example:
+        >>> [f"{Counted(n):row is|rows are} empty" for n in (1, 1000)]
+        ['1 row is empty', '1,000 rows are empty']
+    """
+
+    def __format__(self, words: str) -> str:
+        """Return the number, followed by one of two alternatives if there are any."""
+        if not words:
+            return str(int(self))
+        one, _, several = words.partition("|")
+        return f"{int(self):,} {one if self == 1 else several}"
+
+
 class TrilateralError(Exception):
     """Base class of all errors raised on purpose. ``str(error)`` is safe to show to a peer."""
 

@@ -1,5 +1,6 @@
 """Files that appear complete or not at all, readable by this user only."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -24,10 +25,26 @@ def write_whole(path: Path, text: str, mode: int = 0o600) -> None:
     Raises:
         OSError: the folder or the file cannot be written.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     with whole_file(path) as file:
         file.write(text.encode())
         os.fchmod(file.fileno(), mode)
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder and all folders above it that are missing, each with mode 0700.
+
+    `Path.mkdir` gives the folders above the mode of the umask.
+
+    Raises:
+        OSError: a folder cannot be made.
+    """
+    if folder.is_dir():
+        return
+    if folder.exists():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+    make_private_folder(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import grpc
 from cryptography import x509
 
-from trilateral.common.base.errors import ConfigError
+from trilateral.common.base.errors import ConfigError, Counted
 from trilateral.common.checks.finding import Finding, faults, ok, problem, warning
 from trilateral.common.config.process import ProcessConfig, TlsConfig
 from trilateral.common.process.listening import obstacle
@@ -84,7 +84,9 @@ def describe_end(expires: datetime, now: datetime) -> str:
         now: the present time, with a time zone.
     """
     days = (expires - now).days
-    return f"expires on {expires:%Y-%m-%d}, in {days} days" if days else f"expires at {expires:%Y-%m-%d %H:%M} UTC"
+    if not days:
+        return f"expires at {expires:%Y-%m-%d %H:%M} UTC"
+    return f"expires on {expires:%Y-%m-%d}, in {Counted(days):day|days}"
 
 
 def _authorities(identity: Identity, tls: TlsConfig) -> Iterator[Finding]:

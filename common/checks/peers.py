@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 import grpc
 from cryptography import x509
 
+from trilateral.common.base.addresses import split_address
 from trilateral.common.base.errors import ConfigError, ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.checks.certificate import describe_end, describe_tls_error
@@ -76,11 +77,11 @@ class _Peer:
 
     @property
     def host(self) -> str:
-        return self.settings.address.rpartition(":")[0].strip("[]")
+        return split_address(self.settings.address)[0]
 
     @property
     def port(self) -> int:
-        return int(self.settings.address.rpartition(":")[2])
+        return split_address(self.settings.address)[1]
 
     async def check(self) -> AsyncIterator[Finding]:
         obstacle = await self._connect()

@@ -35,7 +35,7 @@ def check_process(path: Path, job_path: Path | None = None, *, peers: bool = Tru
         yield note(str(path), "if its process is running, the process keeps the settings that it has read last")
         return
     yield from check_settings(path, config, overridden, os.environ)
-    yield from check_running(config)
+    yield from check_running(config, overridden)
     job = None
     if job_path is not None:
         try:

@@ -1,24 +1,26 @@
 """Check of the running process: whether it uses the settings that its file has now."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.checks.finding import Finding, note, ok, problem, warning
 from trilateral.common.config.live import Difference, differences, plain, shown, without_labels
 from trilateral.common.config.process import ProcessConfig
-from trilateral.common.process.live_settings import LOOK_SECONDS, settings_of
+from trilateral.common.config.settings import Keys
+from trilateral.common.process.live_settings import LOOK_SECONDS, RunningSettings, settings_of
 from trilateral.common.process.state_folder import holder
 
 TURNS = 5
 """How often to look for a change that the process has not noticed yet. It notices one at its second look."""
 
 
-def check_running(config: ProcessConfig) -> Iterator[Finding]:
+def check_running(config: ProcessConfig, overridden: Mapping[Keys, str]) -> Iterator[Finding]:
     """Compare the settings of the running process with the configuration.
 
     Args:
         config: the configuration of the process.
+        overridden: for each setting that an environment variable of this shell set, the name of the variable.
 
     Yields:
         What was found; nothing if no process runs.
@@ -29,18 +31,35 @@ def check_running(config: ProcessConfig) -> Iterator[Finding]:
         return
     if process is None:
         return
-    found = _differences(config, process)
-    if found is None:
+    here = {".".join(keys): name for keys, name in overridden.items()}
+    compared = _compare(config, process, here)
+    if compared is None:
         yield note(
             "settings",
             f"it is unknown which settings the running {config.role}, process {process}, uses: this user cannot read "
             "its notes in the state folder, or it is of an older release",
         )
         return
+    running, found = compared
     if not found:
         yield ok("settings", f"the running {config.role}, process {process}, uses the settings of the file")
     for each in found:
-        text = f"the running {config.role} uses {shown(each.before)}, but the file says {shown(each.after)}"
+        uses = f"the running {config.role} uses {shown(each.before)}"
+        if name := _variable_of(each, here):
+            yield warning(
+                each.setting,
+                f"{uses}, but the variable {name} of this shell says {shown(each.after)}: unset it, or set it for the "
+                "server too, and restart the server",
+            )
+            continue
+        if name := _variable_of(each, running.variables):
+            yield note(
+                each.setting,
+                f"{uses}, which comes from {name} of the server; this shell does not set it, so this check uses "
+                f"{shown(each.after)}",
+            )
+            continue
+        text = f"{uses}, but the file says {shown(each.after)}"
         if each.is_live:
             yield problem(
                 each.setting,
@@ -53,7 +72,9 @@ def check_running(config: ProcessConfig) -> Iterator[Finding]:
             )
 
 
-def _differences(config: ProcessConfig, process: str) -> list[Difference] | None:
+def _compare(
+    config: ProcessConfig, process: str, here: Mapping[str, str]
+) -> tuple[RunningSettings, list[Difference]] | None:
     """Return what differs between the running process and the file, once the process has had time to notice."""
     found = None
     for turn in range(TURNS):
@@ -62,7 +83,15 @@ def _differences(config: ProcessConfig, process: str) -> list[Difference] | None
         running = settings_of(process, config.state)
         if running is None:
             continue
-        found = differences(running, without_labels(plain(config)))
-        if not any(each.is_live for each in found):
+        found = running, differences(running.settings, without_labels(plain(config)))
+        if not any(each.is_live and not _variable_of(each, {**running.variables, **here}) for each in found[1]):
             break
     return found
+
+
+def _variable_of(difference: Difference, variables: Mapping[str, str]) -> str | None:
+    """Return the variable that has set a setting, a section with it, or a part of it."""
+    setting = f"{difference.setting}."
+    return next(
+        (name for keys, name in variables.items() if setting.startswith(f"{keys}.") or keys.startswith(setting)), None
+    )

@@ -13,6 +13,7 @@ from trilateral.common.jobs.journal import JOURNAL, examine_journal, examine_key
 from trilateral.common.jobs.sealing import load_sealer
 from trilateral.common.observe.audit import LOG
 from trilateral.common.observe.audit_chain import verify_chain
+from trilateral.common.process.live_settings import settings_of
 from trilateral.common.process.state_folder import TRIAL_BYTES, holder, how_to_make
 
 MIN_BYTES = 2**30
@@ -64,14 +65,7 @@ def check_state(config: ProcessConfig) -> Iterator[Finding]:
         yield note("state", f"{folder} is in use by the running {config.role}, process {process}")
     else:
         yield ok("state", f"{folder} is writable and not in use by another process")
-    try:
-        examine_journal(folder)
-        is_encrypted = examine_key(folder, load_sealer(config.state_key))
-    except ConfigError as error:
-        yield from faults("state", error)
-    else:
-        if (folder / JOURNAL).exists():
-            yield ok("state", f"{JOURNAL} is intact{' and encrypted' if is_encrypted else ''}")
+    yield from _journal(config, process)
     try:
         found = verify_chain(folder / LOG)
     except ConfigError as error:
@@ -79,6 +73,28 @@ def check_state(config: ProcessConfig) -> Iterator[Finding]:
     else:
         if found.first:
             yield ok("audit log", f"lines {found.first} to {found.end.number} are whole")
+
+
+def _journal(config: ProcessConfig, process: str | None) -> Iterator[Finding]:
+    # The running process may have the path of its key from a variable that this shell does not set.
+    running = None if process is None else settings_of(process, config.state)
+    used = running.settings.get("state_key") if running is not None else None
+    key = config.state_key if used is None else Path(used)
+    try:
+        examine_journal(config.state)
+        try:
+            sealer = load_sealer(key)
+        except ConfigError as error:
+            if key == config.state_key:
+                raise
+            yield note("state", f"the running {config.role} has its key, which this user cannot check: {error}")
+            return
+        is_encrypted = examine_key(config.state, sealer)
+    except ConfigError as error:
+        yield from faults("state", error)
+    else:
+        if (config.state / JOURNAL).exists():
+            yield ok("state", f"{JOURNAL} is intact{' and encrypted' if is_encrypted else ''}")
 
 
 def _room(place: Path) -> Iterator[Finding]:

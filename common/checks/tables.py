@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trilateral.common.base.errors import ConfigError, DataError, PolicyError
+from trilateral.common.base.errors import ConfigError, Counted, DataError, PolicyError
 from trilateral.common.base.roles import Role
 from trilateral.common.checks.finding import Finding, Level, faults, note, ok, problem, warning
 from trilateral.common.checks.machine import free_memory, peak_memory
@@ -109,7 +109,7 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
         yield from faults(subject, error)
         return
     yield ok(subject, f"{dataset.path.name} has {_described(table)}")
-    if repeated := describe_repeated(table, dataset):
+    if repeated := describe_repeated(table.n_repeated, dataset):
         yield note(subject, repeated)
     if is_unlabelled:
         yield note(subject, "has no `label`, so it serves for predictions only; for a training, set `label`")
@@ -196,7 +196,7 @@ def _check_holdout(config: ProcessConfig, job: JobConfig, data: PreparedData, ac
 
 def _described(table: PartyTable) -> str:
     n_rows, n_features = table.features.shape
-    text = f"{n_rows:,} rows and {n_features} features"
+    text = f"{Counted(n_rows):row|rows} and {Counted(n_features):feature|features}"
     if table.labels is not None:
-        text += f"; {int(np.sum(table.labels > 0)):,} rows are positive"
+        text += f"; {Counted(np.sum(table.labels > 0)):row is|rows are} positive"
     return text

@@ -76,6 +76,17 @@ def load_with_overrides(
     return _resolve_paths(config, path.absolute().parent), overridden
 
 
+def overrides(config: ProcessConfig, environment: Mapping[str, str] | None = None) -> Mapping[Keys, str]:
+    """Return the name of the variable for each setting of a loaded configuration that the environment has set.
+
+    Args:
+        config: the configuration.
+        environment: the environment variables with which it was loaded; those of this process by default.
+    """
+    variables = _override(config.model_dump(mode="json"), os.environ if environment is None else environment)
+    return {variable.keys: variable.name for variable in variables}
+
+
 def load_job(path: Path) -> JobConfig:
     """Load a job.
 

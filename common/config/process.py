@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from trilateral.common.base.addresses import split_address
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.settings import JobName, Settings
@@ -19,10 +20,6 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _host_of(address: str) -> str:
-    return address.rpartition(":")[0].strip("[]")
 
 
 def _check_address(address: str) -> str:
@@ -41,7 +38,7 @@ def _check_peer_port(address: str) -> str:
 
 def is_loopback_address(address: str) -> bool:
     """Return whether ``host:port`` is a loopback address, which only this machine can reach."""
-    return _is_loopback(_host_of(address))
+    return _is_loopback(split_address(address)[0])
 
 
 def _check_stays_here(address: str) -> None:
@@ -111,8 +108,8 @@ class PeerConfig(Settings):
     `address`."""
     fingerprint: Fingerprints = Field(default=[])
     """SHA-256 of the public key in the peer's certificate, as `trilateral certs show` prints it; two in a list while
-    the peer renews its key. A caller or a server with the right name but another key is refused. By default every key
-    counts that an authority has certified for the name."""
+    the peer renews its key. A caller or a server with the right name but another key is refused. By default, any key
+    is accepted for which an authority has issued a certificate with this name."""
 
     @model_validator(mode="before")
     @classmethod
@@ -122,7 +119,7 @@ class PeerConfig(Settings):
     @property
     def certificate_name(self) -> str:
         """The name in this peer's certificate, in lower case."""
-        return (self.name or _host_of(self.address)).lower()
+        return (self.name or split_address(self.address)[0]).lower()
 
 
 def _check_operator(entry: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trilateral.common.base.arrays import FloatVector
-from trilateral.common.base.errors import ConfigError, DataError
+from trilateral.common.base.errors import ConfigError, Counted, DataError
 from trilateral.common.config.dataset import DatasetConfig, PreprocessingConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.preprocessing import Preprocessing
@@ -180,12 +180,12 @@ def describe_left_out(left_out: Mapping[str, str]) -> list[str]:
     ]
 
 
-def describe_repeated(table: PartyTable, dataset: DatasetConfig) -> str | None:
+def describe_repeated(n_repeated: int, dataset: DatasetConfig) -> str | None:
     """Return a sentence about the rows that repeat an ID, for this party only; None if there are none."""
-    if not table.n_repeated:
+    if not n_repeated:
         return None
     done = {"first": "kept the first row of each ID", "aggregate": "made one row of the rows of each ID"}
-    return f"{table.n_repeated:,} rows repeat an earlier ID: {done[dataset.repeated_ids]}"
+    return f"{Counted(n_repeated):row repeats|rows repeat} an earlier ID: {done[dataset.repeated_ids]}"
 
 
 def _check_sizes(n_train: int, n_features: int, job: JobConfig) -> None:

@@ -457,7 +457,10 @@ def _check_key(database: sqlite3.Connection, path: Path, sealer: Sealer | None) 
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version < VERSION:
         return False
-    way_out = "set it to the file with the key, or move the journal away to start with an empty one"
+    way_out = (
+        "set it, or TRILATERAL_STATE_KEY, to the file with the key, as the server has it; only if the key is lost, "
+        "move the journal away, and running jobs train again from the start"
+    )
     if sealer is None:
         raise ConfigError(f"state_key: is missing, and {path} is encrypted: {way_out}")
     try:

@@ -399,7 +399,7 @@ class PartyJobs(ProcessJobs):
         log.info("job %s: %d rows loaded", job.name, len(table.ids))
         if changes := describe_changes(table.changed_ids):
             log.info("job %s: IDs changed by rules of `id_form`: %s", job.name, changes)
-        if repeated := describe_repeated(table, dataset):
+        if repeated := describe_repeated(table.n_repeated, dataset):
             log.info("job %s: %s: %s", job.name, dataset.path.name, repeated)
         return table
 

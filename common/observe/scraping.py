@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from trilateral.common.base.addresses import join_address, split_address
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.config.process import is_loopback_address
 from trilateral.common.observe.metrics import Metrics
@@ -44,16 +45,16 @@ async def scraped(address: str | None, metrics: Metrics) -> AsyncIterator[None]:
     if address is None:
         yield
         return
-    host, _, port = address.rpartition(":")
+    host, port = split_address(address)
     page = _Page(metrics)
     try:
-        server = await asyncio.start_server(page.answer, host.strip("[]"), int(port), limit=MAX_REQUEST_BYTES)
+        server = await asyncio.start_server(page.answer, host, port, limit=MAX_REQUEST_BYTES)
     except OSError:
         raise ConfigError(
             f"metrics.listen: {address} cannot be used: it is in use already, or is not an address of this machine; "
             "choose another port, or stop the program that listens there"
         ) from None
-    log.info("metrics: serving http://%s:%d/metrics", host, server.sockets[0].getsockname()[1])
+    log.info("metrics: serving http://%s/metrics", join_address(host, server.sockets[0].getsockname()[1]))
     if not is_loopback_address(address):
         log.warning("metrics.listen: anyone who can connect to %s can read the metrics, without a certificate", address)
     tasks = [asyncio.create_task(_measure_lag(metrics)), asyncio.create_task(_watch_disk(metrics))]

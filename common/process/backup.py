@@ -27,7 +27,7 @@ from typing import IO, Annotated, Any, Literal, cast
 from pydantic import Field
 
 from trilateral.common.base.errors import ConfigError
-from trilateral.common.base.files import UNFINISHED, sync_folder, whole_file
+from trilateral.common.base.files import UNFINISHED, make_private_folder, sync_folder, whole_file
 from trilateral.common.base.locks import shared_lock
 from trilateral.common.base.permissions import explain, user_name
 from trilateral.common.base.roles import Role
@@ -89,6 +89,9 @@ def back_up(config: ProcessConfig, out: Path) -> Manifest:
         raise ConfigError(f"--out {out}: the file exists: choose another name, or remove the file")
     if out.resolve().is_relative_to(state):
         raise ConfigError(f"--out {out}: is in the state folder itself: choose another folder")
+    folder = out.absolute().parent
+    if not folder.is_dir():
+        raise ConfigError(f"--out {out}: the folder {folder} does not exist: make it, or choose another folder")
     if not state.exists():
         raise ConfigError(f"state: the folder {state} does not exist, so there is nothing to copy")
     files: dict[str, str] = {}
@@ -97,7 +100,7 @@ def back_up(config: ProcessConfig, out: Path) -> Manifest:
         # A process that is not running cannot start during the copy.
         with (
             shared_lock(state / LOCK),
-            tempfile.TemporaryDirectory(prefix=".backup-", dir=out.absolute().parent) as scratch,
+            tempfile.TemporaryDirectory(prefix=".backup-", dir=folder) as scratch,
             whole_file(out) as file,
             tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
         ):
@@ -380,10 +383,10 @@ def _open(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
 
 def _extract(copy: _Copy, folder: Path) -> None:
     """Write the files of a copy, and check each against its hash."""
-    folder.mkdir(mode=0o700, parents=True)
+    make_private_folder(folder)
     for name, expected in copy.manifest.files.items():
         path = folder / name
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         with _reading(copy.path):
             source = _Hashed(_open(copy.tar, copy.tar.getmember(name)))
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as target:

@@ -5,6 +5,7 @@ from types import MappingProxyType
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from trilateral.common.base.addresses import join_address, split_address
 from trilateral.common.base.errors import ConfigError, PeerError
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.rpc.certificates import load_certificates
@@ -13,7 +14,7 @@ from trilateral.common.rpc.errors import RUN_IT, way_out
 
 HEALTH_SECONDS = 5.0
 """Time within which a healthy process answers: the loop that answers does no arithmetic."""
-LOOPBACK_OF = MappingProxyType({"0.0.0.0": "127.0.0.1", "[::]": "[::1]"})  # noqa: S104 (nothing listens here)
+LOOPBACK_OF = MappingProxyType({"0.0.0.0": "127.0.0.1", "::": "::1"})  # noqa: S104 (nothing listens here)
 """Address at which to call a server on this machine that listens on all addresses."""
 
 
@@ -25,8 +26,8 @@ def own_address(config: ProcessConfig) -> str:
     """
     if config.listen.endswith(":0"):
         raise ConfigError(f"listen: {config.listen} has no fixed port: set the port that the {config.role} listens on")
-    host, _, port = config.listen.rpartition(":")
-    return f"{LOOPBACK_OF.get(host, host)}:{port}"
+    host, port = split_address(config.listen)
+    return join_address(LOOPBACK_OF.get(host, host), port)
 
 
 async def check_health(config: ProcessConfig, seconds: float = HEALTH_SECONDS) -> None:

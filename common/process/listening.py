@@ -4,6 +4,8 @@ import errno
 import socket
 from contextlib import ExitStack
 
+from trilateral.common.base.addresses import split_address
+
 
 def obstacle(address: str, taken: ExitStack, other: str | None = None) -> str:
     """Bind an address until the stack closes.
@@ -16,7 +18,7 @@ def obstacle(address: str, taken: ExitStack, other: str | None = None) -> str:
     Returns:
         Why the address cannot be bound and what to do, to follow the address in a sentence; "" if it can.
     """
-    host, port = split(address)
+    host, port = split_address(address)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError):
@@ -29,7 +31,7 @@ def obstacle(address: str, taken: ExitStack, other: str | None = None) -> str:
         return ""
     error = (serious or errors)[0]
     match error.errno:
-        case errno.EADDRINUSE if other is not None and split(other)[1] == port:
+        case errno.EADDRINUSE if other is not None and split_address(other)[1] == port:
             return f"has the same port as `listen`, {other}: choose another port"
         case errno.EADDRINUSE:
             return "is in use by another program, or by a process that does not answer: choose another port"
@@ -42,12 +44,6 @@ def obstacle(address: str, taken: ExitStack, other: str | None = None) -> str:
             )
         case _:
             return f"cannot be used: {error.strerror}"
-
-
-def split(address: str) -> tuple[str, int]:
-    """Return host and port of ``host:port``, an IPv6 host without its brackets."""
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
 
 
 def _bind(found: tuple[int, int, int, str, object], taken: ExitStack) -> OSError | None:

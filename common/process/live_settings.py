@@ -8,7 +8,8 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.files import file_stamp, write_whole
 from trilateral.common.base.tracebacks import where
 from trilateral.common.config.live import Difference, differences, plain, with_live_settings, without_labels
-from trilateral.common.config.load import load_process_config
+from trilateral.common.config.load import load_process_config, overrides
 from trilateral.common.config.process import ProcessConfig
 
 log = logging.getLogger(__name__)
@@ -109,15 +110,33 @@ class LiveSettings:
         self._waiting = names
 
     def _note(self) -> None:
-        note = {"process": os.getpid(), "settings": without_labels(plain(self.config))}
+        variables = {} if self._path is None else overrides(self.config)
+        note = {
+            "process": os.getpid(),
+            "settings": without_labels(plain(self.config)),
+            "variables": {".".join(keys): name for keys, name in variables.items()},
+        }
         try:
             write_whole(self.config.state / NOTE, json.dumps(note) + "\n")
         except OSError as error:
             log.error("the settings in force cannot be noted for `trilateral check`: %s", error.strerror)
 
 
-def settings_of(process: str, state: Path) -> dict[str, Any] | None:
-    """Return the settings with which a process runs, without the values of labels; see `without_labels`.
+@dataclass(frozen=True)
+class RunningSettings:
+    """The settings with which a process runs.
+
+    Attributes:
+        settings: in the types of JSON, without the values of labels; see `without_labels`.
+        variables: the name of the environment variable for each setting that has its value from one.
+    """
+
+    settings: Mapping[str, Any]
+    variables: Mapping[str, str]
+
+
+def settings_of(process: str, state: Path) -> RunningSettings | None:
+    """Return the settings with which a process runs.
 
     Args:
         process: the ID of the process, which holds the state folder.
@@ -128,6 +147,6 @@ def settings_of(process: str, state: Path) -> dict[str, Any] | None:
     """
     try:
         note = json.loads((state / NOTE).read_bytes())
-        return note["settings"] if str(note["process"]) == process else None
+        return RunningSettings(note["settings"], note["variables"]) if str(note["process"]) == process else None
     except (OSError, ValueError, TypeError, KeyError):
         return None

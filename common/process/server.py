@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from trilateral.common.base.addresses import join_address, split_address
 from trilateral.common.base.errors import ConfigError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.base.tracebacks import where
@@ -219,7 +220,7 @@ def bind(server: grpc.aio.Server, address: str, certificates: Certificates | Non
                 "check`, which names the file"
             ) from None
         raise ConfigError(f"listen: {address} {why or 'cannot be used, and gRPC does not say why'}") from None
-    return f"{address.rpartition(':')[0]}:{port}"
+    return join_address(split_address(address)[0], port)
 
 
 def log_without_text(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

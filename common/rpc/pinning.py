@@ -17,6 +17,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from trilateral.common.base.addresses import split_address
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import PeerConfig
 from trilateral.common.rpc.certificates import Identity, subject_names
@@ -79,9 +80,9 @@ async def shake_hands(address: str, name: str, context: ssl.SSLContext, seconds:
         TimeoutError: it takes too long.
         ValueError: the name is not a host name.
     """
-    host, _, port = address.rpartition(":")
+    host, port = split_address(address)
     async with asyncio.timeout(seconds):
-        _, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=context, server_hostname=name)
+        _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=name)
     try:
         connection: ssl.SSLObject = writer.get_extra_info("ssl_object")
         return connection.getpeercert(binary_form=True) or b"", connection.selected_alpn_protocol() == "h2"

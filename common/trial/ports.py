@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from trilateral.common.base.addresses import split_address
 from trilateral.common.base.errors import ConfigError
 
 PORTS = range(20_000, 32_768)
@@ -42,7 +43,7 @@ def lock_address(address: str) -> bool:
     # A record lock on one byte for each port: the kernel drops it when the process ends, and it needs no open file of
     # its own.
     try:
-        fcntl.lockf(_lock_file(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int(address.rpartition(":")[2]))
+        fcntl.lockf(_lock_file(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, split_address(address)[1])
     except OSError:
         return False
     return True

@@ -368,17 +368,60 @@ def test_check_names_each_setting_that_the_process_does_not_use_and_the_command_
 ) -> None:
     monkeypatch.setattr(running, "LOOK_SECONDS", 0.1)
     path = world.paths[Role.HOST]
-    with host_process(world, TRILATERAL_POLICY__MAX_EPOCHS="7") as (process, _):
-        world.set(Role.HOST, "limits", max_jobs=3)
-        found = {each.subject: each for each in findings(path)}
+    with host_process(world) as (process, _):
+        process.send_signal(signal.SIGSTOP)  # It notices nothing.
+        try:
+            world.set(Role.HOST, "policy", max_epochs=7)
+            world.set(Role.HOST, "limits", max_jobs=3)
+            found = {each.subject: each for each in findings(path)}
+        finally:
+            process.send_signal(signal.SIGCONT)
     live, other = found["policy.max_epochs"], found["limits.max_jobs"]
     assert live.level is Level.PROBLEM
     assert live.text.startswith(
-        "the running host uses 7, but the file says 100000: run `systemctl reload trilateral` or"
+        "the running host uses 100000, but the file says 7: run `systemctl reload trilateral` or"
     )
     assert f"`kill -HUP {process.pid}`" in live.text
     assert other.level is Level.WARNING
     assert "uses 8, but the file says 3, which counts only after a restart: run `systemctl restart" in other.text
+
+
+def test_a_setting_from_a_variable_of_the_server_alone_is_no_problem(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with the unit of systemd, whose variables the shell of an administrator does not have."""
+    monkeypatch.setattr(running, "LOOK_SECONDS", 0.1)
+    path, key = world.paths[Role.HOST], world.folder / "state.key"
+    key.write_text("0f" * 32)
+    key.chmod(0o600)
+    with host_process(world, TRILATERAL_POLICY__MAX_EPOCHS="7", TRILATERAL_STATE_KEY=str(key)):
+        found = [each for each in check_process(path, peers=False) if each.subject != "arithmetic"]
+        assert [each for each in found if each.level is Level.PROBLEM] == []
+        by_subject = {each.subject: each for each in found}
+        policy = by_subject["policy.max_epochs"]
+        assert policy.level is by_subject["state_key"].level is Level.NOTE
+        assert policy.text == (
+            "the running host uses 7, which comes from TRILATERAL_POLICY__MAX_EPOCHS of the server; this shell does "
+            "not set it, so this check uses 100000"
+        )
+        assert any(each.text == "journal.sqlite is intact and encrypted" for each in found)
+        key.unlink()
+        unread = [str(each) for each in check_process(path, peers=False) if "which this user cannot check" in each.text]
+        assert len(unread) == 1
+
+
+def test_a_variable_of_this_shell_alone_is_not_taken_for_the_file(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "LOOK_SECONDS", 0.1)
+    with host_process(world):
+        monkeypatch.setenv("TRILATERAL_POLICY__MAX_EPOCHS", "9")
+        found = {each.subject: each for each in findings(world.paths[Role.HOST])}
+    policy = found["policy.max_epochs"]
+    assert policy.level is Level.WARNING
+    assert policy.text.startswith(
+        "the running host uses 100000, but the variable TRILATERAL_POLICY__MAX_EPOCHS of this shell says 9: unset it"
+    )
 
 
 def test_a_process_that_notes_nothing_is_no_problem(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -650,8 +650,8 @@ LOCAL = [
     Case(a_column_of_row_numbers, NOTE, "datasets.made: left out column 'Unnamed: 0': named like a", Role.HOST),
     Case(a_constant_column, NOTE, "datasets.made: left out column 'x0': the same value in all training", Role.HOST),
     Case(a_constant_column_refused, PROBLEM, "datasets.made: column 'x0' has the same value in all tr", Role.HOST),
-    Case(an_id_twice_of_which_one_counts, NOTE, "datasets.made: 1 rows repeat an earlier ID: kept the f", Role.HOST),
-    Case(a_column_of_words, PROBLEM, "datasets.made: column 'x0' has 1 values that are not numbers", Role.HOST),
+    Case(an_id_twice_of_which_one_counts, NOTE, "datasets.made: 1 row repeats an earlier ID: kept the f", Role.HOST),
+    Case(a_column_of_words, PROBLEM, "datasets.made: column 'x0' has 1 value that is not a number", Role.HOST),
     Case(
         few_rows_for_the_policy, WARNING, "datasets.made: a job with the defaults: the host refuses the job", Role.HOST
     ),

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import shutil
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -28,6 +29,7 @@ from tests.support.three_servers import (
     write_tables,
 )
 from tests.support.waiting import SECONDS, eventually
+from trilateral.client.asynchronous import AsyncSession
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.base.scratch import SCRATCH
@@ -251,8 +253,26 @@ async def test_an_id_of_several_columns_comes_back_in_all_of_them(world: World, 
         assert (missing["g1"].str.strip() + missing["g2"]).str.startswith("only-guest").all()
 
 
+@pytest.mark.parametrize("aligned", [False, True])
+async def test_an_id_of_several_columns_is_a_frame_in_memory(world: World, aligned: bool) -> None:
+    for role in world.rows:
+        if aligned:
+            world.rewrite(role, lambda table: table[table["id"].str.startswith("new")])
+    world.split_ids(Role.HOST, ["h1", "h2"])
+    world.split_ids(Role.GUEST, ["number", "part"])
+    async with world.host(), AsyncSession(world.configs[Role.GUEST]) as session:
+        prediction = await session.predict(JOB.name, NEW, aligned=aligned)
+    assert list(prediction.scores) == ["number", "part", "score", "probability"]
+    assert len(prediction.scores) == N_COMMON
+    assert isinstance(prediction.missing, pd.DataFrame)
+    assert list(prediction.missing) == ["number", "part"]
+    assert len(prediction.missing) == (0 if aligned else N_ONLY)
+
+
 @pytest.mark.parametrize(("how", "aligned"), [("first", False), ("first", True), ("aggregate", False)])
-async def test_repeated_ids_count_once_if_the_settings_say_so(world: World, how: str, aligned: bool) -> None:
+async def test_repeated_ids_count_once_if_the_settings_say_so_and_both_parties_learn_how_many(
+    world: World, how: str, aligned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """Copies of a row give its score, whichever of them counts."""
     for role in world.rows:
         if aligned:
@@ -265,9 +285,27 @@ async def test_repeated_ids_count_once_if_the_settings_say_so(world: World, how:
         counts = await world.predict(peer, aligned=aligned)
     assert counts.n_scored == world.given == N_COMMON
     assert counts.n_guest == counts.n_host == N_COMMON + (0 if aligned else N_ONLY)
+    done = {"first": "kept the first row of each ID", "aggregate": "made one row of the rows of each ID"}[how]
+    assert counts.warnings == (f"11 rows repeat an earlier ID: {done}",)
+    assert f"job {JOB.name}: dataset {NEW}: 11 rows repeat an earlier ID: {done}" in caplog.text
     table = pd.read_csv(world.folder / "scores.csv")
     assert table["id"].tolist() == expected.index.tolist()
     np.testing.assert_allclose(table["score"], expected, rtol=0, atol=1e-9)
+
+
+async def test_both_parties_are_told_again_which_columns_the_model_does_not_use(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for role in world.rows:
+        path = world.model_path(role)
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps(content | {"left_out": {f"k-{role}": "the same value in all training rows"}}))
+    async with world.host() as peer:
+        counts = await world.predict(peer)
+    assert counts.notes == ("left out column 'k-guest': the same value in all training rows",)
+    assert counts.warnings == ()
+    assert f"dataset {NEW}: left out column 'k-host': the same value in all training rows" in caplog.text
 
 
 async def test_tables_without_common_rows_are_not_an_error(world: World) -> None:

@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 
 from trilateral.common.base.arrays import FloatVector
-from trilateral.common.base.errors import DataError
+from trilateral.common.base.errors import Counted, DataError
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.model.spool import ScoredRows
+from trilateral.common.data.party_data import describe_repeated
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.tables.id_form import normalise
 from trilateral.common.data.tables.table import stream_table
@@ -32,8 +33,8 @@ def score_table(
         on_progress: is called after each chunk with the number of rows so far. Its exceptions end the reading.
 
     Returns:
-        Warnings for this party only: a sentence for each categorical column in which the model knows almost no value,
-        possibly because the values are spelt differently.
+        Warnings for this party only: a sentence about the rows that repeat an ID, and one for each categorical column
+        in which the model knows almost no value, possibly because the values are spelt differently.
 
     Raises:
         DataError: the table cannot be used. The text has the column and the number of faulty rows.
@@ -43,7 +44,9 @@ def score_table(
     categorical = [column for column in steps.columns if column.kind == "category"]
     known = [column for column in categorical if column.known]
     n_present, n_known = Counter[str](), Counter[str]()
+    n_repeated = 0
     for chunk in stream_table(dataset, steps.features, categorical, missing=model.missing):
+        n_repeated += chunk.n_repeated
         scores = score_features(steps, weights, chunk.features)
         for column in known:
             values = chunk.features[column.name]
@@ -52,12 +55,14 @@ def score_table(
         rows.add(normalise(chunk.ids, dataset.id_form, len(dataset.id_columns)).ids, chunk.ids, scores)
         on_progress(rows.n_ids)
     rows.finish()
-    return [
+    repeated = describe_repeated(n_repeated, dataset)
+    unknown = [
         f"the model knows the category in column {name!r} in only {n_known[name]} of {count} rows: check that the "
         "column is written in the same way as for the training"
         for name, count in n_present.items()
         if n_known[name] < _MIN_KNOWN * count
     ]
+    return [repeated, *unknown] if repeated else unknown
 
 
 def score_features(steps: Preprocessing, weights: FloatVector, features: pd.DataFrame) -> FloatVector:
@@ -76,7 +81,7 @@ def score_features(steps: Preprocessing, weights: FloatVector, features: pd.Data
     infinite = int((~np.isfinite(scores)).sum())
     if infinite:
         raise DataError(
-            f"{infinite} rows have values so far outside the training rows that their score overflows: correct the "
-            "values, or train with `clip`"
+            f"{Counted(infinite):row has|rows have} values so far outside the training rows that the score overflows: "
+            "correct the values, or train with `clip`"
         )
     return scores

@@ -75,7 +75,8 @@ def fit_columns(
             unusable.setdefault(str(error), []).append(name)
     refuse(unusable)
     if constant and config.constant == "refuse":
-        raise DataError(f"{_described(constant)}: exclude it, or set `preprocessing.constant: exclude`")
+        exclude = "exclude it" if sum(map(len, constant.values())) == 1 else "exclude these columns"
+        raise DataError(f"{_described(constant)}: {exclude}, or set `preprocessing.constant: exclude`")
     return tuple(columns), {name: what for what, names in constant.items() for name in names}
 
 
@@ -90,7 +91,9 @@ def no_feature(left_out: Mapping[str, str]) -> DataError:
     reasons: dict[str, list[str]] = {}
     for name, what in left_out.items():
         reasons.setdefault(what, []).append(name)
-    return DataError(f"no feature is left: {_described(reasons)}")
+    return DataError(
+        f"no feature is left: {_described(reasons)}; add a column that varies, or choose other columns in `features`"
+    )
 
 
 def refuse(unusable: Mapping[str, list[str]]) -> None:

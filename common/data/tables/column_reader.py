@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatVector
-from trilateral.common.base.errors import DataError
+from trilateral.common.base.errors import Counted, DataError
 from trilateral.common.config.dataset import LabelConfig, label_key
 from trilateral.common.data.preprocessing.terms import CategoryColumn
 from trilateral.common.data.tables.id_form import SEPARATOR
@@ -30,18 +30,18 @@ MISSING = ["", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "Null", "null",
 missing only if it is empty."""
 
 NOT_NUMBERS = (
-    "has {count} values that are not numbers: use a decimal point; leave missing values empty, or list their spelling "
-    "in `missing`; list a column of categories in `categorical`, or exclude the column"
+    "has {count:value that is not a number|values that are not numbers}: use a decimal point; leave missing values "
+    "empty, or list their spelling in `missing`; list a column of categories in `categorical`, or exclude the column"
 )
-INFINITE = "has {count} infinite values: leave them empty, or exclude the column"
+INFINITE = "has {count:infinite value|infinite values}: leave them empty, or exclude the column"
 NO_ID = "has no ID in {count} of {n_rows} rows"
 ROUNDED_ID = (
-    "has {count} IDs in scientific notation, in which a program has written long numbers and may have rounded them: "
+    "has {count:ID|IDs} in scientific notation, in which a program has written long numbers and may have rounded them: "
     "write IDs as text or integers"
 )
 NOT_WHOLE_ID = (
-    "has a floating-point type and {count} numbers that are not whole or too large to be exact: write IDs as text or "
-    "integers"
+    "has a floating-point type and {count:number that is|numbers that are} not whole or too large to be exact: write "
+    "IDs as text or integers"
 )
 SEPARATOR_IN_ID = "has the control character U+001F, which separates the parts of an ID, in {count} of {n_rows} rows"
 
@@ -84,7 +84,7 @@ class Faults:
 
         Args:
             column: name of the column.
-            kind: what is wrong, as a format string with `{count}` and `{n_rows}`.
+            kind: what is wrong, as a format string with `{count}`, a `Counted`, and `{n_rows}`.
             bad: whether each row of the batch is faulty, shape (n_batch_rows,).
             first_row: row number of the first row of the batch, from 0.
         """
@@ -103,7 +103,7 @@ class Faults:
             DataError: there is a fault. The text has its column and count, a note the location of the first one.
         """
         for (column, kind), fault in self._found.items():
-            error = DataError(f"column {column!r} {kind.format(count=fault.count, n_rows=n_rows)}")
+            error = DataError(f"column {column!r} {kind.format(count=Counted(fault.count), n_rows=n_rows)}")
             place = f"row {fault.first_row}" if self._file is None else self._file.place(fault.first_row)
             error.add_note(f"the first is in {place}, column {column!r}")
             raise error

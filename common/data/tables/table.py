@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatVector, Rows
-from trilateral.common.base.errors import DataError
+from trilateral.common.base.errors import Counted, DataError
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.preprocessing.terms import CategoryColumn
 from trilateral.common.data.tables.column_reader import (
@@ -51,12 +51,12 @@ _LISTED_NAMES = 40
 _ROWS_AT_A_TIME = 100_000
 
 _NOW_NUMBERS = (
-    "was categorical at training, now holds {count} numbers (preprocessing mismatch): write the column in the same way "
-    "as for the training"
+    "was categorical at training, now holds {count:number|numbers} (preprocessing mismatch): write the column in the "
+    "same way as for the training"
 )
 _CHANGED = (
-    "was numeric at training, now holds {count} values that are not numbers (preprocessing mismatch): write the column "
-    "in the same way as for the training"
+    "was numeric at training, now holds {count:value that is not a number|values that are not numbers} (preprocessing "
+    "mismatch): write the column in the same way as for the training"
 )
 
 
@@ -98,6 +98,8 @@ class TableChunk:
     """The IDs as they are written."""
     features: pd.DataFrame
     """Shape (n_chunk_rows, n_features), as in `PartyTable`."""
+    n_repeated: int = 0
+    """In the first chunk, as in `PartyTable`; 0 in the others."""
 
 
 def read_table(dataset: DatasetConfig) -> PartyTable:
@@ -237,7 +239,8 @@ def stream_table(
     frame = aggregate(owners(ids), frame) if dataset.repeated_ids == "aggregate" else frame.take(kept)
     for start in range(0, len(kept), rows):
         part = slice(start, start + rows)
-        yield TableChunk([written[row] for row in kept[part]], frame.iloc[part].reset_index(drop=True))
+        n_repeated = 0 if start else len(written) - len(kept)
+        yield TableChunk([written[row] for row in kept[part]], frame.iloc[part].reset_index(drop=True), n_repeated)
 
 
 def _stream(
@@ -407,8 +410,8 @@ def _check_labels_of_repeated(owner: NDArray[np.int64], labels: FloatVector, col
     differ = rows_with_another_label(owner, labels)
     if len(differ):
         error = DataError(
-            f"column {column!r} has different labels in rows of the same ID, for {len(np.unique(owner[differ]))} IDs: "
-            "correct the labels, or set `repeated_ids: first`"
+            f"column {column!r} has different labels in rows of the same ID, for "
+            f"{Counted(len(np.unique(owner[differ]))):ID|IDs}: correct the labels, or set `repeated_ids: first`"
         )
         error.add_note(f"the first is in {file.place(int(differ[0]))}, column {column!r}")
         raise error
@@ -488,7 +491,10 @@ def _choose_features(file: TableFile, dataset: DatasetConfig) -> tuple[list[str]
     wanted = set(dataset.features or names) - special - set(dataset.exclude) - set(added)
     features = [name for name in names if name in wanted]
     if not features and dataset.label is None:
-        raise DataError(f"no feature is left in {dataset.path.name}: its columns are {_listed(names)}")
+        raise DataError(
+            f"no feature is left in {dataset.path.name}: its columns are {_listed(names)}; add a feature, or choose "
+            "columns in `features`"
+        )
     return features, added
 
 

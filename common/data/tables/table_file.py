@@ -20,7 +20,7 @@ from typing import BinaryIO
 import pyarrow as pa
 from pyarrow import csv, parquet
 
-from trilateral.common.base.errors import DataError, TrilateralError
+from trilateral.common.base.errors import Counted, DataError, TrilateralError
 from trilateral.common.base.permissions import explain
 from trilateral.common.data.tables.csv_lines import (
     DAMAGED,
@@ -331,7 +331,7 @@ class _CsvFile(TableFile):
         if found is None:
             return None
         count, line = found
-        text = f"{self.path.name} has {count} lines with more or fewer values than there are column names"
+        text = f"{self.path.name} has {Counted(count):line|lines} with more or fewer values than there are column names"
         if first_undecodable(self.path, self.names) is not None:
             text += (
                 ", and is not encoded in UTF-8: write it again in UTF-8, with quotation marks around values with commas"

@@ -79,6 +79,8 @@ def predict(
         counts = asyncio.run(ask())
         for warning in counts.warnings:
             typer.echo(f"warning: {warning}", err=True)
+        for note in counts.notes:
+            typer.echo(note)
         typer.echo(f"scored {counts.n_scored:,} rows: {out}")
         typer.echo(f"probabilities: {counts.calibration}")
         if not aligned:

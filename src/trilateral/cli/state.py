@@ -1,12 +1,13 @@
 """Commands for the state folder of a process: ``trilateral backup``, ``restore`` and ``audit verify``."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from trilateral.cli.command import ConfigOption, public_errors
-from trilateral.common.base.errors import ConfigError, TrilateralError
+from trilateral.common.base.errors import ConfigError, Counted, TrilateralError
 
 TIME = "%Y-%m-%d %H:%M:%S UTC"
 
@@ -22,7 +23,7 @@ def backup(
     with public_errors():
         made = back_up(load_process_config(config), out)
         typer.echo(
-            f"{out}: {len(made.files)} files of the {made.role}'s state folder as of {made.time:{TIME}}\n"
+            f"{out}: {Counted(len(made.files)):file|files} of the {made.role}'s state folder as of {made.time:{TIME}}\n"
             "The file is as secret as the tables: encrypt it before it leaves this machine."
         )
 
@@ -42,13 +43,15 @@ def restore(
         settings = load_process_config(config)
         done = put_back(settings, copy)
         made = f"{done.manifest.time:{TIME}}"
-        typer.echo(f"{settings.state}: {len(done.manifest.files)} files as of {made}, owned by {done.owner}")
+        typer.echo(
+            f"{settings.state}: {Counted(len(done.manifest.files)):file|files} as of {made}, owned by {done.owner}"
+        )
         if done.replaced is not None:
             typer.echo(f"the previous files are in {done.replaced}: remove this folder when you no longer need it")
         if done.undercounts:
             typer.echo(
-                "warning: the counts in this folder did not continue those of the copy, so some of what this process "
-                f"disclosed after {made} is no longer counted; see docs/deployment.md",
+                f"warning: this folder had no counts from after {made}. What this process disclosed since then is no "
+                "longer counted: see docs/deployment.md, Backup",
                 err=True,
             )
         for name in done.damaged:
@@ -85,6 +88,8 @@ def verify(
     from trilateral.common.observe.audit_chain import verify_chain
 
     with public_errors():
+        if contains is not None and not re.fullmatch("[0-9A-Fa-f]{64}", contains):
+            raise ConfigError(f"--contains {contains}: expected 64 hexadecimal digits, as the process logs them")
         path = load_process_config(config).state / LOG
         try:
             found = verify_chain(path, None if contains is None else contains.lower())
@@ -92,9 +97,9 @@ def verify(
             # Exit code 2 means that the command itself was wrong.
             raise TrilateralError(str(error)) from error
         if found.n_unchained:
-            typer.echo(f"{found.n_unchained} lines have no hash, because release 0.1.0 wrote them")
+            typer.echo(f"{Counted(found.n_unchained):line has|lines have} no hash, because release 0.1.0 wrote them")
         if found.n_repaired:
-            typer.echo(f"{found.n_repaired} lines are incomplete, and the line after each of them says so")
+            typer.echo(f"{Counted(found.n_repaired):line is|lines are} incomplete, as the line after each says")
         if found.first > 1:
             typer.echo(f"lines 1 to {found.first - 1} are not here: their files were moved away")
         if not found.first:

@@ -38,13 +38,14 @@ class Prediction:
 
     Attributes:
         scores: a row for each common ID, in the order of the guest's table, with the columns `id`, `score` (the sum u
-            of both parties' parts) and `probability` (calibrated probability of the positive label).
-        missing: the guest's IDs that the host does not hold.
+            of both parties' parts) and `probability` (calibrated probability of the positive label). If the dataset's
+            ID has several columns, they are here in place of `id`.
+        missing: the guest's IDs that the host does not hold: a Series, or a DataFrame if an ID has several columns.
         counts: how many rows were scored and how many each party has.
     """
 
     scores: "pd.DataFrame"
-    missing: "pd.Series[str]"
+    missing: "pd.Series[str] | pd.DataFrame"
     counts: "PredictionCounts"
 
 
@@ -230,14 +231,18 @@ class AsyncSession:
 
         check_names(job=job, dataset=dataset)
         self._check_guest("only the guest can predict")
+        from trilateral.guest_party.score_file import FIGURES
+
         try:
             with scratch_folder(self.config.state) as folder:
                 out, missing = folder / "scores.parquet", folder / "missing.parquet"
                 counts = await self.predict_to_file(
                     job, dataset, out, missing=missing, aligned=aligned, on_stage=on_stage
                 )
-                no_ids = pd.Series([], dtype=str, name="id")
-                return Prediction(pd.read_parquet(out), no_ids if aligned else pd.read_parquet(missing)["id"], counts)
+                scores = pd.read_parquet(out)
+                unscored = scores.drop(columns=list(FIGURES)).iloc[:0] if aligned else pd.read_parquet(missing)
+                one_column = unscored.shape[1] == 1
+                return Prediction(scores, unscored.iloc[:, 0] if one_column else unscored, counts)
         except OSError as error:
             raise ConfigError(
                 f"state: the folder {self.config.state} cannot be written: {explain(error, self.config.state)}"
@@ -260,7 +265,8 @@ class AsyncSession:
         Args:
             job: name of the job that trained the model.
             dataset: name of the dataset in the configurations of both parties.
-            out: file for the scores, ``.csv`` or ``.parquet``, with the columns `id`, `score` and `probability`.
+            out: file for the scores, ``.csv`` or ``.parquet``, with the columns `id` (or those of an ID of several
+                columns), `score` and `probability`.
             missing: file for the guest's IDs that the host does not hold; next to `out` by default.
             aligned: whether both tables hold the same IDs, so that no intersection is needed and `missing` is not
                 written.

@@ -207,7 +207,8 @@ class Session:
         Args:
             job: name of the job that trained the model.
             dataset: name of the dataset in the configurations of both parties.
-            out: file for the scores, ``.csv`` or ``.parquet``, with the columns `id`, `score` and `probability`.
+            out: file for the scores, ``.csv`` or ``.parquet``, with the columns `id` (or those of an ID of several
+                columns), `score` and `probability`.
             missing: file for the guest's IDs that the host does not hold; next to `out` by default.
             aligned: whether both tables hold the same IDs, so that no intersection is needed and `missing` is not
                 written.

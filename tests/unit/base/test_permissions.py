@@ -41,6 +41,7 @@ try:
 except OSError as error:
     print(explain(error, Path(sys.argv[1])))
 """
+WRITE = READ.replace("read_bytes()", "write_bytes(b'')")
 
 
 @pytest.fixture
@@ -53,13 +54,15 @@ def open_path(tmp_path: Path) -> Path:
 
 
 @needs_root
-def test_a_file_of_another_user_is_shown_with_its_owner_and_the_command(open_path: Path) -> None:
-    secret = open_path / "model.json"
-    secret.touch(mode=0o600)
-    assert as_nobody(READ, secret) == (
-        f"Permission denied: {secret} belongs to root, and this process runs as nobody: as root, run "
-        f"`chown nobody {secret}`"
+def test_a_file_of_root_is_shown_with_its_owner_and_stays_with_root(open_path: Path) -> None:
+    settings = open_path / "process.yaml"
+    settings.touch(mode=0o600)
+    answer = as_nobody(READ, settings)
+    assert answer.startswith(
+        f"Permission denied: {settings} belongs to root, and this process runs as nobody: as root, let user nobody use "
+        "it, for example by its group;"
     )
+    assert "`" not in answer
 
 
 @needs_root
@@ -67,28 +70,50 @@ def test_whoever_is_not_the_user_of_the_process_is_told_to_become_that_user(open
     secret = open_path / "key.pem"
     secret.touch(mode=0o600)
     os.chown(secret, 1, 1)
-    assert f"{secret} belongs to daemon, and this process runs as nobody: run this as daemon, or as root, run" in (
-        as_nobody(READ, secret)
+    answer = as_nobody(READ, secret)
+    assert f"{secret} belongs to daemon, and this process runs as nobody: run this command as the server's user, " in (
+        answer
+    )
+    assert "`sudo --user daemon ...`" in answer
+    assert "chown" not in answer
+
+
+@needs_root
+@pytest.mark.parametrize(("owner", "group"), [(0, 1), (1, 1), (1, 0)])
+def test_a_folder_that_may_not_be_entered_is_shown_and_stays_with_its_owner_and_group(
+    open_path: Path, owner: int, group: int
+) -> None:
+    """The folder of the settings belongs to root and to the group of the service."""
+    folder = open_path / "my settings"
+    folder.mkdir()
+    (folder / "process.yaml").touch()
+    os.chown(folder, owner, group)
+    folder.chmod(0o1770)
+    answer = as_nobody(READ, folder / "process.yaml")
+    assert f"{folder} belongs to {'daemon' if owner else 'root'}" in answer
+    assert answer.endswith(
+        f"run this command as the server's user, such as `sudo --user daemon ...`; or let user nobody into {folder}"
     )
 
 
 @needs_root
-def test_a_folder_that_may_not_be_entered_is_shown_instead_of_what_is_below_it(open_path: Path) -> None:
-    folder = open_path / "my tables"
+def test_nobody_is_told_to_open_a_folder_of_root_alone(open_path: Path) -> None:
+    folder = open_path / "root"
     folder.mkdir(mode=0o700)
     (folder / "table.csv").touch()
     answer = as_nobody(READ, folder / "table.csv")
-    assert f"{folder} belongs to root" in answer
-    assert f"run `chgrp nogroup '{folder}'` and `chmod g+x '{folder}'`" in answer
+    assert answer.endswith(
+        f"{folder} belongs to root, and this process runs as nobody: use a folder that this user has access to"
+    )
 
 
 @needs_root
-def test_the_commands_mend_it(open_path: Path) -> None:
-    secret = open_path / "model.json"
-    secret.touch(mode=0o600)
-    command = as_nobody(READ, secret).split("`")[1]
-    subprocess.run(command, shell=True, check=True)
-    assert as_nobody(READ, secret) == ""
+def test_a_folder_of_another_user_that_may_not_be_written_stays_with_that_user(open_path: Path) -> None:
+    folder = open_path / "copies"
+    folder.mkdir(mode=0o755)
+    os.chown(folder, 1, 1)
+    answer = as_nobody(WRITE, folder / "copy.tar")
+    assert answer.endswith(f"`sudo --user daemon ...`; or let user nobody write to {folder}")
 
 
 @needs_root
@@ -97,7 +122,10 @@ def test_ones_own_file_needs_another_mode(open_path: Path) -> None:
     own.touch()
     os.chown(own, NOBODY, NOBODY)
     own.chmod(0)
-    assert as_nobody(READ, own).endswith(f"run `chmod u+rw {own}`")
+    answer = as_nobody(READ, own)
+    assert answer.endswith(f"run `chmod u+rw {own}`")
+    subprocess.run(answer.split("`")[1], shell=True, check=True)
+    assert as_nobody(READ, own) == ""
 
 
 def test_other_reasons_are_those_of_the_system(tmp_path: Path) -> None:

@@ -181,6 +181,8 @@ def test_an_authority_signs_certificates_directly_and_its_key_has_a_passphrase(a
     assert (certificate.not_valid_after_utc - certificate.not_valid_before_utc).days == 30
     key_file = authority / "authority-key.pem"
     assert key_file.stat().st_mode & 0o777 == 0o600
+    # Services of other users read certificates.
+    assert (authority / "authorities.pem").stat().st_mode & 0o777 == 0o644
     with pytest.raises(TypeError):
         load_pem_private_key(key_file.read_bytes(), None)
     assert load_pem_private_key(key_file.read_bytes(), PASSPHRASE.encode()).public_key() == certificate.public_key()

@@ -522,12 +522,13 @@ def test_a_prediction_says_how_far_to_trust_it_and_an_empty_one_has_a_warning_an
     runner: CliRunner, guest_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_scored: int, code: int
 ) -> None:
     async def predict(*_: object, **__: object) -> PredictionCounts:
-        return PredictionCounts(n_scored, 7, 8, calibration="calibrated by hand")
+        return PredictionCounts(n_scored, 7, 8, notes=("left out column 'k'",), calibration="calibrated by hand")
 
     monkeypatch.setattr(AsyncSession, "predict_to_file", predict)
     result = runner.invoke(app, predict_command(guest_file, tmp_path / "scores.csv"))
     assert result.exit_code == code
     assert "probabilities: calibrated by hand\n" in result.stdout
+    assert result.stdout.startswith("left out column 'k'\n")
     assert ("warning: no row was scored" in result.stderr) == (n_scored == 0)
 
 

@@ -146,7 +146,7 @@ PAIRS: dict[str, tuple[Side, Side]] = {
     "scientific notation, bare points and signs": (
         Side(
             b"id,x\na,1e5\nb,1E-3\nc,-2.5e+07\nd,.5\ne,5.\nf,+3\ng,+.5e1\nh,0x1F\n",
-            refused=("column 'x' has 1 values that are not numbers",),
+            refused=("column 'x' has 1 value that is not a number",),
             place="the first is in line 9, column 'x'",
             hidden=("0x1F",),
         ),
@@ -186,7 +186,7 @@ PAIRS: dict[str, tuple[Side, Side]] = {
         Side(
             parquet_bytes({"id": ["1", "2", "3"], "label": ["1", "0", "1"], "x": ["5", "secret", None]}),
             name="table.parquet",
-            refused=("column 'x' has 1 values that are not numbers",),
+            refused=("column 'x' has 1 value that is not a number",),
             place="the first is in row 2, column 'x'",
             hidden=("secret",),
         ),
@@ -316,7 +316,7 @@ def test_a_line_is_found_in_a_long_file(tmp_path: Path) -> None:
     side = Side(
         "\n".join(["id,x,note", *lines]).encode(),
         {"exclude": ["note"]},
-        refused=("column 'x' has 1 values that are not numbers",),
+        refused=("column 'x' has 1 value that is not a number",),
         place="the first is in line 170002, column 'x'",
         hidden=("secret",),
     )

@@ -76,7 +76,7 @@ def test_the_usual_texts_are_missing_numbers_even_if_they_are_categories(tmp_pat
     table = read_table(DatasetConfig(path=path, categorical=["c"], missing=["."]))
     np.testing.assert_array_equal(table.features["x"], [np.nan, np.nan, 3])
     assert table.features["c"].tolist() == ["NA", "b", "b"]
-    with pytest.raises(DataError, match="column 'x' has 1 values that are not numbers: .* or list their spelling"):
+    with pytest.raises(DataError, match="column 'x' has 1 value that is not a number: .* or list their spelling"):
         read_table(DatasetConfig(path=path, categorical=["c"]))
 
 

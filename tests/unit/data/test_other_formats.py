@@ -63,7 +63,7 @@ def test_a_file_of_another_format_is_recognised(tmp_path: Path, name: str, conte
 def test_a_ragged_line_in_another_encoding_is_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes("id,a,name\n1,2,Jos\u00e9\n2,3,M\u00fcller, Jos\u00e9\n".encode("latin-1"))
-    with pytest.raises(DataError, match="has 1 lines with more or fewer values .* not encoded in UTF-8") as error:
+    with pytest.raises(DataError, match="has 1 line with more or fewer values .* not encoded in UTF-8") as error:
         read_table(DatasetConfig(path=path, exclude=["name"]))
     assert notes(error.value) == ["the first is line 3"]
     assert error.value.__suppress_context__

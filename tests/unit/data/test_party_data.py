@@ -217,7 +217,7 @@ def test_the_settings_may_refuse_them_all_at_once(path: Path) -> None:
     assert str(error.value) == (
         "column 'empty' has no value in any training row; each of the columns 'same', 'holdout' has the same value in "
         "all training rows; column 'category' has fewer than two categories with at least 10 training rows (see "
-        "`preprocessing.rare`): exclude it, or set `preprocessing.constant: exclude`"
+        "`preprocessing.rare`): exclude these columns, or set `preprocessing.constant: exclude`"
     )
 
 

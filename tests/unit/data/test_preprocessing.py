@@ -387,13 +387,16 @@ def test_a_column_without_a_value_in_the_training_rows_is_left_out_or_refused_by
 ) -> None:
     frame = features().assign(void=np.nan)
 
-    with pytest.raises(DataError, match="column 'void' has no value in any training row"):
+    with pytest.raises(DataError, match="column 'void' has no value in any training row: exclude it, or set"):
         Preprocessing.fit(frame, refusing(config), intercept=False)
     assert list(Preprocessing.fit(frame, config, intercept=False).left_out) == ["void"]
 
 
 def test_a_table_of_constant_columns_alone_is_refused() -> None:
-    with pytest.raises(DataError, match="no feature is left: column 'a' has the same value in all training rows"):
+    with pytest.raises(
+        DataError,
+        match="no feature is left: column 'a' has the same value in all training rows; add a column that varies, or",
+    ):
         Preprocessing.fit(pd.DataFrame({"a": [1.0] * 9}), PreprocessingConfig(), intercept=False)
 
 

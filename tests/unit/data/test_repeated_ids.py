@@ -70,7 +70,7 @@ def test_the_rows_of_an_id_may_become_one(tmp_path: Path) -> None:
 
 def test_rows_of_one_id_with_different_labels_are_not_aggregated(tmp_path: Path) -> None:
     text = ROWS.replace("b,0,4", "b,1,4")
-    with pytest.raises(DataError, match="different labels in rows of the same ID, for 1 IDs: correct") as error:
+    with pytest.raises(DataError, match="different labels in rows of the same ID, for 1 ID: correct") as error:
         read(tmp_path, text, repeated_ids="aggregate")
     assert notes(error.value) == ["the first is in line 6, column 'y'"]
     assert read(tmp_path, text, repeated_ids="first").ids == ["a", "b", "c"]

@@ -316,7 +316,7 @@ def test_repeated_ids_are_counted_and_not_named(folder: Path) -> None:
 
 
 def test_fractional_ids_are_refused(folder: Path) -> None:
-    with pytest.raises(DataError, match="column 'id' has a floating-point type and 1 numbers that are not whole"):
+    with pytest.raises(DataError, match="column 'id' has a floating-point type and 1 number that is not whole"):
         parquet_table(folder, {"id": [1.5, 2.0], "a": [1, 2]})
 
 

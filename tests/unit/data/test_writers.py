@@ -36,7 +36,7 @@ class Case:
 TWO = {"a": [2.0, 3.5]}
 TEXT = "id,a\n1,2\n2,3.5\n"
 CATEGORY: dict[str, Any] = {"categorical": ["c"]}
-NOT_NUMBER = "column 'a' has 1 values that are not numbers"
+NOT_NUMBER = "column 'a' has 1 value that is not a number"
 
 
 def columns(**values: Any) -> pa.Table:
@@ -69,24 +69,24 @@ CASES = [
     Case("UTF-16 without a mark", TEXT.encode("utf-16-le"), refusal="seems to be encoded in UTF-16"),
     Case("a title", "Report\n" + TEXT, refusal="the first line of the file, which must hold the column names"),
     Case("empty columns", "id,a,,\n1,2,,\n2,3.5,,\n", TWO),
-    Case("rounded IDs", "id,a\n1.23457E+15,2\n", refusal="column 'id' has 1 IDs in scientific", note="line 2"),
+    Case("rounded IDs", "id,a\n1.23457E+15,2\n", refusal="column 'id' has 1 ID in scientific", note="line 2"),
     Case("codes like numbers", "id,a\n1E5,2\n2E5,3.5\n", TWO),
     # Statistics programs
-    Case("R, row names", '"id","a"\n"1","x",2\n', refusal="has 1 lines with .* row names", note="line 2"),
+    Case("R, row names", '"id","a"\n"1","x",2\n', refusal="has 1 line with .* row names", note="line 2"),
     Case("R, named row names", '"","id","a"\n"1","1",2\n"2","2",NA\n', {"a": [2, NAN]}),
     Case("SAS, missing", "id,a\n1  ,.\n2  ,3 \n", refusal=f"{NOT_NUMBER}: .* list their spelling in `missing`"),
     Case("SAS, missing in the settings", "id,a\n1  ,.\n2  ,3 \n", {"a": [NAN, 3]}, settings={"missing": ["."]}),
     Case("exponents", "id,a\n1,2E+00\n2,.35e1\n", TWO),
     Case("Fortran's exponents", "id,a\n1,1D5\n", refusal=NOT_NUMBER),
     Case("true and false", "id,a\n1,TRUE\n2,2\n", refusal=NOT_NUMBER),
-    Case("too large", "id,a\n1,1e400\n", refusal="column 'a' has 1 infinite values"),
+    Case("too large", "id,a\n1,1e400\n", refusal="column 'a' has 1 infinite value"),
     # Lines and quotes
     Case("CR", TEXT.replace("\n", "\r"), TWO),
     Case("CR and LF", "id,a\r\n1,2\n2,3.5\r", TWO),
     Case("blank lines first", "\n\n" + TEXT, TWO),
     Case("line in a value", 'id,a,c\n1,2,"x\ny"\n2,3.5,z\n', TWO | {"c": ["x\ny", "z"]}, settings=CATEGORY),
     Case("open quote", 'id,a\n1,"2\n2,3\n', refusal="a quotation mark that is never closed", note="line 2"),
-    Case("ragged", "id,a\n1,2,3\n", refusal="has 1 lines with more or fewer values", note="line 2"),
+    Case("ragged", "id,a\n1,2,3\n", refusal="has 1 line with more or fewer values", note="line 2"),
     Case("NUL", "id,a\n1,\0\n", refusal="has NUL characters", note="line 2"),
     Case("NUL in a name", "id,a\0\n1,2\n", refusal="has NUL characters"),
     Case("long value", f"id,a,c\n1,2,{'x' * 200_000}\n2,3.5,y\n", TWO, settings={"exclude": ["c"]}),
@@ -217,13 +217,13 @@ def test_an_id_that_is_a_number_is_the_same_key_in_every_type(tmp_path: Path, co
 
 
 OTHER_IDS = {
-    "fraction": ([1.5, 2.0], "column 'id' has a floating-point type and 1 numbers that are not whole"),
-    "infinite": ([np.inf, 2.0], "has a floating-point type and 1 numbers"),
-    "beyond what is exact": ([2.0**53, 2.0], "has a floating-point type and 1 numbers"),
-    "beyond a short float": (pa.array([2**24, 1], pa.float32()), "has a floating-point type and 1 numbers"),
+    "fraction": ([1.5, 2.0], "column 'id' has a floating-point type and 1 number that"),
+    "infinite": ([np.inf, 2.0], "has a floating-point type and 1 number that"),
+    "beyond what is exact": ([2.0**53, 2.0], "has a floating-point type and 1 number that"),
+    "beyond a short float": (pa.array([2**24, 1], pa.float32()), "has a floating-point type and 1 number that"),
     "missing": ([1.0, None], "column 'id' has no ID in 1 of 2 rows"),
     "NaN": (pa.array([1.0, NAN]), "column 'id' has no ID in 1 of 2 rows"),
-    "scientific": (["1e+16", "2"], "column 'id' has 1 IDs in scientific notation"),
+    "scientific": (["1e+16", "2"], "column 'id' has 1 ID in scientific notation"),
     "date": (pa.array([1, 2], pa.date32()), r"is of type date32\[day\]: write IDs as text"),
     "time": (pa.array([1, 2], pa.timestamp("ns")), r"is of type timestamp\[ns\]: write IDs as text"),
     "list": ([[1], [2]], "which cannot be read as text"),

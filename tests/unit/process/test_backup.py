@@ -192,12 +192,13 @@ def damage(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("out", "text"), [("state/x.tar", "in the state folder"), ("there", "exists"), ("none/x.tar", "No such file")]
+    ("out", "text"),
+    [("state/x.tar", "in the state folder"), ("there", "exists"), ("none/x.tar", "none does not exist")],
 )
 def test_a_place_that_cannot_be_used_is_named(config: ProcessConfig, tmp_path: Path, out: str, text: str) -> None:
     (tmp_path / "there").touch()
     fill(config)
-    with pytest.raises(ConfigError, match=text):
+    with pytest.raises(ConfigError, match=f"^--out {tmp_path / out}: .*{text}"):
         back_up(config, tmp_path / out)
 
 
@@ -227,6 +228,19 @@ def test_a_restore_puts_everything_back_and_keeps_what_was_there(config: Process
     assert not (config.state / "later").exists()
     with held_state(config.state, Role.HOST):
         pass
+
+
+def test_every_folder_that_a_restore_makes_is_for_its_owner_only(config: ProcessConfig, copy: Path) -> None:
+    """Whatever the umask of the administrator who runs it."""
+    fill(config)
+    back_up(config, copy)
+    before = os.umask(0o022)
+    try:
+        restore(config, copy)
+    finally:
+        os.umask(before)
+    made = [config.state / "jobs", config.state / "jobs/credit"]
+    assert [path.stat().st_mode & 0o777 for path in made] == [0o700, 0o700]
 
 
 def test_counts_are_never_lowered(config: ProcessConfig, copy: Path) -> None:
@@ -464,12 +478,15 @@ def test_the_commands(config: ProcessConfig, copy: Path, tmp_path: Path) -> None
     code, text = run("restore", copy, "--config", path)
     assert code == 0
     assert "3 files as of" in text
-    assert "is no longer counted" in text
+    assert "What this process disclosed since then is no longer counted" in text
     assert f"the previous files are in {config.state}/.replaced-" in text
     code, text = run("audit", "verify", "--config", path)
     assert code == 0
     digest = text.split()[-1]
     assert run("audit", "verify", "--config", path, "--contains", digest.upper())[0] == 0
+    code, text = run("audit", "verify", "--config", path, "--contains", "abc")
+    assert code == 2
+    assert text == "error: --contains abc: expected 64 hexadecimal digits, as the process logs them\n"
     log = config.state / LOG
     log.write_text(log.read_text().replace("credit", "credjt"))
     code, text = run("audit", "verify", "--config", path)

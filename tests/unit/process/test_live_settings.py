@@ -19,7 +19,7 @@ from trilateral.common.config.live import Difference, differences, plain, withou
 from trilateral.common.config.load import load_process_config
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.process import live_settings
-from trilateral.common.process.live_settings import NOTE, LiveSettings, settings_of
+from trilateral.common.process.live_settings import NOTE, LiveSettings, RunningSettings, settings_of
 
 HOST: dict[str, Any] = {
     "role": "host",
@@ -225,13 +225,33 @@ async def test_whoever_asks_gets_an_answer_at_once(
 
 async def test_the_settings_in_force_are_noted_for_the_owner_only(running: Running) -> None:
     state, process = running.live.config.state, str(os.getpid())
-    await eventually(lambda: settings_of(process, state) == plain(running.live.config))
+    await eventually(lambda: settings_of(process, state) == RunningSettings(plain(running.live.config), {}))
     assert (state / NOTE).stat().st_mode & 0o777 == 0o600
     running.write(policy={"max_epochs": 8})
-    await eventually(lambda: (settings_of(process, state) or {})["policy"]["max_epochs"] == 8)
+    await eventually(lambda: running.live.config.policy.max_epochs == 8)
+    await eventually(lambda: settings_of(process, state) == RunningSettings(plain(running.live.config), {}))
     assert settings_of("1", state) is None
     (state / NOTE).write_text("[")
     assert settings_of(process, state) is None
+
+
+async def test_the_variables_that_set_a_setting_are_noted_and_their_values_only_as_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRILATERAL_POLICY__MIN_BATCH", "120")
+    monkeypatch.setenv("TRILATERAL_DATASETS__CUSTOMERS__ID", "customer")
+    monkeypatch.setenv("TRILATERAL_STATE_KEY", "state.key")
+    running = Running(tmp_path / "process.yaml")
+    state, process = running.live.config.state, str(os.getpid())
+    async with watching(running):
+        await eventually(lambda: settings_of(process, state) is not None)
+    noted = settings_of(process, state)
+    assert noted is not None
+    assert noted.variables == {
+        "policy.min_batch": "TRILATERAL_POLICY__MIN_BATCH",
+        "datasets.customers.id": "TRILATERAL_DATASETS__CUSTOMERS__ID",
+        "state_key": "TRILATERAL_STATE_KEY",
+    }
 
 
 def test_the_values_of_a_label_are_compared_and_not_shown() -> None:
