@@ -36,7 +36,9 @@ def make_private_folder(folder: Path) -> None:
     Raises:
         OSError: a folder cannot be made.
     """
-    if not folder.is_dir():
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
         make_private_folder(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
 
