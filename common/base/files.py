@@ -1,6 +1,5 @@
 """Files that appear complete or not at all, readable by this user only."""
 
-import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -39,12 +38,11 @@ def make_private_folder(folder: Path) -> None:
     Raises:
         OSError: a folder cannot be made.
     """
-    if folder.is_dir():
-        return
-    if folder.exists():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
-    make_private_folder(folder.parent)
-    folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        make_private_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 @contextmanager

@@ -122,7 +122,7 @@ def test_a_column_in_which_few_rows_differ_from_the_rest_is_left_out_or_refused_
     fitted = Preprocessing.fit(frame, config, intercept=False)
 
     assert "the same value in all but fewer than 10 training rows" in str(refusal.value)
-    assert "exclude it" in str(refusal.value)
+    assert "exclude these columns" in str(refusal.value)
     assert list(fitted.left_out) == [*RARE]
     assert fitted.terms == Preprocessing.fit(features(1000), config, intercept=False).terms
 
