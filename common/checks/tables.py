@@ -22,7 +22,7 @@ from trilateral.common.data.party_data import (
 )
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.folder import JobFolder
-from trilateral.common.jobs.ledger import Ledger
+from trilateral.common.jobs.ledger import Entry, Ledger
 from trilateral.common.jobs.policy import (
     JOB,
     Account,
@@ -34,13 +34,12 @@ from trilateral.common.jobs.policy import (
     check_sizes,
     describe_secrecy,
     holdout_scores,
+    label_secrecy,
     max_peer_features,
     scored_points,
     training_equations,
-    unknown_values,
 )
 from trilateral.common.jobs.quota import ScoreQuota
-from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
 from trilateral.common.rpc.errors import NameTakenError
 
@@ -123,14 +122,17 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
         yield from _of(of, faults(subject, error, level))
         return
     n_train, n_columns = data.block.columns.shape
-    n_unknown = unknown_values(n_train, data.block.labels)
     try:
         check_labels(data.block)
+        secrecy = label_secrecy(trial, data.block, secret_start=True)
         _check_holdout(config, trial, data, account)
         # How many features the other party has is not known here, but a job needs at least one.
         check_peer_features(trial, config.policy, n_train, 1, role)
-        account.check_training(training_equations(trial, n_train, 1), n_unknown)
-        secrecy = _label_secrecy(config, trial, data)
+        if secrecy is not None:
+            check_label_secrecy(trial, config.policy, secrecy, 1)
+        account.check_training(
+            training_equations(trial, (n_train, n_columns), 1, secrecy), account.max_equations(n_train, secrecy)
+        )
     except DataError as error:
         yield from _of(f"before alignment, {of}", faults(subject, error, level))
     except (PolicyError, ConfigError) as error:
@@ -148,43 +150,33 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
             f"before alignment: policy.min_rows_per_feature allows the other party "
             f"{max_peer_features(trial, config.policy, n_train):,} features",
         )
-        yield ok(
-            subject,
-            f"before alignment: {entry.equations:,} of at most {account.max_equations(n_unknown):,} equations about "
-            f"these rows given to the other party (policy.min_rows_per_equation; trainings: {entry.trainings:,})",
-        )
-        if role is Role.HOST:
-            yield ok(
-                subject,
-                f"rows scored for the guest with {len(entry.points)} of at most "
-                f"{account.max_points(data.preprocessing.n_unknown)} different sets of weights "
-                "(policy.min_columns_per_point)",
-            )
-        if secrecy is not None:
-            yield ok(subject, f"before alignment: {describe_secrecy(secrecy, config.policy.min_label_bits)}")
+        for text in _ledger(account, entry, data, secrecy):
+            yield ok(subject, text)
         if few := describe_few_labels(data.block):
             yield warning(subject, f"before alignment: {few}")
+
+
+def _ledger(account: Account, entry: Entry, data: PreparedData, secrecy: LabelSecrecy | None) -> Iterator[str]:
+    """Say what the trainings and predictions on a dataset have given the other party, and what they may give."""
+    if secrecy is None:
+        most = account.max_equations(len(data.block.columns), secrecy)
+        yield (
+            f"before alignment: {entry.equations:,} of at most {most:,} equations about these rows given to the guest "
+            f"(policy.min_rows_per_equation; trainings: {entry.trainings:,})"
+        )
+        yield (
+            f"rows scored for the guest with {len(entry.points)} of at most "
+            f"{account.max_points(data.preprocessing.n_unknown)} different sets of weights "
+            "(policy.min_columns_per_point)"
+        )
+    elif account.policy.min_label_bits > 0:
+        yield f"before alignment: {describe_secrecy(secrecy, account.policy.min_label_bits, entry)}"
 
 
 def _of(what: str, findings: Iterable[Finding]) -> Iterator[Finding]:
     """Say what the findings are about."""
     for each in findings:
         yield replace(each, text=f"{what}: {each.text}")
-
-
-def _label_secrecy(config: ProcessConfig, job: JobConfig, data: PreparedData) -> LabelSecrecy | None:
-    """Measure the guest's labels; None at the host, or if the policy accepts all labels.
-
-    Raises:
-        PolicyError: the labels do not allow the host even one column.
-    """
-    block, policy = data.block, config.policy
-    if block.labels is None or policy.min_label_bits == 0:
-        return None
-    batches = Batches.of(job, len(block.columns))
-    secrecy = LabelSecrecy.of(block.columns, block.labels, batches, secret_start=True)
-    check_label_secrecy(job, policy, secrecy, 1)
-    return secrecy
 
 
 def _check_holdout(config: ProcessConfig, job: JobConfig, data: PreparedData, account: Account) -> None:

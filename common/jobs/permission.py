@@ -17,6 +17,7 @@ from trilateral.common.jobs.policy import (
     check_peer,
     check_sizes,
     holdout_scores,
+    label_secrecy,
 )
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.observe.audit import Audit
@@ -79,15 +80,17 @@ class Permission:
         Raises:
             PolicyError: the policy does not permit so many, in this job or after the earlier ones.
             ConfigError: the ledger cannot be read.
+            ProtocolError: the other party had another number when the job began.
         """
         self._n_peer_columns = n_columns
         config, data = self._current(), self.data
         if data is None:
             return
         with self.recording():
-            check_peer(self._job, config.policy, data.block, n_columns, config.role, secret_start=self.secret_start)
+            secrecy = label_secrecy(self._job, data.block, secret_start=self.secret_start)
+            check_peer(self._job, config.policy, len(data.block.columns), n_columns, config.role, secrecy=secrecy)
             if self.account is not None:
-                self.account.check_training(n_columns)
+                self.account.check_training(n_columns, secrecy)
 
     def count(self, message: Message) -> None:
         """Count what the state machine is about to give; see `JobAccount.count`."""
