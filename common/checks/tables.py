@@ -166,7 +166,7 @@ def _ledger(account: Account, entry: Entry, data: PreparedData, secrecy: LabelSe
         )
         yield (
             f"rows scored for the guest with {len(entry.points)} of at most "
-            f"{account.max_points(data.preprocessing.n_unknown)} different sets of weights "
+            f"{account.max_points(data.preprocessing.n_row_values)} different sets of weights "
             "(policy.min_columns_per_point)"
         )
     elif account.policy.min_label_bits > 0:
@@ -185,7 +185,7 @@ def _check_holdout(config: ProcessConfig, job: JobConfig, data: PreparedData, ac
     n_scores = holdout_scores(job, n_holdout, config.role)
     if n_scores:
         check_scores(n_scores, ScoreQuota(config.state, config.policy.max_scores_a_day), JOB)
-        account.check_points(scored_points(job, n_holdout, config.role), data.preprocessing.n_unknown, JOB)
+        account.check_points(scored_points(job, n_holdout, config.role), data.preprocessing.n_row_values, JOB)
 
 
 def _described(table: PartyTable) -> str:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 
 from trilateral.common.base.errors import ProtocolError
+from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.party_data import PreparedData
 from trilateral.common.jobs.ledger import point_of
@@ -65,7 +66,7 @@ class JobAccount:
         n_points = scored_points(job, n_holdout, role)
         if n_points:
             n_left = max(n_points - record.n_scored_points, 0)
-            account.reserve_points(self._job_id, n_left, self._steps.n_unknown)
+            account.reserve_points(self._job_id, n_left, self._steps.n_row_values)
         if record.has_spent_scores:
             return
         if n_points:
@@ -87,14 +88,14 @@ class JobAccount:
             ProtocolError: the training was counted with another number of columns.
         """
         self._secrecy = secrecy
-        counted = self._record.counted_columns
+        account, counted = self._account(), self._record.counted_columns
         if counted is not None and counted != n_columns:
+            peer = Role.GUEST if account.role is Role.HOST else Role.HOST
             raise ProtocolError(
-                f"the other party has {n_columns} training columns, and had {counted} when the job began: start the"
-                " job again"
+                f"the {peer} has {n_columns} training columns, and the {account.role} has counted {counted} when the"
+                " job began: start the job again"
             )
         if not self._is_counted:
-            account = self._account()
             account.check_training(*self._equations(n_columns, account))
 
     def count(self, message: Message) -> None:
@@ -115,7 +116,7 @@ class JobAccount:
                 self._is_counted = True
             case ScoresDue():
                 point = point_of(self._steps, message.point)
-                self._account().spend_point(point, self._steps.n_unknown, JOB, self._job_id)
+                self._account().spend_point(point, self._steps.n_row_values, JOB, self._job_id)
 
     def _equations(self, n_columns: int, account: Account) -> tuple[int, int]:
         """Return how many equations a peer with so many columns gets, and how many all trainings may give."""

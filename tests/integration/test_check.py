@@ -695,9 +695,7 @@ LOCAL = [
         "datasets.made: before alignment: 3 of at most 66 equations about these rows given to the guest",
         Role.HOST,
     ),
-    Case(
-        an_earlier_training_at_the_guest, OK, "enough for 2 equations, 1 of them given (trainings: 1); the secret"
-    ),
+    Case(an_earlier_training_at_the_guest, OK, "enough for 2 equations, 1 of them given (trainings: 1); the secret"),
     Case(
         an_earlier_training,
         OK,

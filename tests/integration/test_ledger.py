@@ -19,6 +19,7 @@ from trilateral.common.config.job import JobConfig, Lbfgs, Sgd
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.journal import Journal
 from trilateral.common.jobs.ledger import LEDGER, Entry, Ledger, point_of
 from trilateral.common.pb.v1.jobs_pb2 import (
     JOB_STATE_FAILED,
@@ -170,6 +171,25 @@ async def test_a_second_training_is_refused_before_its_first_round_and_the_audit
     assert refused.round == 0
     assert refusals(configs, role) == [refused.detail]
     assert [entry(configs, each).trainings for each in PARTIES] == [1, 1]
+
+
+@pytest.mark.parametrize("role", PARTIES)
+async def test_a_job_does_not_continue_with_another_number_of_columns_than_was_counted(
+    role: Role, configs: Configs
+) -> None:
+    async with serving(configs) as client:
+        await client.start(LONG)
+        await stop_in_round(client, LONG, 2)
+    journal = Journal(configs[role].state, role, kept_days=1)
+    with journal._changing() as database:
+        database.execute("UPDATE fact SET content = ? WHERE name = 'training counted'", (b"2",))
+    journal.close()
+    async with serving(configs) as client:
+        await client.resume(LONG.name)
+        ended = await until(client, LONG, lambda status: status.state in (JOB_STATE_FINISHED, JOB_STATE_FAILED))
+    n_peer = {Role.HOST: N_GUEST, Role.GUEST: N_HOST}[role]
+    assert f"has {n_peer} training columns, and the {role} has counted 2 when the job began" in ended.detail
+    assert ended.state == JOB_STATE_FAILED
 
 
 async def test_a_damaged_ledger_stops_every_job_before_it_gives_anything(configs: Configs) -> None:

@@ -97,15 +97,15 @@ def test_a_point_is_the_function_from_a_row_to_its_score() -> None:
     assert point_of(others, weights) != point_of(steps, weights)
 
 
-def test_a_row_has_as_many_unknown_values_as_columns_of_the_table_or_directions() -> None:
+def test_a_row_has_as_many_values_as_columns_of_the_table_or_directions() -> None:
     random = np.random.default_rng(0)
     number, kind = random.normal(size=200), random.choice(["x", "y", "z"], size=200)
     features = pd.DataFrame({"a": number, "same": 2 * number, "kind": kind})
     config = PreprocessingConfig(missing_indicator=True)
     steps = Preprocessing.fit(features[["a", "kind"]], config, intercept=False)
     assert len(steps.terms) == 3
-    assert steps.n_unknown == 2
-    assert Preprocessing.fit(features[["a", "same"]], config, intercept=False).n_unknown == 1
+    assert steps.n_row_values == 2
+    assert Preprocessing.fit(features[["a", "same"]], config, intercept=False).n_row_values == 1
 
 
 def test_a_refusal_of_scores_names_the_ways_out(tmp_path: Path) -> None:
