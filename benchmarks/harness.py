@@ -86,12 +86,11 @@ class Setup:
         for role in Role:
             config = process_settings(role, addresses)
             if role in tables:
-                # Public tables: a benchmark may train on them as often as it likes.
-                config["policy"] = {"min_rows_per_equation": 0.001}
                 tables[role].to_parquet(folder / f"{role}.parquet", index=False)
                 config["datasets"] = {DATASET: {"path": f"{role}.parquet", "preprocessing": preprocessing or {}}}
             if role is Role.HOST:
-                config["policy"]["min_columns_per_point"] = 0.001
+                # Public tables: a benchmark may train on them as often as it likes.
+                config["policy"] = {"min_rows_per_equation": 0.001, "min_columns_per_point": 0.001}
             if role is Role.GUEST:
                 config["datasets"][DATASET]["label"] = {"column": "label", "positive": "1", "negative": "0"}
                 # The labels are made up or published, and the paper's batches are small for this rule.

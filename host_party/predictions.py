@@ -456,7 +456,7 @@ class Predictions:
 def _point_of(model: PartyModel) -> tuple[str, int]:
     """Return the point at which a model scores rows, and how many values of a row determine its score."""
     steps = model.steps
-    return point_of(steps, np.array(model.training_weights)), steps.n_unknown
+    return point_of(steps, np.array(model.training_weights)), steps.n_row_values
 
 
 def _release_of(opened: _Open) -> ScoreRelease:

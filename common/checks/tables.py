@@ -22,7 +22,7 @@ from trilateral.common.data.party_data import (
 )
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.folder import JobFolder
-from trilateral.common.jobs.ledger import Ledger
+from trilateral.common.jobs.ledger import Entry, Ledger
 from trilateral.common.jobs.policy import (
     JOB,
     Account,
@@ -38,7 +38,6 @@ from trilateral.common.jobs.policy import (
     max_peer_features,
     scored_points,
     training_equations,
-    unknown_values,
 )
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
@@ -123,14 +122,17 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
         yield from _of(of, faults(subject, error, level))
         return
     n_train, n_columns = data.block.columns.shape
-    n_unknown = unknown_values(n_train, data.block.labels)
     try:
         check_labels(data.block)
+        secrecy = label_secrecy(trial, data.block, secret_start=True)
         _check_holdout(config, trial, data, account)
         # How many features the other party has is not known here, but a job needs at least one.
         check_peer_features(trial, config.policy, n_train, 1, role)
-        account.check_training(training_equations(trial, n_train, 1), n_unknown)
-        secrecy = _label_secrecy(config, trial, data)
+        if secrecy is not None:
+            check_label_secrecy(trial, config.policy, secrecy, 1)
+        account.check_training(
+            training_equations(trial, (n_train, n_columns), 1, secrecy), account.max_equations(n_train, secrecy)
+        )
     except DataError as error:
         yield from _of(f"before alignment, {of}", faults(subject, error, level))
     except (PolicyError, ConfigError) as error:
@@ -148,22 +150,27 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
             f"before alignment: policy.min_rows_per_feature allows the other party "
             f"{max_peer_features(trial, config.policy, n_train):,} features",
         )
-        yield ok(
-            subject,
-            f"before alignment: {entry.equations:,} of at most {account.max_equations(n_unknown):,} equations about "
-            f"these rows given to the other party (policy.min_rows_per_equation; trainings: {entry.trainings:,})",
-        )
-        if role is Role.HOST:
-            yield ok(
-                subject,
-                f"rows scored for the guest with {len(entry.points)} of at most "
-                f"{account.max_points(data.preprocessing.n_unknown)} different sets of weights "
-                "(policy.min_columns_per_point)",
-            )
-        if secrecy is not None:
-            yield ok(subject, f"before alignment: {describe_secrecy(secrecy, config.policy.min_label_bits)}")
+        for text in _ledger(account, entry, data, secrecy):
+            yield ok(subject, text)
         if few := describe_few_labels(data.block):
             yield warning(subject, f"before alignment: {few}")
+
+
+def _ledger(account: Account, entry: Entry, data: PreparedData, secrecy: LabelSecrecy | None) -> Iterator[str]:
+    """Say what the trainings and predictions on a dataset have given the other party, and what they may give."""
+    if secrecy is None:
+        most = account.max_equations(len(data.block.columns), secrecy)
+        yield (
+            f"before alignment: {entry.equations:,} of at most {most:,} equations about these rows given to the guest "
+            f"(policy.min_rows_per_equation; trainings: {entry.trainings:,})"
+        )
+        yield (
+            f"rows scored for the guest with {len(entry.points)} of at most "
+            f"{account.max_points(data.preprocessing.n_row_values)} different sets of weights "
+            "(policy.min_columns_per_point)"
+        )
+    elif account.policy.min_label_bits > 0:
+        yield f"before alignment: {describe_secrecy(secrecy, account.policy.min_label_bits, entry)}"
 
 
 def _of(what: str, findings: Iterable[Finding]) -> Iterator[Finding]:
@@ -172,26 +179,13 @@ def _of(what: str, findings: Iterable[Finding]) -> Iterator[Finding]:
         yield replace(each, text=f"{what}: {each.text}")
 
 
-def _label_secrecy(config: ProcessConfig, job: JobConfig, data: PreparedData) -> LabelSecrecy | None:
-    """Measure the guest's labels; None at the host, or if the policy accepts all labels.
-
-    Raises:
-        PolicyError: the labels do not allow the host even one column.
-    """
-    secrecy = label_secrecy(job, data.block, secret_start=True)
-    if secrecy is None or config.policy.min_label_bits == 0:
-        return None
-    check_label_secrecy(job, config.policy, secrecy, 1)
-    return secrecy
-
-
 def _check_holdout(config: ProcessConfig, job: JobConfig, data: PreparedData, account: Account) -> None:
     n_holdout = len(data.block.holdout_columns)
     check_holdout(job, config.policy, n_holdout, config.role)
     n_scores = holdout_scores(job, n_holdout, config.role)
     if n_scores:
         check_scores(n_scores, ScoreQuota(config.state, config.policy.max_scores_a_day), JOB)
-        account.check_points(scored_points(job, n_holdout, config.role), data.preprocessing.n_unknown, JOB)
+        account.check_points(scored_points(job, n_holdout, config.role), data.preprocessing.n_row_values, JOB)
 
 
 def _described(table: PartyTable) -> str:

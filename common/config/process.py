@@ -151,6 +151,7 @@ class OperatorsConfig(Settings):
 
 
 HOST_POLICY = (
+    "min_rows_per_equation",
     "share_holdout_scores",
     "max_holdout",
     "allow_prediction",
@@ -174,9 +175,10 @@ class Policy(Settings):
     confirms the number."""
     min_label_bits: Annotated[float, Field(ge=0, le=10_000)] = 56.0
     """Guest only: the entropy that the labels of a batch need, in bits, for each equation that the host learns about
-    them. A batch of m rows of which k have the rarer label has log2 C(m, k) bits. For each of its columns and each
-    batch, the host learns one equation of about 28 bits. The guest's secret first weights hide as many equations as its
-    features outnumber the batches. The default is twice the bits of an equation. 0 accepts all labels."""
+    them, over all trainings on a dataset. A batch of m rows of which k have the rarer label has log2 C(m, k) bits. For
+    each of its columns and each batch, the host learns one equation of about 28 bits. The guest's secret first weights
+    hide most of as many equations as its features outnumber the batches. The default is twice the bits of an equation.
+    0 accepts all labels and any number of trainings."""
     min_batch: Annotated[int, Field(ge=1)] = 100
     """The smallest batch and curvature batch in rows, regardless of the number of features. The coordinator sees means
     over batches. With the default, one row contributes at most one hundredth of a mean."""
@@ -186,10 +188,10 @@ class Policy(Settings):
     """The maximum number of rounds of a job. Each round shows the coordinator one more gradient of this party's
     rows."""
     min_rows_per_equation: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3
-    """The smallest number of training rows for each equation about them, over all trainings on a dataset. Each training
-    gives the other party one equation for each of its training columns in each batch, about this party's labels or
-    about each of its columns. With as many equations as rows, the other party can solve for the values. The guest
-    counts log2 C(m, k) in place of the number m of rows, k of them with the rarer label."""
+    """Host only: the smallest number of training rows for each equation about them, over all trainings on a dataset.
+    Each training gives the guest one equation about each of the host's columns for each of the guest's training columns
+    in each batch. With as many equations as rows, the guest can solve for the values. `min_label_bits` is the guest's
+    counterpart."""
     max_ids_a_day: Annotated[int, Field(ge=0, le=2**53)] = 20_000_000
     """The maximum number of IDs that the other party may bring to alignments in one day (UTC), counted over jobs,
     predictions and `trilateral align`. The other party learns of each ID whether this party holds it; with enough IDs
@@ -364,7 +366,7 @@ class ProcessConfig(Settings):
         if role is Role.GUEST:
             for name in HOST_POLICY:
                 if name in policy.model_fields_set:
-                    raise ValueError(f"only the host decides about its scores: remove `{name}`")
+                    raise ValueError(f"this is a setting of the host alone: remove `{name}`")
         if role is Role.HOST:
             for name in GUEST_POLICY:
                 if name in policy.model_fields_set:

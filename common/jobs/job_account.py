@@ -3,6 +3,8 @@
 import logging
 from collections.abc import Callable
 
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.party_data import PreparedData
 from trilateral.common.jobs.ledger import point_of
@@ -14,9 +16,9 @@ from trilateral.common.jobs.policy import (
     scored_points,
     spend_scores,
     training_equations,
-    unknown_values,
 )
 from trilateral.common.jobs.quota import ScoreQuota
+from trilateral.common.protocol.label_secrecy import LabelSecrecy
 from trilateral.common.protocol.messages import BeginRound, Message, ScoresDue, StepTaken
 
 log = logging.getLogger(__name__)
@@ -45,7 +47,8 @@ class JobAccount:
         self._account = account
         self._block = data.block
         self._steps = data.preprocessing
-        self._is_counted = record.has_counted_training
+        self._is_counted = record.counted_columns is not None
+        self._secrecy: LabelSecrecy | None = None
 
     def open(self, quota: ScoreQuota) -> None:
         """Reserve points, and count the day's scores.
@@ -64,7 +67,7 @@ class JobAccount:
         if n_points:
             given = account.ledger.entry(account.dataset).points
             n_left = max(n_points - record.n_scored_points(given), 0)
-            account.reserve_points(self._run_id, n_left, self._steps.n_unknown)
+            account.reserve_points(self._run_id, n_left, self._steps.n_row_values)
         if record.has_spent_scores:
             return
         if n_points:
@@ -73,15 +76,28 @@ class JobAccount:
             log.info("job %s: counted %d scores of hold-out rows as given, %d are left today", job.name, n_scores, left)
         record.keep_spent_scores()
 
-    def check_training(self, n_columns: int) -> None:
+    def check_training(self, n_columns: int, secrecy: LabelSecrecy | None) -> None:
         """Check what a training would give a peer with so many training columns, after the earlier trainings.
+
+        Args:
+            n_columns: training columns of the peer.
+            secrecy: of the guest's labels in this job; None at the host.
 
         Raises:
             PolicyError: the policy does not allow so much.
             ConfigError: the ledger cannot be read.
+            ProtocolError: the training was counted with another number of columns.
         """
+        self._secrecy = secrecy
+        account, counted = self._account(), self._record.counted_columns
+        if counted is not None and counted != n_columns:
+            peer = Role.GUEST if account.role is Role.HOST else Role.HOST
+            raise ProtocolError(
+                f"the {peer} has {n_columns} training columns, and the {account.role} has counted {counted} when the"
+                " job began: start the job again"
+            )
         if not self._is_counted:
-            self._account().check_training(*self._equations(n_columns))
+            account.check_training(*self._equations(n_columns, account))
 
     def count(self, message: Message) -> None:
         """Count what the state machine is about to give.
@@ -95,15 +111,17 @@ class JobAccount:
         """
         match message:
             case StepTaken(asked=BeginRound() as begin) if not self._is_counted:
-                self._account().spend_training(*self._equations(begin.peer_columns))
-                self._record.keep_counted_training()
+                account = self._account()
+                account.spend_training(*self._equations(begin.peer_columns, account))
+                self._record.keep_counted_columns(begin.peer_columns)
                 self._is_counted = True
             case ScoresDue():
                 point = point_of(self._steps, message.point)
                 self._record.keep_newest_point(message.key, point)
-                self._account().spend_point(point, self._steps.n_unknown, JOB, self._run_id)
+                self._account().spend_point(point, self._steps.n_row_values, JOB, self._run_id)
 
-    def _equations(self, n_columns: int) -> tuple[int, int]:
-        """Return how many equations a peer with so many columns gets, and about how many unknown values."""
-        n_train = len(self._block.columns)
-        return training_equations(self._job, n_train, n_columns), unknown_values(n_train, self._block.labels)
+    def _equations(self, n_columns: int, account: Account) -> tuple[int, int]:
+        """Return how many equations a peer with so many columns gets, and how many all trainings may give."""
+        n_train, n_own = self._block.columns.shape
+        n_equations = training_equations(self._job, (n_train, n_own), n_columns, self._secrecy)
+        return n_equations, account.max_equations(n_train, self._secrecy)

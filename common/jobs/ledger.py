@@ -6,6 +6,7 @@ equations about the same rows add up, however long the time between them. It cou
 - *Points* at which the host scored rows for the guest. A point is one set of the host's weights, and each gives one
   linear function of every row. The same model makes the same point again, whatever it scores.
 - *Equations* about the training rows. Each training gives the other party one for each of its columns in each batch.
+  The guest counts only what its secret start does not cover, see `trilateral.common.protocol.label_secrecy`.
 
 An entry is on disk before anything leaves. After a crash, something may therefore be counted that was not given, but
 never the reverse. If the ledger cannot be read and written, nothing is given. No message of a peer removes an entry.
@@ -30,7 +31,8 @@ from trilateral.common.jobs.quota import file_errors
 LEDGER = ".ledger.json"
 """Name in the state folder. No job has this name, because a job's name never begins with a dot."""
 VERSION = 1
-_MAX_COUNT = 2**53
+MAX_COUNT = 2**53
+"""The largest count that an entry can have."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Entry:
 
     def __post_init__(self) -> None:
         for count in (self.trainings, self.equations):
-            if type(count) is not int or not 0 <= count <= _MAX_COUNT:
+            if type(count) is not int or not 0 <= count <= MAX_COUNT:
                 raise ValueError
         if not all(isinstance(point, str) for point in self.points):
             raise ValueError

@@ -32,6 +32,9 @@ _NEW_SETTINGS = ("missing", "repeated_ids", "preprocessing.constant")
 that 0.1.0 began continues."""
 _EVALUATION = "evaluation "
 """Start of the name of a fact that holds an evaluation. The number of its round follows."""
+_COUNTED = "training counted"
+"""Name of the fact that holds the number of the other party's training columns with which the ledger has counted a
+training."""
 _START = "start"
 """Name of the fact that holds the guest's secret first weights."""
 _NEWEST_POINT = "newest point"
@@ -150,13 +153,14 @@ class PartyRecord:
         self._journal.set_facts(self._id, {"scores counted": b""})
 
     @property
-    def has_counted_training(self) -> bool:
-        """Whether the equations that this training gives the other party were counted already."""
-        return self._fact("training counted") is not None
+    def counted_columns(self) -> int | None:
+        """The number of the other party's training columns, if an earlier session has counted this training."""
+        counted = self._fact(_COUNTED)
+        return None if counted is None else int(counted)
 
-    def keep_counted_training(self) -> None:
-        """Record that the equations were counted."""
-        self._journal.set_facts(self._id, {"training counted": b""})
+    def keep_counted_columns(self, n_columns: int) -> None:
+        """Record that this training was counted, with so many training columns of the other party."""
+        self._journal.set_facts(self._id, {_COUNTED: str(n_columns).encode()})
 
     def keep_newest_point(self, key: RoundKey, point: str) -> None:
         """Record a point at which rows are about to be scored, before the ledger counts it."""

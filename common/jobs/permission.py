@@ -80,6 +80,7 @@ class Permission:
         Raises:
             PolicyError: the policy does not permit so many, in this job or after the earlier ones.
             ConfigError: the ledger cannot be read.
+            ProtocolError: the other party had another number when the job began.
         """
         config, data, account = self._current(), self.data, self.account
         if data is None or account is None:
@@ -87,7 +88,7 @@ class Permission:
         self._n_peer_columns = n_columns
         with self.recording():
             check_peer(self._job, config.policy, len(data.block.columns), n_columns, config.role, secrecy=self.secrecy)
-            account.check_training(n_columns)
+            account.check_training(n_columns, self.secrecy)
 
     def count(self, message: Message) -> None:
         """Count what the state machine is about to give; see `JobAccount.count`."""

@@ -14,21 +14,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-import numpy as np
-
-from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import PolicyError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy, ProcessConfig
 from trilateral.common.jobs.folder import JobFolder
-from trilateral.common.jobs.ledger import Ledger
+from trilateral.common.jobs.ledger import MAX_COUNT, Entry, Ledger
 from trilateral.common.jobs.quota import DayQuota, IdQuota, ScoreQuota
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import TrainingBlock
-from trilateral.common.protocol.bounds import max_evaluations, max_rounds
-from trilateral.common.protocol.label_secrecy import LabelSecrecy, subset_bits
+from trilateral.common.protocol.bounds import max_curvature_draws, max_evaluations, max_rounds
+from trilateral.common.protocol.label_secrecy import LabelSecrecy
 from trilateral.common.rpc.errors import NameTakenError
 
 JOB, PREDICTION, ALIGNMENT = "the job", "the prediction", "the alignment"
@@ -138,24 +135,10 @@ def max_peer_features(job: JobConfig, policy: Policy, n_train: int) -> int:
     return min(size for _, size in _batches(job, n_train)) // policy.min_rows_per_feature
 
 
-def label_secrecy(job: JobConfig, block: TrainingBlock, *, secret_start: bool) -> LabelSecrecy | None:
-    """Measure what keeps the labels of a block secret in a job; None for a block without labels.
-
-    Args:
-        job: the offered job.
-        block: this party's rows.
-        secret_start: whether the guest's first weights are secret, as in all jobs except those that 0.1.0 began.
-    """
-    if block.labels is None:
-        return None
-    batches = Batches.of(job, len(block.columns))
-    return LabelSecrecy.of(block.columns, block.labels, batches, secret_start=secret_start)
-
-
 def check_peer(
     job: JobConfig, policy: Policy, n_train: int, n_columns: int, role: Role, *, secrecy: LabelSecrecy | None
 ) -> None:
-    """Check a job against the number of the other party's training columns.
+    """Check a job by itself against the number of the other party's training columns.
 
     Args:
         job: the offered job.
@@ -171,6 +154,19 @@ def check_peer(
     check_peer_columns(job, policy, n_train, n_columns, role)
     if secrecy is not None:
         check_label_secrecy(job, policy, secrecy, n_columns)
+
+
+def label_secrecy(job: JobConfig, block: TrainingBlock, *, secret_start: bool) -> LabelSecrecy | None:
+    """Measure the labels of the guest in a job; None at the host.
+
+    Args:
+        job: the job.
+        block: this party's rows.
+        secret_start: whether the guest's first weights are secret, as in all jobs but those that 0.1.0 began.
+    """
+    if block.labels is None:
+        return None
+    return LabelSecrecy.of(block.columns, block.labels, Batches.of(job, len(block.columns)), secret_start=secret_start)
 
 
 def check_peer_columns(job: JobConfig, policy: Policy, n_train: int, n_columns: int, role: Role) -> None:
@@ -220,7 +216,7 @@ def check_label_secrecy(job: JobConfig, policy: Policy, secrecy: LabelSecrecy, n
         PolicyError: the labels of a batch have too little entropy for so many equations.
     """
     bits = policy.min_label_bits
-    if bits == 0 or secrecy.missing_bits(n_host, bits) == 0:
+    if bits == 0 or secrecy.n_equations(n_host) <= secrecy.max_equations(bits):
         return
     way_out = "more rows or fewer columns" if job.batch == "all" else "larger batches, `batch: all` or fewer columns"
     error = _refusal(
@@ -229,23 +225,27 @@ def check_label_secrecy(job: JobConfig, policy: Policy, secrecy: LabelSecrecy, n
         f"from its steps, a host with {_columns(n_host)} could learn too much about the labels: try {way_out}; the"
         " guest's log has the numbers",
     )
-    error.add_note(describe_secrecy(secrecy, bits, n_host))
+    error.add_note(describe_secrecy(secrecy, bits, Entry(), n_host))
     raise error
 
 
-def describe_secrecy(secrecy: LabelSecrecy, bits_per_equation: float, n_host: int | None = None) -> str:
+def describe_secrecy(secrecy: LabelSecrecy, bits_per_equation: float, given: Entry, n_host: int | None = None) -> str:
     """Describe what the labels allow, for the guest alone: how many rows have each label follows from the numbers.
 
     Args:
         secrecy: of the guest's labels in a job.
         bits_per_equation: `policy.min_label_bits`, above 0.
+        given: what earlier trainings have given.
         n_host: training columns of a host that is refused; None to leave out how large its batches should be.
     """
     n_batches, least = len(secrecy.batch_bits), min(secrecy.batch_bits)
     whose = "the labels have" if n_batches == 1 else f"of {n_batches} batches, the one with the least has"
+    most = secrecy.max_equations(bits_per_equation)
+    earlier = f", {given.equations:,} of them given (trainings: {given.trainings:,})" if given.trainings else ""
     text = (
-        f"{whose} {least:,.1f} bits of entropy, and the secret start covers {secrecy.n_secret} equations:"
-        f" policy.min_label_bits allows the host {secrecy.max_host_columns(bits_per_equation):,} columns"
+        f"{whose} {least:,.1f} bits of entropy, enough for {most:,} equations{earlier}; the secret start covers"
+        f" {secrecy.n_secret} further ones: policy.min_label_bits allows the host"
+        f" {secrecy.max_host_columns(most - given.equations):,} columns"
     )
     if n_host is not None and least > 0:
         times = bits_per_equation * n_host / least
@@ -424,9 +424,17 @@ class Account:
         """Return at how many points rows with `n_columns` columns may be scored; at least one."""
         return math.ceil(n_columns / self.policy.min_columns_per_point)
 
-    def max_equations(self, n_unknown: int) -> int:
-        """Return how many equations the other party may get about `n_unknown` unknown values; see `unknown_values`."""
-        return math.floor(n_unknown / self.policy.min_rows_per_equation)
+    def max_equations(self, n_train: int, secrecy: LabelSecrecy | None) -> int:
+        """Return how many equations all trainings may give the other party, in the units of `training_equations`.
+
+        Args:
+            n_train: number of training rows.
+            secrecy: see `label_secrecy`.
+        """
+        if secrecy is None:
+            return math.floor(n_train / self.policy.min_rows_per_equation)
+        bits = self.policy.min_label_bits
+        return MAX_COUNT if bits == 0 else secrecy.max_equations(bits)
 
     def check_points(self, n_points: int, n_columns: int, what: str) -> None:
         """Check that rows may be scored at `n_points` further points, without counting them.
@@ -470,24 +478,24 @@ class Account:
         if not self.ledger.add_point(self.dataset, point, self.max_points(n_columns), job_id):
             raise self._too_many_points(1, n_columns, what)
 
-    def check_training(self, n_equations: int, n_unknown: int) -> None:
+    def check_training(self, n_equations: int, most: int) -> None:
         """Check that a training may give the other party so many equations, without counting them.
 
         Args:
             n_equations: see `training_equations`.
-            n_unknown: see `unknown_values`.
+            most: see `max_equations`.
 
         Raises:
             PolicyError: fewer are left.
             ConfigError: the ledger cannot be read.
         """
-        if self.ledger.entry(self.dataset).equations + n_equations > self.max_equations(n_unknown):
-            raise self._too_many_equations(n_equations)
+        if self.ledger.entry(self.dataset).equations + n_equations > most:
+            raise self._too_many_equations(n_equations, most)
 
-    def spend_training(self, n_equations: int, n_unknown: int) -> None:
+    def spend_training(self, n_equations: int, most: int) -> None:
         """Count a training, before its first round; see `check_training` for the arguments and the errors."""
-        if not self.ledger.add_training(self.dataset, n_equations, self.max_equations(n_unknown)):
-            raise self._too_many_equations(n_equations)
+        if not self.ledger.add_training(self.dataset, n_equations, most):
+            raise self._too_many_equations(n_equations, most)
 
     def _too_many_points(self, n_points: int, n_columns: int, what: str) -> PolicyError:
         given = len(self.ledger.entry(self.dataset).points)
@@ -501,48 +509,47 @@ class Account:
         )
         return _refusal(self.role, "policy.min_columns_per_point", why, what)
 
-    def _too_many_equations(self, n_equations: int) -> PolicyError:
-        # The guest's limit follows from the number of its positive labels, so it must not be in a public text.
+    def _too_many_equations(self, n_equations: int, most: int) -> PolicyError:
         entry = self.ledger.entry(self.dataset)
-        why = (
-            f"all trainings on {self.dataset} together would give the other party too many equations about its rows;"
-            f" {entry.equations} given so far (trainings: {entry.trainings}), {n_equations} more needed, and"
-            f" `trilateral check` at the {self.role} shows the maximum: train in larger batches, {_WAYS_OUT}"
+        numbers = f"{entry.equations} given so far (trainings: {entry.trainings}), {n_equations} more needed"
+        together = f"all trainings on {self.dataset} together would give the other party too many equations about"
+        way_out = f"train in larger batches, {_WAYS_OUT}"
+        if self.role is Role.HOST:
+            why = f"{together} its rows: the maximum is {most}; {numbers}: {way_out}"
+            return _refusal(self.role, "policy.min_rows_per_equation", why)
+        # The limit follows from the number of positive labels, and the other numbers come close to it.
+        error = _refusal(
+            self.role, "policy.min_label_bits", f"{together} the labels: {way_out}; the guest's log has the numbers"
         )
-        return _refusal(self.role, "policy.min_rows_per_equation", why)
+        error.add_note(f"policy.min_label_bits allows {most} equations about the labels; {numbers}")
+        return error
 
 
 _WAYS_OUT = "lower the setting, or name the dataset anew if its rows or their values are new"
 
 
-def training_equations(job: JobConfig, n_train: int, n_peer_columns: int) -> int:
-    """Return how many equations a training gives the other party about each column of this party, or about its labels.
+def training_equations(
+    job: JobConfig, shape: tuple[int, int], n_peer_columns: int, secrecy: LabelSecrecy | None
+) -> int:
+    """Return how many equations a training gives the other party about this party's labels, or about its columns.
 
-    Every epoch has the same batches, and a gradient has one number for each of the other party's columns.
+    Every epoch has the same batches, and a gradient has one number for each of the other party's columns. At the host,
+    these are equations about each of its columns, and a batch that is drawn for a curvature pair adds equations about
+    one combination of its columns. They count by the host's number of columns. At the guest, only equations that the
+    secret start does not cover count. Curvature does not depend on the labels.
 
     Args:
         job: the job.
-        n_train: number of training rows, at least one batch.
+        shape: numbers of this party's training rows and of its training columns.
         n_peer_columns: number of the other party's training columns.
+        secrecy: see `label_secrecy`.
     """
-    return Batches.of(job, n_train).count * n_peer_columns
-
-
-def unknown_values(n_train: int, labels: FloatVector | None) -> int:
-    """Return how many values the equations of a training are about.
-
-    Args:
-        n_train: number of training rows.
-        labels: at the guest, y in {-1, +1}, shape (n_train,).
-
-    Returns:
-        At the host the number of rows: each of its columns has one value for each. At the guest log2 C(m, k) for m
-        rows, k of them positive. This is the number of yes-or-no questions that the labels answer, which for rare
-        labels is far below m.
-    """
-    if labels is None:
-        return n_train
-    return math.floor(subset_bits(n_train, int(np.count_nonzero(labels > 0))))
+    if secrecy is not None:
+        return secrecy.n_equations(n_peer_columns)
+    n_train, n_columns = shape
+    n_batches = Batches.of(job, n_train).count
+    drawn = math.ceil(max_curvature_draws(job, n_batches) * n_peer_columns / max(n_columns, 1))
+    return n_batches * n_peer_columns + drawn
 
 
 # --- refusals

@@ -20,6 +20,14 @@ def max_rounds(job: JobConfig, n_batches: int) -> int:
     return job.epochs * n_batches + 2
 
 
+def max_curvature_draws(job: JobConfig, n_batches: int) -> int:
+    """Return the most curvature batches that a job draws: one in every `interval` rounds, or none."""
+    algorithm = job.algorithm
+    if algorithm.name != "sqn" or algorithm.curvature_batch is None:
+        return 0
+    return max_rounds(job, n_batches) // algorithm.interval
+
+
 def max_evaluations(job: JobConfig) -> int:
     """Return the maximum evaluations on the hold-out rows during a training, without the one at the end.
 

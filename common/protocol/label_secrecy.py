@@ -20,9 +20,14 @@ numbers behind which the labels can hide, out of n_host n_batches equations. The
 without the intercept: the host knows the column of ones, and 1'y is an integer, so the start of that weight is one of m
 values at most.
 
-`LabelSecrecy` counts, for each batch, the bits by which its equations exceed the entropy of its labels. The secret
-numbers must cover the sum. Each covers one equation, except for `SHOWN_BITS` of its 28 bits. The default of
-`policy.min_label_bits` counts an equation with 2 * `GRADIENT_BITS` bits, a margin of two.
+Each secret number covers one equation, except for the `shown_bits` of its 28 bits. `LabelSecrecy` counts the rest. The
+labels need `policy.min_label_bits` of entropy for each such equation; the default is 2 * `GRADIENT_BITS` bits, a margin
+of two.
+
+Other trainings on the same rows add to this. With the same columns on both sides, another start shows nothing new in
+the directions that the guest's columns do not reach, and makes the mean over all trainings more exact in the others. A
+host that spreads its columns over many trainings gets new equations about the same labels in each, however. So the
+equations of all trainings on a dataset must satisfy the rule together: see `trilateral.common.jobs.ledger`.
 """
 
 import math
@@ -50,15 +55,7 @@ that would make the first round void each time."""
 MIN_SINGULAR_VALUE = 2.0**-4
 """A direction of X_B counts for the rank if its singular value is at least this share of the largest.
 
-In a weaker direction, w_0 would hide too little; see `SHOWN_BITS`."""
-
-SHOWN_BITS = 6
-"""How many bits of an equation a secret number does not hide.
-
-By chance alone, a component of X_A'X_B w_0 / m is of the order of |X_B w_0| / sqrt(m), and X_A'y / m varies by at most
-1 / sqrt(m) over all labels. Their ratio is at most 1 / (`START_SCORE` * `MIN_SINGULAR_VALUE`) = 2^6 in the weakest
-direction that counts. In whitened columns it is 4 or less. The mean of many trainings on the same rows, each with its
-own start, shows log2(n) / 2 bits more: with whitened columns, 256 trainings show 6 bits."""
+In a weaker direction, w_0 would hide too little; see `shown_bits`."""
 
 
 def draw_start(columns: FloatMatrix) -> FloatVector:
@@ -77,11 +74,43 @@ def draw_start(columns: FloatMatrix) -> FloatVector:
     # 53 random bits each, in [-1, 1).
     bits = np.frombuffer(token_bytes(8 * n_columns), np.uint64) >> np.uint64(11)
     uniform: FloatVector = bits.astype(np.float64) / 2.0**52 - 1
-    mean_square = float(np.square(columns).sum()) / len(columns) / 3  # 1/3 is the variance of a number in [-1, 1)
-    most = float(np.abs(columns).sum(axis=1).max())
-    if mean_square == 0:
-        return uniform
-    return uniform * min(START_SCORE / math.sqrt(mean_square), MAX_START_SCORE / most)
+    size = _unit_score(columns)
+    return uniform * (start_score(columns) / size) if size > 0 else uniform
+
+
+def start_score(columns: FloatMatrix) -> float:
+    """Return the root mean square of the scores X_B w_0 on average over the starts that can be drawn.
+
+    It is `START_SCORE`, or less if some row is so extreme that its score could exceed `MAX_START_SCORE`.
+
+    Args:
+        columns: X_B, shape (n_train, n_columns).
+    """
+    size = _unit_score(columns)
+    if size == 0:
+        return 0.0
+    return min(START_SCORE, MAX_START_SCORE * size / float(np.abs(columns).sum(axis=1).max()))
+
+
+def _unit_score(columns: FloatMatrix) -> float:
+    """Return the same for weights between -1 and 1, whose variance is 1/3."""
+    return math.sqrt(float(np.square(columns).sum()) / len(columns) / 3)
+
+
+def shown_bits(columns: FloatMatrix) -> float:
+    """Return how many bits of an equation a secret number does not hide: 6, or more if the start must be small.
+
+    By chance alone, a component of X_A'X_B w_0 / m is of the order of |X_B w_0| / sqrt(m), and X_A'y / m varies by at
+    most 1 / sqrt(m) over all labels. Their ratio is at most 1 / (`start_score` * `MIN_SINGULAR_VALUE`) in the weakest
+    direction that counts: 2^6 at `START_SCORE`. In whitened columns it is 4 or less. The mean of many trainings on the
+    same rows, each with its own start, shows log2(n) / 2 bits more: with whitened columns, 256 trainings show 6 bits.
+
+    Args:
+        columns: X_B, shape (n_train, n_columns).
+    """
+    score = start_score(columns)
+    # Beyond the bits of an equation, there is nothing left to show.
+    return min(float(GRADIENT_BITS), -math.log2(score * MIN_SINGULAR_VALUE)) if score > 0 else float(GRADIENT_BITS)
 
 
 def subset_bits(n_samples: int, n_rare: int) -> float:
@@ -113,6 +142,8 @@ class LabelSecrecy:
     """log2 C(m, k) of each batch."""
     n_secret: int
     """Secret numbers of the start that remain; see the top of this module."""
+    shown_bits: float = 6.0
+    """Bits that remain visible of an equation that a secret number covers; see the function of that name."""
 
     @classmethod
     def of(cls, columns: FloatMatrix, labels: FloatVector, batches: Batches, *, secret_start: bool) -> Self:
@@ -133,27 +164,37 @@ class LabelSecrecy:
             if secret_start and batches.count < columns.shape[1]
             else [0]
         )
-        return cls(bits, max(0, min(ranks) - batches.count))
+        return cls(bits, max(0, min(ranks) - batches.count), shown_bits(columns))
 
-    def missing_bits(self, n_host: int, bits_per_equation: float) -> float:
-        """Return how many bits the labels lack to be safe from a host; 0 if they are safe.
+    def n_equations(self, n_host: int) -> int:
+        """Return how many equations about the labels a training shows, without those that the start covers.
 
-        An equation of a batch whose labels have enough entropy needs no secret number. The equations of the other
-        batches need as many as their missing bits.
+        A covered equation counts for the bits of it that remain visible. The sum is rounded up.
 
         Args:
             n_host: training columns of the host.
-            bits_per_equation: the entropy that each equation needs.
         """
-        lacking = math.fsum(max(0.0, bits_per_equation * n_host - bits) for bits in self.batch_bits)
-        return max(0.0, lacking - bits_per_equation * self.n_secret * (1 - SHOWN_BITS / GRADIENT_BITS))
+        n_shown = n_host * len(self.batch_bits)
+        n_covered = min(self.n_secret, n_shown) * (1 - self.shown_bits / GRADIENT_BITS)
+        return math.ceil(round(n_shown - n_covered, 9))
 
-    def max_host_columns(self, bits_per_equation: float) -> int:
-        """Return the largest number of columns that a host may have.
+    def max_equations(self, bits_per_equation: float) -> int:
+        """Return how many equations about the labels all trainings may show together.
+
+        Each batch must have the entropy that its share of the equations needs, so the batch with the least entropy
+        decides.
 
         Args:
             bits_per_equation: the entropy that each equation needs, above 0.
         """
-        # With one column more than this, even the batch with the most entropy lacks more than the start can give.
-        most = math.ceil(max(self.batch_bits) / bits_per_equation) + self.n_secret
-        return bisect_right(range(1, most + 1), 0.0, key=lambda n: self.missing_bits(n, bits_per_equation))
+        return math.floor(len(self.batch_bits) * min(self.batch_bits) / bits_per_equation)
+
+    def max_host_columns(self, n_left: int) -> int:
+        """Return the largest number of columns that a host may have.
+
+        Args:
+            n_left: how many equations a training may show.
+        """
+        # Each of the host's columns gives at least one equation, and the start covers at most `n_secret` of them.
+        most = max(n_left, 0) + self.n_secret
+        return bisect_right(range(1, most + 1), n_left, key=self.n_equations)

@@ -16,7 +16,7 @@ from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.batches import WHOLE_SET
-from trilateral.common.protocol.bounds import MAX_ATTEMPTS, is_beyond, max_evaluations, max_rounds
+from trilateral.common.protocol.bounds import MAX_ATTEMPTS, is_beyond, max_curvature_draws, max_evaluations, max_rounds
 from trilateral.common.protocol.messages import BeginRound, FinishJob, RoundKey
 
 
@@ -63,6 +63,7 @@ class Place:
         self._job = job
         self._n_batches = n_batches
         self._max_rounds = max_rounds(job, n_batches)
+        self._max_draws = max_curvature_draws(job, n_batches)
         self._n_columns = n_columns
         self._weights = weights
         self.state = State.WAITING
@@ -213,7 +214,7 @@ class Place:
             raise ProtocolError(f"{asked}, with curvature, which {algorithm} does not use")
         self._check_length(begin.direction, f"{asked}, with a direction of {begin.direction.size} numbers")
         is_drawn = begin.curvature_draw > 0
-        if is_drawn != (self._job.curvature_batch is not None) or begin.curvature_draw > self._max_rounds:
+        if is_drawn != (self._job.curvature_batch is not None) or begin.curvature_draw > self._max_draws:
             raise ProtocolError(
                 f"{asked}, with draw {begin.curvature_draw} of a curvature batch: this job has no such draw"
             )

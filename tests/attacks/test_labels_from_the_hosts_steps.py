@@ -6,7 +6,7 @@ many directions as the guest has columns depend on the guest's weights; and from
 the guest's start away if there are enough batches.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from trilateral.common.config.job import JobConfig, Lbfgs, Sgd
 from trilateral.common.config.process import Policy
 from trilateral.common.data.party_data import PreparedData, make_party_data
 from trilateral.common.data.tables.table import PartyTable
-from trilateral.common.jobs.policy import check_peer, label_secrecy
+from trilateral.common.jobs.policy import check_label_secrecy, check_peer, label_secrecy
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.label_secrecy import draw_start
@@ -119,8 +119,7 @@ class Problem:
         def check(data: PreparedData, policy: Policy, role: Role) -> CheckPeer:
             # Those that compare the starts lift the rule; a guest that starts at zero must not count on secret numbers.
             secrecy = label_secrecy(self.job, data.block, secret_start=secret_start)
-            n_train = len(data.block.columns)
-            return lambda n: check_peer(self.job, policy, n_train, n, role, secrecy=secrecy)
+            return lambda n: check_peer(self.job, policy, len(data.block.columns), n, role, secrecy=secrecy)
 
         cipher = TRANSPARENT.make_cipher("packed", self.key.public_key)
         outcome = run_machines(
@@ -384,11 +383,23 @@ def test_the_losses_of_batches_give_the_start_away_and_with_it_the_labels(
 
 
 @HOSTS
-def test_the_default_policy_counts_the_batches_that_share_a_start(
+def test_the_default_policy_protects_the_labels_of_a_guest_without_features(
     without_features: Problem, host_policy: Policy
 ) -> None:
     attacked = without_features.train(DEFAULT, host_policy, secret_start=True)
     assert "policy.min_label_bits" in attacked.refusal
+
+
+@HOSTS
+def test_the_default_policy_counts_the_batches_that_share_a_start(private_key: PrivateKey, host_policy: Policy) -> None:
+    """Three features would cover the three equations, if the losses of three batches did not give the start away."""
+    problem = Problem(make_job(**IN_BATCHES, batch=390, epochs=2), 1170, 1, 3, 9, private_key, in_each_batch=True)
+    attacked = problem.train(DEFAULT, host_policy, secret_start=True)
+    assert "policy.min_label_bits" in attacked.refusal
+    secrecy = label_secrecy(problem.job, attacked.guest.block, secret_start=True)
+    assert secrecy is not None
+    assert secrecy.n_secret == 0
+    check_label_secrecy(problem.job, DEFAULT, replace(secrecy, n_secret=3), 1)
 
 
 # --- what the refusal tells

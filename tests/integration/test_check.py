@@ -254,6 +254,7 @@ def few_positive_rows(setting: Setting) -> None:
         Role.GUEST,
         lambda rows: [row.__setitem__(-1, "yes" if int(row[0]) % 20 == 0 else "no") for row in rows[1:]],
     )
+    setting.settings[Role.GUEST]["policy"]["min_label_bits"] = 28
 
 
 def labels_at_the_host(setting: Setting) -> None:
@@ -346,6 +347,11 @@ def an_earlier_training(setting: Setting) -> None:
     ledger = Ledger(setting.state(Role.HOST), Role.HOST)
     ledger.add_training(DATASET, 3, 66)
     ledger.add_point(DATASET, "earlier", 1)
+
+
+def an_earlier_training_at_the_guest(setting: Setting) -> None:
+    setting.start_job()
+    Ledger(setting.state(Role.GUEST), Role.GUEST).add_training(DATASET, 1, 2)
 
 
 def a_damaged_ledger(setting: Setting) -> None:
@@ -681,14 +687,15 @@ LOCAL = [
         Role.HOST,
     ),
     Case(
-        no_equations_left, PROBLEM, "datasets.made: the job: the guest refuses the job under policy.min_rows_per_equa"
+        no_equations_left, PROBLEM, "datasets.made: the job: the guest refuses the job under policy.min_label_bits: all"
     ),
     Case(
         an_earlier_training,
         OK,
-        "datasets.made: before alignment: 3 of at most 66 equations about these rows given to the other party",
+        "datasets.made: before alignment: 3 of at most 66 equations about these rows given to the guest",
         Role.HOST,
     ),
+    Case(an_earlier_training_at_the_guest, OK, "enough for 2 equations, 1 of them given (trainings: 1); the secret"),
     Case(
         an_earlier_training,
         OK,

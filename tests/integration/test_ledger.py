@@ -19,6 +19,7 @@ from trilateral.common.config.job import JobConfig, Lbfgs, Sgd
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.jobs.journal import Journal
 from trilateral.common.jobs.ledger import LEDGER, Entry, Ledger, point_of
 from trilateral.common.pb.v1.jobs_pb2 import (
     JOB_STATE_FAILED,
@@ -110,7 +111,7 @@ async def test_a_job_without_hold_out_rows_makes_no_point_until_its_model_predic
     assert len(entry(configs, Role.HOST).points) == 1
 
 
-@pytest.mark.parametrize("line", ["min_rows_per_equation", "min_batch"])
+@pytest.mark.parametrize("line", ["min_label_bits", "min_batch"])
 async def test_a_job_that_the_other_party_refuses_has_given_nothing(line: str, configs: Configs) -> None:
     set_policy(configs, Role.GUEST, **{line: 1000})
     async with serving(configs) as client:
@@ -153,19 +154,42 @@ async def test_the_points_of_a_running_job_are_not_given_to_another(configs: Con
     assert refusals(configs, Role.HOST) == [refused.detail]
 
 
-@pytest.mark.parametrize(("role", "limit"), [(Role.HOST, 96 / N_GUEST), (Role.GUEST, 90 / N_HOST)])
+@pytest.mark.parametrize(
+    ("role", "line", "limit"),
+    # There are 96 training rows, with some 95 bits of labels. Each training gives four equations about the labels.
+    [(Role.HOST, "min_rows_per_equation", 96 / N_GUEST), (Role.GUEST, "min_label_bits", 94 / (2 * N_HOST - 1))],
+)
 async def test_a_second_training_is_refused_before_its_first_round_and_the_audit_log_says_why(
-    role: Role, limit: float, configs: Configs
+    role: Role, line: str, limit: float, configs: Configs
 ) -> None:
-    set_policy(configs, role, min_rows_per_equation=limit)
+    set_policy(configs, role, **{line: limit})
     async with serving(configs) as client:
         assert (await train_over_localhost(client, JOB)).state == JOB_STATE_FINISHED
         refused = await train_over_localhost(client, JOB.model_copy(update={"name": "again", "seed": 1}))
-    assert f"the {role} refuses the job under policy.min_rows_per_equation" in refused.detail
-    assert "given so far (trainings: 1)" in refused.detail
+    assert f"the {role} refuses the job under policy.{line}: all trainings on {DATASET} together" in refused.detail
+    assert ("given so far (trainings: 1)" in refused.detail) == (role is Role.HOST)
     assert refused.round == 0
     assert refusals(configs, role) == [refused.detail]
     assert [entry(configs, each).trainings for each in PARTIES] == [1, 1]
+
+
+@pytest.mark.parametrize("role", PARTIES)
+async def test_a_job_does_not_continue_with_another_number_of_columns_than_was_counted(
+    role: Role, configs: Configs
+) -> None:
+    async with serving(configs) as client:
+        await client.start(LONG)
+        await stop_in_round(client, LONG, 2)
+    journal = Journal(configs[role].state, role, kept_days=1)
+    with journal._changing() as database:
+        database.execute("UPDATE fact SET content = ? WHERE name = 'training counted'", (b"2",))
+    journal.close()
+    async with serving(configs) as client:
+        await client.resume(LONG.name)
+        ended = await until(client, LONG, lambda status: status.state in (JOB_STATE_FINISHED, JOB_STATE_FAILED))
+    n_peer = {Role.HOST: N_GUEST, Role.GUEST: N_HOST}[role]
+    assert f"has {n_peer} training columns, and the {role} has counted 2 when the job began" in ended.detail
+    assert ended.state == JOB_STATE_FAILED
 
 
 async def test_a_damaged_ledger_stops_every_job_before_it_gives_anything(configs: Configs) -> None:

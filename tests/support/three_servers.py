@@ -15,7 +15,7 @@ from trilateral.client.job_client import JobClient
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.config.process import ProcessConfig
+from trilateral.common.config.process import HOST_POLICY, ProcessConfig
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.data.party_data import load_party_data
 from trilateral.common.jobs.folder import JobFolder
@@ -45,7 +45,10 @@ ANY_LABELS: dict[str, Any] = {"min_label_bits": 0}
 
 def lenient(role: Role, **settings: Any) -> dict[str, Any]:
     """Return a party's policy that allows the job of every test, with other settings than those."""
-    return {**LENIENT, **(ANY_LABELS if role is Role.GUEST else {}), **settings}
+    if role is Role.HOST:
+        return {**LENIENT, **settings}
+    ours = {name: value for name, value in LENIENT.items() if name not in HOST_POLICY}
+    return {**ours, **ANY_LABELS, **settings}
 
 
 def write_tables(
@@ -93,8 +96,6 @@ def make_configs(
                 "datasets": {DATASET: dataset},
                 "policy": lenient(role, min_key_bits=min_key_bits),
             }
-            if role is Role.GUEST:
-                del settings["policy"]["min_columns_per_point"]
         configs[role] = ProcessConfig.model_validate(settings)
     return configs
 

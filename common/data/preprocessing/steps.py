@@ -105,7 +105,7 @@ class Preprocessing:
         return self._rank + self.intercept
 
     @property
-    def n_unknown(self) -> int:
+    def n_row_values(self) -> int:
         """How many values of a row determine its training columns.
 
         Several terms may come from one column of the table, and whitening drops columns that depend on others.

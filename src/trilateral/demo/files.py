@@ -148,6 +148,9 @@ def _process_yaml(files: DemoFiles, role: Role, addresses: dict[Role, str], key_
         config["policy"] = {"min_key_bits": min(key_bits, 2048)}
         if role is Role.HOST:
             config["policy"]["allow_prediction"] = True
+        if role is Role.GUEST:
+            # The labels are published, so the demo's processes may train on them any number of times.
+            config["policy"]["min_label_bits"] = 0
     return commented_yaml(f"The {role} of the demo. All options: configs/demo/{role}.yaml", config)
 
 

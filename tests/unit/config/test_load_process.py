@@ -134,8 +134,9 @@ def test_a_guest_has_no_scores_to_share(tmp_path: Path) -> None:
         "max_holdout: 0.5",
         "allow_prediction: true",
         "max_scores_a_day: 1",
+        "min_rows_per_equation: 3",
     ):
-        problem = f"policy: only the host decides about its scores: remove `{setting.partition(':')[0]}`"
+        problem = f"policy: this is a setting of the host alone: remove `{setting.partition(':')[0]}`"
         assert problems(tmp_path, guest + f"policy: {{{setting}}}\n") == [problem]
 
 

@@ -1,7 +1,6 @@
 """The ledger counts over all jobs what the other party learns about the rows of a dataset, and forgets nothing."""
 
 import json
-import math
 import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,14 +10,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from trilateral.common.base.errors import ConfigError, PolicyError
+from trilateral.common.base.errors import ConfigError, PolicyError, notes
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import PreprocessingConfig
-from trilateral.common.config.job import JobConfig, Sgd
+from trilateral.common.config.job import JobConfig, Sgd, Sqn
 from trilateral.common.config.process import Policy
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.jobs.ledger import LEDGER, Entry, Ledger, point_of
-from trilateral.common.jobs.policy import JOB, PREDICTION, Account, training_equations, unknown_values
+from trilateral.common.jobs.policy import JOB, PREDICTION, Account, training_equations
+from trilateral.common.protocol.label_secrecy import LabelSecrecy
 
 
 def account(state: Path, role: Role = Role.HOST, dataset: str = "customers", **settings: float) -> Account:
@@ -97,15 +97,15 @@ def test_a_point_is_the_function_from_a_row_to_its_score() -> None:
     assert point_of(others, weights) != point_of(steps, weights)
 
 
-def test_a_row_has_as_many_unknown_values_as_columns_of_the_table_or_directions() -> None:
+def test_a_row_has_as_many_values_as_columns_of_the_table_or_directions() -> None:
     random = np.random.default_rng(0)
     number, kind = random.normal(size=200), random.choice(["x", "y", "z"], size=200)
     features = pd.DataFrame({"a": number, "same": 2 * number, "kind": kind})
     config = PreprocessingConfig(missing_indicator=True)
     steps = Preprocessing.fit(features[["a", "kind"]], config, intercept=False)
     assert len(steps.terms) == 3
-    assert steps.n_unknown == 2
-    assert Preprocessing.fit(features[["a", "same"]], config, intercept=False).n_unknown == 1
+    assert steps.n_row_values == 2
+    assert Preprocessing.fit(features[["a", "same"]], config, intercept=False).n_row_values == 1
 
 
 def test_a_refusal_of_scores_names_the_ways_out(tmp_path: Path) -> None:
@@ -127,47 +127,79 @@ def test_a_refusal_of_scores_names_the_ways_out(tmp_path: Path) -> None:
 # --- trainings
 
 
-def test_each_training_gives_one_equation_for_each_column_of_the_peer_in_each_batch() -> None:
+def test_a_training_gives_the_guest_one_equation_for_each_of_its_columns_in_each_batch() -> None:
     job = JobConfig(name="job", dataset="customers")
-    assert training_equations(job, 300, 4) == 4
-    assert training_equations(job.model_copy(update={"algorithm": Sgd(), "batch": 90}), 300, 4) == 3 * 4
+    assert training_equations(job, (300, 5), 4, None) == 4
+    assert training_equations(job.model_copy(update={"algorithm": Sgd(), "batch": 90}), (300, 5), 4, None) == 3 * 4
 
 
-def test_the_hosts_rows_count_one_by_one_and_the_guests_labels_by_their_bits() -> None:
-    assert unknown_values(1000, None) == 1000
-    labels = np.repeat([-1.0, 1.0], [990, 10])
-    assert unknown_values(1000, labels) == math.floor(math.log2(math.comb(1000, 10)))
-    assert unknown_values(1000, -labels) == unknown_values(1000, labels)
-    assert unknown_values(3, np.ones(3)) == 0
+def test_drawn_curvature_batches_add_equations_about_one_combination_of_the_hosts_columns() -> None:
+    sqn = Sqn(interval=4, curvature_batch=100)
+    job = JobConfig(name="job", dataset="customers", algorithm=sqn, batch=90, epochs=10)
+    n_draws = (10 * 3 + 2) // 4
+    assert training_equations(job, (300, 5), 4, None) == 3 * 4 + -(-n_draws * 4 // 5)
+    without = job.model_copy(update={"algorithm": Sqn(interval=4)})
+    assert training_equations(without, (300, 5), 4, None) == 3 * 4
+
+
+def test_a_training_gives_the_host_only_the_equations_that_the_secret_start_does_not_cover() -> None:
+    job = JobConfig(name="job", dataset="customers")
+    secrecy = LabelSecrecy([1000.0], 9)
+    assert training_equations(job, (300, 10), 13, secrecy) == secrecy.n_equations(13) == 6
+
+
+def test_the_host_gives_an_equation_for_three_rows_and_the_guest_one_for_56_bits(tmp_path: Path) -> None:
+    assert account(tmp_path, Role.HOST).max_equations(1000, None) == 333
+    labels = LabelSecrecy([1000.0], 9)
+    assert account(tmp_path, Role.GUEST).max_equations(1000, labels) == 17
+    assert account(tmp_path, Role.GUEST, min_label_bits=28).max_equations(1000, labels) == 35
+    assert account(tmp_path, Role.GUEST, min_label_bits=0).max_equations(1000, labels) >= 2**53
+
+
+REFUSED = {
+    Role.HOST: (
+        "the host refuses the job under policy.min_rows_per_equation: all trainings on customers together would give"
+        " the other party too many equations about its rows: the maximum is 100; 100 given so far (trainings: 4), 1"
+        " more needed: train in larger batches, lower the setting, or name the dataset anew if its rows or their values"
+        " are new"
+    ),
+    Role.GUEST: (
+        "the guest refuses the job under policy.min_label_bits: all trainings on customers together would give the"
+        " other party too many equations about the labels: train in larger batches, lower the setting, or name the"
+        " dataset anew if its rows or their values are new; the guest's log has the numbers"
+    ),
+}
 
 
 @pytest.mark.parametrize("role", [Role.HOST, Role.GUEST])
-def test_trainings_are_refused_once_their_equations_reach_a_third_of_the_rows(role: Role, tmp_path: Path) -> None:
+def test_trainings_are_refused_once_their_equations_reach_the_maximum(role: Role, tmp_path: Path) -> None:
     for _ in range(4):
         ours = account(tmp_path, role)
-        ours.check_training(25, 300)
-        ours.spend_training(25, 300)
+        ours.check_training(25, 100)
+        ours.spend_training(25, 100)
     ours = account(tmp_path, role)
     assert ours.ledger.entry("customers") == Entry(trainings=4, equations=100)
     for refuse in (ours.check_training, ours.spend_training):
         with pytest.raises(PolicyError) as refusal:
-            refuse(1, 300)
-        assert str(refusal.value) == (
-            f"the {role} refuses the job under policy.min_rows_per_equation: all trainings on customers together would"
-            " give the other party too many equations about its rows; 100 given so far (trainings: 4), 1 more needed,"
-            f" and `trilateral check` at the {role} shows the maximum: train in larger batches, lower the setting, or"
-            " name the dataset anew if its rows or their values are new"
-        )
-    account(tmp_path, role, min_rows_per_equation=1).spend_training(1, 300)
+            refuse(1, 100)
+        assert str(refusal.value) == REFUSED[role]
+    ours.spend_training(1, 101)
 
 
 def test_a_refusal_does_not_tell_how_many_labels_are_positive(tmp_path: Path) -> None:
-    texts = set()
-    for n_unknown in (75, 300):
+    refusals = []
+    for most in (25, 100):
         with pytest.raises(PolicyError) as refusal:
-            account(tmp_path, Role.GUEST).check_training(101, n_unknown)
-        texts.add(str(refusal.value))
-    assert len(texts) == 1
+            account(tmp_path, Role.GUEST).check_training(101, most)
+        refusals.append(refusal.value)
+    assert len({str(refusal) for refusal in refusals}) == 1
+    assert [notes(refusal) for refusal in refusals] == [
+        [
+            f"policy.min_label_bits allows {most} equations about the labels; 0 given so far (trainings: 0), 101 more"
+            " needed"
+        ]
+        for most in (25, 100)
+    ]
 
 
 # --- the file

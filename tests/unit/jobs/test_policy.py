@@ -194,16 +194,18 @@ def test_the_numbers_that_a_refusal_would_need_stay_with_the_guest() -> None:
     assert len({str(refusal) for refusal in refusals}) == 1
     assert [notes(refusal) for refusal in refusals] == [
         [
-            "the labels have 0.0 bits of entropy, and the secret start covers 0 equations: policy.min_label_bits allows"
-            " the host 0 columns"
+            "the labels have 0.0 bits of entropy, enough for 0 equations; the secret start covers 0 further ones:"
+            " policy.min_label_bits allows the host 0 columns"
         ],
         [
-            "the labels have 29.8 bits of entropy, and the secret start covers 0 equations: policy.min_label_bits"
-            " allows the host 0 columns; 13 columns are sure to be allowed with 24.4 times as many rows in each batch"
+            "the labels have 29.8 bits of entropy, enough for 0 equations; the secret start covers 0 further ones:"
+            " policy.min_label_bits allows the host 0 columns; 13 columns are sure to be allowed"
+            " with 24.4 times as many rows in each batch"
         ],
         [
-            "the labels have 150.0 bits of entropy, and the secret start covers 0 equations: policy.min_label_bits"
-            " allows the host 2 columns; 13 columns are sure to be allowed with 4.9 times as many rows in each batch"
+            "the labels have 150.0 bits of entropy, enough for 2 equations; the secret start covers 0 further ones:"
+            " policy.min_label_bits allows the host 2 columns; 13 columns are sure to be allowed"
+            " with 4.9 times as many rows in each batch"
         ],
     ]
 

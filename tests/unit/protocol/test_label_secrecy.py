@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.label_secrecy import (
     MAX_START_SCORE,
-    SHOWN_BITS,
     START_SCORE,
     LabelSecrecy,
     draw_start,
     effective_rank,
+    shown_bits,
+    start_score,
     subset_bits,
 )
 
@@ -70,6 +71,22 @@ def test_an_extreme_row_makes_the_start_smaller_but_no_round_void() -> None:
 
 def test_there_is_a_start_for_columns_of_zeros() -> None:
     assert draw_start(np.zeros((10, 2))).shape == (2,)
+    assert shown_bits(np.zeros((10, 2))) == 28
+
+
+def test_a_smaller_start_hides_fewer_bits() -> None:
+    usual = np.linalg.qr(columns_of_rank(4, 4))[0] * np.sqrt(200)
+    assert start_score(usual) == START_SCORE
+    assert shown_bits(usual) == 6
+    extreme = np.full((100_000, 1), 1e-4)
+    extreme[7] = 1
+    scores = np.array([extreme @ draw_start(extreme) for _ in range(200)])
+    assert np.sqrt(np.mean(scores**2)) == pytest.approx(start_score(extreme), rel=0.1)
+    assert start_score(extreme) < START_SCORE / 2
+    assert shown_bits(extreme) == pytest.approx(4 - math.log2(start_score(extreme)))
+    labels = np.repeat([-1.0, 1.0], 50_000)
+    found = LabelSecrecy.of(extreme, labels, Batches(100_000, "all", seed=0), secret_start=True)
+    assert found.shown_bits == shown_bits(extreme)
 
 
 # --- the rule
@@ -104,38 +121,54 @@ def test_a_job_that_starts_at_zero_has_no_secret_number() -> None:
     assert secrecy(400, 100, 5, start=False).n_secret == 0
 
 
-@pytest.mark.parametrize("n_host", [1, 3, 4, 12])
-def test_without_secret_numbers_each_equation_needs_its_bits_in_every_batch(n_host: int) -> None:
+def test_without_secret_numbers_each_equation_needs_its_bits_in_every_batch() -> None:
     labels = secrecy(1000, 100, 3, start=False)
     bits = math.log2(math.comb(1000, 100))
     assert list(labels.batch_bits) == pytest.approx([bits])
-    assert labels.missing_bits(n_host, 56) == pytest.approx(max(0, 56 * n_host - bits))
-    assert labels.max_host_columns(56) == int(bits // 56) == 8
+    assert labels.n_equations(12) == 12
+    assert labels.max_equations(56) == labels.max_host_columns(labels.max_equations(56)) == int(bits // 56) == 8
     several = LabelSecrecy([500.0, 100.0], 0)
-    assert several.max_host_columns(56) == 1
-    assert several.missing_bits(10, 56) == pytest.approx(60 + 460)
+    assert several.n_equations(5) == 10
+    assert several.max_equations(56) == 3
+    assert several.max_host_columns(3) == 1
 
 
-def test_secret_numbers_cover_what_is_missing_except_for_some_bits_of_each() -> None:
-    share = 1 - SHOWN_BITS / 28
+def test_secret_numbers_cover_equations_except_for_some_bits_of_each() -> None:
     labels = LabelSecrecy([100.0], 4)
     for n_host in range(1, 9):
-        assert labels.missing_bits(n_host, 28) == pytest.approx(max(0, 28 * n_host - 100 - 28 * 4 * share), abs=1e-9)
-    assert labels.max_host_columns(28) == 6
+        assert labels.n_equations(n_host) == math.ceil(n_host - 22 / 28 * min(n_host, 4))
+    assert labels.max_host_columns(labels.max_equations(28)) == 6
     # They serve all batches together.
-    assert LabelSecrecy([100.0, 100.0], 4).max_host_columns(28) == 5
+    several = LabelSecrecy([100.0, 100.0], 4)
+    assert several.n_equations(5) == math.ceil(10 - 4 * 22 / 28)
+    assert several.max_host_columns(several.max_equations(28)) == 5
+    assert LabelSecrecy([100.0], 4, shown_bits=28.0).n_equations(5) == 5
 
 
-def test_a_batch_of_one_label_allows_what_the_secret_numbers_cover_and_no_more() -> None:
-    assert LabelSecrecy([0.0], 0).max_host_columns(56) == 0
-    assert LabelSecrecy([0.0], 14).max_host_columns(56) == 11
+def test_each_training_counts_for_an_equation_at_least_however_many_numbers_are_secret() -> None:
+    assert LabelSecrecy([100.0], 1000).n_equations(1) == 1
+    assert LabelSecrecy([100.0], 1000).n_equations(13) == 3
 
 
-@given(bits=st.lists(st.floats(0, 1e5), min_size=1, max_size=5), n_secret=st.integers(0, 50), each=st.floats(1, 500))
-def test_the_largest_number_of_columns_is_the_last_that_misses_nothing(
-    bits: list[float], n_secret: int, each: float
+def test_labels_of_one_kind_allow_no_column() -> None:
+    for n_secret in (0, 14):
+        labels = LabelSecrecy([0.0], n_secret)
+        assert labels.max_host_columns(labels.max_equations(56)) == 0
+
+
+@given(
+    bits=st.lists(st.floats(0, 1e5), min_size=1, max_size=5),
+    n_secret=st.integers(0, 50),
+    each=st.floats(1, 500),
+    n_given=st.integers(0, 200),
+)
+def test_the_largest_number_of_columns_is_the_last_that_the_rule_allows(
+    bits: list[float], n_secret: int, each: float, n_given: int
 ) -> None:
     labels = LabelSecrecy(bits, n_secret)
-    most = labels.max_host_columns(each)
-    assert most == 0 or labels.missing_bits(most, each) == 0
-    assert labels.missing_bits(most + 1, each) > 0
+    n_left = labels.max_equations(each) - n_given
+    most = labels.max_host_columns(n_left)
+    assert most == 0 or labels.n_equations(most) <= n_left
+    assert labels.n_equations(most + 1) > n_left
+    # In each batch, the labels have the bits that the equations about them need.
+    assert n_left < 0 or each * labels.n_equations(most) / len(bits) <= min(bits) * (1 + 1e-9)
