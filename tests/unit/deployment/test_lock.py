@@ -61,7 +61,14 @@ def test_the_lock_files_agree() -> None:
 
 def test_the_bill_of_materials_has_every_locked_package_with_its_hashes(tmp_path: Path) -> None:
     recipe = subprocess.run(
-        ["make", "--dry-run", "--old-file=.venv/set-up", f"BIN={Path(sys.executable).parent}", "sbom"],
+        [
+            "make",
+            "--dry-run",
+            "--no-print-directory",
+            "--old-file=.venv/set-up",
+            f"BIN={Path(sys.executable).parent}",
+            "sbom",
+        ],
         cwd=ROOT,
         check=True,
         capture_output=True,
