@@ -18,6 +18,7 @@ from trilateral.common.base.errors import BadKeyError
 from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.jobs.party_jobs import PartyJobs
 from trilateral.common.paillier.keys import PrivateKey, PublicKey, check_public_key
+from trilateral.common.paillier.weak_keys import SMOOTH_LIMIT
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED
 from trilateral.common.protocol.messages import Kind
 
@@ -51,14 +52,16 @@ def close_primes() -> dict[mpz, int]:
 
 
 def smooth_prime() -> dict[mpz, int]:
-    """A prime p such that p - 1 has small factors only, and a sound one."""
+    """A prime p such that p - 1 has different small factors only, and a sound one."""
     while True:
-        product = mpz(2)
-        while product.bit_length() < KEY_BITS // 2 - 16:
-            product *= gmpy2.next_prime(2 + secrets.randbelow(60_000))
-        product *= gmpy2.next_prime((mpz(3) << KEY_BITS // 2 - 2) // product)
-        if product < mpz(1) << KEY_BITS // 2 and gmpy2.is_prime(product + 1):
-            return {product + 1: 1, prime_of(KEY_BITS // 2): 1}
+        factors = [mpz(2)]
+        while prod(factors).bit_length() < KEY_BITS // 2 - 16:
+            factors.append(gmpy2.next_prime(2 + secrets.randbelow(60_000)))
+        factors.append(gmpy2.next_prime((mpz(3) << KEY_BITS // 2 - 2) // prod(factors)))
+        p = prod(factors) + 1
+        small = len(set(factors)) == len(factors) and max(factors) <= SMOOTH_LIMIT
+        if small and p < mpz(1) << KEY_BITS // 2 and gmpy2.is_prime(p):
+            return {p: 1, prime_of(KEY_BITS // 2): 1}
 
 
 def product_of(small: int) -> dict[mpz, int]:

@@ -26,13 +26,13 @@ def random_prime(bits: int, residue: int = 3) -> mpz:
 
 
 def smooth_prime(bits: int) -> mpz:
-    """A prime of about that many bits, one more than the product of 2 and odd primes below the limit."""
+    """A prime of about that many bits, one more than the product of 2 and different odd primes below the limit."""
     while True:
-        product = mpz(2)
-        while product.bit_length() < bits:
-            product *= gmpy2.next_prime(2 + secrets.randbelow(weak_keys.SMOOTH_LIMIT - 1000))
-        if gmpy2.is_prime(product + 1):
-            return product + 1
+        factors = {mpz(2)}
+        while prod(factors).bit_length() < bits:
+            factors.add(gmpy2.next_prime(2 + secrets.randbelow(weak_keys.SMOOTH_LIMIT - 1000)))
+        if gmpy2.is_prime(prod(factors) + 1):
+            return prod(factors) + 1
 
 
 @pytest.mark.parametrize("bits", [256, 384, 512, 1024, 2048])
