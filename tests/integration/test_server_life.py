@@ -394,7 +394,8 @@ async def test_a_host_that_dies_when_its_holdout_scores_are_due_ends_the_job_aft
 ) -> None:
     monkeypatch.setattr(runner, "FAREWELL", 1.0)
     write_tables(tmp_path)
-    configs = make_configs(tmp_path, peer_timeout=2, round_timeout=6000)
+    # Longer than the pause of up to two seconds between two attempts to connect, for the second job.
+    configs = make_configs(tmp_path, peer_timeout=4, round_timeout=6000)
     others = {role: configs[role] for role in (Role.COORDINATOR, Role.GUEST)}
     die = (
         "import trilateral.host_party.machine, os; trilateral.host_party.machine.HoldoutScores = lambda *_: os._exit(1)"
@@ -403,7 +404,7 @@ async def test_a_host_that_dies_when_its_holdout_scores_are_due_ends_the_job_aft
         with process(configs[Role.HOST], tmp_path, before=die):
             status = await train_over_localhost(client, QUICK)
         assert status.state == JOB_STATE_FAILED
-        assert status.detail.startswith(f"the host at {configs[Role.HOST].listen} has not answered for 2 s")
+        assert status.detail.startswith(f"the host at {configs[Role.HOST].listen} has not answered for 4 s")
         async with serving({Role.HOST: configs[Role.HOST]}):
             # The guest no longer waits for the scores.
             assert (await train_over_localhost(client, QUICK)).state == JOB_STATE_FINISHED
