@@ -74,7 +74,7 @@ async def align_dataset(
         """Do not tell the host which IDs are common."""
         del common
 
-    quota = IdQuota(config.state, config.policy.max_ids_a_day)
+    quota = IdQuota.of(config)
     alignments = GuestAlignments(host, config.limits, lambda: quota)
     alignment = await alignments.open(name, MemoryIds(normal.ids), form_of(dataset))
     result = await alignment.run(keep_secret, report)

@@ -166,7 +166,7 @@ class _Prediction:
         self._model = model
         self._folder = folder
         self._on_stage = on_stage
-        quota = IdQuota(config.state, config.policy.max_ids_a_day)
+        quota = IdQuota.of(config)
         self._alignments = GuestAlignments(host, config.limits, lambda: quota)
         self._rows = ScoredRows(folder, table.id_columns)
         self._name = token_bytes(PREDICTION_BYTES)

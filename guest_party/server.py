@@ -20,7 +20,7 @@ def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer]) 
     """Return what the guest adds to a server."""
 
     def quota() -> IdQuota:
-        return IdQuota(jobs.config.state, jobs.config.policy.max_ids_a_day)
+        return IdQuota.of(jobs.config)
 
     alignments = GuestAlignments(peers[Role.HOST], config.limits, quota)
     jobs = PartyJobs(config, audit, peers, GuestMachine, alignments, ledger=Ledger(config.state, config.role))

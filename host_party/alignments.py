@@ -199,7 +199,7 @@ class Alignments:
 
     @property
     def _quota(self) -> IdQuota:
-        return IdQuota(self.config.state, self.config.policy.max_ids_a_day)
+        return IdQuota.of(self.config)
 
     # --- sessions of jobs
 

@@ -165,7 +165,7 @@ class Predictions:
 
     @property
     def _quota(self) -> ScoreQuota:
-        return ScoreQuota(self.config.state, self.config.policy.max_scores_a_day)
+        return ScoreQuota.of(self.config)
 
     async def open(self, name: bytes, request: PredictionRequest) -> int:
         """Read and score the host's table, if the policy allows it; return the number of its rows.
@@ -363,7 +363,7 @@ class Predictions:
                 " not, leave out --aligned"
             )
         check_scores(rows.n_ids, self._quota, PREDICTION)
-        quota = IdQuota(self.config.state, self.config.policy.max_ids_a_day)
+        quota = IdQuota.of(self.config)
         await asyncio.to_thread(spend_ids, n_guest, quota, Role.HOST)
         nonce = token_bytes(NONCE_BYTES)
         dealing = Dealing.of(align_request.nonce, nonce, n_guest, rows.n_ids)

@@ -184,7 +184,7 @@ def _check_holdout(config: ProcessConfig, job: JobConfig, data: PreparedData, ac
     check_holdout(job, config.policy, n_holdout, config.role)
     n_scores = holdout_scores(job, n_holdout, config.role)
     if n_scores:
-        check_scores(n_scores, ScoreQuota(config.state, config.policy.max_scores_a_day), JOB)
+        check_scores(n_scores, ScoreQuota.of(config), JOB)
         account.check_points(scored_points(job, n_holdout, config.role), data.preprocessing.n_row_values, JOB)
 
 

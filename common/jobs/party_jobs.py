@@ -164,7 +164,7 @@ class PartyJobs(ProcessJobs):
 
     @property
     def _quota(self) -> ScoreQuota:
-        return ScoreQuota(self.config.state, self.config.policy.max_scores_a_day)
+        return ScoreQuota.of(self.config)
 
     async def dispatch(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:
         """Pass a message to its job; see `ProcessJobs.dispatch`. The first OpenJob of a run creates the job."""

@@ -118,7 +118,7 @@ class Permission:
             check_sizes(self._job, config.policy, n_train, config.role)
             check_holdout(self._job, config.policy, n_holdout, config.role)
             if holdout_scores(self._job, n_holdout, config.role):
-                check_counted(ScoreQuota(config.state, config.policy.max_scores_a_day), config.role, JOB)
+                check_counted(ScoreQuota.of(config), config.role, JOB)
         if self._n_peer_columns is not None:
             self.check_peer(self._n_peer_columns)
         self._checked = config

@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
+from typing import Self
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.files import write_whole
 from trilateral.common.base.locks import lock_file
 from trilateral.common.base.permissions import explain
+from trilateral.common.config.process import ProcessConfig
 
 log = logging.getLogger(__name__)
 
@@ -137,6 +139,11 @@ class ScoreQuota(DayQuota):
     setting = "policy.max_scores_a_day"
     unit = "scores"
 
+    @classmethod
+    def of(cls, config: ProcessConfig) -> Self:
+        """Return the counter of a process, under the limit of its policy."""
+        return cls(config.state, config.policy.max_scores_a_day)
+
 
 class IdQuota(DayQuota):
     """Counts the IDs that the other party brings to alignments. For each, it learns whether this party has it."""
@@ -145,3 +152,8 @@ class IdQuota(DayQuota):
     refusal = "this party accepts no IDs for an alignment"
     setting = "policy.max_ids_a_day"
     unit = "IDs of the other party"
+
+    @classmethod
+    def of(cls, config: ProcessConfig) -> Self:
+        """Return the counter of a process, under the limit of its policy."""
+        return cls(config.state, config.policy.max_ids_a_day)
