@@ -11,3 +11,5 @@ IntMatrix = NDArray[np.int64]
 """Integers, shape (n_rows, n_columns)."""
 Rows = NDArray[np.int64]
 """Row numbers, shape (n,)."""
+ElementVector = NDArray[np.uint64]
+"""Elements of the ring of integers modulo 2^64, shape (n,)."""

@@ -79,6 +79,9 @@ class JobConfig(Settings):
     aligned: bool = False
     """Whether both tables already hold exactly the same IDs, which the parties then only verify. By default they first
     find their common rows by private set intersection."""
+    protocol: Literal["paillier", "shares"] = "paillier"
+    """How the parties compute together. `paillier`, the paper's protocol, trains the Taylor form of the logistic loss
+    on ciphertexts. `shares` trains the logistic loss itself on secret shares, in far less time."""
     algorithm: Algorithm = Lbfgs()
     """The optimiser, selected by its `name`: `lbfgs`, `sqn` or `sgd`, with that algorithm's own options. The default,
     `lbfgs`, needs no tuning."""
@@ -116,6 +119,10 @@ class JobConfig(Settings):
     operations of the phe library, one value for each ciphertext: slow, meant as an independent check."""
     slots: Annotated[int, Field(ge=1)] | None = None
     """Values in one ciphertext. By default as many as fit."""
+    max_score: Literal[8, 12, 24] = 12
+    """With `shares`: the loss is that of the logistic regression for scores (log-odds) up to this size. A row beyond it
+    counts with a loss that is still convex, but is no longer the logistic one. A larger range takes more time and
+    traffic."""
 
     if not TYPE_CHECKING:  # A type checker derives the arguments from the fields.
 
@@ -137,6 +144,8 @@ class JobConfig(Settings):
     def _check(self) -> "JobConfig":
         if self.algorithm.name == "lbfgs" and self.batch != "all":
             raise ValueError("lbfgs takes exact steps on the whole training set: remove `batch`, or set it to `all`")
+        if self.protocol == "shares" and self.algorithm.name == "sqn":
+            raise ValueError("`shares` measures no curvature: set the algorithm to `lbfgs` or `sgd`")
         if self.cipher == "reference" and self.slots not in (None, 1):
             raise ValueError("the reference cipher holds one value per ciphertext: remove `slots`, or set it to 1")
         if self.evaluate_every is not None and self.holdout == 0:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from gmpy2 import mpz
 
-from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.arrays import ElementVector, FloatVector
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
@@ -22,7 +22,7 @@ from trilateral.common.protocol.evaluation import HoldoutMetrics
 
 
 class Kind(StrEnum):
-    """The encrypted vectors of one round, with the paper's symbols."""
+    """The vectors of one round: those of the Paillier protocol, with the paper's symbols, and those of shares."""
 
     SCORES = "scores"
     """u_A of the batch S, packed; host to guest."""
@@ -40,6 +40,19 @@ class Kind(StrEnum):
     """|S_H| v_t, one masked ciphertext per column; each party to the coordinator, if the round measures curvature."""
     LOSS = "loss"
     """One masked ciphertext; guest to coordinator."""
+
+    MASKED_COLUMNS = "masked_columns"
+    """X - U of every row, once in a session; each party to the other. See `protocol.shares`."""
+    MASKED_SCORES = "masked_scores"
+    """z_1 or z_2 of the rows of a round; each party to the other."""
+    MASKED_RESIDUAL = "masked_residual"
+    """d - e, a party's share of the residual under a mask; each party to the other."""
+    DEALT = "dealt"
+    """Corrections that turn streams into shares of the waves of r; coordinator to each party."""
+    SUMS = "sums"
+    """Shares of the gradient and of the losses, masked and rounded; each party to the coordinator."""
+    WEIGHTS = "weights"
+    """A party's share of the other's final weights; each party to the other."""
 
 
 @dataclass(frozen=True, order=True)
@@ -66,6 +79,9 @@ class OpenJob:
     """Run ID of the job's first session; empty in that session."""
     was_ready: bool = False
     """Whether both parties were ready in an earlier session."""
+    seed: bytes = b""
+    """The coordinator's part of the seed of the streams that it has in common with the receiver. It is drawn for this
+    session and this receiver. Empty under the Paillier protocol, which has no streams."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +91,10 @@ class IdChallenge:
     nonce: bytes
     n_rows: int
     n_columns: int
+    seed: bytes = b""
+    """The guest's part of the seed of the streams that only the parties have, drawn for this session."""
+    weight_bits: int | None = None
+    """Fraction bits of the sample weights; None if the guest gives every row the same weight."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +104,8 @@ class IdProof:
     nonce: bytes
     digest: bytes
     n_columns: int
+    seed: bytes = b""
+    """The host's part of the seed of the streams that only the parties have, drawn for this session."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +113,25 @@ class IdConfirmation:
     """Guest to host: the guest's own digest, which names its role and so differs from the host's."""
 
     digest: bytes
+
+
+@dataclass(frozen=True, eq=False)
+class SharesReady:
+    """The part of `Ready` that the protocol on shares needs."""
+
+    seed: bytes
+    """The party's part of the seed of the streams that it has in common with the coordinator, drawn for this
+    session."""
+    n_holdout: int
+    """Hold-out rows."""
+    norm_bits: int
+    """Ceiling of log2 of the largest Euclidean norm of a row of this party's columns, hold-out rows included."""
+    penalty: FloatVector
+    """Diagonal of the party's P, shape (n_columns,); empty if the job has no L2 penalty."""
+    weight_bits: int | None = None
+    """Guest: fraction bits of the sample weights; None if every row has the same weight."""
+    total_weight: float = 0.0
+    """Guest: sum of the sample weights of the training rows; 0 if every row has the same weight."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +142,36 @@ class Ready:
     n_columns: int
     round: int = 0
     """The newest round that the party reached in an earlier session; 0 if there is none."""
+    shares: SharesReady | None = None
+    """None under the Paillier protocol."""
 
 
 # --- a round
+
+
+@dataclass(frozen=True, eq=False)
+class WeightShares:
+    """One party's shares of a point w, the host's columns first, and what it multiplies its own mask by.
+
+    All are uniform to the party that receives them.
+    """
+
+    score: ElementVector
+    """Shares of w at the scale of the scores, shape (n_host + n_guest,)."""
+    opened: ElementVector
+    """The other party's share of the receiver's own weights, minus a mask, shape (own columns,)."""
+    loss: ElementVector
+    """Shares of w at the scale of the linear part of the loss, shape (n_host + n_guest,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class RoundShares:
+    """What `BeginRound` has under the protocol on shares in place of steps, which no party may see."""
+
+    weights: WeightShares | None
+    """Of w_k; None if w_k = 0, where the residual is known without scores."""
+    holdout: WeightShares | None = None
+    """Of w_e, if the round evaluates the hold-out rows; else None."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +199,13 @@ class BeginRound:
     peer_columns: int = 0
     """How many training columns the other party has told the coordinator. It must be what it has told the receiver: the
     gradient that the other party is shown has one number for each of them."""
+    shares: RoundShares | None = None
+    """None under the Paillier protocol, and in a journal. With shares, `step` is empty and `evaluate_at` is None."""
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether the round evaluates the hold-out rows."""
+        return self.evaluate_at is not None or (self.shares is not None and self.shares.holdout is not None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +217,43 @@ class VectorPiece:
     offset: int
     total: int
     ciphertexts: Sequence[mpz]
+
+    @property
+    def n_rows(self) -> int:
+        """How much of the vector's `total` the piece holds: its number of ciphertexts."""
+        return len(self.ciphertexts)
+
+
+@dataclass(frozen=True, eq=False)
+class ElementPiece:
+    """The ring elements of consecutive rows [offset, offset + n_rows) of one vector of `total` rows.
+
+    A vector without rows, such as `Kind.SUMS`, counts its elements as rows.
+    """
+
+    key: RoundKey
+    """Round 0, attempt 0 for `Kind.MASKED_COLUMNS`, which belongs to the session and not to a round."""
+    kind: Kind
+    offset: int
+    total: int
+    n_rows: int
+    elements: ElementVector
+    """Of all columns, in the layout of `shares.layout`: shape (n_rows * n_columns,)."""
+    digest: bytes = b""
+    """With `Kind.MASKED_RESIDUAL`: what the sender has computed from the scores of these rows. Both parties must have
+    computed the same; see `shares.kernels`."""
+
+
+Piece = VectorPiece | ElementPiece
+"""Consecutive elements of one vector."""
+
+
+@dataclass(frozen=True)
+class RowsDone:
+    """Party to coordinator, under the protocol on shares: the party needs no more for the first `n_rows` rows."""
+
+    key: RoundKey
+    n_rows: int
 
 
 @dataclass(frozen=True)
@@ -209,6 +321,9 @@ class FinishJob:
     reason: str
     round_loss: float | None
     """Mean loss of the last round, for the party's history file; None if it was void."""
+    share: ElementVector | None = None
+    """Under the protocol on shares, in place of `step`: the receiver's shares of the final w, the host's columns first,
+    at `shares.format.MODEL_FRACTION_BITS`, shape (n_host + n_guest,). None in a journal."""
 
 
 @dataclass(frozen=True)
@@ -328,6 +443,8 @@ Message = (
     | Ready
     | BeginRound
     | VectorPiece
+    | ElementPiece
+    | RowsDone
     | OutOfRange
     | HoldoutScores
     | Evaluation
