@@ -1,5 +1,8 @@
 """Where the rows lie: each training row once, sections one after the other, and blocks that cover a range."""
 
+import itertools
+from typing import Literal
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,7 +15,7 @@ from trilateral.common.protocol.shares.rows import BLOCK_ROWS, GROUP_ROWS, RowPl
 @st.composite
 def plans(draw: st.DrawFn) -> RowPlan:
     n_train = draw(st.integers(1, 500))
-    batch = draw(st.one_of(st.just("all"), st.integers(1, n_train)))
+    batch: int | Literal["all"] = draw(st.one_of(st.integers(1, n_train), st.sampled_from(["all"])))
     return RowPlan.of(Batches(n_train, batch, draw(st.integers(0, 2**63 - 1))), draw(st.integers(0, 100)))
 
 
@@ -57,7 +60,7 @@ def test_blocks_cover_their_range_in_order(n_rows: int) -> None:
     blocks = list(RowRange(32, n_rows).blocks())
 
     assert blocks[0].first == 32
-    assert all(one.end == other.first for one, other in zip(blocks[:-1], blocks[1:], strict=True))
+    assert all(one.end == other.first for one, other in itertools.pairwise(blocks))
     assert all(block.n_rows == BLOCK_ROWS for block in blocks[:-1])
     assert 0 < blocks[-1].n_rows <= BLOCK_ROWS
     assert blocks[-1].end == 32 + n_rows
