@@ -25,7 +25,7 @@ SESSION = RoundKey(0, 0)
 """The key of everything that belongs to a session and not to a round."""
 
 _KEY_BYTES = 16
-_PERSON = b"trilateral shar"
+_PERSON = b"trilateral"
 
 
 def draw_seed() -> bytes:
