@@ -7,7 +7,7 @@ import numpy as np
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ConfigError, Counted, DataError
-from trilateral.common.config.dataset import DatasetConfig, PreprocessingConfig
+from trilateral.common.config.dataset import ClassWeight, DatasetConfig, PreprocessingConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.tables.table import PartyTable, read_table
@@ -114,7 +114,13 @@ def make_party_data(
     weights: SampleWeights | None = None
     if table.labels is not None:
         of_rows = None if table.weights is None else table.weights[train]
-        weights = SampleWeights.of(of_rows, table.class_weight, table.labels[train], job.seed)
+        by_label = table.class_weight
+        weights = SampleWeights.of(
+            of_rows,
+            (by_label.positive, by_label.negative) if isinstance(by_label, ClassWeight) else by_label,
+            table.labels[train],
+            job.seed,
+        )
     block = TrainingBlock(
         columns=columns,
         holdout_columns=holdout_columns,

@@ -14,14 +14,16 @@ So the fraction bits do not follow from the labels: weights that are `balanced` 
 """
 
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal, Self, TypeAlias
 
 import numpy as np
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError
-from trilateral.common.config.dataset import ClassWeight
 from trilateral.common.protocol.batches import rounding_order
+
+ByLabel: TypeAlias = Literal["balanced"] | tuple[float, float]
+"""Weights of a positive and of a negative row, both above 0; `balanced` gives both labels the same total."""
 
 MAX_RMS = 4.0
 """The largest root mean square of the scaled weights. It costs the sums of a round 2 bits: by the Cauchy-Schwarz
@@ -47,7 +49,7 @@ class SampleWeights:
     def of(
         cls,
         weights: FloatVector | None,
-        class_weight: Literal["balanced"] | ClassWeight | None,
+        class_weight: ByLabel | None,
         labels: FloatVector,
         seed: int,
     ) -> Self | None:
@@ -106,16 +108,14 @@ def n_effective(weights: FloatVector) -> float:
     return float(weights.sum()) ** 2 / squares if squares > 0 else 0.0
 
 
-def _by_label(
-    class_weight: Literal["balanced"] | ClassWeight | None, labels: FloatVector, of_rows: FloatVector
-) -> FloatVector:
+def _by_label(class_weight: ByLabel | None, labels: FloatVector, of_rows: FloatVector) -> FloatVector:
     """Return the weight of each row by its label, before it is multiplied by the weight in the table."""
     positive = negative = 1.0
     if class_weight == "balanced":
         # `party_data.check_labels` refuses rows of one label alone.
         positive, negative = (1 / (of_rows[labels == label].sum() or 1.0) for label in (1, -1))
     elif class_weight is not None:
-        positive, negative = class_weight.positive, class_weight.negative
+        positive, negative = class_weight
     return np.where(labels > 0, positive, negative)
 
 

@@ -6,11 +6,11 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError, notes
-from trilateral.common.config.dataset import ClassWeight
 from trilateral.common.protocol.sample_weights import (
     MAX_RMS,
     MAX_UNEVENNESS,
     WEIGHT_BITS,
+    ByLabel,
     SampleWeights,
     n_effective,
 )
@@ -22,11 +22,11 @@ UNEVEN = RNG.lognormal(size=3000)
 
 def scaled(
     weights: FloatVector | None = None,
-    class_weight: object = None,
+    class_weight: ByLabel | None = None,
     labels: FloatVector = LABELS,
     seed: int = 0,
 ) -> SampleWeights:
-    found = SampleWeights.of(weights, class_weight, labels, seed)  # type: ignore[arg-type]
+    found = SampleWeights.of(weights, class_weight, labels, seed)
     assert found is not None
     return found
 
@@ -43,7 +43,7 @@ def test_whole_numbers_are_exact_and_as_small_as_possible() -> None:
 
 
 def test_whole_class_weights_are_exact() -> None:
-    found = scaled(np.full(3000, 2.0), ClassWeight(positive=7, negative=1))
+    found = scaled(np.full(3000, 2.0), (7.0, 1.0))
     assert found.bits == 0
     np.testing.assert_array_equal(found.values, np.where(LABELS > 0, 7, 1))
 
@@ -78,14 +78,14 @@ def test_the_scale_of_the_weights_does_not_matter(factor: float) -> None:
 
 
 @pytest.mark.parametrize("weights", [None, UNEVEN, np.where(UNEVEN > 1, UNEVEN, 0)], ids=["no", "uneven", "zeros"])
-@pytest.mark.parametrize("class_weight", ["balanced", ClassWeight(positive=3.5, negative=0.7)], ids=str)
+@pytest.mark.parametrize("class_weight", ["balanced", (3.5, 0.7)], ids=str)
 def test_class_weights_multiply_the_others_as_in_scikit_learn(
-    weights: FloatVector | None, class_weight: ClassWeight | str
+    weights: FloatVector | None, class_weight: ByLabel
 ) -> None:
     found = scaled(weights, class_weight)
     of_rows = np.ones(3000) if weights is None else weights
-    if isinstance(class_weight, ClassWeight):
-        exact = of_rows * np.where(LABELS > 0, class_weight.positive, class_weight.negative)
+    if isinstance(class_weight, tuple):
+        exact = of_rows * np.where(LABELS > 0, *class_weight)
     else:
         totals = {label: of_rows[label == LABELS].sum() for label in (-1, 1)}
         exact = of_rows / np.vectorize(totals.get)(LABELS)
