@@ -21,11 +21,11 @@ from trilateral.common.data.party_data import (
     read_party_table,
 )
 from trilateral.common.data.tables.table import PartyTable
+from trilateral.common.jobs.account import Account, training_equations
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.ledger import Entry, Ledger
 from trilateral.common.jobs.policy import (
     JOB,
-    Account,
     check_holdout,
     check_label_secrecy,
     check_offer,
@@ -37,7 +37,6 @@ from trilateral.common.jobs.policy import (
     label_secrecy,
     max_peer_features,
     scored_points,
-    training_equations,
 )
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
