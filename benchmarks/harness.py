@@ -31,6 +31,7 @@ from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.party_record import read_start
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.protocol.messages import Kind
+from trilateral.common.trial.development import write_development_files
 from trilateral.common.trial.localhost import LocalProcesses, free_addresses, process_settings
 from trilateral.coordinator.numpy_training import JoinedTable, join
 
@@ -82,7 +83,7 @@ class Training:
 
 
 class Setup:
-    """Tables and configurations of three processes in one folder.
+    """Tables and configurations of three processes in one folder, which speak TLS with each other.
 
     Args:
         folder: Where all files go.
@@ -94,10 +95,11 @@ class Setup:
         self, folder: Path, tables: dict[Role, pd.DataFrame], preprocessing: dict[str, Any] | None = None
     ) -> None:
         addresses = free_addresses()
+        certificates = write_development_files(folder / "certificates").folder
         self._configs = {role: folder / f"{role}.yaml" for role in Role}
         self._logs = {role: folder / f"{role}.log" for role in Role}
         for role in Role:
-            config = process_settings(role, addresses)
+            config = process_settings(role, addresses, certificates=certificates)
             if role in tables:
                 tables[role].to_parquet(folder / f"{role}.parquet", index=False)
                 config["datasets"] = {DATASET: {"path": f"{role}.parquet", "preprocessing": preprocessing or {}}}
