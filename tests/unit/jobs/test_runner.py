@@ -23,7 +23,7 @@ from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Limits
-from trilateral.common.jobs import runner as runner_module
+from trilateral.common.jobs import inbox
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.patience import Patience
@@ -318,7 +318,7 @@ async def test_a_message_interrupts_preparation(party: Setup) -> None:
 
 
 async def test_a_full_inbox_holds_the_sender_up(party: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner_module, "INBOX", 2)
+    monkeypatch.setattr(inbox, "MAX_MESSAGES", 2)
     begun, go_on = threading.Event(), threading.Event()
 
     def handle(sender: Role, message: Message) -> Iterator[Envelope]:
@@ -363,7 +363,7 @@ async def test_a_peer_that_does_not_receive_does_not_stop_this_side_from_receivi
 
 
 async def test_a_sender_held_up_is_let_go_when_the_job_ends(party: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner_module, "INBOX", 1)
+    monkeypatch.setattr(inbox, "MAX_MESSAGES", 1)
     started, go_on = threading.Event(), threading.Event()
 
     def handle(sender: Role, message: Message) -> Iterator[Envelope]:
@@ -585,7 +585,7 @@ async def test_a_question_whether_the_job_exists_does_not_wait_for_the_machine(p
     machine = FakeMachine(handle)
     await party.start(machine)
     await party.runner.deliver(Role.COORDINATOR, begin(1))
-    for _ in range(2 * runner_module.INBOX):
+    for _ in range(2 * inbox.MAX_MESSAGES):
         await asyncio.wait_for(party.runner.deliver(Role.COORDINATOR, Waiting()), 10)
     go_on.set()
     assert Waiting() not in machine.given
