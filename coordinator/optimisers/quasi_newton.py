@@ -126,10 +126,11 @@ class QuasiNewton:
     def gap(self) -> float:
         """Estimate of how far f at `result` is above its minimum.
 
-        At the base point, the estimate is g'Hg / 2, or g'g / 2 times the largest eigenvalue of the sum of s s' / s'y over
-        the pairs, whichever is larger. H knows nothing about directions that no pair has shown; the second form takes
-        them for as flat as the flattest that was seen. `result` is one step further. That step is credited with the
-        factor by which the estimate fell in the last round, or in the mean of the last two rounds, whichever is worse.
+        At the base point, the estimate is g'Hg / 2, or g'g / 2 times the largest eigenvalue of the sum of s s' / s'y
+        over the pairs, whichever is larger. H knows nothing about directions that no pair has shown; the second form
+        takes them for as flat as the flattest that was seen. `result` is one step further. That step is credited with
+        the factor by which the estimate fell in the last round, or in the mean of the last two rounds, whichever is
+        worse.
 
         On whitened columns, the estimate at the base point was between 0.6 and 9 times the truth on both of the paper's
         data sets, and above it from the fourth round on. With badly scaled columns it can be too low in the first
