@@ -241,12 +241,17 @@ class PartyRecord:
         Raises:
             ProtocolError: the coordinator has begun a round too often.
             ConfigError: the journal cannot be written.
+            ValueError: the step has shares. What was masked with a stream must not be stored: a journal that was put
+                back would bring it into another session.
         """
         match message:
             case EvaluationRecord():
                 content = json.dumps(asdict(message)).encode()
                 self._journal.set_facts(self._id, {f"{_EVALUATION}{message.key.round}": content})
             case StepTaken(asked=asked):
+                shares = asked.shares if isinstance(asked, BeginRound) else asked.share
+                if shares is not None:
+                    raise ValueError("a step with shares must not be written to the journal")
                 kind, number = (b"B", asked.key.round) if isinstance(asked, BeginRound) else (b"F", asked.round)
                 request = encode(self._key, asked, route_for(Role.COORDINATOR, self._role, asked))
                 content = kind + request.SerializeToString()

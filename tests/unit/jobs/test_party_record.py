@@ -15,7 +15,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.jobs.journal import Journal
 from trilateral.common.jobs.party_record import PartyRecord, settings_digest
 from trilateral.common.protocol.batches import Batch
-from trilateral.common.protocol.messages import BeginRound, FinishJob, RoundKey, StepTaken
+from trilateral.common.protocol.messages import BeginRound, FinishJob, RoundKey, RoundShares, StepTaken
 from trilateral.common.rpc.codec import JobKey
 
 OF_0_1_0 = (
@@ -115,3 +115,22 @@ def test_the_result_is_a_point_too(journal: Journal) -> None:
     assert session(journal).n_scored_points([]) == 0
     record.keep_newest_point(RoundKey(2, 1), "result")
     assert session(journal).n_scored_points(["result"]) == 1
+
+
+SHARES = np.ones(2, dtype=np.uint64)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        BeginRound(RoundKey(1, 1), STEP, Batch(1, 0), gradient=True, shares=RoundShares(None)),
+        FinishJob(2, STEP, 0.5, 1, "converged", None, SHARES),
+    ],
+    ids=["round", "end"],
+)
+def test_no_share_reaches_the_journal(journal: Journal, asked: BeginRound | FinishJob) -> None:
+    """With a journal that was put back, a share would meet another mask."""
+    record = session(journal)
+    with pytest.raises(ValueError, match="must not be written to the journal"):
+        record.write(StepTaken(asked))
+    assert not [each for each in journal.all() if each.rounds]
