@@ -4,6 +4,8 @@ No keys, messages or clocks: observations go in, plans come out. The same observ
 the same plans, so replaying the observations restores a training that was cut off.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from trilateral.common.base.arrays import FloatVector
@@ -26,12 +28,21 @@ class Training:
         job: the job's settings.
         n_columns: columns of both parties together.
         n_batches: batches in an epoch, which is 1 for lbfgs.
+        is_in_range: whether the parties can compute at a point. A point where they cannot becomes no round: the search
+            learns at once that it is void. Replayed observations lead to the same points, so the same points are left
+            out. By default, the parties themselves say that a round is void.
 
     Raises:
         ValueError: a count is below 1, or lbfgs has several batches.
     """
 
-    def __init__(self, job: JobConfig, n_columns: int, n_batches: int) -> None:
+    def __init__(
+        self,
+        job: JobConfig,
+        n_columns: int,
+        n_batches: int,
+        is_in_range: Callable[[FloatVector], bool] = lambda _: True,
+    ) -> None:
         if n_columns < 1 or n_batches < 1:
             raise ValueError("a training needs at least one column and one batch")
         self.n_epochs = job.epochs
@@ -39,6 +50,7 @@ class Training:
         self.epoch = 0
         """The current epoch, from 1 up. While the result is chosen, it is the last one."""
         self._job = job
+        self._is_in_range = is_in_range
         self._search = _search(job, n_columns, n_batches)
         self._position: FloatVector = np.zeros(n_columns)
         self._round = 0
@@ -80,6 +92,8 @@ class Training:
                 raise ValueError("the observation must have a hold-out loss exactly if the plan asks for one")
         try:
             probe = self._search.send(observation)
+            while not all(self._is_in_range(point) for point in probe.points):
+                probe = self._search.send(None)
         except StopIteration as end:
             self._plan = None
             return self._end(end.value)
@@ -99,6 +113,7 @@ class Training:
         self._plan = RoundPlan(
             round=self._round,
             step=step,
+            point=self._position,
             batch=probe.batch,
             gradient=probe.gradient,
             direction=probe.direction,
@@ -115,6 +130,7 @@ class Training:
         return Conclusion(
             round=self._round + 1,
             step=self._step_to(outcome.point),
+            point=self._position,
             loss=outcome.loss,
             epochs=outcome.epochs,
             converged=outcome.converged,

@@ -8,6 +8,7 @@ import numpy as np
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ConfigError, Counted, DataError, PolicyError
 from trilateral.common.base.roles import Role
+from trilateral.common.checks.estimate import check_cost
 from trilateral.common.checks.finding import Finding, Level, faults, note, ok, problem, warning
 from trilateral.common.checks.machine import free_memory, peak_memory
 from trilateral.common.config.job import JobConfig
@@ -161,6 +162,8 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
             yield ok(subject, text)
         if few := describe_few_labels(data.block):
             yield warning(subject, f"before alignment: {few}")
+        if job is not None:
+            yield from check_cost(job, n_train, n_columns)
 
 
 def _ledger(account: Account, entry: Entry, data: PreparedData, secrecy: LabelSecrecy | None) -> Iterator[str]:
