@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 IMPURE = ["grpc", "google", "pandas", "pyarrow", "sqlite3", "sklearn", "scipy", "phe", "trilateral.common.pb"]
-FOLDERS = ["common/paillier", "common/protocol", "coordinator/optimisers", "coordinator/paillier"]
+FOLDERS = ["common/paillier", "common/protocol", "common/shares", "coordinator/optimisers", "coordinator/paillier"]
 FOLDERS += ["coordinator/searches"]
 MODULES = [
     "coordinator/machine.py",
