@@ -144,8 +144,7 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
     except (PolicyError, ConfigError) as error:
         yield from _of(of, faults(subject, error, level))
     else:
-        for text in describe_left_out(data.left_out):
-            yield note(subject, text)
+        yield from (note(subject, text) for text in describe_left_out(data.left_out))
         yield ok(
             subject,
             f"before alignment: {n_train:,} training rows, {len(data.block.holdout_columns):,} hold-out rows and "
@@ -158,12 +157,10 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
             f"before alignment: policy.min_rows_per_feature allows the other party "
             f"{max_peer_features(trial, config.policy, n_train):,} features",
         )
-        for text in _ledger(account, entry, data, secrecy):
-            yield ok(subject, text)
+        yield from (ok(subject, text) for text in _ledger(account, entry, data, secrecy))
         if few := describe_few_labels(data.block):
             yield warning(subject, f"before alignment: {few}")
-        if job is not None:
-            yield from check_cost(job, n_train, n_columns)
+        yield from check_cost(trial, n_train, n_columns) if job is not None else ()
 
 
 def _ledger(account: Account, entry: Entry, data: PreparedData, secrecy: LabelSecrecy | None) -> Iterator[str]:
