@@ -144,23 +144,32 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
     except (PolicyError, ConfigError) as error:
         yield from _of(of, faults(subject, error, level))
     else:
-        yield from (note(subject, text) for text in describe_left_out(data.left_out))
-        yield ok(
-            subject,
-            f"before alignment: {n_train:,} training rows, {len(data.block.holdout_columns):,} hold-out rows and "
-            f"{n_columns} training columns",
-        )
-        if data.block.sample_weights is not None:
-            yield ok(subject, _weights(weighting, data.block.sample_weights))
+        yield from _prepared(subject, data, weighting)
         yield ok(
             subject,
             f"before alignment: policy.min_rows_per_feature allows the other party "
             f"{max_peer_features(trial, config.policy, n_train):,} features",
         )
-        yield from (ok(subject, text) for text in _ledger(account, entry, data, secrecy))
-        if few := describe_few_labels(data.block):
-            yield warning(subject, f"before alignment: {few}")
-        yield from check_cost(trial, n_train, n_columns) if job is not None else ()
+        for text in _ledger(account, entry, data, secrecy):
+            yield ok(subject, text)
+        if job is not None:
+            yield from check_cost(job, n_train, n_columns)
+
+
+def _prepared(subject: str, data: PreparedData, weighting: Sequence[str]) -> Iterator[Finding]:
+    """Say what has become of a table."""
+    n_train, n_columns = data.block.columns.shape
+    for text in describe_left_out(data.left_out):
+        yield note(subject, text)
+    yield ok(
+        subject,
+        f"before alignment: {n_train:,} training rows, {len(data.block.holdout_columns):,} hold-out rows and "
+        f"{n_columns} training columns",
+    )
+    if data.block.sample_weights is not None:
+        yield ok(subject, _weights(weighting, data.block.sample_weights))
+    if few := describe_few_labels(data.block):
+        yield warning(subject, f"before alignment: {few}")
 
 
 def _ledger(account: Account, entry: Entry, data: PreparedData, secrecy: LabelSecrecy | None) -> Iterator[str]:
