@@ -86,7 +86,7 @@ def measure(job: JobConfig, folder: Path | None) -> dict[str, Any]:
         joined, standardised = setup.joined(job), setup.joined(job, whiten=False)
     objective = Objective(job, joined)
     lines = training.histories[Role.COORDINATOR]
-    # The loss of a round is that of the point to which the round led; on shares, of the point to which the one before led.
+    # A round shows the loss of the point to which it led; on shares, that of the point to which the one before led.
     first = 1 if job.protocol == "shares" else 0
     rounds = [line["round"] - first for line in lines if _is_close(line["loss"], objective)]
     if not rounds and _is_close(objective.loss(training.coef), objective):
