@@ -1,6 +1,6 @@
 """The guest's arithmetic: [4 d] for the host, and X_B'[d], X_B'[h] and the loss for the coordinator."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -47,18 +47,18 @@ class GuestArithmetic(PaillierArithmetic):
         self._labels: FloatVector = block.labels
 
     @property
-    def bounds(self) -> VectorBounds:
+    def bounds(self) -> Mapping[Role, VectorBounds]:
         """See Arithmetic: the host may have begun an attempt before the guest has."""
         longest = {Kind.SCORES: self._longest, Kind.SQUARES: 1, Kind.SCORE_CHANGE: self._longest_curvature}
-        return VectorBounds(longest, may_be_early=True)
+        return {Role.HOST: VectorBounds(longest, early=longest)}
 
-    def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected]:
+    def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected[VectorPiece]]:
         """See Arithmetic. All answers follow from the host's vectors, so nothing can be sent at once."""
         yield from self._expect_scores(asked)
         if asked.direction is not None:
             yield self._expect_score_change(asked, asked.direction)
 
-    def _expect_scores(self, asked: BeginRound) -> Iterator[Expected]:
+    def _expect_scores(self, asked: BeginRound) -> Iterator[Expected[VectorPiece]]:
         """Make [4 d] for the host, X_B'[d] for the coordinator, and the loss, all from the pieces of [u_A]."""
         key, gradient = asked.key, asked.gradient
         rows = self._batches.rows(asked.batch)
@@ -89,7 +89,7 @@ class GuestArithmetic(PaillierArithmetic):
         yield Expected(Kind.SCORES, scale.layout.n_groups(len(rows)), use_scores)
         yield Expected(Kind.SQUARES, 1, use_squares)
 
-    def _expect_score_change(self, asked: BeginRound, direction: FloatVector) -> Expected:
+    def _expect_score_change(self, asked: BeginRound, direction: FloatVector) -> Expected[VectorPiece]:
         """Make [h] for the host and X_B'[h] for the coordinator, from the pieces of [Delta u-bar_A]."""
         key = asked.key
         rows = self._batches.curvature_rows(asked.batch, asked.curvature_draw)

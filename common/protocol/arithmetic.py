@@ -8,8 +8,9 @@ An arithmetic does not know the order of rounds and attempts. It only marks what
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from gmpy2 import mpz
@@ -26,7 +27,15 @@ from trilateral.common.protocol.batches import Batch, Batches
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.bounds import PIECE
 from trilateral.common.protocol.intake import Expected, VectorBounds
-from trilateral.common.protocol.messages import BeginRound, Envelope, Kind, RoundKey, VectorPiece
+from trilateral.common.protocol.messages import (
+    BeginRound,
+    Envelope,
+    FinishJob,
+    Kind,
+    RoundKey,
+    SharesReady,
+    VectorPiece,
+)
 from trilateral.common.protocol.phases import Phase
 from trilateral.common.protocol.place import Weights
 from trilateral.common.protocol.scales import VALUE_BITS, RoundScale, round_scale
@@ -34,6 +43,18 @@ from trilateral.common.protocol.scales import VALUE_BITS, RoundScale, round_scal
 LARGEST_HOLDOUT_SCORE = 1e100
 """Maximum size of a hold-out score. These scores travel in clear, so no fixed-point range bounds them, but their sums
 must stay finite."""
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """What a party tells the other about its arithmetic. All of it is public to the two parties."""
+
+    n_columns: int
+    """Training columns."""
+    seed: bytes = field(default=b"", repr=False)
+    """Its part of the seed of the streams that only the parties have; empty under the Paillier protocol."""
+    weight_bits: int | None = None
+    """Fraction bits of its sample weights; None if all rows have the same weight."""
 
 
 class Arithmetic(Weights, Protocol):
@@ -45,11 +66,44 @@ class Arithmetic(Weights, Protocol):
         ...
 
     @property
-    def bounds(self) -> VectorBounds:
-        """What the peer can send for one attempt at a round."""
+    def bounds(self) -> Mapping[Role, VectorBounds]:
+        """What each other role can send for one attempt at a round, if it sends vectors."""
         ...
 
-    def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected]:
+    # --- before the first round
+
+    @property
+    def introduction(self) -> Introduction:
+        """What the other party is told about this party's arithmetic with the proof of the IDs."""
+        ...
+
+    def meet(self, peer: Introduction) -> Iterator[Envelope | Expected[Any]]:
+        """Exchange what the rounds need with the other party, once the parties know that they hold the same IDs.
+
+        Args:
+            peer: what the other party has told about its arithmetic.
+
+        Yields:
+            See `begin`.
+
+        Raises:
+            ProtocolError: the two cannot compute together.
+        """
+        ...
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether everything that the rounds need has been exchanged."""
+        ...
+
+    @property
+    def shares_ready(self) -> SharesReady | None:
+        """What the coordinator needs to know besides the sizes; None under the Paillier protocol."""
+        ...
+
+    # --- a round
+
+    def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected[Any]]:
         """Start an attempt at the current weights.
 
         Yields:
@@ -61,12 +115,27 @@ class Arithmetic(Weights, Protocol):
         """
         ...
 
-    def check(self, ciphertexts: Sequence[mpz]) -> None:
-        """Check that elements of a vector are safe to compute with.
+    def check(self, piece: Any) -> None:
+        """Check that the elements of a piece are safe to compute with.
 
         Raises:
             BadCiphertextError: an element is not.
         """
+        ...
+
+    # --- the end
+
+    def finish(self, asked: FinishJob) -> Iterator[Envelope | Expected[Any]]:
+        """Begin what makes `coef` known after the last step; see `begin` for what it yields.
+
+        Raises:
+            ProtocolError: the request is not one of this protocol.
+        """
+        ...
+
+    @property
+    def has_coef(self) -> bool:
+        """Whether `coef` is the result of the training, once `finish` was called."""
         ...
 
     def holdout_part(self, offset: FloatVector | None = None) -> FloatVector:
@@ -154,8 +223,38 @@ class PaillierArithmetic(ABC):
 
     @property
     @abstractmethod
-    def bounds(self) -> VectorBounds:
+    def bounds(self) -> Mapping[Role, VectorBounds]:
         """See Arithmetic."""
+
+    @property
+    def introduction(self) -> Introduction:
+        """See Arithmetic."""
+        return Introduction(self._n_columns)
+
+    def meet(self, peer: Introduction) -> Iterator[Envelope | Expected[VectorPiece]]:
+        """See Arithmetic: the first vectors travel in the first round."""
+        del peer
+        yield from ()
+
+    @property
+    def may_begin(self) -> bool:
+        """See Arithmetic."""
+        return True
+
+    @property
+    def shares_ready(self) -> SharesReady | None:
+        """See Arithmetic."""
+        return None
+
+    def finish(self, asked: FinishJob) -> Iterator[Envelope | Expected[VectorPiece]]:
+        """See Arithmetic: the last step leads to the result."""
+        del asked
+        yield from ()
+
+    @property
+    def has_coef(self) -> bool:
+        """See Arithmetic."""
+        return True
 
     def apply(self, step: FloatVector) -> None:
         """See Weights: w_k = w_{k-1} - g~_{k-1}."""
@@ -166,13 +265,13 @@ class PaillierArithmetic(ABC):
         self._coef = self._start
 
     @abstractmethod
-    def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected]:
+    def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected[VectorPiece]]:
         """See Arithmetic."""
 
-    def check(self, ciphertexts: Sequence[mpz]) -> None:
+    def check(self, piece: VectorPiece) -> None:
         """See Arithmetic."""
         with self._phase("check"):
-            check_ciphertexts(self._cipher.public_key, ciphertexts)
+            check_ciphertexts(self._cipher.public_key, piece.ciphertexts)
 
     def holdout_part(self, offset: FloatVector | None = None) -> FloatVector:
         """See Arithmetic."""

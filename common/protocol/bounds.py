@@ -50,10 +50,12 @@ class Allowance:
         sender: the sender, for the text of the error.
         rounds: the maximum number of rounds of the job.
         in_a_round: the maximum number of ciphertexts of one attempt at a round.
+        unit: what is counted in the place of ciphertexts, for the text of the error.
     """
 
-    def __init__(self, sender: str, rounds: int, in_a_round: int) -> None:
+    def __init__(self, sender: str, rounds: int, in_a_round: int, unit: str = "ciphertexts") -> None:
         self._sender = sender
+        self._unit = unit
         self._most = self._left = rounds * MAX_ATTEMPTS * MAX_SENDINGS * in_a_round
 
     def spend(self, n_ciphertexts: int) -> None:
@@ -65,5 +67,5 @@ class Allowance:
         self._left -= n_ciphertexts
         if self._left < 0:
             raise ProtocolError(
-                f"the {self._sender} sent more than the {self._most} ciphertexts that this job can have"
+                f"the {self._sender} sent more than the {self._most} {self._unit} that this job can have"
             )
