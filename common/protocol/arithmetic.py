@@ -16,7 +16,7 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from trilateral.common.base.arrays import FloatVector, Rows
+from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows
 from trilateral.common.base.errors import DataError, OutOfRangeError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
@@ -162,6 +162,29 @@ class Arithmetic(Weights, Protocol):
         ...
 
 
+def check_scaled(columns: FloatMatrix) -> None:
+    """Check that the mean square of each training column is at most 1, which all bounds assume.
+
+    Raises:
+        DataError: a column's is larger.
+    """
+    if columns.size and np.max(np.mean(np.square(columns), axis=0)) > 1 + 1e-8:
+        raise DataError("a training column's mean square exceeds 1: standardise the columns")
+
+
+def holdout_scores(block: TrainingBlock, coef: FloatVector) -> FloatVector:
+    """Return a party's part of the scores of its hold-out rows, shape (n_holdout,).
+
+    Raises:
+        OutOfRangeError: a score is beyond `LARGEST_HOLDOUT_SCORE`.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # The check below finds scores that overflow.
+        scores: FloatVector = block.holdout_columns @ coef
+    if not (np.abs(scores) <= LARGEST_HOLDOUT_SCORE).all():
+        raise OutOfRangeError("a score of a hold-out row is out of range")
+    return scores
+
+
 class PaillierArithmetic(ABC):
     """The common part of the host and the guest: fixed point, packing, encrypted products, masks and the penalty.
 
@@ -192,8 +215,7 @@ class PaillierArithmetic(ABC):
         start: FloatVector | None,
     ) -> None:
         columns = block.columns
-        if columns.size and np.max(np.mean(np.square(columns), axis=0)) > 1 + 1e-8:
-            raise DataError("a training column's mean square exceeds 1: standardise the columns")
+        check_scaled(columns)
         self._job = job
         self._block = block
         self._columns = columns
@@ -275,12 +297,9 @@ class PaillierArithmetic(ABC):
 
     def holdout_part(self, offset: FloatVector | None = None) -> FloatVector:
         """See Arithmetic."""
-        with np.errstate(over="ignore", invalid="ignore"):  # The check below finds scores that overflow.
+        with np.errstate(over="ignore", invalid="ignore"):
             coef = self._coef if offset is None else self._coef + offset
-            scores: FloatVector = self._block.holdout_columns @ coef
-        if not (np.abs(scores) <= LARGEST_HOLDOUT_SCORE).all():
-            raise OutOfRangeError("a score of a hold-out row is out of range")
-        return scores
+        return holdout_scores(self._block, coef)
 
     def prepare(self) -> bool:
         """See Arithmetic."""
