@@ -7,6 +7,7 @@ import numpy as np
 
 from trilateral.common.base.errors import ConfigError, Counted, DataError, PolicyError
 from trilateral.common.base.roles import Role
+from trilateral.common.checks.estimate import check_cost
 from trilateral.common.checks.finding import Finding, Level, faults, note, ok, problem, warning
 from trilateral.common.checks.machine import free_memory, peak_memory
 from trilateral.common.config.job import JobConfig
@@ -21,11 +22,11 @@ from trilateral.common.data.party_data import (
     read_party_table,
 )
 from trilateral.common.data.tables.table import PartyTable
+from trilateral.common.jobs.account import Account, training_equations
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.ledger import Entry, Ledger
 from trilateral.common.jobs.policy import (
     JOB,
-    Account,
     check_holdout,
     check_label_secrecy,
     check_offer,
@@ -37,7 +38,6 @@ from trilateral.common.jobs.policy import (
     label_secrecy,
     max_peer_features,
     scored_points,
-    training_equations,
 )
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
@@ -154,6 +154,8 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
             yield ok(subject, text)
         if few := describe_few_labels(data.block):
             yield warning(subject, f"before alignment: {few}")
+        if job is not None:
+            yield from check_cost(job, n_train, n_columns)
 
 
 def _ledger(account: Account, entry: Entry, data: PreparedData, secrecy: LabelSecrecy | None) -> Iterator[str]:

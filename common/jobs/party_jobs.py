@@ -35,6 +35,7 @@ from trilateral.common.data.party_data import (
 )
 from trilateral.common.data.tables.id_form import describe_changes, form_of
 from trilateral.common.data.tables.table import PartyTable
+from trilateral.common.jobs.account import Account
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.job_account import JobAccount
@@ -43,7 +44,7 @@ from trilateral.common.jobs.journal import Record
 from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.party_record import PartyRecord, RestoredMachine
 from trilateral.common.jobs.permission import Permission
-from trilateral.common.jobs.policy import Account, check_holdout, check_offer, check_sizes, label_secrecy
+from trilateral.common.jobs.policy import check_holdout, check_offer, check_sizes, label_secrecy
 from trilateral.common.jobs.process_jobs import ProcessJobs
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.jobs.runner import MachineRunner

@@ -3,15 +3,13 @@
 Each check runs as soon as its inputs are known. `check_job` and `check_prediction` need only the request, and run
 before any data is read. `check_sizes` runs once the table is read and prepared, before anything leaves the party.
 `check_peer` runs once the other party has told how many columns it has, before the first round.
-`spend_scores` runs before scores leave. `Account` has the checks over all jobs on a dataset. The bounds on the rounds
-and attempts of a running training follow from the job, and the state machine enforces them: see
+`spend_scores` runs before scores leave. `account.Account` has the checks over all jobs on a dataset. The bounds on the
+rounds and attempts of a running training follow from the job, and the state machine enforces them: see
 `trilateral.common.protocol.bounds`.
 Every refusal names the setting that causes it.
 """
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from trilateral.common.base.errors import PolicyError
@@ -20,11 +18,11 @@ from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy, ProcessConfig
 from trilateral.common.jobs.folder import JobFolder
-from trilateral.common.jobs.ledger import MAX_COUNT, Entry, Ledger
+from trilateral.common.jobs.ledger import Entry
 from trilateral.common.jobs.quota import DayQuota, IdQuota, ScoreQuota
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import TrainingBlock
-from trilateral.common.protocol.bounds import max_curvature_draws, max_evaluations, max_rounds
+from trilateral.common.protocol.bounds import max_evaluations, max_rounds
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
 from trilateral.common.rpc.errors import NameTakenError
 
@@ -83,7 +81,7 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
     if job.key_bits < policy.min_key_bits:
         raise _too_small(role, "min_key_bits", policy.min_key_bits, "the job has", job.key_bits)
     if not job.aligned and policy.max_ids_a_day == 0:
-        raise _refusal(role, "policy.max_ids_a_day", "IDs are not compared: align the tables, and set `aligned: true`")
+        raise refusal(role, "policy.max_ids_a_day", "IDs are not compared: align the tables, and set `aligned: true`")
     if job.epochs > policy.max_epochs:
         raise _too_large(role, "max_epochs", policy.max_epochs, f"the job has {job.epochs}")
     if job.batch == "all":
@@ -98,7 +96,7 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
         raise _too_large(role, "max_evaluations", policy.max_evaluations, has)
     if role is Role.HOST and job.holdout > 0:
         if not policy.share_holdout_scores:
-            raise _refusal(
+            raise refusal(
                 role,
                 "policy.share_holdout_scores",
                 "the host does not share scores of hold-out rows: set `holdout: 0` in the job",
@@ -192,7 +190,7 @@ def check_peer_features(job: JobConfig, policy: Policy, n_train: int, n_features
     needed = policy.min_rows_per_feature * n_features
     for has, size in _batches(job, n_train):
         if size < needed:
-            raise _refusal(
+            raise refusal(
                 role,
                 "policy.min_rows_per_feature",
                 f"the minimum is {policy.min_rows_per_feature} rows for each of the {n_features} features of the"
@@ -219,7 +217,7 @@ def check_label_secrecy(job: JobConfig, policy: Policy, secrecy: LabelSecrecy, n
     if bits == 0 or secrecy.n_equations(n_host) <= secrecy.max_equations(bits):
         return
     way_out = "more rows or fewer columns" if job.batch == "all" else "larger batches, `batch: all` or fewer columns"
-    error = _refusal(
+    error = refusal(
         Role.GUEST,
         "policy.min_label_bits",
         f"from its steps, a host with {_columns(n_host)} could learn too much about the labels: try {way_out}; the"
@@ -303,7 +301,7 @@ def check_prediction(
         PolicyError: this party has no such dataset, or its policy does not allow the prediction.
     """
     if role is Role.HOST and not policy.allow_prediction:
-        raise _refusal(
+        raise refusal(
             role,
             "policy.allow_prediction",
             "the host gives no scores for predictions; to allow them, it sets this line to true",
@@ -401,157 +399,6 @@ def spend_ids(count: int, quota: IdQuota, role: Role) -> None:
         raise _too_many(count, quota, role, ALIGNMENT)
 
 
-# --- over all jobs, see `Ledger`
-
-
-@dataclass(frozen=True)
-class Account:
-    """What a party's policy allows the other party to learn about one dataset, over all jobs.
-
-    Attributes:
-        ledger: what the other party has learnt.
-        policy: the policy of this party.
-        dataset: name of the dataset.
-        role: the role of this party.
-    """
-
-    ledger: Ledger
-    policy: Policy
-    dataset: str
-    role: Role
-
-    def max_points(self, n_columns: int) -> int:
-        """Return at how many points rows with `n_columns` columns may be scored; at least one."""
-        return math.ceil(n_columns / self.policy.min_columns_per_point)
-
-    def max_equations(self, n_train: int, secrecy: LabelSecrecy | None) -> int:
-        """Return how many equations all trainings may give the other party, in the units of `training_equations`.
-
-        Args:
-            n_train: number of training rows.
-            secrecy: see `label_secrecy`.
-        """
-        if secrecy is None:
-            return math.floor(n_train / self.policy.min_rows_per_equation)
-        bits = self.policy.min_label_bits
-        return MAX_COUNT if bits == 0 else secrecy.max_equations(bits)
-
-    def check_points(self, n_points: int, n_columns: int, what: str) -> None:
-        """Check that rows may be scored at `n_points` further points, without counting them.
-
-        Args:
-            n_points: number of points that are not in the ledger yet.
-            n_columns: number of the host's columns.
-            what: scores the rows: `JOB` or `PREDICTION`.
-
-        Raises:
-            PolicyError: fewer are left.
-            ConfigError: the ledger cannot be read.
-        """
-        given = len(self.ledger.entry(self.dataset).points) + self.ledger.n_reserved(self.dataset)
-        if given + n_points > self.max_points(n_columns):
-            raise self._too_many_points(n_points, n_columns, what)
-
-    def check_point(self, point: str, n_columns: int, what: str) -> None:
-        """Check that rows may be scored at a point, without counting it; see `spend_point`."""
-        if point not in self.ledger.entry(self.dataset).points:
-            self.check_points(1, n_columns, what)
-
-    def reserve_points(self, job_id: bytes, n_points: int, n_columns: int) -> None:
-        """Reserve points for a job of this process; see `check_points` for the other arguments and the errors."""
-        if not self.ledger.reserve(self.dataset, job_id, n_points, self.max_points(n_columns)):
-            raise self._too_many_points(n_points, n_columns, JOB)
-
-    def spend_point(self, point: str, n_columns: int, what: str, job_id: bytes = b"") -> None:
-        """Count a point, before the first score leaves. A point that was counted before costs nothing.
-
-        Args:
-            point: see `point_of`.
-            n_columns: number of the host's columns.
-            what: scores the rows: `JOB` or `PREDICTION`.
-            job_id: the job, if one scores the rows.
-
-        Raises:
-            PolicyError: none is left. No score may leave.
-            ConfigError: the ledger cannot be read or written. No score may leave.
-        """
-        if not self.ledger.add_point(self.dataset, point, self.max_points(n_columns), job_id):
-            raise self._too_many_points(1, n_columns, what)
-
-    def check_training(self, n_equations: int, most: int) -> None:
-        """Check that a training may give the other party so many equations, without counting them.
-
-        Args:
-            n_equations: see `training_equations`.
-            most: see `max_equations`.
-
-        Raises:
-            PolicyError: fewer are left.
-            ConfigError: the ledger cannot be read.
-        """
-        if self.ledger.entry(self.dataset).equations + n_equations > most:
-            raise self._too_many_equations(n_equations, most)
-
-    def spend_training(self, n_equations: int, most: int) -> None:
-        """Count a training, before its first round; see `check_training` for the arguments and the errors."""
-        if not self.ledger.add_training(self.dataset, n_equations, most):
-            raise self._too_many_equations(n_equations, most)
-
-    def _too_many_points(self, n_points: int, n_columns: int, what: str) -> PolicyError:
-        given = len(self.ledger.entry(self.dataset).points)
-        reserved = self.ledger.n_reserved(self.dataset)
-        others = f" and {reserved} reserved for running jobs" if reserved else ""
-        in_the_job = "set `holdout: 0` or a larger `evaluate_every` in the job, " if what == JOB else ""
-        why = (
-            f"rows of {self.dataset} with {n_columns} columns may be scored with at most {self.max_points(n_columns)}"
-            f" different sets of weights; {given} given so far{others}, {n_points} more needed:"
-            f" {in_the_job}{_WAYS_OUT}"
-        )
-        return _refusal(self.role, "policy.min_columns_per_point", why, what)
-
-    def _too_many_equations(self, n_equations: int, most: int) -> PolicyError:
-        entry = self.ledger.entry(self.dataset)
-        numbers = f"{entry.equations} given so far (trainings: {entry.trainings}), {n_equations} more needed"
-        together = f"all trainings on {self.dataset} together would give the other party too many equations about"
-        way_out = f"train in larger batches, {_WAYS_OUT}"
-        if self.role is Role.HOST:
-            why = f"{together} its rows: the maximum is {most}; {numbers}: {way_out}"
-            return _refusal(self.role, "policy.min_rows_per_equation", why)
-        # The limit follows from the number of positive labels, and the other numbers come close to it.
-        error = _refusal(
-            self.role, "policy.min_label_bits", f"{together} the labels: {way_out}; the guest's log has the numbers"
-        )
-        error.add_note(f"policy.min_label_bits allows {most} equations about the labels; {numbers}")
-        return error
-
-
-_WAYS_OUT = "lower the setting, or name the dataset anew if its rows or their values are new"
-
-
-def training_equations(
-    job: JobConfig, shape: tuple[int, int], n_peer_columns: int, secrecy: LabelSecrecy | None
-) -> int:
-    """Return how many equations a training gives the other party about this party's labels, or about its columns.
-
-    Every epoch has the same batches, and a gradient has one number for each of the other party's columns. At the host,
-    these are equations about each of its columns, and a batch that is drawn for a curvature pair adds equations about
-    one combination of its columns. They count by the host's number of columns. At the guest, only equations that the
-    secret start does not cover count. Curvature does not depend on the labels.
-
-    Args:
-        job: the job.
-        shape: numbers of this party's training rows and of its training columns.
-        n_peer_columns: number of the other party's training columns.
-        secrecy: see `label_secrecy`.
-    """
-    if secrecy is not None:
-        return secrecy.n_equations(n_peer_columns)
-    n_train, n_columns = shape
-    n_batches = Batches.of(job, n_train).count
-    drawn = math.ceil(max_curvature_draws(job, n_batches) * n_peer_columns / max(n_columns, 1))
-    return n_batches * n_peer_columns + drawn
-
-
 # --- refusals
 
 
@@ -562,12 +409,12 @@ def _too_many(count: int, quota: DayQuota, role: Role, what: str) -> PolicyError
         f"the maximum is {quota.limit} {quota.unit} a day; {left} left until {today.end:%Y-%m-%d %H:%M} UTC,"
         f" {count} needed"
     )
-    return _refusal(role, quota.setting, why, what)
+    return refusal(role, quota.setting, why, what)
 
 
 def _check_dataset(job: str, name: str, dataset: DatasetConfig, role: Role, what: str = JOB) -> None:
     if not any(fnmatchcase(job, pattern) for pattern in dataset.jobs):
-        raise _refusal(role, f"datasets.{name}.jobs", f"the setting does not include a job named {job}", what)
+        raise refusal(role, f"datasets.{name}.jobs", f"the setting does not include a job named {job}", what)
 
 
 def _check_batch(has: str, size: int, policy: Policy, role: Role) -> None:
@@ -583,12 +430,20 @@ def _check_rounds(job: JobConfig, policy: Policy, n_batches: int, role: Role) ->
 
 
 def _too_small(role: Role, line: str, minimum: int, has: str, value: int) -> PolicyError:
-    return _refusal(role, f"policy.{line}", f"the minimum is {minimum}; {has} {value}")
+    return refusal(role, f"policy.{line}", f"the minimum is {minimum}; {has} {value}")
 
 
 def _too_large(role: Role, line: str, maximum: float, has: str) -> PolicyError:
-    return _refusal(role, f"policy.{line}", f"the maximum is {maximum}; {has}")
+    return refusal(role, f"policy.{line}", f"the maximum is {maximum}; {has}")
 
 
-def _refusal(role: Role, line: str, why: str, what: str = JOB) -> PolicyError:
+def refusal(role: Role, line: str, why: str, what: str = JOB) -> PolicyError:
+    """Return the error that refuses something.
+
+    Args:
+        role: the party that refuses it.
+        line: name of the setting.
+        why: the reason and the way out.
+        what: `JOB`, `PREDICTION` or `ALIGNMENT`.
+    """
     return PolicyError(f"the {role} refuses {what} under {line}: {why}")

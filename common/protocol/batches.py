@@ -23,6 +23,7 @@ class _Purpose(IntEnum):
     BATCHES = 2
     CURVATURE = 3
     EPOCH = 4
+    ROUNDING = 5
 
 
 def _order(n_rows: int, seed: int, purpose: _Purpose, number: int) -> Rows:
@@ -35,6 +36,11 @@ def holdout_split(n_rows: int, fraction: float, seed: int) -> tuple[Rows, Rows]:
     order = _order(n_rows, seed, _Purpose.HOLDOUT, 0)
     n_holdout = round(fraction * n_rows)
     return np.sort(order[n_holdout:]), np.sort(order[:n_holdout])
+
+
+def rounding_order(n_rows: int, seed: int) -> Rows:
+    """Return an order of rows in which rounding errors of their weights are carried on, shape (n_rows,)."""
+    return _order(n_rows, seed, _Purpose.ROUNDING, 0)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from tests.support.versions import NEWER, let_versions_differ, serving_versions
 from trilateral.cli.main import app
 from trilateral.common.base.files import write_whole
 from trilateral.common.base.outcome import Outcome
-from trilateral.common.base.roles import Role
+from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.checks import listening, machine, peers, tables
 from trilateral.common.checks.finding import Finding, Level
 from trilateral.common.checks.run import check_process
@@ -177,6 +177,21 @@ async def test_a_correct_setup_has_no_findings(role: Role, setting: Setting) -> 
     if role is Role.HOST:
         assert "host.csv has 200 rows and 3 features" in texts
         assert "160 training rows, 40 hold-out rows and 3 training columns" in texts
+
+
+@pytest.mark.parametrize("role", PARTIES)
+async def test_a_check_with_a_job_estimates_both_protocols(role: Role, setting: Setting) -> None:
+    setting.start_job(protocol="shares")
+    estimates = {finding.subject: finding.text for finding in await setting.check(role) if "MB in" in finding.text}
+    assert set(estimates) == {"protocol paillier", "protocol shares"}
+    assert all("s at 1000 Mbit/s" in text for text in estimates.values())
+
+
+async def test_a_protocol_that_cannot_train_the_job_has_no_estimate(setting: Setting) -> None:
+    setting.start_job(algorithm={"name": "sqn"})
+    subjects = {finding.subject for finding in await setting.check(Role.GUEST)}
+    assert "protocol paillier" in subjects
+    assert "protocol shares" not in subjects
 
 
 async def test_a_check_changes_nothing(setting: Setting) -> None:

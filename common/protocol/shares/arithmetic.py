@@ -63,7 +63,7 @@ _PIECE_ELEMENTS = 2**19
 
 
 @dataclass(eq=False)
-class _BlockState:
+class BlockState:
     """A block that is under way, from this party's scores to the other's answer."""
 
     rows: RowRange
@@ -90,7 +90,7 @@ class Sums:
 
 
 @dataclass(eq=False)
-class _Attempt:
+class Attempt:
     """An attempt at a round."""
 
     asked: BeginRound
@@ -100,7 +100,7 @@ class _Attempt:
     sums: Sums
     blocks: list[RowRange]
     """Training rows, then hold-out rows."""
-    under_way: dict[int, _BlockState] = field(default_factory=dict)
+    under_way: dict[int, BlockState] = field(default_factory=dict)
     """Blocks of which something is known and something is missing, by their number."""
     n_scored: int = 0
     """Blocks of which this party has sent its scores."""
@@ -153,7 +153,7 @@ class SharesArithmetic(ABC):
         self._norm_bits = 0
         self._n_masked_sent = self._n_masked_received = 0
         self._first_round: int | None = None
-        self._attempt: _Attempt | None = None
+        self._attempt: Attempt | None = None
 
     # --- what does not depend on shares
 
@@ -245,7 +245,7 @@ class SharesArithmetic(ABC):
         masks = kernels.stream(self._parties.session, Purpose.LINEAR, 0, pad(self._n_vectors), 2 * n_columns)
         self._product_masks = untile(masks, 2 * n_columns)[: self._n_vectors].reshape(-1, 2, n_columns)
         """N_1 and N_2, which mask the two parties' shares of h towards the coordinator."""
-        with self._phase("encode"):
+        with self._phase("product"):
             self._tile = self._encode_columns()
         self._peer_tile = np.empty(self._rows.n_rows * peer.n_columns, np.uint64)
         """The other party's masked columns."""
@@ -261,7 +261,7 @@ class SharesArithmetic(ABC):
                 f"the {self.peer} sent {len(piece.elements)} elements for {rows.n_rows} rows of masked columns, but"
                 f" {n_columns} for each of 8 rows or a multiple are expected"
             )
-        with self._phase("exchange"):
+        with self._phase("product"):
             self._keep_masked(rows, grouped(piece.elements, n_columns))
         self._n_masked_received = rows.end
         yield from self._send_masked()
@@ -273,7 +273,7 @@ class SharesArithmetic(ABC):
         ahead = max(2 * size, WINDOW_BYTES // (8 * n_columns))
         while self._n_masked_sent < min(n_rows, self._n_masked_received + ahead):
             rows = RowRange(self._n_masked_sent, min(size, n_rows - self._n_masked_sent))
-            with self._phase("exchange"):
+            with self._phase("product"):
                 elements = self._masked(rows)
             self._n_masked_sent = rows.end
             yield Envelope(
@@ -368,7 +368,7 @@ class SharesArithmetic(ABC):
         yield Expected(Kind.MASKED_RESIDUAL, n_rows, self._take_residual, spans)
         yield from self._send_scores(attempt)
 
-    def _new_attempt(self, asked: BeginRound) -> _Attempt:
+    def _new_attempt(self, asked: BeginRound) -> Attempt:
         shares = asked.shares
         if shares is None:
             raise ProtocolError(f"the coordinator began round {asked.key.round} without shares of the weights")
@@ -380,7 +380,7 @@ class SharesArithmetic(ABC):
             raise ProtocolError(f"the coordinator asks for nothing of the training rows in round {asked.key.round}")
         sums = Sums(np.zeros(self._n_host, np.uint64), np.zeros(self._n_guest, np.uint64))
         blocks = [rows for part in (training, holdout) if part is not None for rows in part.blocks()]
-        return _Attempt(asked, training, holdout, sums, blocks)
+        return Attempt(asked, training, holdout, sums, blocks)
 
     def _check_weights(self, key: RoundKey, weights: WeightShares | None) -> None:
         if weights is None:
@@ -393,19 +393,19 @@ class SharesArithmetic(ABC):
                 f" {n_columns}, {self._n_own} and {n_columns} are expected"
             )
 
-    def _send_scores(self, attempt: _Attempt) -> Iterator[Envelope]:
+    def _send_scores(self, attempt: Attempt) -> Iterator[Envelope]:
         """Send this party's parts of the masked scores, as far as the window allows."""
         while attempt.n_scored < min(len(attempt.blocks), attempt.n_done + self._window):
             number = attempt.n_scored
             state = self._state(attempt, number)
-            with self._phase("score"):
+            with self._phase("product"):
                 scores = self._score_part(attempt, state)
             state.own_scores = scores
             attempt.n_scored += 1
             yield self._piece(attempt, Kind.MASKED_SCORES, state.rows, scores)
             yield from self._advance(attempt, number)
 
-    def _score_part(self, attempt: _Attempt, state: _BlockState) -> ElementVector:
+    def _score_part(self, attempt: Attempt, state: BlockState) -> ElementVector:
         shares = attempt.asked.shares
         weights = None if shares is None else shares.holdout if state.is_holdout else shares.weights
         if weights is None:
@@ -461,22 +461,22 @@ class SharesArithmetic(ABC):
                 state.answer = piece
         yield from self._advance(attempt, number)
 
-    def _state(self, attempt: _Attempt, number: int) -> _BlockState:
+    def _state(self, attempt: Attempt, number: int) -> BlockState:
         state = attempt.under_way.get(number)
         if state is None:
             rows = attempt.blocks[number]
             is_holdout = attempt.holdout is not None and rows.first >= attempt.holdout.first
-            state = attempt.under_way[number] = _BlockState(rows, is_holdout)
+            state = attempt.under_way[number] = BlockState(rows, is_holdout)
         return state
 
-    def _advance(self, attempt: _Attempt, number: int) -> Iterator[Envelope]:
+    def _advance(self, attempt: Attempt, number: int) -> Iterator[Envelope]:
         """Do what can be done for a block with what has come so far."""
         state = self._state(attempt, number)
         if state.residual is None:
             own, other, dealt = state.own_scores, state.peer_scores, state.dealt
             if own is None or other is None or dealt is None:
                 return
-            with self._phase("residual"):
+            with self._phase("product"):
                 state.residual = self._residual(attempt, state, own + other, dealt)
                 opened = self._open(attempt, state, state.residual)
             state.own_scores = state.peer_scores = state.dealt = None
@@ -495,7 +495,7 @@ class SharesArithmetic(ABC):
             yield self._opened(attempt, state, reply)
         yield from self._done(attempt, number)
 
-    def _done(self, attempt: _Attempt, number: int) -> Iterator[Envelope]:
+    def _done(self, attempt: Attempt, number: int) -> Iterator[Envelope]:
         """Count a block as done. Blocks are done in their order, because each sender keeps it."""
         del attempt.under_way[number]
         attempt.n_done += 1
@@ -509,24 +509,24 @@ class SharesArithmetic(ABC):
         yield from self._send_scores(attempt)
 
     def _residual(
-        self, attempt: _Attempt, state: _BlockState, z: ElementVector, dealt: ElementVector
+        self, attempt: Attempt, state: BlockState, z: ElementVector, dealt: ElementVector
     ) -> Residual:
         gradient = attempt.asked.gradient and not state.is_holdout
         key = self._dealer.of(attempt.asked.key)
         return kernels.residual(self._fmt, self.role, key, dealt, z, state.rows.first, gradient=gradient)
 
-    def _opened(self, attempt: _Attempt, state: _BlockState, elements: ElementVector) -> Envelope:
+    def _opened(self, attempt: Attempt, state: BlockState, elements: ElementVector) -> Envelope:
         assert state.residual is not None
         return self._piece(attempt, Kind.MASKED_RESIDUAL, state.rows, elements, state.residual.digest)
 
     def _piece(
-        self, attempt: _Attempt, kind: Kind, rows: RowRange, elements: ElementVector, digest: bytes = b""
+        self, attempt: Attempt, kind: Kind, rows: RowRange, elements: ElementVector, digest: bytes = b""
     ) -> Envelope:
         key, total = attempt.asked.key, self._rows.n_rows
         return Envelope(self.peer, ElementPiece(key, kind, rows.first, total, rows.n_rows, elements, digest))
 
     @property
-    def _open_attempt(self) -> _Attempt:
+    def _open_attempt(self) -> Attempt:
         if self._attempt is None:
             raise RuntimeError("a vector of a round came before any round began")
         return self._attempt
@@ -540,7 +540,7 @@ class SharesArithmetic(ABC):
         piece = ElementPiece(SESSION, Kind.SUMS, 0, len(masked), len(masked), masked)
         yield Envelope(Role.COORDINATOR, piece)
 
-    def _sums(self, attempt: _Attempt) -> Envelope:
+    def _sums(self, attempt: Attempt) -> Envelope:
         """Send this party's shares of the gradient and of the losses, as they were asked for."""
         asked, fmt, sums = attempt.asked, self._fmt, attempt.sums
         shares = asked.shares
@@ -632,11 +632,11 @@ class SharesArithmetic(ABC):
         """Keep the other party's masked columns of some rows, shape (n_rows / 8, n_masked_columns, 8)."""
 
     @abstractmethod
-    def _n_opened(self, attempt: _Attempt, sender: Role, *, is_holdout: bool) -> int:
+    def _n_opened(self, attempt: Attempt, sender: Role, *, is_holdout: bool) -> int:
         """Return how many elements of each row a party opens."""
 
     @abstractmethod
-    def _open(self, attempt: _Attempt, state: _BlockState, residual: Residual) -> ElementVector | None:
+    def _open(self, attempt: Attempt, state: BlockState, residual: Residual) -> ElementVector | None:
         """Add what follows from this party's shares of a block to its sums.
 
         Returns:
@@ -645,7 +645,7 @@ class SharesArithmetic(ABC):
 
     @abstractmethod
     def _close(
-        self, attempt: _Attempt, state: _BlockState, residual: Residual, opened: ElementVector
+        self, attempt: Attempt, state: BlockState, residual: Residual, opened: ElementVector
     ) -> ElementVector | None:
         """Add what follows from what the other party has opened.
 

@@ -16,8 +16,9 @@ from trilateral.common.config.dataset import PreprocessingConfig
 from trilateral.common.config.job import JobConfig, Sgd, Sqn
 from trilateral.common.config.process import Policy
 from trilateral.common.data.preprocessing import Preprocessing
+from trilateral.common.jobs.account import Account, training_equations
 from trilateral.common.jobs.ledger import LEDGER, Entry, Ledger, point_of
-from trilateral.common.jobs.policy import JOB, PREDICTION, Account, training_equations
+from trilateral.common.jobs.policy import JOB, PREDICTION
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
 
 
