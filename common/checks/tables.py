@@ -27,6 +27,7 @@ from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.ledger import Entry, Ledger
 from trilateral.common.jobs.policy import (
     JOB,
+    check_effective_rows,
     check_holdout,
     check_label_secrecy,
     check_offer,
@@ -126,6 +127,7 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
         check_labels(data.block)
         secrecy = label_secrecy(trial, data.block, secret_start=True)
         _check_holdout(config, trial, data, account)
+        check_effective_rows(trial, config.policy, data.block, role)
         # How many features the other party has is not known here, but a job needs at least one.
         check_peer_features(trial, config.policy, n_train, 1, role)
         if secrecy is not None:
