@@ -50,7 +50,9 @@ class HostArithmetic(PaillierArithmetic):
             ciphertexts = self._cipher.encrypt([scale.layout.place(term) for term in terms])
         return Envelope(Role.GUEST, VectorPiece(key, Kind.SQUARES, 0, 1, ciphertexts))
 
-    def _expect_product(self, key: RoundKey, kind: Kind, answer: Kind, rows: Rows, coef: FloatVector) -> Expected[VectorPiece]:
+    def _expect_product(
+        self, key: RoundKey, kind: Kind, answer: Kind, rows: Rows, coef: FloatVector
+    ) -> Expected[VectorPiece]:
         """Make X_A'[d] or X_A'[h] from the pieces of `kind`, and send it to the coordinator as `answer`."""
         scale = self._scale(len(rows))
         product = self._cipher.start_product(scale.layout, self._fixed_columns(rows, scale))

@@ -508,9 +508,7 @@ class SharesArithmetic(ABC):
             yield Envelope(Role.COORDINATOR, RowsDone(attempt.asked.key, attempt.n_rows_done))
         yield from self._send_scores(attempt)
 
-    def _residual(
-        self, attempt: Attempt, state: BlockState, z: ElementVector, dealt: ElementVector
-    ) -> Residual:
+    def _residual(self, attempt: Attempt, state: BlockState, z: ElementVector, dealt: ElementVector) -> Residual:
         gradient = attempt.asked.gradient and not state.is_holdout
         key = self._dealer.of(attempt.asked.key)
         return kernels.residual(self._fmt, self.role, key, dealt, z, state.rows.first, gradient=gradient)
