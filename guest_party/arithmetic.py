@@ -11,8 +11,7 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.paillier.cipher import PartyCipher
-from trilateral.common.protocol.arithmetic import PaillierArithmetic
+from trilateral.common.protocol.arithmetic import PaillierArithmetic, PaillierSession
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.intake import Expected, VectorBounds
 from trilateral.common.protocol.messages import BeginRound, Envelope, Kind, RoundKey, VectorPiece
@@ -37,11 +36,10 @@ class GuestArithmetic(PaillierArithmetic):
         self,
         job: JobConfig,
         block: TrainingBlock,
-        cipher: PartyCipher,
+        session: PaillierSession,
         phase: Phase,
-        start: FloatVector | None,
     ) -> None:
-        super().__init__(job, block, cipher, phase, start)
+        super().__init__(job, block, session, phase)
         if block.labels is None:
             raise DataError("the guest's table has no label")
         self._labels: FloatVector = block.labels

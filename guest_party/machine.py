@@ -8,7 +8,7 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError, OutOfRangeError, ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.protocol.arithmetic import Arithmetic, Introduction
+from trilateral.common.protocol.arithmetic import Arithmetic, Introduction, PaillierSession, Session
 from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.bounds import is_beyond
 from trilateral.common.protocol.evaluation import HoldoutMetrics, disclosed_auc, disclosed_log_loss, measure
@@ -28,7 +28,10 @@ from trilateral.common.protocol.messages import (
     RoundKey,
 )
 from trilateral.common.protocol.party import CheckPeer, PartyMachine
+from trilateral.common.protocol.phases import Phase
+from trilateral.guest_party.arithmetic import GuestArithmetic
 from trilateral.guest_party.holdout import HoldoutIntake
+from trilateral.guest_party.shares import GuestShares
 
 Measure = Callable[[FloatVector, FloatVector], HoldoutMetrics]
 
@@ -158,3 +161,30 @@ class GuestMachine(PartyMachine):
             return
         yield self._result(finish, self._arithmetic.holdout_part() + host_part, tuple(self._evaluations.values()))
         yield Envelope(Role.COORDINATOR, Finished())
+
+
+def make_guest(
+    job: JobConfig,
+    data: PartyData,
+    session: Session,
+    *,
+    phase: Phase,
+    check_peer: CheckPeer,
+    measure: Measure = measure,
+) -> GuestMachine:
+    """Make the guest's machine for one session of a job, under the protocol of the session.
+
+    Args:
+        job: the job's settings.
+        data: the guest's rows.
+        session: what the session's arithmetic needs.
+        phase: times the kinds of work, if the process has a clock.
+        check_peer: see `CheckPeer`.
+        measure: see `GuestMachine`.
+    """
+    arithmetic: Arithmetic
+    if isinstance(session, PaillierSession):
+        arithmetic = GuestArithmetic(job, data.block, session, phase)
+    else:
+        arithmetic = GuestShares(job, data.block, session, phase)
+    return GuestMachine(job, data, arithmetic, check_peer=check_peer, measure=measure)

@@ -9,6 +9,7 @@ from trilateral.common.base.arrays import ElementVector
 from trilateral.common.base.errors import DataError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
+from trilateral.common.protocol.arithmetic import SharesSession
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.phases import Phase
 from trilateral.common.protocol.shares.arithmetic import Attempt, BlockState, SharesArithmetic
@@ -29,16 +30,11 @@ class GuestShares(SharesArithmetic):
     role: ClassVar[Role] = Role.GUEST
     peer: ClassVar[Role] = Role.HOST
 
-    def __init__(self, job: JobConfig, block: TrainingBlock, seed: bytes, phase: Phase) -> None:
-        super().__init__(job, block, seed, phase, block.weight_bits)
+    def __init__(self, job: JobConfig, block: TrainingBlock, session: SharesSession, phase: Phase) -> None:
+        super().__init__(job, block, session, phase, block.weight_bits)
         if block.labels is None or block.holdout_labels is None:
             raise DataError("the guest's table has no label")
         self._labels, self._holdout_labels = block.labels, block.holdout_labels
-
-    def _n_masked_columns(self, sender: Role) -> int:
-        if sender is Role.HOST:
-            return self._n_host
-        return 2 * self._n_guest + 2 if self._fmt.weighted else self._n_guest + 1
 
     def _prepare_exchange(self) -> None:
         """Make q = 1 - 2y and c of every row. Both are 0 at padding."""
@@ -94,12 +90,6 @@ class GuestShares(SharesArithmetic):
             first, end = (row - rows.first for row in (part.first, part.end))
             own = table[first * self._n_host : end * self._n_host]
             kernels.add_products(own, self._targets(part), self._products[number, : self._n_host])
-
-    def _n_opened(self, attempt: Attempt, sender: Role, *, is_holdout: bool) -> int:
-        if is_holdout:
-            return 0
-        gradient = int(attempt.asked.gradient)
-        return gradient + self._fmt.weighted if sender is Role.HOST else gradient
 
     def _open(self, attempt: Attempt, state: BlockState, residual: Residual) -> ElementVector | None:
         rows, sums, nothing = state.rows, attempt.sums, np.zeros(0, np.uint64)

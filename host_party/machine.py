@@ -10,7 +10,7 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.protocol.arithmetic import Arithmetic, Introduction
+from trilateral.common.protocol.arithmetic import Arithmetic, Introduction, PaillierSession, Session
 from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.evaluation import round_scores
 from trilateral.common.protocol.ids import NONCE_BYTES, check_id_digest, id_digest
@@ -29,6 +29,9 @@ from trilateral.common.protocol.messages import (
     ScoresDue,
 )
 from trilateral.common.protocol.party import CheckPeer, PartyMachine
+from trilateral.common.protocol.phases import Phase
+from trilateral.host_party.arithmetic import HostArithmetic
+from trilateral.host_party.shares import HostShares
 
 HOLDOUT_PIECE = 65_536
 """Scores in one message: 512 KiB."""
@@ -107,3 +110,28 @@ class HostMachine(PartyMachine):
         for first in range(0, len(scores), HOLDOUT_PIECE):
             piece = scores[first : first + HOLDOUT_PIECE]
             yield Envelope(Role.GUEST, HoldoutScores(key, first, len(scores), piece))
+
+
+def make_host(
+    job: JobConfig,
+    data: PartyData,
+    session: Session,
+    *,
+    phase: Phase,
+    check_peer: CheckPeer,
+) -> HostMachine:
+    """Make the host's machine for one session of a job, under the protocol of the session.
+
+    Args:
+        job: the job's settings.
+        data: the host's rows.
+        session: what the session's arithmetic needs.
+        phase: times the kinds of work, if the process has a clock.
+        check_peer: see `CheckPeer`.
+    """
+    arithmetic: Arithmetic
+    if isinstance(session, PaillierSession):
+        arithmetic = HostArithmetic(job, data.block, session, phase)
+    else:
+        arithmetic = HostShares(job, data.block, session, phase)
+    return HostMachine(job, data, arithmetic, check_peer=check_peer)

@@ -21,11 +21,6 @@ class HostShares(SharesArithmetic):
     role: ClassVar[Role] = Role.HOST
     peer: ClassVar[Role] = Role.GUEST
 
-    def _n_masked_columns(self, sender: Role) -> int:
-        if sender is Role.HOST:
-            return self._n_host
-        return 2 * self._n_guest + 2 if self._fmt.weighted else self._n_guest + 1
-
     def _prepare_exchange(self) -> None:
         """Make room for D_c and D_Y. D_q serves for the label products alone, so the host does not keep it."""
         n_rows = self._rows.n_rows if self._fmt.weighted else 0
@@ -51,12 +46,6 @@ class HostShares(SharesArithmetic):
     def _weighted(self, rows: RowRange) -> ElementVector:
         """D_Y of some rows."""
         return self._weighted_tile[rows.first * self._n_guest : rows.end * self._n_guest]
-
-    def _n_opened(self, attempt: Attempt, sender: Role, *, is_holdout: bool) -> int:
-        if is_holdout:
-            return 0
-        gradient = int(attempt.asked.gradient)
-        return gradient + self._fmt.weighted if sender is Role.HOST else gradient
 
     def _open(self, attempt: Attempt, state: BlockState, residual: Residual) -> ElementVector | None:
         rows, sums, nothing = state.rows, attempt.sums, np.zeros(0, np.uint64)

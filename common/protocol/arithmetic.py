@@ -57,6 +57,27 @@ class Introduction:
     """Fraction bits of its sample weights; None if all rows have the same weight."""
 
 
+@dataclass(frozen=True, eq=False)
+class PaillierSession:
+    """What a party's arithmetic needs for one session of a job under the Paillier protocol."""
+
+    cipher: PartyCipher
+    """The cipher under the session's public key, which the party has checked."""
+    start: FloatVector | None = None
+    """w before the first step, shape (n_columns,); zeros if None. See `protocol.label_secrecy`."""
+
+
+@dataclass(frozen=True)
+class SharesSession:
+    """The same under the protocol on secret shares."""
+
+    seed: bytes = field(repr=False)
+    """The coordinator's part of the seed of the streams that it has in common with the party."""
+
+
+Session = PaillierSession | SharesSession
+
+
 class Arithmetic(Weights, Protocol):
     """One party's side of a protocol. It follows the steps, and answers for one attempt at a time."""
 
@@ -194,9 +215,8 @@ class PaillierArithmetic(ABC):
     Args:
         job: the job's settings, the same for all three roles.
         block: this party's columns.
-        cipher: the cipher under the job's public key, which the party has checked.
+        session: see `PaillierSession`.
         phase: times the kinds of work, if the process has a clock.
-        start: w before the first step, shape (n_columns,); zeros if None. See `protocol.label_secrecy`.
 
     Raises:
         DataError: a training column's mean square exceeds 1. The bound of a slot assumes at most 1.
@@ -210,9 +230,8 @@ class PaillierArithmetic(ABC):
         self,
         job: JobConfig,
         block: TrainingBlock,
-        cipher: PartyCipher,
+        session: PaillierSession,
         phase: Phase,
-        start: FloatVector | None,
     ) -> None:
         columns = block.columns
         check_scaled(columns)
@@ -222,9 +241,9 @@ class PaillierArithmetic(ABC):
         self._n_train: int = columns.shape[0]
         self._n_columns: int = columns.shape[1]
         self._batches = Batches.of(job, self._n_train)
-        self._cipher = cipher
+        self._cipher = session.cipher
         self._phase = phase
-        self._start: FloatVector = np.zeros(self._n_columns) if start is None else start
+        self._start: FloatVector = np.zeros(self._n_columns) if session.start is None else session.start
         if self._start.shape != (self._n_columns,):
             raise ValueError(f"the start has {self._start.size} weights for {self._n_columns} columns")
         self._coef = self._start

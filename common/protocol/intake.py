@@ -71,7 +71,7 @@ class _Coming(Generic[PieceT]):
     """An expected vector, and how much of it has come."""
 
     def __init__(self, expected: Expected[PieceT]) -> None:
-        self.expected = expected
+        self.expected: Expected[PieceT] = expected
         first, n_elements = (expected.spans or [(0, expected.total)])[0]
         self._spans = list((expected.spans or ())[1:])
         self.next = first
@@ -110,7 +110,7 @@ class Intake(Generic[PieceT]):
         self._sender = sender
         self._max_rounds = max_rounds
         self._bounds = bounds
-        self._check = check
+        self._check: Callable[[PieceT], None] = check
         self._allowance = Allowance(sender, max_rounds + bounds.n_further, bounds.attempt, unit)
         self._open = RoundKey(0, 0)
         self._coming: dict[Kind, _Coming[PieceT]] = {}

@@ -205,7 +205,7 @@ class PartyMachine(ABC):
         early = self._open(begin.key)
         self._round_ended(begin.key.round - 1, begin.loss)
         # Shares of a point are of no use in another session, and belong in no file.
-        yield Envelope(self.role, StepTaken(replace(begin, shares=None)))
+        yield Envelope(self.role, StepTaken(begin if begin.shares is None else replace(begin, shares=None)))
         if begin.over:
             return
         yield from self._unless_out_of_range(self._work(begin, early))
@@ -222,7 +222,7 @@ class PartyMachine(ABC):
             return
         early = self._open(RoundKey(finish.round, 1))
         self._round_ended(finish.round - 1, finish.round_loss)
-        yield Envelope(self.role, StepTaken(replace(finish, share=None)))
+        yield Envelope(self.role, StepTaken(finish if finish.share is None else replace(finish, share=None)))
         self._last = finish
         yield from self._start(self._arithmetic.finish(finish), early)
         yield from self._go_on()

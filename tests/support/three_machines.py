@@ -18,7 +18,7 @@ from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.paillier.cipher import Decryptor, PartyCipher
 from trilateral.common.paillier.factory import CipherName, make_cipher, make_decryptor
 from trilateral.common.paillier.keys import PrivateKey, PublicKey
-from trilateral.common.protocol.arithmetic import Arithmetic
+from trilateral.common.protocol.arithmetic import PaillierSession, Session, SharesSession
 from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.evaluation import measure
 from trilateral.common.protocol.ids import NONCE_BYTES, id_digest
@@ -43,15 +43,13 @@ from trilateral.common.protocol.messages import (
 from trilateral.common.protocol.party import CheckPeer
 from trilateral.common.protocol.phases import no_phase
 from trilateral.common.protocol.shares.session import SEED_BYTES
+from trilateral.coordinator.computation import Offer
 from trilateral.coordinator.machine import CoordinatorMachine, Past
 from trilateral.coordinator.numpy_training import JoinedTable, join
 from trilateral.coordinator.paillier.computation import PaillierOffer
-from trilateral.guest_party.arithmetic import GuestArithmetic
-from trilateral.guest_party.machine import GuestMachine, Measure
-from trilateral.guest_party.shares import GuestShares
-from trilateral.host_party.arithmetic import HostArithmetic
-from trilateral.host_party.machine import HostMachine
-from trilateral.host_party.shares import HostShares
+from trilateral.coordinator.shares.computation import SharesOffer
+from trilateral.guest_party.machine import GuestMachine, Measure, make_guest
+from trilateral.host_party.machine import HostMachine, make_host
 
 
 @dataclass
@@ -133,13 +131,8 @@ class Workshop:
         seed: bytes = ANY_SEED,
         check_peer: CheckPeer = accept_peer,
     ) -> HostMachine:
-        arithmetic: Arithmetic
-        if job.protocol == "shares":
-            arithmetic = HostShares(job, data.block, seed, no_phase)
-        else:
-            cipher = self.make_cipher(job.cipher, private_key.public_key)
-            arithmetic = HostArithmetic(job, data.block, cipher, no_phase, None)
-        return HostMachine(job, data, arithmetic, check_peer=check_peer)
+        session = self._session(job, private_key, seed, None)
+        return make_host(job, data, session, phase=no_phase, check_peer=check_peer)
 
     def guest(
         self,
@@ -151,16 +144,21 @@ class Workshop:
         seed: bytes = ANY_SEED,
         check_peer: CheckPeer = accept_peer,
     ) -> GuestMachine:
-        arithmetic: Arithmetic
+        session = self._session(job, private_key, seed, start)
+        return make_guest(job, data, session, phase=no_phase, check_peer=check_peer, measure=self.measure)
+
+    def _session(self, job: JobConfig, private_key: PrivateKey, seed: bytes, start: FloatVector | None) -> Session:
         if job.protocol == "shares":
-            arithmetic = GuestShares(job, data.block, seed, no_phase)
-        else:
-            cipher = self.make_cipher(job.cipher, private_key.public_key)
-            arithmetic = GuestArithmetic(job, data.block, cipher, no_phase, start)
-        return GuestMachine(job, data, arithmetic, check_peer=check_peer, measure=self.measure)
+            return SharesSession(seed)
+        return PaillierSession(self.make_cipher(job.cipher, private_key.public_key), start)
 
     def coordinator(self, job: JobConfig, private_key: PrivateKey, past: Past | None = None) -> CoordinatorMachine:
-        return CoordinatorMachine(job, PaillierOffer(job, self.make_decryptor(job.cipher, private_key)), past=past)
+        offer: Offer
+        if job.protocol == "shares":
+            offer = SharesOffer(job)
+        else:
+            offer = PaillierOffer(job, self.make_decryptor(job.cipher, private_key))
+        return CoordinatorMachine(job, offer, past=past)
 
 
 REAL = Workshop()

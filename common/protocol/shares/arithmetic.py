@@ -1,4 +1,4 @@
-"""What both parties compute in the protocol on secret shares: the exchange of masked columns, and a round block by block.
+"""What both parties compute on secret shares: the exchange of masked columns, and a round block by block.
 
 In the symbols of `shares.kernels`: X are a party's own columns, U their masks from its stream with the coordinator, and
 D = X - U is what the other party holds. A round goes through the blocks of its rows. For each block
@@ -26,7 +26,7 @@ from trilateral.common.base.arrays import ElementVector, FloatMatrix, FloatVecto
 from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.protocol.arithmetic import Introduction, check_scaled, holdout_scores
+from trilateral.common.protocol.arithmetic import Introduction, SharesSession, check_scaled, holdout_scores
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.intake import Expected, VectorBounds
@@ -68,11 +68,11 @@ class BlockState:
 
     rows: RowRange
     is_holdout: bool
-    own_scores: ElementVector | None = None
-    peer_scores: ElementVector | None = None
-    dealt: ElementVector | None = None
-    residual: Residual | None = None
-    answer: ElementPiece | None = None
+    own_scores: ElementVector | None = field(default=None, repr=False)
+    peer_scores: ElementVector | None = field(default=None, repr=False)
+    dealt: ElementVector | None = field(default=None, repr=False)
+    residual: Residual | None = field(default=None, repr=False)
+    answer: ElementPiece | None = field(default=None, repr=False)
     """The other party's share of the residual under a mask, if it came before this party's own was ready."""
 
 
@@ -80,25 +80,25 @@ class BlockState:
 class Sums:
     """A party's shares of the sums over the rows of an attempt."""
 
-    host: ElementVector
+    host: ElementVector = field(repr=False)
     """Of the gradient of the host's columns, shape (n_host,)."""
-    guest: ElementVector
+    guest: ElementVector = field(repr=False)
     """Of the gradient of the guest's columns, shape (n_guest,)."""
-    loss: ElementVector = field(default_factory=lambda: np.zeros(1, np.uint64))
+    loss: ElementVector = field(default_factory=lambda: np.zeros(1, np.uint64), repr=False)
     """Of the loss of the training rows, shape (1,)."""
-    holdout_loss: ElementVector = field(default_factory=lambda: np.zeros(1, np.uint64))
+    holdout_loss: ElementVector = field(default_factory=lambda: np.zeros(1, np.uint64), repr=False)
 
 
 @dataclass(eq=False)
 class Attempt:
     """An attempt at a round."""
 
-    asked: BeginRound
+    asked: BeginRound = field(repr=False)
     training: Section | None
     """The training rows to work through; None at w = 0, where their residual is known."""
     holdout: Section | None
-    sums: Sums
-    blocks: list[RowRange]
+    sums: Sums = field(repr=False)
+    blocks: list[RowRange] = field(repr=False)
     """Training rows, then hold-out rows."""
     under_way: dict[int, BlockState] = field(default_factory=dict)
     """Blocks of which something is known and something is missing, by their number."""
@@ -118,7 +118,7 @@ class SharesArithmetic(ABC):
     Args:
         job: the job's settings.
         block: this party's columns.
-        seed: the coordinator's part of the seed of the streams that it has in common with this party.
+        session: see `SharesSession`.
         phase: times the kinds of work, if the process has a clock.
         weight_bits: fraction bits of this party's sample weights; None if it has none.
 
@@ -131,11 +131,13 @@ class SharesArithmetic(ABC):
     peer: ClassVar[Role]
 
     def __init__(
-        self, job: JobConfig, block: TrainingBlock, seed: bytes, phase: Phase, weight_bits: int | None = None
+        self, job: JobConfig, block: TrainingBlock, session: SharesSession, phase: Phase, weight_bits: int | None = None
     ) -> None:
+        seed = session.seed
         if len(seed) != SEED_BYTES:
             raise ProtocolError(
-                f"the coordinator sent a seed of {len(seed)} bytes, but a job with `protocol: shares` needs {SEED_BYTES}"
+                f"the coordinator sent a seed of {len(seed)} bytes, but a job with `protocol: shares` needs"
+                f" {SEED_BYTES}"
             )
         check_scaled(block.columns)
         self._job = job
@@ -150,8 +152,11 @@ class SharesArithmetic(ABC):
         """Streams that this party has in common with the coordinator."""
         self._coef: FloatVector = np.zeros(self._n_own)
         self._has_coef = False
+        self._has_met = False
         self._norm_bits = 0
         self._n_masked_sent = self._n_masked_received = 0
+        self._n_host = self._n_guest = 0
+        """Columns of both parties, once they have met."""
         self._first_round: int | None = None
         self._attempt: Attempt | None = None
 
@@ -164,12 +169,15 @@ class SharesArithmetic(ABC):
 
     def apply(self, step: FloatVector) -> None:
         """See Weights: the steps stay at the coordinator."""
+        del step
 
     def reset(self) -> None:
         """See Weights."""
+        self._coef = np.zeros(self._n_own)
 
     def check(self, piece: ElementPiece) -> None:
         """See Arithmetic: each element of the ring is safe."""
+        del piece
 
     def prepare(self) -> bool:
         """See Arithmetic: there is nothing to prepare."""
@@ -225,6 +233,10 @@ class SharesArithmetic(ABC):
 
     def meet(self, peer: Introduction) -> Iterator[Envelope | Expected[ElementPiece]]:
         """See Arithmetic: exchange the masked columns, each party a window ahead of the other at most."""
+        if self._has_met:
+            # Columns are rounded at random. Two roundings under one mask would tell the other party their difference.
+            raise RuntimeError("the parties meet once in a session")
+        self._has_met = True
         if len(peer.seed) != SEED_BYTES:
             raise ProtocolError(
                 f"the {self.peer} sent a seed of {len(peer.seed)} bytes with the proof of its IDs, but a job with"
@@ -279,6 +291,12 @@ class SharesArithmetic(ABC):
             yield Envelope(
                 self.peer, ElementPiece(SESSION, Kind.MASKED_COLUMNS, rows.first, n_rows, rows.n_rows, elements)
             )
+
+    def _n_masked_columns(self, sender: Role) -> int:
+        """Return how many masked columns a party sends: D_A, or D_B and D_q, and with sample weights D_c and D_Y."""
+        if sender is Role.HOST:
+            return self._n_host
+        return 2 * self._n_guest + 2 if self._fmt.weighted else self._n_guest + 1
 
     def _encode_columns(self) -> Tile:
         """Round the columns of all rows to integers, at random, so that no column of few values is biased.
@@ -432,8 +450,15 @@ class SharesArithmetic(ABC):
         del is_last
         attempt = self._open_attempt
         number = attempt.n_received.get(Kind.MASKED_RESIDUAL, 0)
-        n_columns = self._n_opened(attempt, self.peer, is_holdout=self._state(attempt, number).is_holdout)
+        n_columns = self._n_opened(self.peer, is_holdout=self._state(attempt, number).is_holdout)
         yield from self._take_piece(piece, attempt.n_scored, n_columns)
+
+    def _n_opened(self, sender: Role, *, is_holdout: bool) -> int:
+        """Return how many elements of each row a party opens in the open attempt."""
+        if is_holdout:
+            return 0
+        gradient = 1 if self._open_attempt.asked.gradient else 0
+        return gradient + (self._fmt.n_opened - 1 if sender is Role.HOST else 0)
 
     def _take_piece(self, piece: ElementPiece, limit: int, n_columns: int) -> Iterator[Envelope]:
         """Take the next piece of a kind, which is one block; refuse it if it is further ahead than `limit` blocks."""
@@ -481,7 +506,7 @@ class SharesArithmetic(ABC):
                 opened = self._open(attempt, state, state.residual)
             state.own_scores = state.peer_scores = state.dealt = None
             if opened is not None:
-                yield self._opened(attempt, state, opened)
+                yield self._piece(attempt, Kind.MASKED_RESIDUAL, state.rows, opened, state.residual.digest)
         if state.answer is None:
             return
         if state.answer.digest != state.residual.digest:
@@ -492,7 +517,7 @@ class SharesArithmetic(ABC):
         with self._phase("product"):
             reply = self._close(attempt, state, state.residual, state.answer.elements)
         if reply is not None:
-            yield self._opened(attempt, state, reply)
+            yield self._piece(attempt, Kind.MASKED_RESIDUAL, state.rows, reply, state.residual.digest)
         yield from self._done(attempt, number)
 
     def _done(self, attempt: Attempt, number: int) -> Iterator[Envelope]:
@@ -512,10 +537,6 @@ class SharesArithmetic(ABC):
         gradient = attempt.asked.gradient and not state.is_holdout
         key = self._dealer.of(attempt.asked.key)
         return kernels.residual(self._fmt, self.role, key, dealt, z, state.rows.first, gradient=gradient)
-
-    def _opened(self, attempt: Attempt, state: BlockState, elements: ElementVector) -> Envelope:
-        assert state.residual is not None
-        return self._piece(attempt, Kind.MASKED_RESIDUAL, state.rows, elements, state.residual.digest)
 
     def _piece(
         self, attempt: Attempt, kind: Kind, rows: RowRange, elements: ElementVector, digest: bytes = b""
@@ -542,18 +563,20 @@ class SharesArithmetic(ABC):
         """Send this party's shares of the gradient and of the losses, as they were asked for."""
         asked, fmt, sums = attempt.asked, self._fmt, attempt.sums
         shares = asked.shares
+        # A whitened column may have one value of sqrt(n_train), whatever the batch: the noise of a batch is covered as
+        # that of all training rows.
+        n_rows = self._rows.training.n_rows
         parts: list[tuple[ElementVector, int]] = []
         if asked.gradient:
-            rows = self._rows.range_of(asked.batch)
             gradient = np.concatenate([sums.host, sums.guest])
             if attempt.training is None:
                 products = self._of_sections(self._products, self._rows.numbers_of(asked.batch))
                 gradient = products << np.uint64(fmt.f_d - 1)  # h / 2, at the scale of a gradient
-            parts.append((gradient, fmt.gradient_drop(rows.n_rows)))
+            parts.append((gradient, fmt.gradient_drop(n_rows)))
         if attempt.training is not None and shares is not None and shares.weights is not None:
             numbers = self._rows.numbers_of(asked.batch)
             loss = sums.loss + self._linear_part(shares.weights, numbers) + self._constant_part(attempt.training)
-            parts.append((loss, fmt.loss_drop(attempt.training.n_rows)))
+            parts.append((loss, fmt.loss_drop(n_rows)))
         if attempt.holdout is not None and shares is not None and shares.holdout is not None:
             numbers = range(self._rows.n_sections, self._n_vectors)
             loss = sums.holdout_loss + self._linear_part(shares.holdout, numbers) + self._constant_part(None)
@@ -571,7 +594,8 @@ class SharesArithmetic(ABC):
     def _linear_part(self, weights: WeightShares, numbers: range) -> ElementVector:
         """Take this party's share of w' N from the loss, because the coordinator adds w' (h + N); shape (1,)."""
         masks = self._of_sections(self._product_masks.sum(axis=1, dtype=np.uint64), numbers)
-        return np.negative((weights.loss * masks).sum(dtype=np.uint64, keepdims=True))
+        products: ElementVector = (weights.loss * masks).sum(dtype=np.uint64, keepdims=True)
+        return np.negative(products)
 
     @staticmethod
     def _of_sections(vectors: ElementVector, numbers: range) -> ElementVector:
@@ -583,7 +607,7 @@ class SharesArithmetic(ABC):
 
     def finish(self, asked: FinishJob) -> Iterator[Envelope | Expected[ElementPiece]]:
         """See Arithmetic: each party gives the other its share of the other's weights."""
-        n_host, n_guest = getattr(self, "_n_host", 0), getattr(self, "_n_guest", 0)
+        n_host, n_guest = self._n_host, self._n_guest
         if asked.share is None or len(asked.share) != n_host + n_guest or not self.may_begin:
             raise ProtocolError(
                 f"the coordinator ended the training with {0 if asked.share is None else len(asked.share)} shares of"
@@ -614,10 +638,6 @@ class SharesArithmetic(ABC):
     # --- what the roles add
 
     @abstractmethod
-    def _n_masked_columns(self, sender: Role) -> int:
-        """Return how many masked columns a party sends."""
-
-    @abstractmethod
     def _prepare_exchange(self) -> None:
         """Make what this party keeps of the other's masked columns, and of its own labels."""
 
@@ -628,10 +648,6 @@ class SharesArithmetic(ABC):
     @abstractmethod
     def _keep_masked(self, rows: RowRange, columns: NDArray[np.uint64]) -> None:
         """Keep the other party's masked columns of some rows, shape (n_rows / 8, n_masked_columns, 8)."""
-
-    @abstractmethod
-    def _n_opened(self, attempt: Attempt, sender: Role, *, is_holdout: bool) -> int:
-        """Return how many elements of each row a party opens."""
 
     @abstractmethod
     def _open(self, attempt: Attempt, state: BlockState, residual: Residual) -> ElementVector | None:

@@ -1,6 +1,6 @@
 """What the intake passes on, keeps, ignores and refuses."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
