@@ -43,7 +43,6 @@ from trilateral.common.protocol.messages import (
 from trilateral.common.protocol.party import CheckPeer
 from trilateral.common.protocol.phases import no_phase
 from trilateral.common.protocol.shares.session import SEED_BYTES
-from trilateral.coordinator.computation import Offer
 from trilateral.coordinator.machine import CoordinatorMachine, Past
 from trilateral.coordinator.numpy_training import JoinedTable, join
 from trilateral.coordinator.paillier.computation import PaillierOffer
@@ -153,12 +152,9 @@ class Workshop:
         return PaillierSession(self.make_cipher(job.cipher, private_key.public_key), start)
 
     def coordinator(self, job: JobConfig, private_key: PrivateKey, past: Past | None = None) -> CoordinatorMachine:
-        offer: Offer
         if job.protocol == "shares":
-            offer = SharesOffer(job)
-        else:
-            offer = PaillierOffer(job, self.make_decryptor(job.cipher, private_key))
-        return CoordinatorMachine(job, offer, past=past)
+            return CoordinatorMachine(job, SharesOffer(job), past=past)
+        return CoordinatorMachine(job, PaillierOffer(job, self.make_decryptor(job.cipher, private_key)), past=past)
 
 
 REAL = Workshop()
