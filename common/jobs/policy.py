@@ -85,11 +85,11 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
             "policy.protocols",
             f"the setting allows {' and '.join(policy.protocols)}; the job has `protocol: {job.protocol}`",
         )
-    weighting = None if dataset.label is None else dataset.label.weighting
-    if job.protocol == "paillier" and weighting is not None:
+    weighting = [] if dataset.label is None else dataset.label.weighting
+    if job.protocol == "paillier" and weighting:
         raise refusal(
             role,
-            f"datasets.{job.dataset}.{weighting}",
+            f"datasets.{job.dataset}.{weighting[0]}",
             "a ciphertext holds many rows and can only be multiplied as a whole, so all rows count alike: set"
             " `protocol: shares` in the job, or remove the setting",
         )
