@@ -72,6 +72,10 @@ class Computation(Protocol):
         """Return whether the parties can compute at a point w; it depends on nothing but the job and the sizes."""
         ...
 
+    def disclose(self, loss: float) -> float:
+        """Return a loss as precisely as it may leave the coordinator's process."""
+        ...
+
     def open(self, plan: RoundPlan, key: RoundKey) -> Opening:
         """Prepare for an attempt and its answers. Earlier attempts are over."""
         ...

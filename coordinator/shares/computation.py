@@ -122,6 +122,10 @@ class SharesComputation:
         """See `points.Range`."""
         return self._range.contains(point)
 
+    def disclose(self, loss: float) -> float:
+        """Return a loss with 6 decimals."""
+        return disclosed_loss(loss)
+
     def open(self, plan: RoundPlan, key: RoundKey) -> SharesOpening:
         """See `computation.Computation.open`."""
         rows = self._rows.range_of(plan.batch)
@@ -185,11 +189,8 @@ class SharesComputation:
     def finish(self, conclusion: Conclusion, finishes: Mapping[Role, FinishJob]) -> Mapping[Role, FinishJob]:
         """Send each party its shares of the final weights."""
         self._dealing.stop()
-        shares, loss = share_result(conclusion.point), disclosed_loss(conclusion.loss)
-        return {
-            party: replace(finish, share=shares[party], loss=loss, round_loss=None)
-            for party, finish in finishes.items()
-        }
+        shares = share_result(conclusion.point)
+        return {party: replace(finish, share=shares[party], round_loss=None) for party, finish in finishes.items()}
 
 
 def _checked(job: JobConfig, party: Role, ready: Ready) -> SharesReady:

@@ -8,7 +8,7 @@ import pytest
 from tests.support.simulated_parties import SimulatedParties, make_table, train_with
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Lbfgs, Sgd
-from trilateral.common.protocol.messages import RoundKey
+from trilateral.common.protocol.messages import BeginRound, FinishJob, RoundKey
 from trilateral.coordinator.shares import dealing
 
 JOB = JobConfig(name="job", dataset="data", protocol="shares", tolerance=1e-6)
@@ -72,6 +72,19 @@ def test_sample_weights_move_the_optimum(weight_bits: int, low: int, high: int) 
     assert trained.reports[-1].evaluation.log_loss == pytest.approx(table.holdout_loss(point), abs=HOLDOUT_NOISE)
     assert table.loss(trained.coef) - table.loss(table.optimum()) < 3 * EXCESS
     assert trained.ended.loss == pytest.approx(table.loss(trained.coef), abs=10 * LOSS_NOISE)
+
+
+def test_no_loss_reaches_a_party_before_the_end_and_none_has_more_than_six_decimals() -> None:
+    table = make_table(n_train=1000, n_holdout=100)
+    job = JOB.model_copy(update={"evaluate_every": 1})
+    trained = train_with(job, SimulatedParties(job, table))
+
+    told = [envelope.message for envelope in trained.sent]
+    assert all(message.loss is None for message in told if isinstance(message, BeginRound))
+    assert all(message.round_loss is None for message in told if isinstance(message, FinishJob))
+    losses = [report.loss for report in trained.reports] + [trained.ended.loss]
+    losses += [message.loss for message in told if isinstance(message, FinishJob)]
+    assert all(loss is not None and loss == round(loss, 6) for loss in losses)
 
 
 def test_evaluations_are_reported_without_an_auc() -> None:
