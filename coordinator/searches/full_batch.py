@@ -20,6 +20,7 @@ OUT_OF_RANGE = "values are out of range even after very short steps: let each pa
 AT_THE_EDGE = (
     "the loss still falls where values are out of range: if the features separate the labels, set l2 in the job"
 )
+FLAT = "the gradient is 0 except for rounding errors"
 NOT_LOWER = f"{MAX_FAILURES + 1} steps in a row did not lower the loss"
 
 
@@ -59,9 +60,8 @@ class FullBatchOptimiser(Protocol):
         """Estimate of how far f at `result` is above its minimum."""
         ...
 
-    @property
-    def is_slow(self) -> bool:
-        """Whether two steps that hardly lower f are enough to stop."""
+    def is_stalled(self, tolerance: float) -> bool:
+        """Return whether the last two steps lowered f by less than the tolerance, and more is not to be expected."""
         ...
 
     def learn(self, loss: float, gradient: FloatVector) -> bool:
@@ -103,7 +103,6 @@ def full_batch_search(optimiser: FullBatchOptimiser, job: JobConfig) -> Search:
 
     cuts = failures = 0
     note = None
-    reached_before: list[float] = []
     for epoch in range(1, job.epochs + 1):
         reached = None if math.isinf(optimiser.loss) else optimiser.loss
         base = optimiser.base
@@ -121,17 +120,16 @@ def full_batch_search(optimiser: FullBatchOptimiser, job: JobConfig) -> Search:
         if stopping.is_over:
             return found(epoch, "", converged=True)
         failures = 0 if optimiser.learn(seen.loss, seen.gradient) else failures + 1
+        if optimiser.gap == 0:
+            return found(epoch, FLAT, converged=True, at_result=True)
         if optimiser.gap <= job.tolerance:
             reason = f"the loss is within an estimated {job.tolerance:g} of its minimum"
             return found(epoch, reason, converged=True, at_result=True)
         if failures > MAX_FAILURES:
             return found(epoch, NOT_LOWER, converged=True)
-        if failures > 0:
-            continue
-        lowered = reached_before[-2] - optimiser.loss if len(reached_before) >= 2 else math.inf
-        if lowered < job.tolerance and optimiser.is_slow:
-            return found(epoch, f"two rounds lowered the loss by less than {job.tolerance:g}", converged=True)
-        reached_before.append(optimiser.loss)
+        if failures == 0 and optimiser.is_stalled(job.tolerance):
+            less = f"by less than {job.tolerance:g}" if job.tolerance > 0 else "by no more than its rounding errors"
+            return found(epoch, f"two rounds lowered the loss {less}", converged=True)
     if math.isinf(optimiser.loss):
         return GivenUp(OUT_OF_RANGE)
     return found(job.epochs, f"the training reached its limit of {job.epochs} epochs", converged=False)
