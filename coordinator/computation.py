@@ -68,6 +68,11 @@ class Computation(Protocol):
         """For each party, the most values that it sends to the coordinator in one attempt, and once in a session."""
         ...
 
+    @property
+    def gradient_error(self) -> float:
+        """Standard deviation of the rounding error of a component of a mean gradient over all training rows."""
+        ...
+
     def is_in_range(self, point: FloatVector) -> bool:
         """Return whether the parties can compute at a point w; it depends on nothing but the job and the sizes."""
         ...
