@@ -94,6 +94,10 @@ class Computation(Protocol):
         """
         ...
 
+    def prepare(self) -> bool:
+        """Do one small unit of work that needs no message; return False if there is none."""
+        ...
+
     def deal(self) -> Iterator[Envelope]:
         """Send the parties what they need from the coordinator to compute, as far as they have room for it."""
         ...

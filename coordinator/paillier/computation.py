@@ -125,6 +125,10 @@ class PaillierComputation:
             for party, begin in begins.items()
         }
 
+    def prepare(self) -> bool:
+        """Do nothing: the coordinator does not encrypt."""
+        return False
+
     def deal(self) -> Iterator[Envelope]:
         """Yield nothing: the parties need no more than the step."""
         yield from ()

@@ -174,6 +174,10 @@ class SharesComputation:
             for party, begin in begins.items()
         }
 
+    def prepare(self) -> bool:
+        """See `LabelProducts.prepare`."""
+        return self._products.prepare()
+
     def deal(self) -> Iterator[Envelope]:
         """See `Dealing.deal`."""
         yield from self._dealing.deal()
