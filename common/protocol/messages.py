@@ -333,8 +333,7 @@ class FinishJob:
     """The round that the step belongs to, one after the last."""
     step: FloatVector
     loss: float
-    """Loss of the resulting model on the training rows, penalty included: the Taylor loss, or under the protocol on
-    shares the logistic loss."""
+    """Loss of the resulting model on the training rows: the Taylor loss, or the logistic loss on shares."""
     epochs: int
     reason: str
     round_loss: float | None
