@@ -282,9 +282,12 @@ class MachineRunner:
     async def _next_message(self, machine: Machine) -> tuple[Role, Message]:
         """Wait for the next message; meanwhile, do the work that needs no input."""
         self._history.on_event(Prepared(machine.prepared))
-        while self._inbox.empty() and await self.in_thread(machine.prepare):
-            self._history.on_event(Prepared(machine.prepared))
+        if not self.has_shares:  # There is no randomness to prepare, and to ask in the thread takes a while.
+            while self._inbox.empty() and await self.in_thread(machine.prepare):
+                self._history.on_event(Prepared(machine.prepared))
         self._patience.wait()
+        if not self._inbox.empty():
+            return await self._inbox.get()
         while True:
             alarm = self._patience.alarm()
             try:
