@@ -13,10 +13,10 @@ where it is 0. Whitened columns have about the Hessian p(1-p) I at e. So round 2
 
     v = -g / p(1-p), cut to length 1            b = logit p - (1/2 - p) v'v
 
-v'v is about the variance of the scores. Longer steps leave the region in which p(1-p) is the curvature. b keeps
-the mean of the predictions at p if the scores are normally distributed, because E exp(u) = exp(b + v'v / 2) for rare
-positives; for p = 1/2 nothing needs to be corrected. Fisher's discriminant gives nearly the same b. If the columns are not
-centred, only the gradient assumed at e is wrong: steps from e then fail, and a round at e replaces it.
+v'v is about the variance of the scores. Longer steps leave the region in which p(1-p) is the curvature. b keeps the
+mean of the predictions at p if the scores are normally distributed, because E exp(u) = exp(b + v'v / 2) for rare
+positives; for p = 1/2 nothing needs to be corrected. Fisher's discriminant gives nearly the same b. If the columns are
+not centred, only the gradient assumed at e is wrong: steps from e then fail, and a round at e replaces it.
 
 Rounds to within 1e-4 and 1e-6 of the minimum on the paper's data, with the errors that gradients have in the protocol
 (`benchmarks/optimiser.py` repeats the first line):
