@@ -59,6 +59,11 @@ class Computation(Protocol):
     """One protocol in one job, once both parties are ready."""
 
     @property
+    def unit(self) -> str:
+        """What the values are that the parties send to the coordinator, in the plural."""
+        ...
+
+    @property
     def allowed(self) -> Mapping[Role, tuple[int, int]]:
         """For each party, the most values that it sends to the coordinator in one attempt, and once in a session."""
         ...

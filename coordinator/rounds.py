@@ -77,7 +77,7 @@ class Rounds:
         self._last_loss: float | None = None
         rounds = max_rounds(job, self._n_batches)
         self.allowances = {
-            party: Allowance(party, rounds, in_a_round, in_a_session)
+            party: Allowance(party, rounds, in_a_round, computation.unit, in_a_session=in_a_session)
             for party, (in_a_round, in_a_session) in computation.allowed.items()
         }
         """What each party may still send."""

@@ -48,7 +48,7 @@ ROUND_SECONDS = 0.02
 """What a round takes beyond this: three event loops and messages without rows."""
 SHARES_SETUP_SECONDS = 0.7
 """For tables and the proof of the IDs."""
-TERMS = {8: 12, 12: 13, 24: 26}
+TERMS = {8: 12, 12: 16, 24: 40}
 """Terms of the series, by the job's `max_score`."""
 ELEMENT_BYTES = 8
 

@@ -72,6 +72,8 @@ class PaillierComputation:
         decrypt: checks ciphertexts and decrypts them to signed plaintexts.
     """
 
+    unit = "ciphertexts"
+
     def __init__(self, job: JobConfig, n_train: int, n_columns: Mapping[Role, int], decrypt: Decrypt) -> None:
         self._job = job
         self._n_train = n_train
