@@ -31,7 +31,7 @@ MAX_RMS = 4.0
 """The largest root mean square of the scaled weights. It costs the sums of a round 2 bits: by the Cauchy-Schwarz
 inequality, weights make a sum over m rows of mean square 1 at most `MAX_RMS` times as large as m."""
 MAX_UNEVENNESS = 32.0
-"""The largest ratio of the root mean square of the weights to their mean. The mean is then at least 1/16."""
+"""The largest ratio of the root mean square of the weights to their mean. The mean is then at least 1/8."""
 WEIGHT_BITS = 6
 """Fraction bits of weights that are not small whole numbers."""
 
