@@ -29,6 +29,13 @@ class Stopwatch:
         self._on_event = on_event
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._since = time.perf_counter()
+        self._is_set_up = False
+
+    def end_setup(self) -> None:
+        """Count the time so far as `setup`: a session's first round begins. Later calls have no effect."""
+        if not self._is_set_up:
+            self._is_set_up = True
+            self._seconds["setup"] = time.perf_counter() - self._since
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

@@ -27,7 +27,7 @@ from trilateral.common.rpc.routes import decode, encode, route_for
 
 MAX_BEGUN = 100
 """How often a round may be begun, over all sessions. Each attempt shows the same sums."""
-_NEW_SETTINGS = ("missing", "repeated_ids", "preprocessing.constant")
+_NEW_SETTINGS = ("missing", "repeated_ids", "preprocessing.constant", "label.weight", "label.class_weight")
 """Settings of a dataset that 0.1.0 did not have. At its default such a setting is not part of the digest, so that a job
 that 0.1.0 began continues."""
 _EVALUATION = "evaluation "
@@ -279,17 +279,17 @@ def settings_digest(dataset: DatasetConfig) -> bytes:
     exclude: dict[str, Any] = {"path": True}
     for name in _NEW_SETTINGS:
         *parents, key = name.split(".")
-        settings: Settings = dataset
+        settings: Settings | None = dataset
         excluded = exclude
         for parent in parents:
             settings, excluded = getattr(settings, parent), excluded.setdefault(parent, {})
-        if getattr(settings, key) == type(settings).model_fields[key].default:
+        if settings is not None and getattr(settings, key) == type(settings).model_fields[key].default:
             excluded[key] = True
     return _digest([dataset.model_dump_json(exclude=exclude).encode()])
 
 
 def table_digest(table: PartyTable) -> bytes:
-    """Return a digest that identifies a table by its IDs, columns and labels."""
+    """Return a digest that identifies a table by its IDs, columns, labels and weights."""
     return _digest(_parts(table))
 
 
@@ -298,6 +298,8 @@ def _parts(table: PartyTable) -> Iterator[bytes]:
     yield "\n".join(map(str, table.features.columns)).encode()
     yield pd.util.hash_pandas_object(table.features, index=False).to_numpy().tobytes()
     yield b"" if table.labels is None else table.labels.tobytes()
+    if table.weights is not None:  # Without weights, the digest is that of 0.1.0.
+        yield table.weights.tobytes()
 
 
 def _digest(parts: Sequence[bytes] | Iterator[bytes]) -> bytes:

@@ -257,6 +257,7 @@ class MachineRunner:
                 case BeginRound():
                     self._current = max(self._current, message.key)
                     self._on_disclosure()
+                    self._history.stopwatch.end_setup()
                     self._history.begin_round(message)
                     self._begun(message.key)
                 case FinishJob():
@@ -374,6 +375,7 @@ class MachineRunner:
                 await self._on_message(message)
             case BeginRound() | FinishJob():
                 if isinstance(message, BeginRound):
+                    self._history.stopwatch.end_setup()
                     self._begun(message.key)
                 self._links[to].send(message)
                 self._patience.ask(message)

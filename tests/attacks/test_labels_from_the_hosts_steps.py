@@ -252,7 +252,7 @@ def sums_by_batch(attacked: Attacked) -> dict[int, FloatMatrix]:
         coef = coef - steps[number].step
         rows = batches.rows(steps[number].batch)
         gradient = 4 * len(rows) * steps[number + 1].step / RATE
-        sums.setdefault(batches._part(steps[number].batch), []).append(gradient - X[rows].T @ (X[rows] @ coef))
+        sums.setdefault(batches.part(steps[number].batch), []).append(gradient - X[rows].T @ (X[rows] @ coef))
     return {part: np.array(each) for part, each in sums.items()}
 
 
@@ -336,7 +336,7 @@ def fit_intercept(attacked: Attacked) -> Fitted:
     equations, right_sides = [], []
     for number in range(1, attacked.job.epochs * n_batches + 1):
         coef = coef - steps[number].step
-        part = batches._part(steps[number].batch)
+        part = batches.part(steps[number].batch)
         rows = batches._parts[part]
         m, ones = len(rows), X[rows].sum(axis=0)
         seen = 4 * m * steps[number + 1].step / RATE - X[rows].T @ (X[rows] @ coef)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 IMPURE = ["grpc", "google", "pandas", "pyarrow", "sqlite3", "sklearn", "scipy", "phe", "trilateral.common.pb"]
-FOLDERS = ["common/paillier", "common/protocol", "coordinator/optimisers", "coordinator/searches"]
+FOLDERS = ["common/paillier", "common/protocol", "common/shares", "coordinator/optimisers", "coordinator/paillier"]
+FOLDERS += ["coordinator/searches", "coordinator/shares"]
 MODULES = [
     "coordinator/machine.py",
     "coordinator/rounds.py",
-    "coordinator/opening.py",
+    "coordinator/computation.py",
     "coordinator/plan.py",
     "coordinator/training.py",
     "coordinator/numpy_training.py",

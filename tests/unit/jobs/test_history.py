@@ -218,6 +218,16 @@ def test_a_stopwatch_adds_up_by_name_and_starts_anew(monkeypatch: pytest.MonkeyP
     assert stopwatch.lap() == {"all": 1.0}
 
 
+def test_the_time_before_the_first_round_is_set_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([0.0, 4.0, 6.0, 9.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(ticks))
+    stopwatch = Stopwatch()
+    stopwatch.end_setup()
+    assert stopwatch.lap() == {"all": 6.0, "setup": 4.0}
+    stopwatch.end_setup()
+    assert stopwatch.lap() == {"all": 3.0}
+
+
 def test_a_whole_job_is_counted_by_peer_and_kind() -> None:
     traffic = Traffic("sent")
     for number in (1, 2):

@@ -48,6 +48,23 @@ def test_every_change_of_the_settings_changes_their_digest(settings: dict[str, A
     assert settings_digest(plain) == settings_digest(plain.model_copy(update={"path": Path("u.parquet")}))
 
 
+LABEL_OF_0_1_0 = '{"column":"label","positive":"1","negative":"0","calibration":"platt","threshold":0.5}'
+
+
+def test_a_label_without_weights_has_the_digest_of_0_1_0() -> None:
+    inner = blake2b(OF_0_1_0.replace('"label":null', f'"label":{LABEL_OF_0_1_0}').encode(), digest_size=32).digest()
+    assert settings_digest(labelled()) == blake2b(inner, digest_size=32).digest()
+
+
+@pytest.mark.parametrize("weights", [{"weight": "c"}, {"class_weight": "balanced"}])
+def test_weights_of_rows_change_the_digest_of_the_settings(weights: dict[str, Any]) -> None:
+    assert settings_digest(labelled(**weights)) != settings_digest(labelled())
+
+
+def labelled(**label: Any) -> DatasetConfig:
+    return DatasetConfig.model_validate({"path": "t.csv", "label": label})
+
+
 # --- the points at which the host has scored its rows
 
 KEY = JobKey("credit", bytes(16))
