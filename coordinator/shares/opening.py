@@ -177,5 +177,9 @@ def needs_scores(plan: RoundPlan) -> bool:
 
 
 def disclosed_loss(loss: float) -> float:
-    """Return a loss that may leave the coordinator: with 6 decimals, it is a poor equation for the labels."""
+    """Return a loss that may leave the coordinator.
+
+    Losses are functions of the labels, and the fewer digits they have, the less they say. More than 6 decimals would
+    be noise; see `Format.loss_drop`.
+    """
     return round(loss, _DISCLOSED_DECIMALS)
