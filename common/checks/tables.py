@@ -1,10 +1,11 @@
 """Check of a party's tables, which are read and prepared as for a training, and of its policy against a job."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ConfigError, Counted, DataError, PolicyError
 from trilateral.common.base.roles import Role
 from trilateral.common.checks.estimate import check_cost
@@ -27,6 +28,7 @@ from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.ledger import Entry, Ledger
 from trilateral.common.jobs.policy import (
     JOB,
+    check_effective_rows,
     check_holdout,
     check_label_secrecy,
     check_offer,
@@ -41,6 +43,7 @@ from trilateral.common.jobs.policy import (
 )
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
+from trilateral.common.protocol.sample_weights import n_effective
 from trilateral.common.rpc.errors import NameTakenError
 
 ROOM = 2
@@ -91,8 +94,10 @@ def _check_name(config: ProcessConfig, job: JobConfig) -> Iterator[Finding]:
 
 def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Iterator[Finding]:
     subject, dataset, role = f"datasets.{name}", config.datasets[name], config.role
-    trial = job or JobConfig(name="check", dataset=name)
-    # Without a job the check assumes the defaults. Another job may comply with the policy.
+    weighting = [] if dataset.label is None else dataset.label.weighting
+    # Without a job the check assumes the defaults, and the protocol that can train with the weights of the rows.
+    trial = job or JobConfig(name="check", dataset=name, protocol="shares" if weighting else "paillier")
+    # Another job may comply with the policy.
     level = Level.PROBLEM if job is not None else Level.WARNING
     of = "the job" if job is not None else "a job with the defaults"
 
@@ -126,6 +131,7 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
         check_labels(data.block)
         secrecy = label_secrecy(trial, data.block, secret_start=True)
         _check_holdout(config, trial, data, account)
+        check_effective_rows(trial, config.policy, data.block, role)
         # How many features the other party has is not known here, but a job needs at least one.
         check_peer_features(trial, config.policy, n_train, 1, role)
         if secrecy is not None:
@@ -145,6 +151,8 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
             f"before alignment: {n_train:,} training rows, {len(data.block.holdout_columns):,} hold-out rows and "
             f"{n_columns} training columns",
         )
+        if data.block.sample_weights is not None:
+            yield ok(subject, _weights(weighting, data.block.sample_weights))
         yield ok(
             subject,
             f"before alignment: policy.min_rows_per_feature allows the other party "
@@ -173,6 +181,14 @@ def _ledger(account: Account, entry: Entry, data: PreparedData, secrecy: LabelSe
         )
     elif account.policy.min_label_bits > 0:
         yield f"before alignment: {describe_secrecy(secrecy, account.policy.min_label_bits, entry)}"
+
+
+def _weights(weighting: Sequence[str], weights: FloatVector) -> str:
+    """Describe the weights of the training rows, for the guest alone."""
+    return (
+        f"before alignment: training rows count by {' and '.join(weighting)}, as much as {n_effective(weights):,.0f} "
+        f"rows of equal weight; {Counted(np.count_nonzero(weights == 0)):row has|rows have} the weight 0"
+    )
 
 
 def _of(what: str, findings: Iterable[Finding]) -> Iterator[Finding]:

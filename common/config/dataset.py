@@ -62,11 +62,9 @@ class LabelConfig(Settings):
         return [self.column] if self.weight is None else [self.column, self.weight]
 
     @property
-    def weighting(self) -> str | None:
-        """Name of the setting that weights the rows; None if all rows have the same weight."""
-        if self.weight is not None:
-            return "label.weight"
-        return None if self.class_weight is None else "label.class_weight"
+    def weighting(self) -> list[str]:
+        """Names of the settings that weight the rows; empty if all rows have the same weight."""
+        return [f"label.{name}" for name in ("weight", "class_weight") if getattr(self, name) is not None]
 
 
 class ColumnPreprocessing(Settings):

@@ -14,7 +14,7 @@ from trilateral.common.jobs.ledger import MAX_COUNT, Ledger
 from trilateral.common.jobs.policy import JOB, refusal
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.bounds import max_curvature_draws
-from trilateral.common.protocol.label_secrecy import LabelSecrecy
+from trilateral.common.protocol.label_secrecy import N_TOLD, LabelSecrecy
 
 _WAYS_OUT = "lower the setting, or name the dataset anew if its rows or their values are new"
 
@@ -128,7 +128,7 @@ class Account:
         entry = self.ledger.entry(self.dataset)
         numbers = f"{entry.equations} given so far (trainings: {entry.trainings}), {n_equations} more needed"
         together = f"all trainings on {self.dataset} together would give the other party too many equations about"
-        way_out = f"train in larger batches, {_WAYS_OUT}"
+        way_out = f"train in larger batches (`paillier` only), {_WAYS_OUT}"
         if self.role is Role.HOST:
             why = f"{together} its rows: the maximum is {most}; {numbers}: {way_out}"
             return refusal(self.role, "policy.min_rows_per_equation", why)
@@ -150,6 +150,10 @@ def training_equations(
     one combination of its columns. They count by the host's number of columns. At the guest, only equations that the
     secret start does not cover count. Curvature does not depend on the labels.
 
+    Under the protocol on shares, a training shows the other party only its own final weights and the final loss,
+    whatever the batches are: one equation for each. At the host, each is about one combination of its columns, and
+    counts in full nevertheless.
+
     Args:
         job: the job.
         shape: numbers of this party's training rows and of its training columns.
@@ -158,6 +162,8 @@ def training_equations(
     """
     if secrecy is not None:
         return secrecy.n_equations(n_peer_columns)
+    if job.protocol == "shares":
+        return n_peer_columns + N_TOLD
     n_train, n_columns = shape
     n_batches = Batches.of(job, n_train).count
     drawn = math.ceil(max_curvature_draws(job, n_batches) * n_peer_columns / max(n_columns, 1))

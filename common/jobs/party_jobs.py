@@ -44,7 +44,13 @@ from trilateral.common.jobs.journal import Record
 from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.party_record import PartyRecord, RestoredMachine
 from trilateral.common.jobs.permission import Permission
-from trilateral.common.jobs.policy import check_holdout, check_offer, check_sizes, label_secrecy
+from trilateral.common.jobs.policy import (
+    check_effective_rows,
+    check_holdout,
+    check_offer,
+    check_sizes,
+    label_secrecy,
+)
 from trilateral.common.jobs.process_jobs import ProcessJobs
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.jobs.runner import MachineRunner
@@ -254,10 +260,11 @@ class PartyJobs(ProcessJobs):
                 data = permission.data = await runner.in_thread(self._prepare, table, dataset, job)
                 await runner.in_thread(record.check_columns, data.block.columns)
                 check_holdout(job, self.config.policy, len(data.block.holdout_columns), self.role)
+                check_effective_rows(job, self.config.policy, data.block, self.role)
                 permission.account = JobAccount(job, key.run_id, record, lambda: self._account_of(job.dataset), data)
                 await runner.in_thread(permission.account.open, self._quota)
             cipher = await runner.in_thread(make_cipher, job.cipher, public_key)
-            start = await runner.in_thread(self._start, record, data.block)
+            start = await runner.in_thread(self._start, job, record, data.block)
             permission.secrecy = await runner.in_thread(label_secrecy, job, data.block, secret_start=start is not None)
             machine = await runner.in_thread(
                 self._make_machine,
@@ -306,9 +313,14 @@ class PartyJobs(ProcessJobs):
 
         self._launch(runner, begin, on_end)
 
-    def _start(self, record: PartyRecord, block: TrainingBlock) -> FloatVector | None:
-        """Return the guest's secret first weights, the same in every session of a job; None at the host."""
-        return record.start(lambda: draw_start(block.columns)) if self.role is Role.GUEST else None
+    def _start(self, job: JobConfig, record: PartyRecord, block: TrainingBlock) -> FloatVector | None:
+        """Return the guest's secret first weights, the same in every session of a job.
+
+        There are none at the host, nor under the protocol on shares, where no party learns a step.
+        """
+        if self.role is Role.HOST or job.protocol == "shares":
+            return None
+        return record.start(lambda: draw_start(block.columns))
 
     def _find_known(self, key: JobKey, offer: OpenJob) -> tuple[bytes, Record | None]:
         """Return the job's ID, and this party's record if both parties were ready in an earlier session."""

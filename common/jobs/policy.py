@@ -12,7 +12,7 @@ Every refusal names the setting that causes it.
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
-from trilateral.common.base.errors import PolicyError
+from trilateral.common.base.errors import Counted, PolicyError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
@@ -20,10 +20,11 @@ from trilateral.common.config.process import Policy, ProcessConfig
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.ledger import Entry
 from trilateral.common.jobs.quota import DayQuota, IdQuota, ScoreQuota
-from trilateral.common.protocol.batches import Batches
+from trilateral.common.protocol.batches import Batch, Batches
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.bounds import max_evaluations, max_rounds
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
+from trilateral.common.protocol.sample_weights import n_effective
 from trilateral.common.rpc.errors import NameTakenError
 
 JOB, PREDICTION, ALIGNMENT = "the job", "the prediction", "the alignment"
@@ -78,7 +79,21 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
         PolicyError: the policy does not allow the job.
     """
     _check_dataset(job.name, job.dataset, dataset, role)
-    if job.key_bits < policy.min_key_bits:
+    if job.protocol not in policy.protocols:
+        raise refusal(
+            role,
+            "policy.protocols",
+            f"the setting allows {' and '.join(policy.protocols)}; the job has `protocol: {job.protocol}`",
+        )
+    weighting = [] if dataset.label is None else dataset.label.weighting
+    if job.protocol == "paillier" and weighting:
+        raise refusal(
+            role,
+            f"datasets.{job.dataset}.{weighting[0]}",
+            "a ciphertext holds many rows and can only be multiplied as a whole, so all rows count alike: set"
+            " `protocol: shares` in the job, or remove the setting",
+        )
+    if job.protocol == "paillier" and job.key_bits < policy.min_key_bits:
         raise _too_small(role, "min_key_bits", policy.min_key_bits, "the job has", job.key_bits)
     if not job.aligned and policy.max_ids_a_day == 0:
         raise refusal(role, "policy.max_ids_a_day", "IDs are not compared: align the tables, and set `aligned: true`")
@@ -117,20 +132,20 @@ def check_sizes(job: JobConfig, policy: Policy, n_train: int, role: Role) -> Non
     Raises:
         PolicyError: the policy does not allow the job on a table of this size.
     """
-    for has, size in _batches(job, n_train):
+    for has, size in _batches(job, n_train):  # The coordinator sees the gradient of each, in both protocols.
         _check_batch(has, size, policy, role)
     _check_rounds(job, policy, Batches.of(job, n_train).count, role)
 
 
 def max_peer_features(job: JobConfig, policy: Policy, n_train: int) -> int:
-    """Return how many features the other party may have: its step has one number for each.
+    """Return how many features the other party may have: its step, or its final weights, has one number for each.
 
     Args:
         job: the offered job.
         policy: of this party.
         n_train: number of training rows, at least one batch.
     """
-    return min(size for _, size in _batches(job, n_train)) // policy.min_rows_per_feature
+    return min(size for _, size in _shown_to_peer(job, n_train)) // policy.min_rows_per_feature
 
 
 def check_peer(
@@ -160,10 +175,13 @@ def label_secrecy(job: JobConfig, block: TrainingBlock, *, secret_start: bool) -
     Args:
         job: the job.
         block: this party's rows.
-        secret_start: whether the guest's first weights are secret, as in all jobs but those that 0.1.0 began.
+        secret_start: whether the guest's first weights are secret, as in all jobs under the Paillier protocol but those
+            that 0.1.0 began.
     """
     if block.labels is None:
         return None
+    if job.protocol == "shares":
+        return LabelSecrecy.of_result(block.labels, block.sample_weights)
     return LabelSecrecy.of(block.columns, block.labels, Batches.of(job, len(block.columns)), secret_start=secret_start)
 
 
@@ -188,7 +206,7 @@ def check_peer_features(job: JobConfig, policy: Policy, n_train: int, n_features
     """Check a job against the number of the other party's features; see `check_peer_columns`."""
     peer = Role.GUEST if role is Role.HOST else Role.HOST
     needed = policy.min_rows_per_feature * n_features
-    for has, size in _batches(job, n_train):
+    for has, size in _shown_to_peer(job, n_train):
         if size < needed:
             raise refusal(
                 role,
@@ -216,11 +234,14 @@ def check_label_secrecy(job: JobConfig, policy: Policy, secrecy: LabelSecrecy, n
     bits = policy.min_label_bits
     if bits == 0 or secrecy.n_equations(n_host) <= secrecy.max_equations(bits):
         return
-    way_out = "more rows or fewer columns" if job.batch == "all" else "larger batches, `batch: all` or fewer columns"
+    # The batches matter only to a host that sees the sums of each.
+    is_whole = job.batch == "all" or job.protocol == "shares"
+    way_out = "more rows or fewer columns" if is_whole else "larger batches, `batch: all` or fewer columns"
+    shown = "weights" if job.protocol == "shares" else "steps"
     error = refusal(
         Role.GUEST,
         "policy.min_label_bits",
-        f"from its steps, a host with {_columns(n_host)} could learn too much about the labels: try {way_out}; the"
+        f"from its {shown}, a host with {_columns(n_host)} could learn too much about the labels: try {way_out}; the"
         " guest's log has the numbers",
     )
     error.add_note(describe_secrecy(secrecy, bits, Entry(), n_host))
@@ -240,13 +261,15 @@ def describe_secrecy(secrecy: LabelSecrecy, bits_per_equation: float, given: Ent
     whose = "the labels have" if n_batches == 1 else f"of {n_batches} batches, the one with the least has"
     most = secrecy.max_equations(bits_per_equation)
     earlier = f", {given.equations:,} of them given (trainings: {given.trainings:,})" if given.trainings else ""
+    beside = f"; the secret start covers {secrecy.n_secret} further ones"
+    if secrecy.n_told:
+        beside = f"; {Counted(secrecy.n_told):equation is|equations are} the loss that the host is told"
     text = (
-        f"{whose} {least:,.1f} bits of entropy, enough for {most:,} equations{earlier}; the secret start covers"
-        f" {secrecy.n_secret} further ones: policy.min_label_bits allows the host"
-        f" {secrecy.max_host_columns(most - given.equations):,} columns"
+        f"{whose} {least:,.1f} bits of entropy, enough for {most:,} equations{earlier}{beside}: policy.min_label_bits"
+        f" allows the host {secrecy.max_host_columns(most - given.equations):,} columns"
     )
     if n_host is not None and least > 0:
-        times = bits_per_equation * n_host / least
+        times = bits_per_equation * (n_host + secrecy.n_told) / least
         are = "is" if n_host == 1 else "are"
         text += f"; {_columns(n_host)} {are} sure to be allowed with {times:.1f} times as many rows in each batch"
     return text
@@ -254,6 +277,15 @@ def describe_secrecy(secrecy: LabelSecrecy, bits_per_equation: float, given: Ent
 
 def _columns(count: int) -> str:
     return "one column" if count == 1 else f"{count} columns"
+
+
+def _shown_to_peer(job: JobConfig, n_train: int) -> list[tuple[str, int]]:
+    """Return each kind of set of rows of which the other party sees sums, with its size, worded for a refusal.
+
+    Under the protocol on shares, the other party sees no gradient of a batch. Its final weights are a function of all
+    training rows.
+    """
+    return [("the training set has", n_train)] if job.protocol == "shares" else _batches(job, n_train)
 
 
 def _batches(job: JobConfig, n_train: int) -> list[tuple[str, int]]:
@@ -264,8 +296,40 @@ def _batches(job: JobConfig, n_train: int) -> list[tuple[str, int]]:
     return sizes
 
 
+def check_effective_rows(job: JobConfig, policy: Policy, block: TrainingBlock, role: Role) -> None:
+    """Check that no few rows make up most of a batch by their weights: the coordinator sees a mean over each batch.
+
+    The text of the error says nothing about the weights except that they are too uneven. A note for the guest has the
+    number.
+
+    Args:
+        job: the offered job.
+        policy: the policy of this party.
+        block: this party's rows. Rows without weights pass: `check_sizes` has checked their number.
+        role: the role of this party.
+
+    Raises:
+        PolicyError: the policy does not allow it.
+    """
+    if block.sample_weights is None:
+        return
+    batches = Batches.of(job, len(block.columns))
+    parts = [batches.rows(Batch(1, index)) for index in range(batches.count)]
+    least = min(n_effective(block.sample_weights[rows]) for rows in parts)
+    if least >= policy.min_batch:
+        return
+    error = refusal(
+        role,
+        "policy.min_batch",
+        f"the minimum is {policy.min_batch}, and by the weights of its rows a batch counts as fewer rows: use larger"
+        " batches or more even weights; the guest's log has the number",
+    )
+    error.add_note(f"a batch counts as {least:,.1f} rows of equal weight")
+    raise error
+
+
 def check_holdout(job: JobConfig, policy: Policy, n_holdout: int, role: Role) -> None:
-    """Check the number of hold-out rows at the guest, which reports their loss and AUC to the coordinator.
+    """Check the number of hold-out rows at the guest: the coordinator is told their loss and, under Paillier, AUC.
 
     Args:
         job: the offered job.
@@ -315,7 +379,8 @@ def check_prediction(
 def holdout_scores(job: JobConfig, n_holdout: int, role: Role) -> int:
     """Return how many scores of its hold-out rows a job takes from this party.
 
-    The host gives its scores at each evaluation and at the end; the guest gives none.
+    The host gives its scores at each evaluation and at the end; the guest gives none. Under the protocol on shares, the
+    evaluations during a training give no scores, but a loss to the coordinator.
 
     Args:
         job: the job.
@@ -327,7 +392,9 @@ def holdout_scores(job: JobConfig, n_holdout: int, role: Role) -> int:
 
 def scored_points(job: JobConfig, n_holdout: int, role: Role) -> int:
     """Return at how many points a job scores hold-out rows of this party at most; see `holdout_scores`."""
-    return max_evaluations(job) + 1 if role is Role.HOST and n_holdout else 0
+    if role is not Role.HOST or not n_holdout:
+        return 0
+    return 1 if job.protocol == "shares" else max_evaluations(job) + 1
 
 
 def check_scores(count: int, quota: ScoreQuota, what: str) -> None:

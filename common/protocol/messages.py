@@ -322,7 +322,7 @@ class FinishJob:
     """The round that the step belongs to, one after the last."""
     step: FloatVector
     loss: float
-    """Taylor loss of the resulting model on the training rows."""
+    """Loss of the resulting model on the training rows: the Taylor loss, or the logistic loss on shares."""
     epochs: int
     reason: str
     round_loss: float | None

@@ -315,6 +315,20 @@ def few_labels(setting: Setting) -> None:
     setting.settings[Role.GUEST]["policy"]["min_label_bits"] = 1000
 
 
+def weights_by_label(setting: Setting) -> None:
+    setting.dataset(Role.GUEST)["label"]["class_weight"] = "balanced"
+    setting.settings[Role.GUEST]["policy"].update(min_label_bits=28, min_batch=50)
+
+
+def weights_for_a_job_that_cannot_have_any(setting: Setting) -> None:
+    weights_by_label(setting)
+    setting.start_job()
+
+
+def weights_of_few_rows(setting: Setting) -> None:
+    setting.dataset(Role.GUEST)["label"]["class_weight"] = {"positive": 100, "negative": 1}
+
+
 def few_rows_for_a_job(setting: Setting) -> None:
     few_rows_for_the_policy(setting)
     setting.start_job()
@@ -678,6 +692,17 @@ LOCAL = [
     ),
     Case(few_labels, WARNING, "a host with one column could learn too much about the labels: try more rows"),
     Case(few_labels, WARNING, "policy.min_label_bits allows the host 0 columns; one column is sure to be allowed with"),
+    Case(weights_by_label, OK, "datasets.made: before alignment: training rows count by label.class_weight, as much"),
+    Case(
+        weights_for_a_job_that_cannot_have_any,
+        PROBLEM,
+        "policy: the guest refuses the job under datasets.made.label.class_weight: a ciphertext holds many rows",
+    ),
+    Case(
+        weights_of_few_rows,
+        WARNING,
+        "datasets.made: a job with the defaults: the guest refuses the job under policy.min_batch: the minimum is 100",
+    ),
     Case(
         few_rows_for_a_job,
         PROBLEM,
