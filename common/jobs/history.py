@@ -87,11 +87,13 @@ class Traffic:
             key: round that the vector belongs to.
             kind: the kind of the vector.
             n_bytes: size of the chunk as it travels.
-            n_ciphertexts: number of ciphertexts in it.
+            n_ciphertexts: number of ciphertexts in it; 0 for ring elements.
         """
         if key not in self._rounds and len(self._rounds) >= MAX_ROUNDS_COUNTED:
             del self._rounds[min(self._rounds)]
-        amounts = {"bytes": n_bytes, "ciphertexts": n_ciphertexts}
+        amounts = {"bytes": n_bytes}
+        if n_ciphertexts:
+            amounts["ciphertexts"] = n_ciphertexts
         self._rounds.setdefault(key, {}).setdefault(kind, Counter()).update(amounts)
         self._total(peer, kind.value).update(amounts)
         self._on_event(Moved(self._direction, peer, kind.value, n_bytes, n_ciphertexts))

@@ -19,6 +19,7 @@ from trilateral.common.base.tracebacks import where
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Limits
 from trilateral.common.jobs.history import History
+from trilateral.common.jobs.inbox import Inbox
 from trilateral.common.jobs.job_thread import JobThread
 from trilateral.common.jobs.links import Link, OnWait
 from trilateral.common.jobs.patience import Patience
@@ -28,12 +29,14 @@ from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.messages import (
     Began,
     BeginRound,
+    ElementPiece,
     Envelope,
     EvaluationRecord,
     Failed,
     FinishJob,
     HoldoutScores,
     JobEnded,
+    Kind,
     Machine,
     Message,
     ObservationRecord,
@@ -41,6 +44,7 @@ from trilateral.common.protocol.messages import (
     Result,
     RoundKey,
     RoundReport,
+    RowsDone,
     ScoresDue,
     StepTaken,
     VectorPiece,
@@ -52,10 +56,6 @@ from trilateral.common.rpc.errors import public_error
 
 log = logging.getLogger(__name__)
 
-INBOX = 64
-"""How many messages may wait for the machine: 16 MiB of pieces under a 2048-bit key, because a piece has at most
-`bounds.PIECE` ciphertexts. Senders of further ones wait, with at most `call_limits.MAX_CALLS_EACH` messages of each
-peer."""
 FAREWELL = 3.0
 """Seconds to spend on telling the peers about a failure."""
 
@@ -100,6 +100,8 @@ class MachineRunner:
         """The job and round that each log line about the job names."""
         self.width = width_of(job)
         """Bytes of a ciphertext."""
+        self.has_shares = job.protocol == "shares"
+        """Whether the vectors of the job consist of ring elements, and not of ciphertexts."""
         self._role = role
         self._limits = limits
         self._history = history
@@ -123,7 +125,7 @@ class MachineRunner:
         # The peers that this process asks for a sign of life and tells about a failure. A party leaves the other party
         # to the coordinator.
         self._counterparts = frozenset(PARTIES if role is Role.COORDINATOR else [Role.COORDINATOR])
-        self._inbox: asyncio.Queue[tuple[Role, Message]] = asyncio.Queue(INBOX)
+        self._inbox = Inbox()
         self._thread = JobThread(f"{role}-{job.name}")
         self._over = asyncio.Event()
         self._error: Exception | None = None
@@ -155,6 +157,7 @@ class MachineRunner:
         finally:
             over.cancel()
             work.cancel()
+            self._inbox.close()
         (ended,) = await asyncio.gather(work, return_exceptions=True)
         # The thread completes the current step, although nothing waits for it, and begins no other.
         self.last_step = self._thread.close()
@@ -210,20 +213,11 @@ class MachineRunner:
                 self._overtake(message.key)
             case FinishJob():
                 self._overtake(RoundKey(message.round, 0))
-            case VectorPiece():
-                self._history.received.count(sender, message.key, message.kind, n_bytes, len(message.ciphertexts))
+            case VectorPiece() | ElementPiece():
+                self._history.received.count(sender, message.key, message.kind, n_bytes, message.n_ciphertexts)
             case HoldoutScores():
                 self._history.received.count_scores(sender, len(message.scores))
-        if not self._inbox.full():
-            self._inbox.put_nowait((sender, message))
-            return
-        put = asyncio.create_task(self._inbox.put((sender, message)))
-        over = asyncio.create_task(self._over.wait())
-        try:
-            await asyncio.wait({put, over}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            put.cancel()
-            over.cancel()
+        await self._inbox.put(sender, message, n_bytes)
 
     def report_alignment(self, message: AlignmentProgress) -> None:
         """Send the progress of an alignment, which is not the machine's work, to the coordinator."""
@@ -312,15 +306,51 @@ class MachineRunner:
         """Send what the machine yields, until a newer round overtakes it.
 
         The first step always runs. Otherwise a message that only changes the machine's state would be lost.
+
+        The thread hands ring elements over to the event loop without waiting for it: at a thousand messages a second,
+        the waits would take as long as the arithmetic. It waits for everything else, because that has to be done, in
+        the journal for example, before anything that follows may leave.
         """
+        loop, stopped = asyncio.get_running_loop(), False
+
+        def send(to: Role, message: Message) -> None:
+            if not stopped:
+                self._links[to].send(message)
+
+        def step() -> Envelope | None:
+            while (envelope := next(envelopes, None)) is not None:
+                to, message = envelope.to, envelope.message
+                if not isinstance(message, ElementPiece | RowsDone) or self._has_to_wait(to, message):
+                    return envelope
+                self._links[to].expect(message)
+                loop.call_soon_threadsafe(send, to, message)
+                if stopped or self._is_overtaken():
+                    return None
+            return None
+
         try:
-            while (envelope := await self.in_thread(next, envelopes, None)) is not None:
+            while (envelope := await self.in_thread(step)) is not None:
                 await self._post(envelope)
-                if self._newest > self._current:
-                    log.debug("job %s: work overtaken by round %d", self.key.name, self._newest.round)
+                if self._is_overtaken():
                     return
         finally:
+            stopped = True
             self._thread.close_iterator(envelopes)
+
+    def _is_overtaken(self) -> bool:
+        """Return whether a round that is newer than the machine's has been delivered."""
+        if self._newest <= self._current:
+            return False
+        log.debug("job %s: work overtaken by round %d", self.key.name, self._newest.round)
+        return True
+
+    def _has_to_wait(self, to: Role, message: Message) -> bool:
+        """Return whether a message has to wait for room in the queue of its link.
+
+        Only what the coordinator deals waits. If the parties waited for room towards each other, neither would take
+        what the other has sent; the windows of the protocol bound what they queue.
+        """
+        return isinstance(message, ElementPiece) and message.kind is Kind.DEALT and self._links[to].is_full
 
     async def _post(self, envelope: Envelope) -> None:
         to, message = envelope.to, envelope.message
@@ -339,6 +369,11 @@ class MachineRunner:
                 self._links[to].send(message)
                 self._patience.ask(message)
                 await self._on_message(message)
+            case ElementPiece():
+                if self._has_to_wait(to, message):
+                    await self._links[to].room()
+                self._links[to].expect(message)
+                self._links[to].send(message)
             case HoldoutScores():
                 self._on_disclosure()
                 self._links[to].send(message)

@@ -94,7 +94,7 @@ class Metrics(Collector):
         self._phases = counter(PREFIX + "phase_seconds", "Seconds spent on each kind of work.", ["phase"])
         self._bytes = counter(
             PREFIX + "vector_bytes",
-            "Bytes of encrypted vectors as they travel, sent to and received from peers.",
+            "Bytes of vectors of ciphertexts and of ring elements as they travel, sent to and received from peers.",
             ["direction", "peer", "kind"],
         )
         self._ciphertexts = counter(
@@ -173,7 +173,8 @@ class Metrics(Collector):
                 self._phases.labels(phase).inc(seconds)
             case Moved(direction, peer, kind, n_bytes, n_ciphertexts):
                 self._bytes.labels(direction, peer.value, kind).inc(n_bytes)
-                self._ciphertexts.labels(direction, peer.value, kind).inc(n_ciphertexts)
+                if n_ciphertexts:
+                    self._ciphertexts.labels(direction, peer.value, kind).inc(n_ciphertexts)
             case Prepared(n_ciphertexts):
                 self._job(name).prepared = n_ciphertexts
             case RoundBegun(key):

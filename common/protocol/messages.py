@@ -229,6 +229,11 @@ class VectorPiece:
         """How much of the vector's `total` the piece holds: its number of ciphertexts."""
         return len(self.ciphertexts)
 
+    @property
+    def n_ciphertexts(self) -> int:
+        """Its number of ciphertexts."""
+        return len(self.ciphertexts)
+
 
 @dataclass(frozen=True, eq=False)
 class ElementPiece:
@@ -248,6 +253,11 @@ class ElementPiece:
     digest: bytes = b""
     """With `Kind.MASKED_RESIDUAL`: what the sender has computed from the scores of these rows. Both parties must have
     computed the same; see `shares.kernels`."""
+
+    @property
+    def n_ciphertexts(self) -> int:
+        """Ring elements are no ciphertexts."""
+        return 0
 
 
 Piece = VectorPiece | ElementPiece

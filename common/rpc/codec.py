@@ -263,7 +263,7 @@ def decode_piece(request: rounds_pb2.SendVectorRequest) -> VectorPiece:
 
 
 class VectorStream:
-    """Checks that the chunks of one call form one vector, in order. Its decoder checks each chunk by itself.
+    """Checks that the chunks of one call form one encrypted vector, in order. `decode_piece` checks each by itself.
 
     A call may begin anywhere in its vector: acknowledged chunks are not sent again.
     """
@@ -272,26 +272,20 @@ class VectorStream:
         self._subject: tuple[object, ...] | None = None
         self._next_offset = 0
 
-    def check(self, chunk: Any) -> None:
+    def check(self, chunk: rounds_pb2.SendVectorRequest) -> None:
         """Check the next chunk of the call.
-
-        Args:
-            chunk: a `SendVectorRequest` or an `elements.ElementsRequest`.
 
         Raises:
             ProtocolError: the chunk does not continue the call's vector, or goes beyond its end.
         """
-        is_encrypted = isinstance(chunk, rounds_pb2.SendVectorRequest)
-        n_rows = len(chunk.ciphertexts) // max(1, chunk.width) if is_encrypted else chunk.n_rows
-        width = chunk.width if is_encrypted else len(chunk.elements) // max(1, n_rows)
-        key, what = chunk.key, "ciphertexts" if is_encrypted else "rows"
-        subject = chunk.job, chunk.run_id, key.round, key.attempt, chunk.kind, chunk.total, width
+        key = chunk.key
+        subject = chunk.job, chunk.run_id, key.round, key.attempt, chunk.kind, chunk.total, chunk.width
         if self._subject is None:
             self._subject, self._next_offset = subject, chunk.offset
         if subject != self._subject:
             raise ProtocolError("received chunks of two vectors in one call")
         if chunk.offset != self._next_offset:
-            raise ProtocolError(f"received {what} from {chunk.offset}, expected those from {self._next_offset}")
-        self._next_offset += n_rows
+            raise ProtocolError(f"received ciphertexts from {chunk.offset}, expected those from {self._next_offset}")
+        self._next_offset += len(chunk.ciphertexts) // max(1, chunk.width)
         if self._next_offset > chunk.total:
-            raise ProtocolError(f"received more {what} than the {chunk.total} that were announced")
+            raise ProtocolError(f"received more ciphertexts than the {chunk.total} that were announced")

@@ -101,6 +101,14 @@ def test_a_damaged_line_does_not_stop_a_new_session(content: str, folder: JobFol
     assert len(folder.unfinished_history.read_text().splitlines()) == 2
 
 
+def test_ring_elements_are_counted_in_bytes_and_those_of_the_session_for_no_round(folder: JobFolder) -> None:
+    history = History(folder, Role.GUEST)
+    history.received.count(Role.HOST, RoundKey(0, 0), Kind.MASKED_COLUMNS, 8000, 0)
+    history.received.count(Role.HOST, RoundKey(1, 1), Kind.MASKED_SCORES, 800, 0)
+    assert history.received.pop_round(RoundKey(1, 1)) == {"masked_scores": {"bytes": 800}}
+    assert history.received.totals == {"host": {"masked_columns": {"bytes": 8000}, "masked_scores": {"bytes": 800}}}
+
+
 def test_a_peer_that_sends_for_many_rounds_does_not_fill_the_memory(folder: JobFolder) -> None:
     history = History(folder, Role.GUEST)
     for number in range(1, 1001):

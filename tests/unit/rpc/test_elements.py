@@ -15,7 +15,7 @@ from trilateral.common.pb.v1 import rounds_pb2
 from trilateral.common.protocol.messages import ELEMENT_KINDS, ElementPiece, Kind, RoundKey
 from trilateral.common.rpc import elements as elements_module
 from trilateral.common.rpc.channel import MAX_MESSAGE_BYTES
-from trilateral.common.rpc.codec import JobKey, VectorStream, job_key
+from trilateral.common.rpc.codec import JobKey, job_key
 from trilateral.common.rpc.elements import ElementsRequest, decode_elements, encode_elements
 from trilateral.common.rpc.routes import decode
 
@@ -181,31 +181,6 @@ def test_a_chunk_that_does_not_fit_is_refused(fields: dict[str, Any]) -> None:
     for request in (wrong, ElementsRequest.FromString(wrong.SerializeToString())):
         with pytest.raises(ProtocolError):
             decode(request)
-
-
-def chunk(offset: int, n_rows: int = 2, n_columns: int = 3, **changes: Any) -> ElementsRequest:
-    fields: dict[str, Any] = {"kind": Kind.DEALT, "key": RoundKey(1, 1), "total": 6} | changes
-    values = np.zeros(n_rows * n_columns, dtype=np.uint64)
-    (request,) = encode_elements(RUN, ElementPiece(offset=offset, n_rows=n_rows, elements=values, **fields))
-    return request
-
-
-@pytest.mark.parametrize(
-    ("second", "said"),
-    [
-        (chunk(2, key=RoundKey(1, 2)), "two vectors"),
-        (chunk(2, kind=Kind.SUMS), "two vectors"),
-        (chunk(2, total=7), "two vectors"),
-        (chunk(2, n_columns=2), "two vectors"),
-        (chunk(0), "rows from 0, expected those from 2"),
-        (chunk(2, n_rows=5), "more rows than the 6"),
-    ],
-)
-def test_a_chunk_that_does_not_continue_the_vector_is_refused(second: ElementsRequest, said: str) -> None:
-    stream = VectorStream()
-    stream.check(chunk(0))
-    with pytest.raises(ProtocolError, match=said):
-        stream.check(second)
 
 
 def test_no_message_shows_a_seed_a_share_or_an_element() -> None:
