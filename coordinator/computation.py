@@ -59,12 +59,21 @@ class Computation(Protocol):
     """One protocol in one job, once both parties are ready."""
 
     @property
+    def unit(self) -> str:
+        """What the values are that the parties send to the coordinator, in the plural."""
+        ...
+
+    @property
     def allowed(self) -> Mapping[Role, tuple[int, int]]:
         """For each party, the most values that it sends to the coordinator in one attempt, and once in a session."""
         ...
 
     def is_in_range(self, point: FloatVector) -> bool:
         """Return whether the parties can compute at a point w; it depends on nothing but the job and the sizes."""
+        ...
+
+    def disclose(self, loss: float) -> float:
+        """Return a loss as precisely as it may leave the coordinator's process."""
         ...
 
     def open(self, plan: RoundPlan, key: RoundKey) -> Opening:

@@ -35,6 +35,7 @@ from trilateral.coordinator.job import Job
 from trilateral.coordinator.job_record import JobRecord, missing, status_fact
 from trilateral.coordinator.machine import CoordinatorMachine
 from trilateral.coordinator.paillier.computation import PaillierOffer
+from trilateral.coordinator.shares.computation import SharesOffer
 
 log = logging.getLogger(__name__)
 
@@ -256,6 +257,8 @@ class CoordinatorJobs(ProcessJobs):
 
 def _make_offer(config: JobConfig, phase: Phase) -> Offer:
     """Draw what one session of a job needs: the seeds of its streams, or a private key, which takes a while."""
+    if config.protocol == "shares":
+        return SharesOffer(config, phase=phase)
     private_key = generate_private_key(config.key_bits)
     return PaillierOffer(config, make_decryptor(config.cipher, private_key), phase=phase)
 

@@ -11,6 +11,7 @@ import numpy as np
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.config.job import JobConfig
 from trilateral.coordinator.optimisers.lbfgs import Lbfgs
+from trilateral.coordinator.optimisers.quasi_newton import QuasiNewton
 from trilateral.coordinator.optimisers.sgd import Sgd
 from trilateral.coordinator.optimisers.sqn import Sqn
 from trilateral.coordinator.plan import Conclusion, Found, GivenUp, Observation, Probe, RoundPlan, Search
@@ -148,6 +149,8 @@ def _search(job: JobConfig, n_columns: int, n_batches: int) -> Search:
     if algorithm.name == "lbfgs":
         if n_batches != 1:
             raise ValueError("lbfgs works on the whole training set, as one batch")
+        if job.protocol == "shares":
+            return full_batch_search(QuasiNewton(n_columns, algorithm.memory, intercept=job.intercept), job)
         return full_batch_search(Lbfgs(n_columns, algorithm.memory), job)
     optimiser = Sgd(algorithm) if algorithm.name == "sgd" else Sqn(algorithm)
     return minibatch_search(optimiser, job, n_columns, n_batches)

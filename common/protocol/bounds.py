@@ -50,11 +50,15 @@ class Allowance:
         sender: the sender, for the text of the error.
         rounds: the maximum number of rounds of the job.
         in_a_round: the maximum number of values of one attempt at a round.
+        unit: what the values are, for the text of the error.
         in_a_session: the maximum number of values that belong to no round.
     """
 
-    def __init__(self, sender: str, rounds: int, in_a_round: int, in_a_session: int = 0) -> None:
+    def __init__(
+        self, sender: str, rounds: int, in_a_round: int, unit: str = "ciphertexts", *, in_a_session: int = 0
+    ) -> None:
         self._sender = sender
+        self._unit = unit
         self._most = self._left = MAX_ATTEMPTS * MAX_SENDINGS * (rounds * in_a_round + in_a_session)
 
     def spend(self, n_values: int) -> None:
@@ -65,4 +69,6 @@ class Allowance:
         """
         self._left -= n_values
         if self._left < 0:
-            raise ProtocolError(f"the {self._sender} sent more than the {self._most} values that this job can have")
+            raise ProtocolError(
+                f"the {self._sender} sent more than the {self._most} {self._unit} that this job can have"
+            )

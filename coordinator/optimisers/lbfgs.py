@@ -33,12 +33,18 @@ result."""
 
 
 class Lbfgs:
-    """The base point and the trial point of one training, relative to where it starts.
+    """The base point and the trial point of one training, relative to where it starts. A `FullBatchOptimiser`.
 
     Args:
         n_columns: columns of both parties together.
         memory: M, the number of pairs to keep.
     """
+
+    is_observed = False
+    """The rounds are at trial points, and none is at the base point after the start."""
+
+    is_slow = True
+    """Where two exact steps hardly lower f, convergence is slow."""
 
     def __init__(self, n_columns: int, memory: int) -> None:
         self.base: FloatVector = np.zeros(n_columns)
@@ -56,22 +62,31 @@ class Lbfgs:
         """The point where loss and gradient are needed next, shape (n_columns,). The first one is the base point."""
         return self.base + self._length * self._direction
 
-    def learn(self, loss: float, gradient: FloatVector) -> None:
+    def learn(self, loss: float, gradient: FloatVector) -> bool:
         """Move the base point and choose the next trial point.
 
         Args:
             loss: f at the trial point.
             gradient: the gradient of f at the trial point, shape (n_columns,).
+
+        Returns:
+            True: an exact step always moves the base point.
         """
         if self._gradient is None:
             self.loss, self._gradient = loss, gradient
             self._aim(FIRST_RATE * gradient)
         else:
             self._step_exactly(self._gradient, (gradient - self._gradient) / self._length)
+        return True
 
     def cut(self) -> None:
         """Bring the trial point closer to the base."""
         self._length *= CUT
+
+    @property
+    def result(self) -> tuple[FloatVector, float]:
+        """The base point, and f there."""
+        return self.base, self.loss
 
     @property
     def gap(self) -> float:

@@ -42,6 +42,7 @@ from trilateral.common.protocol.messages import (
 from trilateral.coordinator.machine import CoordinatorMachine, Past
 from trilateral.coordinator.numpy_training import JoinedTable, join
 from trilateral.coordinator.paillier.computation import PaillierOffer
+from trilateral.coordinator.shares.computation import SharesOffer
 from trilateral.guest_party.machine import GuestMachine, Measure
 from trilateral.host_party.machine import HostMachine
 
@@ -123,6 +124,8 @@ class Workshop:
         return GuestMachine(job, data, cipher, check_peer=accept_peer, start=start, measure=self.measure)
 
     def coordinator(self, job: JobConfig, private_key: PrivateKey, past: Past | None = None) -> CoordinatorMachine:
+        if job.protocol == "shares":
+            return CoordinatorMachine(job, SharesOffer(job), past=past)
         return CoordinatorMachine(job, PaillierOffer(job, self.make_decryptor(job.cipher, private_key)), past=past)
 
 

@@ -14,12 +14,7 @@ import numpy as np
 
 from trilateral.common.base.arrays import Rows
 from trilateral.common.protocol.batches import WHOLE_SET, Batch, Batches
-
-GROUP_ROWS = 16
-"""The rows of a section are a multiple of this."""
-
-BLOCK_ROWS = 8192
-"""Rows of a block: its tables and dealt values fit the processor's caches, and no process keeps more at a time."""
+from trilateral.common.shares.layout import BLOCK_ROWS, pad
 
 
 @dataclass(frozen=True)
@@ -28,7 +23,7 @@ class RowRange:
 
     first: int
     n_rows: int
-    """Rows in the tables, those of zeros included: a multiple of `GROUP_ROWS`."""
+    """Rows in the tables, those of zeros included: a multiple of `layout.ROWS`."""
 
     @property
     def end(self) -> int:
@@ -115,8 +110,3 @@ class RowPlan:
     def order(self) -> Rows:
         """The training rows by section, shape (n_train,). Only a party, which has the rows, needs it."""
         return np.concatenate([self.batches.part_rows(number) for number in range(self.n_sections)])
-
-
-def pad(n_rows: int) -> int:
-    """Return the next multiple of `GROUP_ROWS`."""
-    return -(-n_rows // GROUP_ROWS) * GROUP_ROWS

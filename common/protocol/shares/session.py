@@ -12,20 +12,14 @@ by it. The seeds travel over connections that are encrypted and authenticated.
 
 import secrets
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Self
 
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.protocol.messages import RoundKey
-
-SEED_BYTES = 32
-"""Length of the part that each end of a stream draws."""
+from trilateral.common.shares.keys import SEED_BYTES, pair_seed, stream_key
 
 SESSION = RoundKey(0, 0)
 """The key of everything that belongs to a session and not to a round."""
-
-_KEY_BYTES = 16
-_PERSON = b"trilateral"
 
 
 def draw_seed() -> bytes:
@@ -52,9 +46,10 @@ class StreamKeys:
         Raises:
             ProtocolError: a part does not have `SEED_BYTES` bytes.
         """
-        if len(first) != SEED_BYTES or len(second) != SEED_BYTES:
-            raise ProtocolError(f"each end's part of a seed must have {SEED_BYTES} bytes")
-        return cls(blake2b(first + second, digest_size=SEED_BYTES, person=_PERSON).digest())
+        try:
+            return cls(pair_seed(first, second, ""))
+        except ValueError as error:
+            raise ProtocolError(str(error)) from None
 
     @classmethod
     def alone(cls) -> Self:
@@ -67,6 +62,5 @@ class StreamKeys:
         return self.of(SESSION)
 
     def of(self, key: RoundKey) -> bytes:
-        """Return the key of an attempt at a round, 16 bytes: keyed BLAKE2b (RFC 7693) of both numbers."""
-        place = key.round.to_bytes(8, "big") + key.attempt.to_bytes(8, "big")
-        return blake2b(place, digest_size=_KEY_BYTES, key=self.seed, person=_PERSON).digest()
+        """Return the key of an attempt at a round, 16 bytes."""
+        return stream_key(self.seed, b"", key.round, key.attempt)

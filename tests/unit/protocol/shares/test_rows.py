@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trilateral.common.protocol.batches import WHOLE_SET, Batch, Batches
-from trilateral.common.protocol.shares.rows import BLOCK_ROWS, GROUP_ROWS, RowPlan, RowRange
+from trilateral.common.protocol.shares.rows import RowPlan, RowRange
+from trilateral.common.shares.layout import BLOCK_ROWS, ROWS
 
 
 @st.composite
@@ -24,8 +25,8 @@ def test_sections_follow_one_another_and_end_in_whole_groups(plan: RowPlan) -> N
     first = n_real = 0
     for section in plan.sections:
         assert section.first == first
-        assert section.n_rows % GROUP_ROWS == 0
-        assert 0 <= section.n_rows - section.n_real < GROUP_ROWS
+        assert section.n_rows % ROWS == 0
+        assert 0 <= section.n_rows - section.n_real < ROWS
         first, n_real = section.end, n_real + section.n_real
     assert (plan.training.first, plan.training.n_rows, plan.training.n_real) == (0, first, n_real)
     assert n_real == plan.batches.n_train
@@ -55,7 +56,7 @@ def test_the_range_of_a_batch_holds_the_rows_of_the_batch(plan: RowPlan, epoch: 
     assert plan.numbers_of(WHOLE_SET) == range(plan.n_sections)
 
 
-@pytest.mark.parametrize("n_rows", [GROUP_ROWS, BLOCK_ROWS, BLOCK_ROWS + GROUP_ROWS, 3 * BLOCK_ROWS])
+@pytest.mark.parametrize("n_rows", [ROWS, BLOCK_ROWS, BLOCK_ROWS + ROWS, 3 * BLOCK_ROWS])
 def test_blocks_cover_their_range_in_order(n_rows: int) -> None:
     blocks = list(RowRange(32, n_rows).blocks())
 

@@ -4,7 +4,8 @@ import pytest
 
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.protocol.messages import RoundKey
-from trilateral.common.protocol.shares.session import SEED_BYTES, StreamKeys, draw_seed
+from trilateral.common.protocol.shares.session import StreamKeys, draw_seed
+from trilateral.common.shares.keys import SEED_BYTES
 
 
 def test_both_ends_derive_the_same_keys() -> None:
