@@ -47,7 +47,10 @@ class Sqn(Settings):
 
 
 class Lbfgs(Settings):
-    """Limited-memory BFGS with exact steps on the whole training set. It needs no learning rate."""
+    """Limited-memory BFGS on the whole training set. It needs no learning rate.
+
+    With `paillier`, its steps are exact, because the Taylor loss is quadratic. With `shares`, they are unit steps.
+    """
 
     name: Literal["lbfgs"] = "lbfgs"
     """Selects this algorithm."""
@@ -157,7 +160,7 @@ class JobConfig(Settings):
     @model_validator(mode="after")
     def _check(self) -> "JobConfig":
         if self.algorithm.name == "lbfgs" and self.batch != "all":
-            raise ValueError("lbfgs takes exact steps on the whole training set: remove `batch`, or set it to `all`")
+            raise ValueError("lbfgs works on the whole training set: remove `batch`, or set it to `all`")
         if self.protocol == "shares" and self.algorithm.name == "sqn":
             raise ValueError("`shares` measures no curvature: set the algorithm to `lbfgs` or `sgd`")
         other, foreign = ("shares", SHARES_OPTIONS) if self.protocol == "paillier" else ("paillier", PAILLIER_OPTIONS)

@@ -20,6 +20,7 @@ OUT_OF_RANGE = "values are out of range even after very short steps: let each pa
 AT_THE_EDGE = (
     "the loss still falls where values are out of range: if the features separate the labels, set l2 in the job"
 )
+FLAT = "the gradient is 0 except for rounding errors"
 NOT_LOWER = f"{MAX_FAILURES + 1} steps in a row did not lower the loss"
 
 
@@ -121,6 +122,8 @@ def full_batch_search(optimiser: FullBatchOptimiser, job: JobConfig) -> Search:
         if stopping.is_over:
             return found(epoch, "", converged=True)
         failures = 0 if optimiser.learn(seen.loss, seen.gradient) else failures + 1
+        if optimiser.gap == 0:
+            return found(epoch, FLAT, converged=True, at_result=True)
         if optimiser.gap <= job.tolerance:
             reason = f"the loss is within an estimated {job.tolerance:g} of its minimum"
             return found(epoch, reason, converged=True, at_result=True)
@@ -130,7 +133,8 @@ def full_batch_search(optimiser: FullBatchOptimiser, job: JobConfig) -> Search:
             continue
         lowered = reached_before[-2] - optimiser.loss if len(reached_before) >= 2 else math.inf
         if lowered < job.tolerance and optimiser.is_slow:
-            return found(epoch, f"two rounds lowered the loss by less than {job.tolerance:g}", converged=True)
+            less = f"by less than {job.tolerance:g}" if job.tolerance > 0 else "by no more than its rounding errors"
+            return found(epoch, f"two rounds lowered the loss {less}", converged=True)
         reached_before.append(optimiser.loss)
     if math.isinf(optimiser.loss):
         return GivenUp(OUT_OF_RANGE)

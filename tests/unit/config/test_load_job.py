@@ -100,7 +100,7 @@ def test_every_problem_is_told_at_once(job_file: Path) -> None:
 def test_options_that_exclude_each_other_are_told_the_way_out(job_file: Path) -> None:
     job_file.write_text(MINIMAL + "batch: 100\n")
     assert error_of(job_file) == [
-        f"{job_file}: lbfgs takes exact steps on the whole training set: remove `batch`, or set it to `all`"
+        f"{job_file}: lbfgs works on the whole training set: remove `batch`, or set it to `all`"
     ]
 
 
