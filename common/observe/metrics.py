@@ -19,7 +19,16 @@ from prometheus_client.registry import Collector
 from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
-from trilateral.common.observe.events import Direction, Event, Moved, OnEvent, PhaseOver, Prepared, RoundBegun, RoundOver
+from trilateral.common.observe.events import (
+    Direction,
+    Event,
+    Moved,
+    OnEvent,
+    PhaseOver,
+    Prepared,
+    RoundBegun,
+    RoundOver,
+)
 from trilateral.common.paillier.native.path import arithmetic_path
 from trilateral.common.protocol.messages import RoundKey
 from trilateral.common.rpc.certificates import Certificates
