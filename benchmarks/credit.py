@@ -1,22 +1,29 @@
-"""Train on one of the paper's data sets under encryption, with `lbfgs` and whitening, in three local processes.
+"""Train on one of the paper's data sets, with `lbfgs` and whitening, in three local processes.
 
-python benchmarks/credit.py credit1|credit2 --data FOLDER [--json]
+python benchmarks/credit.py credit1|credit2 [--protocol paillier|shares] [--l2 L2] [--tolerance T] [--data FOLDER]
+    [--json]
 
 FOLDER contains credit1.csv.gz or credit2.csv.gz with the columns `id`, the features as published, and `label`.
-docs/data-sets.md describes how to make these files.
+docs/data-sets.md describes how to make these files. Without --data, the folder is that of the environment variable
+TRILATERAL_DATA, or `data` or `shared/data` in the working directory or in a folder above this repository.
 
-excess_loss                    training loss of the result, minus the minimum found by least squares on joined columns
+excess_loss                    training loss of the result, minus the minimum on joined columns: by least squares under
+                               `paillier`, by Newton's method for the logistic loss under `shares`
 rounds_to_1e-4                 first round that led to a point within 1e-4 of the minimum
-condition                      condition number of the Hessian on the joined columns
+condition                      condition number of X'X on the joined columns
 condition_without_whitening    the same on columns that are standardised and not whitened
+seconds                        from the request until both parties have written their part of the model
+seconds_rounds                 the part of these seconds in which the rounds ran
+bytes                          all vectors that any process has sent, in total and by kind
+scikit_learn                   the model, compared with scikit-learn's on the same rows: see benchmarks/optimum.py
 """
 
 import argparse
 import json
-import math
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -24,73 +31,104 @@ import pandas as pd
 # `python benchmarks/credit.py` searches its own folder for modules; this adds the folder above.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.harness import BETWEEN_PARTIES, DATASET, TO_COORDINATOR, Setup, scratch_folder
+from benchmarks.harness import DATASET, Setup, scratch_folder
+from benchmarks.optimum import AgainstScikitLearn, Objective, find_data
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.jobs.arithmetic import use_arithmetic
-from trilateral.common.protocol.taylor import taylor_loss
 from trilateral.common.trial.catalogue import PUBLISHED, PublishedName
 from trilateral.common.trial.published import split
 from trilateral.coordinator.numpy_training import JoinedTable
 
 KEY_BITS = 2048
+Protocol = Literal["paillier", "shares"]
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 TOLERANCE = 1e-6
 
 
-def read_tables(name: PublishedName, folder: Path) -> dict[Role, pd.DataFrame]:
-    """Read a data set and split it between the two parties."""
-    path = folder / f"{name}.csv.gz"
-    if not path.exists():
-        raise SystemExit(f"{path} does not exist: docs/data-sets.md describes how to make it")
-    table = pd.read_csv(path, dtype={"id": str})
+def read_tables(name: PublishedName, folder: Path | None) -> dict[Role, pd.DataFrame]:
+    """Read a data set from a folder, or from the one that `find_data` finds, and split it between the two parties."""
+    table = pd.read_csv(find_data(name, folder) / f"{name}.csv.gz", dtype={"id": str})
     return split(table, PUBLISHED[name])
 
 
-def optimum(joined: JoinedTable) -> float:
-    """Return the minimum of the Taylor loss on the training columns."""
-    coef = np.linalg.lstsq(joined.columns, 2 * joined.labels, rcond=None)[0]
-    return taylor_loss(joined.columns @ coef, joined.labels)
+def make_job(
+    name: PublishedName,
+    protocol: Protocol,
+    *,
+    l2: float = 0.0,
+    tolerance: float = TOLERANCE,
+    dataset: str = DATASET,
+    aligned: bool = True,
+) -> JobConfig:
+    """Return the job of this benchmark and of `wan.py`."""
+    return JobConfig(
+        name=name,
+        dataset=dataset,
+        aligned=aligned,
+        protocol=protocol,
+        l2=l2,
+        tolerance=tolerance,
+        key_bits=KEY_BITS,
+    )
 
 
 def condition(joined: JoinedTable) -> float:
-    """Return the condition number of X'X, which is also that of the Hessian X'X / 4n."""
+    """Return the condition number of X'X, which is also that of the Hessian of the Taylor loss, X'X / 4n."""
     return round(float(np.linalg.cond(joined.columns)) ** 2, 1)
 
 
-def measure(name: PublishedName, folder: Path) -> dict[str, Any]:
+def measure(job: JobConfig, folder: Path | None) -> dict[str, Any]:
     """Train once and compare the result with the minimum."""
-    job = JobConfig(name=name, dataset=DATASET, aligned=True, tolerance=TOLERANCE, key_bits=KEY_BITS)
     with scratch_folder() as scratch:
-        setup = Setup(scratch, read_tables(name, folder))
+        setup = Setup(scratch, read_tables(PublishedName(job.name), folder))
         (training,) = setup.train(job)
         joined, standardised = setup.joined(job), setup.joined(job, whiten=False)
-    least = optimum(joined)
+    objective = Objective(job, joined)
     lines = training.histories[Role.COORDINATOR]
-    close = (line["round"] for line in lines if line["loss"] is not None and line["loss"] - least <= 1e-4)
+    # A round shows the loss of the point to which it led; on shares, that of the point to which the one before led.
+    first = 1 if job.protocol == "shares" else 0
+    rounds = [line["round"] - first for line in lines if _is_close(line["loss"], objective)]
+    if not rounds and _is_close(objective.loss(training.coef), objective):
+        rounds.append(len(lines))
     metrics = training.models[Role.GUEST].metrics
     return {
         "path": use_arithmetic(),
+        "protocol": job.protocol,
         "rounds": len(lines),
-        "rounds_to_1e-4": next(close, None),
-        "excess_loss": taylor_loss(joined.columns @ training.coef, joined.labels) - least,
+        "rounds_to_1e-4": min(rounds, default=None),
+        "excess_loss": objective.loss(training.coef) - objective.least,
         "condition": condition(joined),
         "condition_without_whitening": condition(standardised),
         "auc": None if metrics is None or metrics.auc is None else round(metrics.auc, 4),
-        "seconds": round(training.seconds, 1),
-        "bytes": training.traffic(BETWEEN_PARTIES + TO_COORDINATOR, "bytes"),
-        "seconds_per_round": round(math.fsum(line["seconds"]["all"] for line in lines) / len(lines), 2),
+        "log_loss": None if metrics is None else round(metrics.log_loss, 4),
+        "seconds": round(training.seconds, 2),
+        "seconds_rounds": round(training.seconds_rounds, 2),
+        "seconds_per_round": round(training.seconds_rounds / len(lines), 3),
+        "processor_seconds": training.processor_seconds,
+        "bytes": sum(training.sent.values()),
+        "bytes_by_pair": training.sent,
         "peak_rss_mb": training.peak_rss_mb,
+        "scikit_learn": asdict(AgainstScikitLearn.of(job, standardised, joined, training.coef)),
     }
+
+
+def _is_close(loss: float | None, objective: Objective) -> bool:
+    return loss is not None and loss - objective.least <= 1e-4
 
 
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=[name.value for name in PublishedName])
-    parser.add_argument("--data", type=Path, required=True, help="folder with NAME.csv.gz")
+    parser.add_argument("--protocol", choices=PROTOCOLS, default="paillier", help="default: paillier")
+    parser.add_argument("--l2", type=float, default=0.0, help="strength of the L2 penalty (default: 0)")
+    parser.add_argument("--tolerance", type=float, default=TOLERANCE, help="of the job (default: 1e-6)")
+    parser.add_argument("--data", type=Path, help="folder with NAME.csv.gz (default: see above)")
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     arguments = parser.parse_args()
-    figures = measure(PublishedName(arguments.name), arguments.data)
+    job = make_job(arguments.name, arguments.protocol, l2=arguments.l2, tolerance=arguments.tolerance)
+    figures = measure(job, arguments.data)
     print(json.dumps(figures) if arguments.json else json.dumps(figures, indent=2))
 
 

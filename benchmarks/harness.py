@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import re
 import tempfile
@@ -30,12 +31,15 @@ from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.party_record import read_start
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.protocol.messages import Kind
+from trilateral.common.trial.development import write_development_files
 from trilateral.common.trial.localhost import LocalProcesses, free_addresses, process_settings
 from trilateral.coordinator.numpy_training import JoinedTable, join
 
 DATASET = "benchmark"
 BETWEEN_PARTIES = (Kind.SCORES, Kind.SQUARES, Kind.RESIDUAL, Kind.SCORE_CHANGE, Kind.TOTAL_CHANGE)
 TO_COORDINATOR = (Kind.GRADIENT, Kind.LOSS, Kind.CURVATURE)
+END_SECONDS = 10.0
+"""How long the processes may take to log the end of a job that has finished."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,16 @@ class Training:
     peak_rss_mb: dict[str, float]
     processor_seconds: dict[str, float]
     """Of each process, from the request to the end of the job."""
+    sent: dict[str, int]
+    """Bytes of all vectors that the processes have sent, those before the first round included, as
+    `{"host to guest": n, ...}`."""
+
+    @property
+    def seconds_rounds(self) -> float:
+        """The time in which rounds ran at the coordinator."""
+        return math.fsum(
+            line["seconds"]["all"] - line["seconds"].get("setup", 0) for line in self.histories[Role.COORDINATOR]
+        )
 
     @property
     def coef(self) -> FloatVector:
@@ -69,7 +83,7 @@ class Training:
 
 
 class Setup:
-    """Tables and configurations of three processes in one folder.
+    """Tables and configurations of three processes in one folder, which speak TLS with each other.
 
     Args:
         folder: Where all files go.
@@ -81,10 +95,11 @@ class Setup:
         self, folder: Path, tables: dict[Role, pd.DataFrame], preprocessing: dict[str, Any] | None = None
     ) -> None:
         addresses = free_addresses()
+        certificates = write_development_files(folder / "certificates").folder
         self._configs = {role: folder / f"{role}.yaml" for role in Role}
         self._logs = {role: folder / f"{role}.log" for role in Role}
         for role in Role:
-            config = process_settings(role, addresses)
+            config = process_settings(role, addresses, certificates=certificates)
             if role in tables:
                 tables[role].to_parquet(folder / f"{role}.parquet", index=False)
                 config["datasets"] = {DATASET: {"path": f"{role}.parquet", "preprocessing": preprocessing or {}}}
@@ -141,7 +156,23 @@ class Setup:
             seconds=seconds,
             peak_rss_mb={str(role): peak_rss_mb(pid) for role, pid in processes.pids.items()},
             processor_seconds={str(role): round(after[role] - before[role], 2) for role in Role},
+            sent={
+                f"{role} to {peer}": sum(counts.get("bytes", 0) for counts in kinds.values())
+                for role in Role
+                for peer, kinds in self._end(role, job.name)["sent"].items()
+            },
         )
+
+    def _end(self, role: Role, job: str) -> dict[str, Any]:
+        """Return the audit log's line about the end of a job, which a process writes after it has told its peers."""
+        deadline = time.monotonic() + END_SECONDS
+        while time.monotonic() < deadline:
+            lines = read_lines(self.config(role).state / "audit.jsonl")
+            ends = [line for line in lines if line["decision"] == "ended" and line["job"] == job]
+            if ends:
+                return ends[-1]
+            time.sleep(0.01)
+        raise TrilateralError(f"the {role} has not logged the end of the job {job}")
 
 
 @contextmanager

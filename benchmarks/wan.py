@@ -1,6 +1,7 @@
 """Train on one of the paper's data sets over a wide-area network, and measure where the time goes.
 
-python benchmarks/wan.py credit1|credit2 --data FOLDER [--rtt 40] [--mbit 20] [--align] [--ideal] [--json]
+python benchmarks/wan.py credit1|credit2 [--protocol paillier|shares] [--rtt 40] [--mbit 20] [--align] [--ideal]
+    [--data FOLDER] [--json]
 
 FOLDER is as in credit.py. Each organisation has a network namespace with an address of its own, in which it runs the
 server of its folder in configs/three-hosts with its own certificate. A network in user space (`tests.support.wan`)
@@ -27,28 +28,29 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 # `python benchmarks/wan.py` searches its own folder for modules; this adds the folder above.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.credit import KEY_BITS, TOLERANCE, optimum, read_tables
-from benchmarks.harness import BETWEEN_PARTIES, TO_COORDINATOR, processor_seconds, read_lines, scratch_folder
+from benchmarks.credit import PROTOCOLS, make_job, read_tables
+from benchmarks.harness import processor_seconds, read_lines, scratch_folder
+from benchmarks.optimum import Objective
 from tests.support.organisations import DATASET, Organisations, serving
 from tests.support.wan import Line, Wan, why_not
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.jobs.arithmetic import use_arithmetic
-from trilateral.common.protocol.taylor import taylor_loss
+from trilateral.common.protocol.messages import Kind
 from trilateral.common.trial.catalogue import PublishedName
 
 
-def train(name: PublishedName, data: Path, line: Line, *, aligned: bool) -> dict[str, Any]:
+def train(job: JobConfig, data: Path | None, line: Line) -> dict[str, Any]:
     """Train once over one network."""
-    job = JobConfig(name=name, dataset=DATASET, aligned=aligned, tolerance=TOLERANCE, key_bits=KEY_BITS)
     with scratch_folder() as folder:
-        organisations = Organisations(folder, read_tables(name, data))
+        organisations = Organisations(folder, read_tables(PublishedName(job.name), data))
         job_file = folder / "job.yaml"
         job_file.write_text(yaml.safe_dump(job.model_dump(mode="json", exclude_unset=True)))
         with Wan(dict.fromkeys(Role, line)) as wan, serving(wan, organisations, folder) as (start, servers):
@@ -65,17 +67,18 @@ def train(name: PublishedName, data: Path, line: Line, *, aligned: bool) -> dict
         histories = {role: read_lines(folders[role].history) for role in Role}
         models = [load_model(folders[role].model) for role in PARTIES]
         joined = organisations.joined(job)
-    coef = [weight for model in models for weight in model.training_weights]
+    coef = np.concatenate([model.training_weights for model in models])
+    objective = Objective(job, joined)
     return {
         "seconds": round(seconds, 1),
         "processor_seconds": {role: round(count, 1) for role, count in used.items()}
         | {"all else on the machine": round(busy - sum(used.values()), 1)},
-        "excess_loss": taylor_loss(joined.columns @ coef, joined.labels) - optimum(joined),
+        "excess_loss": objective.loss(coef) - objective.least,
         "rounds": len(histories[Role.COORDINATOR]),
         "before_the_first_round_ends": _first(histories[Role.COORDINATOR]),
         "a_round_after_it": _later(histories[Role.COORDINATOR]),
         "seconds_by_phase": {role: _phases(histories[role]) for role in Role},
-        "bytes_by_kind": _bytes({role: histories[role] for role in PARTIES}),
+        "bytes_by_kind": _bytes(histories),
         "on_the_wire": {f"{sender} to {receiver}": count for (sender, receiver), count in wire.items()},
     }
 
@@ -105,7 +108,7 @@ def _phases(lines: list[dict[str, Any]]) -> dict[str, float]:
 def _bytes(histories: dict[Role, list[dict[str, Any]]]) -> dict[str, int]:
     sent: dict[str, int] = {}
     for role, lines in histories.items():
-        for kind in (*BETWEEN_PARTIES, *TO_COORDINATOR):
+        for kind in Kind:
             count = sum(line["sent"].get(kind, {}).get("bytes", 0) for line in lines)
             if count:
                 sent[f"{role}: {kind}"] = count
@@ -123,14 +126,12 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             f"{arguments.rtt} ms, no bound": Line(delay=delay),
             "0 ms, no bound": Line(),
         }
-    name = PublishedName(arguments.name)
+    job = make_job(arguments.name, arguments.protocol, dataset=DATASET, aligned=not arguments.align)
     return {
         "path": use_arithmetic(),
+        "protocol": job.protocol,
         "cores": len(os.sched_getaffinity(0)),
-        **{
-            network: train(name, arguments.data, line, aligned=not arguments.align)
-            for network, line in networks.items()
-        },
+        **{network: train(job, arguments.data, line) for network, line in networks.items()},
     }
 
 
@@ -138,7 +139,8 @@ def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=[name.value for name in PublishedName])
-    parser.add_argument("--data", type=Path, required=True, help="folder with NAME.csv.gz")
+    parser.add_argument("--protocol", choices=PROTOCOLS, default="paillier", help="default: paillier")
+    parser.add_argument("--data", type=Path, help="folder with NAME.csv.gz (default: as in credit.py)")
     parser.add_argument("--rtt", type=float, default=40, help="round trip in milliseconds (default: 40)")
     parser.add_argument("--mbit", type=float, default=20, help="bandwidth of each organisation in Mbit/s (default: 20)")
     parser.add_argument("--align", action="store_true", help="find the common rows first")

@@ -1,14 +1,15 @@
 """What the coordinator's journal keeps about a job: its status, the parties' reports, and each round's observation."""
 
 import json
+from typing import Any
 
 import numpy as np
 
 from trilateral.common.base.errors import PeerError
-from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.base.roles import PARTIES
 from trilateral.common.jobs.journal import Journal, Record
 from trilateral.common.pb.v1.jobs_pb2 import JobStatus
-from trilateral.common.protocol.messages import Began, ObservationRecord, Ready
+from trilateral.common.protocol.messages import Began, ObservationRecord, Ready, SharesReady
 from trilateral.coordinator.machine import Past
 from trilateral.coordinator.plan import Observation
 
@@ -44,8 +45,7 @@ class JobRecord:
         facts = status_fact(status)
         match message:
             case Began(ready=ready):
-                sizes = {party: {"n_train": each.n_train, "n_columns": each.n_columns} for party, each in ready.items()}
-                facts |= {party: json.dumps(size).encode() for party, size in sizes.items()}
+                facts |= {party: json.dumps(_sizes(each)).encode() for party, each in ready.items()}
                 self._journal.set_facts(self._id, facts)
             case ObservationRecord(round=number):
                 content = {
@@ -69,7 +69,7 @@ class JobRecord:
         sizes = {party: record.facts[party] for party in PARTIES if party in record.facts}
         if len(sizes) < len(PARTIES):
             return Past(self._id)
-        ready: dict[Role, Ready] = {party: Ready(**json.loads(content)) for party, content in sizes.items()}
+        ready = {party: _read_ready(content) for party, content in sizes.items()}
         return Past(self._id, ready, [_read_observation(content) for content in record.rounds.values()])
 
 
@@ -86,6 +86,29 @@ def status_fact(status: JobStatus) -> dict[str, bytes]:
 def read_status(record: Record) -> JobStatus | None:
     """Return the last status that the journal has of a job, or None."""
     return JobStatus.FromString(record.facts[STATUS]) if STATUS in record.facts else None
+
+
+def _sizes(ready: Ready) -> dict[str, Any]:
+    """Return what a party has reported, apart from its place and its part of a seed, which no file may have."""
+    sizes: dict[str, Any] = {"n_train": ready.n_train, "n_columns": ready.n_columns}
+    if ready.shares is not None:
+        sizes["shares"] = {
+            "n_holdout": ready.shares.n_holdout,
+            "norm_bits": ready.shares.norm_bits,
+            "penalty": ready.shares.penalty.tolist(),
+            "weight_bits": ready.shares.weight_bits,
+            "total_weight": ready.shares.total_weight,
+        }
+    return sizes
+
+
+def _read_ready(content: bytes) -> Ready:
+    sizes = json.loads(content)
+    shares = sizes.pop("shares", None)
+    if shares is not None:
+        shares["penalty"] = np.asarray(shares["penalty"], dtype=np.float64)
+        shares = SharesReady(seed=b"", **shares)
+    return Ready(**sizes, shares=shares)
 
 
 def _read_observation(content: bytes) -> Observation | None:

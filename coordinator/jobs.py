@@ -25,13 +25,17 @@ from trilateral.common.observe.logs import LogContext
 from trilateral.common.paillier.factory import make_decryptor
 from trilateral.common.paillier.keys import generate_private_key
 from trilateral.common.protocol.messages import Began, Machine, Message, ObservationRecord, Waiting
+from trilateral.common.protocol.phases import Phase
 from trilateral.common.rpc.access import calling
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import JobKey
 from trilateral.common.rpc.errors import NameTakenError, UnknownJobError
+from trilateral.coordinator.computation import Offer
 from trilateral.coordinator.job import Job
 from trilateral.coordinator.job_record import JobRecord, missing, status_fact
 from trilateral.coordinator.machine import CoordinatorMachine
+from trilateral.coordinator.paillier.computation import PaillierOffer
+from trilateral.coordinator.shares.computation import SharesOffer
 
 log = logging.getLogger(__name__)
 
@@ -120,9 +124,7 @@ class CoordinatorJobs(ProcessJobs):
             history = History(folder, self.role, on_event=self._observer_of(key))
             await asyncio.to_thread(self.journal.add, key.run_id, config)
             with LogContext(config.name).current():
-                log.info(
-                    "job %s: started, algorithm %s, %d-bit key", config.name, config.algorithm.name, config.key_bits
-                )
+                log.info("job %s: started, protocol %s, algorithm %s", config.name, *_described(config))
             self._launch_session(self._add(Job(config, key.run_id)), key, history)
 
     async def resume(self, name: str) -> None:
@@ -240,17 +242,30 @@ class CoordinatorJobs(ProcessJobs):
         )
 
         async def begin() -> Machine:
-            private_key = await runner.in_thread(generate_private_key, config.key_bits)
+            phase = history.stopwatch.phase
+            offer = await runner.in_thread(_make_offer, config, phase)
             past = None if is_first else await runner.in_thread(record.past)
             job.update(detail="offering the job to both parties")
-            decryptor = make_decryptor(config.cipher, private_key)
-            return CoordinatorMachine(config, decryptor, phase=history.stopwatch.phase, past=past)
+            return CoordinatorMachine(config, offer, phase=phase, past=past)
 
         self._launch(runner, begin, on_end)
 
     async def _end(self, job: Job, error: TrilateralError | None) -> None:
         await self._set_outcome(job.id, error, status_fact(job.last_status(error)))
         job.end(error)
+
+
+def _make_offer(config: JobConfig, phase: Phase) -> Offer:
+    """Draw what one session of a job needs: the seeds of its streams, or a private key, which takes a while."""
+    if config.protocol == "shares":
+        return SharesOffer(config, phase=phase)
+    private_key = generate_private_key(config.key_bits)
+    return PaillierOffer(config, make_decryptor(config.cipher, private_key), phase=phase)
+
+
+def _described(config: JobConfig) -> tuple[str, str]:
+    protocol = f"paillier with a {config.key_bits}-bit key" if config.protocol == "paillier" else config.protocol
+    return protocol, config.algorithm.name
 
 
 def _stopped() -> StoppedError:

@@ -1,18 +1,18 @@
-"""The coordinator's state machine: C of the paper, which holds the private key and chooses the steps."""
+"""The coordinator's state machine: C of the paper, which leads the rounds and sees no row."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from gmpy2 import mpz
+import numpy as np
 
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.paillier.cipher import Decryptor
-from trilateral.common.paillier.keys import check_ciphertexts
 from trilateral.common.protocol.bounds import MAX_ATTEMPTS
 from trilateral.common.protocol.messages import (
     Began,
+    ElementPiece,
     Envelope,
     Evaluation,
     Failed,
@@ -20,14 +20,17 @@ from trilateral.common.protocol.messages import (
     JobEnded,
     Message,
     ObservationRecord,
-    OpenJob,
     OutOfRange,
+    Piece,
     Ready,
     RoundKey,
     RoundTimedOut,
+    RowsDone,
+    SharesReady,
     VectorPiece,
 )
 from trilateral.common.protocol.phases import Phase, no_phase
+from trilateral.coordinator.computation import Offer
 from trilateral.coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from trilateral.coordinator.rounds import Attempt, Rounds, check_memory
 
@@ -45,21 +48,19 @@ class Past:
 
 
 class CoordinatorMachine:
-    """Leads the rounds of one job: asks both parties, decrypts, lets the optimiser choose a step, and sends the step.
+    """Leads the rounds of one job: asks both parties, opens their answers, and lets the optimiser choose what follows.
 
     Args:
         job: the job's settings.
-        decryptor: holds the private key, which is made for this job alone and lives as long as this machine.
+        offer: what differs between the protocols. It is made for this session alone and lives as long as this machine.
         phase: times the kinds of work, if the process has a clock.
         past: what is known about the job's earlier sessions; None in the first.
     """
 
-    def __init__(
-        self, job: JobConfig, decryptor: Decryptor, *, phase: Phase = no_phase, past: Past | None = None
-    ) -> None:
+    def __init__(self, job: JobConfig, offer: Offer, *, phase: Phase = no_phase, past: Past | None = None) -> None:
         self._job = job
         self._past = past
-        self._decryptor = decryptor
+        self._offer = offer
         self._phase = phase
         self._ready: dict[Role, Ready] = {}
         self._rounds: Rounds | None = None
@@ -70,16 +71,15 @@ class CoordinatorMachine:
 
     def start(self) -> Iterator[Envelope]:
         """Offer the job to the host first, because the guest calls the host as soon as it knows about the job."""
-        modulus, past = self._decryptor.public_key.n, self._past
         for party in PARTIES:
-            if past is None:
-                yield Envelope(party, OpenJob(self._job, modulus, party))
-            else:
-                yield Envelope(party, OpenJob(self._job, modulus, party, past.job_id, bool(past.ready)))
+            offer = self._offer.to(party)
+            if self._past is not None:
+                offer = replace(offer, job_id=self._past.job_id, was_ready=bool(self._past.ready))
+            yield Envelope(party, offer)
 
     def prepare(self) -> bool:
-        """Do nothing: the coordinator does not encrypt."""
-        return False
+        """See `Machine.prepare`."""
+        return self._rounds is not None and self._rounds.computation.prepare()
 
     @property
     def prepared(self) -> int:
@@ -93,8 +93,12 @@ class CoordinatorMachine:
         match message:
             case Ready() if sender in PARTIES:
                 yield from self._take_ready(sender, message)
-            case VectorPiece() if sender in PARTIES:
+            case VectorPiece() | ElementPiece() if sender in PARTIES:
                 yield from self._take_piece(sender, message)
+            case RowsDone() if sender in PARTIES:
+                self._begun_rounds.computation.take_rows_done(sender, message)
+                if self._conclusion is None:
+                    yield from self._begun_rounds.computation.deal()
             case Evaluation() if sender is Role.GUEST:
                 yield from self._take_evaluation(sender, message)
             case OutOfRange() if sender in PARTIES:
@@ -125,9 +129,10 @@ class CoordinatorMachine:
         if host.n_train < least:
             raise ProtocolError(f"the parties train on {host.n_train} rows, but the job's batches need {least}")
         check_memory(self._job, host.n_train, host.n_columns + guest.n_columns)
-        self._rounds = Rounds(self._job, host.n_train, {Role.HOST: host.n_columns, Role.GUEST: guest.n_columns})
         past = self._past or Past(b"")
         self._check_sizes_as_before(past)
+        n_columns = {party: ready.n_columns for party, ready in self._ready.items()}
+        self._rounds = Rounds(self._job, host.n_train, n_columns, self._offer.agree(self._ready))
         if not past.ready:
             yield Envelope(Role.COORDINATOR, Began(dict(self._ready)))
         places = {party: ready.round for party, ready in self._ready.items()}
@@ -141,6 +146,11 @@ class CoordinatorMachine:
                 raise ProtocolError(
                     f"the {party} has {now.n_train} training rows and {now.n_columns} columns, but had"
                     f" {before.n_train} and {before.n_columns} when the job began"
+                )
+            if not _are_alike(now.shares, before.shares):
+                raise ProtocolError(
+                    f"the {party}'s hold-out rows, the size of its values, its penalty or its sample weights are not"
+                    " those with which the job began: restore its table and configuration, or start another job"
                 )
 
     # --- a round
@@ -159,6 +169,7 @@ class CoordinatorMachine:
         """Ask both parties for an attempt. Answers to an earlier attempt are dropped."""
         self._attempt = self._begun_rounds.attempt(plan, key)
         yield from self._begun_rounds.begin(self._attempt)
+        yield from self._begun_rounds.computation.deal()
 
     def _begin_again(self, attempt: Attempt) -> Iterator[Envelope]:
         key = attempt.key
@@ -170,18 +181,22 @@ class CoordinatorMachine:
             " read the parties' logs, or raise limits.round_timeout for all three processes"
         )
 
-    def _take_piece(self, sender: Role, piece: VectorPiece) -> Iterator[Envelope]:
+    def _take_piece(self, sender: Role, piece: Piece) -> Iterator[Envelope]:
         attempt = self._find_open(sender, piece.key)
-        self._begun_rounds.allowances[sender].spend(len(piece.ciphertexts))
-        if attempt is None:
-            return
-        attempt.opening.add(sender, piece, self._decrypt)
-        if attempt.opening.complete:
-            yield from self._observe(attempt, attempt.opening.observation())
+        rounds = self._begun_rounds
+        rounds.allowances[sender].spend(piece.n_rows)
+        rounds.computation.add(sender, piece, None if attempt is None else attempt.opening)
+        if attempt is not None:
+            yield from self._go_on(attempt)
 
     def _take_evaluation(self, sender: Role, evaluation: Evaluation) -> Iterator[Envelope]:
         attempt = self._find_open(sender, evaluation.key)
-        if attempt is not None and attempt.opening.add_evaluation(evaluation) and attempt.opening.complete:
+        if attempt is not None:
+            attempt.opening.add_evaluation(evaluation)
+            yield from self._go_on(attempt)
+
+    def _go_on(self, attempt: Attempt) -> Iterator[Envelope]:
+        if attempt.opening.complete:
             yield from self._observe(attempt, attempt.opening.observation())
 
     def _find_open(self, sender: Role, key: RoundKey) -> Attempt | None:
@@ -196,11 +211,6 @@ class CoordinatorMachine:
                 f"the {sender} sent a message for round {key.round}, attempt {key.attempt}, which has not begun"
             )
         return self._attempt if key == newest and self._conclusion is None else None
-
-    def _decrypt(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
-        with self._phase("decrypt"):
-            check_ciphertexts(self._decryptor.public_key, ciphertexts)
-            return self._decryptor.decrypt_all(ciphertexts)
 
     def _observe(self, attempt: Attempt, observation: Observation | None) -> Iterator[Envelope]:
         """End the round: report its observation, or that it was void, and continue as the optimiser decides."""
@@ -225,13 +235,26 @@ class CoordinatorMachine:
         if len(self._finished) == len(PARTIES):
             self._ended = True
             done = self._conclusion
-            yield Envelope(Role.COORDINATOR, JobEnded(done.reason, done.loss, done.epochs))
+            loss = self._begun_rounds.computation.disclose(done.loss)
+            yield Envelope(Role.COORDINATOR, JobEnded(done.reason, loss, done.epochs))
 
     def _fail(self, reason: str) -> Iterator[Envelope]:
         self._ended = True
         for party in PARTIES:
             yield Envelope(party, Failed(reason))
         yield Envelope(Role.COORDINATOR, JobEnded(reason))
+
+
+def _are_alike(now: SharesReady | None, before: SharesReady | None) -> bool:
+    """Return whether a party reports what it has reported in an earlier session, apart from its seed."""
+    if now is None or before is None:
+        return now is before
+    return (
+        (now.n_holdout, now.norm_bits, now.weight_bits) == (before.n_holdout, before.norm_bits, before.weight_bits)
+        and math.isclose(now.total_weight, before.total_weight)
+        and now.penalty.shape == before.penalty.shape
+        and np.allclose(now.penalty, before.penalty, rtol=1e-6, atol=0)
+    )
 
 
 def _record(round_number: int, observation: Observation | None) -> ObservationRecord:

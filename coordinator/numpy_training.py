@@ -1,7 +1,7 @@
-"""The same training in plain numpy on joined columns: the reference for encrypted training.
+"""The same training in plain numpy on joined columns: the reference for training under both protocols.
 
-It drives `Training` in the same way as the encrypted rounds, with exact observations in place of decrypted ones. It
-needs the columns of both parties, which no single party of a real job has.
+It drives `Training` in the same way as the protected rounds, with exact observations in place of opened ones. It needs
+the columns of both parties, which no single party of a real job has.
 """
 
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ import numpy as np
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
 from trilateral.common.base.errors import OutOfRangeError
 from trilateral.common.config.job import JobConfig
+from trilateral.common.protocol import logistic, taylor
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.evaluation import disclosed_log_loss, round_scores
-from trilateral.common.protocol.taylor import gradient, hessian_product, residual, taylor_loss
 from trilateral.coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from trilateral.coordinator.training import Training
 
@@ -34,6 +34,8 @@ class JoinedTable:
     """P of both parties, shape (n_columns, n_columns)."""
     n_host: int
     """Number of the host's columns."""
+    sample_weights: FloatVector | None = None
+    """c, shape (n_train,); None if all rows count alike."""
 
     def holdout_scores(self, coef: FloatVector) -> FloatVector:
         """Return u of the hold-out rows at w = coef as the guest gets them, shape (n_holdout,)."""
@@ -59,6 +61,7 @@ def join(host: TrainingBlock, guest: TrainingBlock) -> JoinedTable:
         holdout_labels=guest.holdout_labels,
         penalty=penalty,
         n_host=n_host,
+        sample_weights=guest.sample_weights,
     )
 
 
@@ -69,7 +72,7 @@ class PlainResult:
     coef: FloatVector
     """w in training units, shape (n_columns,)."""
     loss: float
-    """Taylor loss and penalty on all training rows."""
+    """Loss and penalty on all training rows. With protocol `shares`, the last step is expected to lead to this loss."""
     losses: tuple[float, ...]
     """Loss of each round's batch, including the final evaluations."""
     epochs: int
@@ -86,8 +89,9 @@ def train_plain(
     *,
     n_host: int = 0,
     start: FloatVector | None = None,
+    sample_weights: FloatVector | None = None,
 ) -> PlainResult:
-    """Train on the training rows in canonical order.
+    """Train on the training rows in canonical order, by the loss of the job's protocol.
 
     Args:
         job: the algorithm, its bounds and the seed of its batches. Settings of the key are ignored.
@@ -97,14 +101,21 @@ def train_plain(
         holdout: columns and labels of the hold-out rows, for a job that evaluates on them during training.
         n_host: number of the host's columns, whose part of the hold-out scores is rounded before it leaves the host.
         start: the guest's first weights, those of the last columns. The host's are 0, and so are the guest's if this is
-            left out.
+            left out. Protocol `shares` starts at 0.
+        sample_weights: c of any scale, shape (n_train,), for protocol `shares`; None stands for ones.
 
     Raises:
         OutOfRangeError: the training is given up. The text says what to change.
-        ValueError: the job evaluates on hold-out rows and there are none.
+        ValueError: the job evaluates on hold-out rows and there are none, or its protocol has no first or sample
+            weights.
     """
     if job.evaluate_every is not None and (holdout is None or not len(holdout[1])):
         raise ValueError("the job evaluates on hold-out rows: give their columns and labels")
+    is_logistic = job.protocol == "shares"
+    if (start if is_logistic else sample_weights) is not None:
+        raise ValueError("only `paillier` starts away from 0, and only `shares` takes sample weights")
+    if sample_weights is not None:
+        sample_weights = sample_weights / np.mean(sample_weights)
     batches = Batches.of(job, len(columns))
     penalty_hessian = job.l2 * penalty
 
@@ -112,17 +123,27 @@ def train_plain(
         rows = batches.rows(plan.batch)
         X, y = columns[rows], labels[rows]
         scores = X @ coef
-        loss = taylor_loss(scores, y) + float(coef @ penalty_hessian @ coef) / 2
-        slope = gradient(X, residual(scores, y)) + penalty_hessian @ coef if plan.gradient else None
+        if is_logistic:
+            weights = None if sample_weights is None else sample_weights[rows]
+            loss = logistic.logistic_loss(scores, y, weights)
+            slope = logistic.gradient(X, logistic.residual(scores, y), weights)
+        else:
+            loss = taylor.taylor_loss(scores, y)
+            slope = taylor.gradient(X, taylor.residual(scores, y))
+        loss += float(coef @ penalty_hessian @ coef) / 2
+        slope = slope + penalty_hessian @ coef
         holdout_loss = None
         if plan.evaluate_at is not None and holdout is not None:
-            scores = _scores_at_guest(holdout[0], coef + plan.evaluate_at, n_host)
-            holdout_loss = disclosed_log_loss(scores, holdout[1])
-        if plan.direction is None:
-            return Observation(loss, slope, holdout_loss=holdout_loss)
-        X = columns[batches.curvature_rows(plan.batch, plan.curvature_draw)]
-        curvature = hessian_product(X, plan.direction) + penalty_hessian @ plan.direction
-        return Observation(loss, slope, curvature, holdout_loss)
+            w = coef + plan.evaluate_at
+            if is_logistic:
+                holdout_loss = logistic.logistic_loss(holdout[0] @ w, holdout[1])
+            else:
+                holdout_loss = disclosed_log_loss(_scores_at_guest(holdout[0], w, n_host), holdout[1])
+        curvature = None
+        if plan.direction is not None:
+            X = columns[batches.curvature_rows(plan.batch, plan.curvature_draw)]
+            curvature = taylor.hessian_product(X, plan.direction) + penalty_hessian @ plan.direction
+        return Observation(loss, slope if plan.gradient else None, curvature, holdout_loss)
 
     training = Training(job, columns.shape[1], batches.count)
     coef = np.zeros(columns.shape[1])

@@ -3,12 +3,13 @@
 Vectors are float64 of shape (n_columns,): the columns of both parties, the host's first.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.roles import Role
 from trilateral.common.protocol.batches import Batch
 
 
@@ -20,6 +21,8 @@ class RoundPlan:
     """From 1 up."""
     step: FloatVector
     """The vector to subtract before the round's work; zeros in the first round."""
+    point: FloatVector
+    """w_k itself, relative to the start of the training: minus the sum of all steps so far."""
     batch: Batch
     gradient: bool
     """False asks for the loss alone."""
@@ -60,8 +63,10 @@ class Conclusion:
     round: int
     """One after the last."""
     step: FloatVector
+    point: FloatVector
+    """The result, relative to the start of the training."""
     loss: float
-    """Taylor loss and penalty of the result on all training rows."""
+    """Loss and penalty of the result on all training rows."""
     epochs: int
     converged: bool
     """False if the training reached its maximum of epochs first."""
@@ -73,6 +78,12 @@ class GivenUp:
     """The training has no result. The reason is public and says what to change."""
 
     reason: str
+
+
+def split(vector: FloatVector, n_columns: Mapping[Role, int]) -> Mapping[Role, FloatVector]:
+    """Split a joint vector by party: the host's columns come first."""
+    n_host = n_columns[Role.HOST]
+    return {Role.HOST: vector[:n_host], Role.GUEST: vector[n_host:]}
 
 
 # --- inside the coordinator: a search names points, `Training` turns them into steps
@@ -90,6 +101,11 @@ class Probe:
     reached: float | None = None
     evaluate: FloatVector | None = None
     """w_e, a point to evaluate on the hold-out rows."""
+
+    @property
+    def points(self) -> list[FloatVector]:
+        """The points at which the parties compute."""
+        return [self.point] if self.evaluate is None else [self.point, self.evaluate]
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,15 +3,13 @@
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ProtocolError
-from trilateral.common.base.roles import Role
+from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.bounds import Allowance, max_rounds
 from trilateral.common.protocol.messages import BeginRound, Envelope, FinishJob, RoundKey, RoundReport
-from trilateral.common.protocol.scales import round_scale
-from trilateral.coordinator.opening import RoundOpening, direction_scale
+from trilateral.coordinator.computation import NO_STEP, Computation, Opening
 from trilateral.coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from trilateral.coordinator.training import Training
 
@@ -40,6 +38,9 @@ def check_memory(job: JobConfig, n_train: int, n_columns: int) -> None:
         n_vectors += 2 * algorithm.memory
     if algorithm.name == "sqn":
         n_vectors += algorithm.interval
+    if job.protocol == "shares":
+        # The products with the labels of each batch and of the hold-out rows, in three shares.
+        n_vectors += 3 * (n_batches + 1)
     needed = n_vectors * n_columns + _ORDERS * n_batches
     if needed > MAX_NUMBERS:
         raise ProtocolError(
@@ -56,30 +57,34 @@ class Attempt:
     plan: RoundPlan
     key: RoundKey
     epoch: int
-    opening: RoundOpening
+    opening: Opening
     """The answers so far."""
 
 
 class Rounds:
-    """One job's training, and each party's part of its vectors.
+    """One job's training, and the messages that each round consists of.
 
     Args:
         job: the job's settings.
         n_train: training rows.
         n_columns: columns of each party.
+        computation: what differs between the protocols.
     """
 
-    def __init__(self, job: JobConfig, n_train: int, n_columns: dict[Role, int]) -> None:
-        self._job = job
-        self._n_train = n_train
+    def __init__(self, job: JobConfig, n_train: int, n_columns: Mapping[Role, int], computation: Computation) -> None:
         self._n_columns = n_columns
-        self._batches = Batches.of(job, n_train)
+        self._n_batches = Batches.of(job, n_train).count
         self._last_loss: float | None = None
-        rounds = max_rounds(job, self._batches.count)
-        # One ciphertext per column in each of two vectors, and one for the loss.
-        self.allowances = {party: Allowance(party, rounds, 2 * count + 1) for party, count in n_columns.items()}
+        rounds = max_rounds(job, self._n_batches)
+        self.allowances = {
+            party: Allowance(party, rounds, in_a_round, computation.unit, in_a_session=in_a_session)
+            for party, (in_a_round, in_a_session) in computation.allowed.items()
+        }
         """What each party may still send."""
-        self.training = Training(job, sum(n_columns.values()), self._batches.count)
+        self.training = Training(
+            job, sum(n_columns.values()), self._n_batches, computation.is_in_range, computation.gradient_error
+        )
+        self.computation = computation
 
     def replay(
         self, observations: Sequence[Observation | None], places: Mapping[Role, int]
@@ -112,37 +117,26 @@ class Rounds:
 
     def attempt(self, plan: RoundPlan, key: RoundKey) -> Attempt:
         """Prepare for the answers to a plan."""
-        sizes = self._batches.size(plan.batch), self._batches.curvature_size(plan.batch, plan.curvature_draw)
-        scale, curvature_scale = (round_scale(self._job, size, self._n_train) for size in sizes)
-        opening = RoundOpening(plan, self._n_columns, scale, curvature_scale)
-        return Attempt(plan, key, self.training.epoch, opening)
+        return Attempt(plan, key, self.training.epoch, self.computation.open(plan, key))
 
     def begin(self, attempt: Attempt) -> Iterator[Envelope]:
         """Send the attempt to both parties."""
         for party, begin in self._question(attempt.plan, attempt.key).items():
             yield Envelope(party, begin)
 
-    def _question(self, plan: RoundPlan, key: RoundKey) -> dict[Role, BeginRound]:
-        directions: dict[Role, FloatVector] = {}
-        if plan.direction is not None:
-            directions = self._parts(plan.direction * direction_scale(plan.direction))
-        offsets: dict[Role, FloatVector] = {}
-        if plan.evaluate_at is not None:
-            offsets = self._parts(plan.evaluate_at)
-        return {
+    def _question(self, plan: RoundPlan, key: RoundKey) -> Mapping[Role, BeginRound]:
+        begins = {
             party: BeginRound(
                 key=key,
-                step=step,
+                step=NO_STEP,
                 batch=plan.batch,
                 gradient=plan.gradient,
-                direction=directions.get(party),
-                curvature_draw=plan.curvature_draw,
                 loss=self._last_loss,
-                evaluate_at=offsets.get(party),
                 peer_columns=sum(count for other, count in self._n_columns.items() if other is not party),
             )
-            for party, step in self._parts(plan.step).items()
+            for party in PARTIES
         }
+        return self.computation.ask(plan, begins)
 
     def report(
         self, attempt: Attempt, observation: Observation | None, following: RoundPlan | Conclusion | GivenUp
@@ -154,8 +148,8 @@ class Rounds:
             key=attempt.key,
             epoch=attempt.epoch,
             batch=plan.batch.index + 1,
-            n_batches=self._batches.count,
-            loss=self._last_loss,
+            n_batches=self._n_batches,
+            loss=None if self._last_loss is None else self.computation.disclose(self._last_loss),
             loss_only=not plan.gradient,
             note=following.note if isinstance(following, RoundPlan) else None,
             evaluation=attempt.opening.evaluation if observation is not None else None,
@@ -163,22 +157,20 @@ class Rounds:
         return Envelope(Role.COORDINATOR, report)
 
     def finish(self, conclusion: Conclusion) -> Iterator[Envelope]:
-        """Send the last step to both parties."""
-        for party, step in self._parts(conclusion.step).items():
-            finish = FinishJob(
+        """Send the result to both parties: the last step, or each party's shares of it."""
+        finishes = {
+            party: FinishJob(
                 round=conclusion.round,
-                step=step,
-                loss=conclusion.loss,
+                step=NO_STEP,
+                loss=self.computation.disclose(conclusion.loss),
                 epochs=conclusion.epochs,
                 reason=conclusion.reason,
                 round_loss=self._last_loss,
             )
+            for party in PARTIES
+        }
+        for party, finish in self.computation.finish(conclusion, finishes).items():
             yield Envelope(party, finish)
-
-    def _parts(self, vector: FloatVector) -> dict[Role, FloatVector]:
-        """Split a joint vector by party: the host's columns come first."""
-        host = self._n_columns[Role.HOST]
-        return {Role.HOST: vector[:host], Role.GUEST: vector[host:]}
 
 
 def _loss_to_report(

@@ -4,11 +4,14 @@ No keys, messages or clocks: observations go in, plans come out. The same observ
 the same plans, so replaying the observations restores a training that was cut off.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.config.job import JobConfig
 from trilateral.coordinator.optimisers.lbfgs import Lbfgs
+from trilateral.coordinator.optimisers.quasi_newton import GRADIENT_ERROR, QuasiNewton
 from trilateral.coordinator.optimisers.sgd import Sgd
 from trilateral.coordinator.optimisers.sqn import Sqn
 from trilateral.coordinator.plan import Conclusion, Found, GivenUp, Observation, Probe, RoundPlan, Search
@@ -26,12 +29,23 @@ class Training:
         job: the job's settings.
         n_columns: columns of both parties together.
         n_batches: batches in an epoch, which is 1 for lbfgs.
+        is_in_range: whether the parties can compute at a point. A point where they cannot becomes no round: the search
+            learns at once that it is void. Replayed observations lead to the same points, so the same points are left
+            out. By default, the parties themselves say that a round is void.
+        gradient_error: standard deviation of the rounding error of a component of a gradient, under `shares`.
 
     Raises:
         ValueError: a count is below 1, or lbfgs has several batches.
     """
 
-    def __init__(self, job: JobConfig, n_columns: int, n_batches: int) -> None:
+    def __init__(
+        self,
+        job: JobConfig,
+        n_columns: int,
+        n_batches: int,
+        is_in_range: Callable[[FloatVector], bool] = lambda _: True,
+        gradient_error: float = GRADIENT_ERROR,
+    ) -> None:
         if n_columns < 1 or n_batches < 1:
             raise ValueError("a training needs at least one column and one batch")
         self.n_epochs = job.epochs
@@ -39,7 +53,8 @@ class Training:
         self.epoch = 0
         """The current epoch, from 1 up. While the result is chosen, it is the last one."""
         self._job = job
-        self._search = _search(job, n_columns, n_batches)
+        self._is_in_range = is_in_range
+        self._search = _search(job, n_columns, n_batches, gradient_error)
         self._position: FloatVector = np.zeros(n_columns)
         self._round = 0
         self._draws = 0
@@ -80,6 +95,8 @@ class Training:
                 raise ValueError("the observation must have a hold-out loss exactly if the plan asks for one")
         try:
             probe = self._search.send(observation)
+            while not all(self._is_in_range(point) for point in probe.points):
+                probe = self._search.send(None)
         except StopIteration as end:
             self._plan = None
             return self._end(end.value)
@@ -99,6 +116,7 @@ class Training:
         self._plan = RoundPlan(
             round=self._round,
             step=step,
+            point=self._position,
             batch=probe.batch,
             gradient=probe.gradient,
             direction=probe.direction,
@@ -115,6 +133,7 @@ class Training:
         return Conclusion(
             round=self._round + 1,
             step=self._step_to(outcome.point),
+            point=self._position,
             loss=outcome.loss,
             epochs=outcome.epochs,
             converged=outcome.converged,
@@ -127,11 +146,16 @@ class Training:
         return step
 
 
-def _search(job: JobConfig, n_columns: int, n_batches: int) -> Search:
+def _search(job: JobConfig, n_columns: int, n_batches: int, gradient_error: float) -> Search:
     algorithm = job.algorithm
     if algorithm.name == "lbfgs":
         if n_batches != 1:
             raise ValueError("lbfgs works on the whole training set, as one batch")
+        if job.protocol == "shares":
+            quasi_newton = QuasiNewton(
+                n_columns, algorithm.memory, intercept=job.intercept, gradient_error=gradient_error
+            )
+            return full_batch_search(quasi_newton, job)
         return full_batch_search(Lbfgs(n_columns, algorithm.memory), job)
     optimiser = Sgd(algorithm) if algorithm.name == "sgd" else Sqn(algorithm)
     return minibatch_search(optimiser, job, n_columns, n_batches)

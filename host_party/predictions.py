@@ -26,11 +26,11 @@ from trilateral.common.data.model.scoring import score_table
 from trilateral.common.data.model.spool import ScoredRows
 from trilateral.common.data.party_data import describe_left_out
 from trilateral.common.data.tables.id_form import form_of
+from trilateral.common.jobs.account import Account
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.ledger import Ledger, point_of
 from trilateral.common.jobs.policy import (
     PREDICTION,
-    Account,
     check_counted,
     check_prediction,
     check_scores,

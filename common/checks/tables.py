@@ -7,8 +7,10 @@ import numpy as np
 
 from trilateral.common.base.errors import ConfigError, Counted, DataError, PolicyError
 from trilateral.common.base.roles import Role
+from trilateral.common.checks.estimate import check_cost
 from trilateral.common.checks.finding import Finding, Level, faults, note, ok, problem, warning
 from trilateral.common.checks.machine import free_memory, peak_memory
+from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.party_data import (
@@ -21,11 +23,12 @@ from trilateral.common.data.party_data import (
     read_party_table,
 )
 from trilateral.common.data.tables.table import PartyTable
+from trilateral.common.jobs.account import Account, training_equations
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.ledger import Entry, Ledger
 from trilateral.common.jobs.policy import (
     JOB,
-    Account,
+    check_effective_rows,
     check_holdout,
     check_label_secrecy,
     check_offer,
@@ -37,10 +40,10 @@ from trilateral.common.jobs.policy import (
     label_secrecy,
     max_peer_features,
     scored_points,
-    training_equations,
 )
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
+from trilateral.common.protocol.sample_weights import n_effective
 from trilateral.common.rpc.errors import NameTakenError
 
 ROOM = 2
@@ -91,8 +94,10 @@ def _check_name(config: ProcessConfig, job: JobConfig) -> Iterator[Finding]:
 
 def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Iterator[Finding]:
     subject, dataset, role = f"datasets.{name}", config.datasets[name], config.role
-    trial = job or JobConfig(name="check", dataset=name)
-    # Without a job the check assumes the defaults. Another job may comply with the policy.
+    is_weighted = dataset.label is not None and bool(dataset.label.weighting)
+    # Without a job the check assumes the defaults, and the protocol that can train with the weights of the rows.
+    trial = job or JobConfig(name="check", dataset=name, protocol="shares" if is_weighted else "paillier")
+    # Another job may comply with the policy.
     level = Level.PROBLEM if job is not None else Level.WARNING
     of = "the job" if job is not None else "a job with the defaults"
 
@@ -126,6 +131,7 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
         check_labels(data.block)
         secrecy = label_secrecy(trial, data.block, secret_start=True)
         _check_holdout(config, trial, data, account)
+        check_effective_rows(trial, config.policy, data.block, role)
         # How many features the other party has is not known here, but a job needs at least one.
         check_peer_features(trial, config.policy, n_train, 1, role)
         if secrecy is not None:
@@ -140,20 +146,30 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
     else:
         for text in describe_left_out(data.left_out):
             yield note(subject, text)
-        yield ok(
-            subject,
-            f"before alignment: {n_train:,} training rows, {len(data.block.holdout_columns):,} hold-out rows and "
-            f"{n_columns} training columns",
-        )
-        yield ok(
-            subject,
-            f"before alignment: policy.min_rows_per_feature allows the other party "
-            f"{max_peer_features(trial, config.policy, n_train):,} features",
-        )
-        for text in _ledger(account, entry, data, secrecy):
+        most = max_peer_features(trial, config.policy, n_train)
+        allowed = f"before alignment: policy.min_rows_per_feature allows the other party {most:,} features"
+        for text in (*_rows(data, dataset), allowed, *_ledger(account, entry, data, secrecy)):
             yield ok(subject, text)
         if few := describe_few_labels(data.block):
             yield warning(subject, f"before alignment: {few}")
+        if job is not None:
+            yield from check_cost(job, n_train, n_columns)
+
+
+def _rows(data: PreparedData, dataset: DatasetConfig) -> Iterator[str]:
+    """Say how many rows a training has and, for the guest alone, how they are weighted."""
+    n_train, n_columns = data.block.columns.shape
+    yield (
+        f"before alignment: {n_train:,} training rows, {len(data.block.holdout_columns):,} hold-out rows and "
+        f"{n_columns} training columns"
+    )
+    weights = data.block.sample_weights
+    if dataset.label is not None and weights is not None:
+        yield (
+            f"before alignment: training rows count by {' and '.join(dataset.label.weighting)}, as much as "
+            f"{n_effective(weights):,.0f} rows of equal weight; "
+            f"{Counted(np.count_nonzero(weights == 0)):row has|rows have} the weight 0"
+        )
 
 
 def _ledger(account: Account, entry: Entry, data: PreparedData, secrecy: LabelSecrecy | None) -> Iterator[str]:

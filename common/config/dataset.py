@@ -8,6 +8,15 @@ from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, field_valid
 from trilateral.common.config.settings import Settings
 
 
+class ClassWeight(Settings):
+    """How much a row counts in training, by its label. Only the ratio of the two numbers matters."""
+
+    positive: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    """The weight of the rows with the positive value."""
+    negative: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    """The weight of the rows with the negative value."""
+
+
 class LabelConfig(Settings):
     """The column that the guest predicts, and its two values.
 
@@ -30,12 +39,32 @@ class LabelConfig(Settings):
     not to the job because it concerns the guest alone."""
     threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """The calibrated probability above which the accuracy counts a row as predicted positive."""
+    weight: str | None = None
+    """Name of a column with the weights of the rows: a row of weight 2 counts in training as two rows, a row of weight
+    0 not at all. The column is never a feature, and only the guest knows its values. Hold-out figures and calibration
+    count all rows alike. Requires jobs with `protocol: shares`. By default all rows have the same weight."""
+    class_weight: Literal["balanced"] | ClassWeight | None = None
+    """Weights by label: `{positive: 5, negative: 1}`, or `balanced`, which gives the training rows of both labels the
+    same total. Together with `weight`, the two are multiplied. Requires jobs with `protocol: shares`. By default both
+    labels have the same weight."""
 
     @model_validator(mode="after")
     def _check(self) -> "LabelConfig":
         if label_key(self.positive) == label_key(self.negative):
             raise ValueError("`positive` and `negative` are the same value: a label needs two different values")
+        if self.weight == self.column:
+            raise ValueError("the label and the weight are the same column")
         return self
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns that describe the label, and so are never features."""
+        return [self.column] if self.weight is None else [self.column, self.weight]
+
+    @property
+    def weighting(self) -> list[str]:
+        """Names of the settings that weight the rows; empty if all rows have the same weight."""
+        return [f"label.{name}" for name in ("weight", "class_weight") if getattr(self, name) is not None]
 
 
 class ColumnPreprocessing(Settings):
@@ -129,8 +158,8 @@ class DatasetConfig(Settings):
     label: LabelConfig | None = None
     """The label. Required at the guest; not allowed at the host."""
     features: Annotated[list[str], Field(min_length=1)] | None = None
-    """Names of the feature columns. By default every column is a feature except the ID, the label, and row numbers or
-    row names that a program has added. To use such a column, name it here or in `categorical`."""
+    """Names of the feature columns. By default every column is a feature except the ID, the label, the weight, and row
+    numbers or row names that a program has added. To use such a column, name it here or in `categorical`."""
     exclude: list[str] = Field(default_factory=list)
     """Names of columns that are not features; all others are. Cannot be combined with `features`."""
     categorical: list[str] = Field(default_factory=list)
@@ -152,11 +181,15 @@ class DatasetConfig(Settings):
             raise ValueError("`id` names a column twice")
         if self.label is not None and self.label.column in self.id_columns:
             raise ValueError("the label and the ID are the same column")
+        if self.label is not None and self.label.weight in self.id_columns:
+            raise ValueError("the weight and the ID are the same column")
         if not set(self.id_columns).isdisjoint(features):
             raise ValueError("`features` names the ID column: an ID is not a feature")
         if self.label is not None and self.label.column in features:
             raise ValueError("`features` names the label column: a label is not a feature")
-        special = {*self.id_columns, *self.exclude} | ({self.label.column} if self.label is not None else set())
+        if self.label is not None and self.label.weight in features:
+            raise ValueError("`features` names the weight column: the weight of a row is not a feature")
+        special = {*self.id_columns, *self.exclude, *(self.label.columns if self.label is not None else [])}
         for name in self.categorical:
             if name in special or (features and name not in features):
                 raise ValueError(f"`categorical` names {name!r}, which the other settings exclude from the features")

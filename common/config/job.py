@@ -47,13 +47,23 @@ class Sqn(Settings):
 
 
 class Lbfgs(Settings):
-    """Limited-memory BFGS with exact steps on the whole training set. It needs no learning rate."""
+    """Limited-memory BFGS on the whole training set. It needs no learning rate.
+
+    With `paillier`, its steps are exact, because the Taylor loss is quadratic. With `shares`, they are unit steps.
+    """
 
     name: Literal["lbfgs"] = "lbfgs"
     """Selects this algorithm."""
     memory: Annotated[int, Field(ge=1, le=100)] = 10
     """How many of the latest curvature pairs the approximation of the inverse Hessian is built from."""
 
+
+ProtocolName = Literal["paillier", "shares"]
+"""How the parties compute together; see `JobConfig.protocol`."""
+PAILLIER_OPTIONS = ("key_bits", "cipher", "slots")
+"""Options of `JobConfig` that only the Paillier protocol has."""
+SHARES_OPTIONS = ("max_score",)
+"""Options of `JobConfig` that only the protocol on shares has."""
 
 Algorithm = Annotated[Sgd | Sqn | Lbfgs, Field(discriminator="name")]
 
@@ -79,7 +89,7 @@ class JobConfig(Settings):
     aligned: bool = False
     """Whether both tables already hold exactly the same IDs, which the parties then only verify. By default they first
     find their common rows by private set intersection."""
-    protocol: Literal["paillier", "shares"] = "paillier"
+    protocol: ProtocolName = "paillier"
     """How the parties compute together. `paillier`, the paper's protocol, trains the Taylor form of the logistic loss
     on ciphertexts. `shares` trains the logistic loss itself on secret shares, in far less time."""
     algorithm: Algorithm = Lbfgs()
@@ -113,12 +123,14 @@ class JobConfig(Settings):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of the hold-out split and of the batches. It has no effect on cryptographic randomness."""
     key_bits: Annotated[int, Field(ge=256, le=8192, multiple_of=2)] = 2048
-    """Size of the Paillier modulus n in bits. Each party's policy sets the minimum that it accepts."""
+    """Size of the Paillier modulus n in bits. Each party's policy sets the minimum that it accepts. Not for
+    `shares`."""
     cipher: Literal["packed", "reference"] = "packed"
     """The implementation of the encryption. `packed` puts several values into one ciphertext. `reference` uses the
-    operations of the phe library, one value for each ciphertext: slow, meant as an independent check."""
+    operations of the phe library, one value for each ciphertext: slow, meant as an independent check. Not for
+    `shares`."""
     slots: Annotated[int, Field(ge=1)] | None = None
-    """Values in one ciphertext. By default as many as fit."""
+    """Values in one ciphertext. By default as many as fit. Not for `shares`."""
     max_score: Literal[8, 12, 24] = 12
     """With `shares`: the loss is that of the logistic regression for scores (log-odds) up to this size. A row beyond it
     counts with a loss that is still convex, but is no longer the logistic one. A larger range takes more time and
@@ -136,6 +148,11 @@ class JobConfig(Settings):
         __init__.__pydantic_base_init__ = True
 
     @property
+    def loss_name(self) -> str:
+        """The loss that the job trains, in words."""
+        return "logistic loss" if self.protocol == "shares" else "Taylor loss"
+
+    @property
     def curvature_batch(self) -> int | None:
         """Rows in the batch of a curvature pair; None if pairs use the batch of their round, or there are none."""
         return self.algorithm.curvature_batch if self.algorithm.name == "sqn" else None
@@ -143,9 +160,14 @@ class JobConfig(Settings):
     @model_validator(mode="after")
     def _check(self) -> "JobConfig":
         if self.algorithm.name == "lbfgs" and self.batch != "all":
-            raise ValueError("lbfgs takes exact steps on the whole training set: remove `batch`, or set it to `all`")
+            raise ValueError("lbfgs works on the whole training set: remove `batch`, or set it to `all`")
         if self.protocol == "shares" and self.algorithm.name == "sqn":
             raise ValueError("`shares` measures no curvature: set the algorithm to `lbfgs` or `sgd`")
+        other, foreign = ("shares", SHARES_OPTIONS) if self.protocol == "paillier" else ("paillier", PAILLIER_OPTIONS)
+        for name in foreign:
+            # The job that travels has all options. At its default, an option has no effect.
+            if getattr(self, name) != JobConfig.model_fields[name].default:
+                raise ValueError(f"`{name}` belongs to `protocol: {other}`: remove it, or set that protocol")
         if self.cipher == "reference" and self.slots not in (None, 1):
             raise ValueError("the reference cipher holds one value per ciphertext: remove `slots`, or set it to 1")
         if self.evaluate_every is not None and self.holdout == 0:

@@ -21,11 +21,13 @@ NOT_SETTINGS = frozenset(
         "TRILATERAL_DEBUG",
         "TRILATERAL_ARITHMETIC",
         "TRILATERAL_AUTHORITY_PASSPHRASE",
+        "TRILATERAL_DATA",
         "TRILATERAL_MEMORY",
         "TRILATERAL_CPUS",
     }
 )
-"""Variables with the prefix that are not settings: the command, the arithmetic and `docker-compose.yml` read them."""
+"""Variables with the prefix that are not settings: the command, the arithmetic, the benchmarks and
+`docker-compose.yml` read them."""
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?$")
 """Variables that Kubernetes sets for each service, in case the name of a service begins with `trilateral`."""
 

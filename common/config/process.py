@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from trilateral.common.base.addresses import split_address
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.config.job import ProtocolName
 from trilateral.common.config.settings import JobName, Settings
 
 
@@ -166,22 +167,28 @@ GUEST_POLICY = ("min_label_bits",)
 class Policy(Settings):
     """What a party permits, whoever starts the job. In the descriptions, u_A is the host's part of a row's score."""
 
+    protocols: Annotated[list[ProtocolName], Field(min_length=1)] = Field(default=["paillier", "shares"])
+    """The protocols in which this party trains. Under `shares`, a coordinator that colludes with one party learns the
+    columns of the other; under `paillier` it learns their scores. The default permits both."""
     min_key_bits: Annotated[int, Field(ge=256, le=8192)] = 2048
-    """The smallest Paillier modulus, in bits, under which this party encrypts."""
+    """The smallest Paillier modulus, in bits, under which this party encrypts. It has no effect on `shares`."""
     min_rows_per_feature: Annotated[int, Field(ge=2)] = 30
     """The smallest batch, in rows for each feature of the *other* party. A gradient over fewer rows reveals this
     party's labels or scores to the other party, which knows its features: each feature gives one equation of about 28
     bits, and each label is one unknown bit. The other party reports how many features it has, and the coordinator
-    confirms the number."""
+    confirms the number. Under `shares`, the other party sees no gradient but only its own final weights, so the rule
+    holds for the whole training set whatever the batch is."""
     min_label_bits: Annotated[float, Field(ge=0, le=10_000)] = 56.0
     """Guest only: the entropy that the labels of a batch need, in bits, for each equation that the host learns about
     them, over all trainings on a dataset. A batch of m rows of which k have the rarer label has log2 C(m, k) bits. For
     each of its columns and each batch, the host learns one equation of about 28 bits. The guest's secret first weights
     hide most of as many equations as its features outnumber the batches. The default is twice the bits of an equation.
-    0 accepts all labels and any number of trainings."""
+    0 accepts all labels and any number of trainings. Under `shares`, a training is one batch of all training rows: the
+    host learns only its final weights and the final loss, one equation for each, and there is no secret start."""
     min_batch: Annotated[int, Field(ge=1)] = 100
     """The smallest batch and curvature batch in rows, regardless of the number of features. The coordinator sees means
-    over batches. With the default, one row contributes at most one hundredth of a mean."""
+    over batches. With the default, one row contributes at most one hundredth of a mean. If the guest weights its rows,
+    a batch counts there as the number of equally weighted rows with the same variance, (sum c)^2 / sum c^2."""
     max_epochs: Annotated[int, Field(ge=1)] = 1000
     """The maximum number of epochs of a job."""
     max_rounds: Annotated[int, Field(ge=1)] = 10_000
@@ -190,8 +197,8 @@ class Policy(Settings):
     min_rows_per_equation: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3
     """Host only: the smallest number of training rows for each equation about them, over all trainings on a dataset.
     Each training gives the guest one equation about each of the host's columns for each of the guest's training columns
-    in each batch. With as many equations as rows, the guest can solve for the values. `min_label_bits` is the guest's
-    counterpart."""
+    in each batch; under `shares` one for each of its training columns and one for the loss. With as many equations as
+    rows, the guest can solve for the values. `min_label_bits` is the guest's counterpart."""
     max_ids_a_day: Annotated[int, Field(ge=0, le=2**53)] = 20_000_000
     """The maximum number of IDs that the other party may bring to alignments in one day (UTC), counted over jobs,
     predictions and `trilateral align`. The other party learns of each ID whether this party holds it; with enough IDs
@@ -200,7 +207,8 @@ class Policy(Settings):
     """The maximum number of evaluations on the hold-out rows during a training, not counting the one at the end. Each
     evaluation gives the guest u_A of the same rows for different weights. With as many evaluations as the host has
     training columns, the guest knows the features of these rows up to a linear map. Each also tells the coordinator two
-    figures about the guest's labels."""
+    figures about the guest's labels. Under `shares`, an evaluation gives the guest nothing, and the coordinator one
+    figure."""
     share_holdout_scores: bool = True
     """Host only: whether to give the guest u_A of the hold-out rows at the end of a training, so that the guest can
     measure the model. If false, the host refuses every job with a hold-out."""

@@ -7,12 +7,13 @@ import numpy as np
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ConfigError, Counted, DataError
-from trilateral.common.config.dataset import DatasetConfig, PreprocessingConfig
+from trilateral.common.config.dataset import ClassWeight, DatasetConfig, PreprocessingConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.tables.table import PartyTable, read_table
 from trilateral.common.protocol.batches import holdout_split
 from trilateral.common.protocol.block import PartyData, TrainingBlock
+from trilateral.common.protocol.sample_weights import SampleWeights
 
 MIN_ROWS_PER_FEATURE = 2
 """With fewer rows, a model fits noise. The party's policy asks for far more: see `jobs.policy`."""
@@ -95,7 +96,7 @@ def make_party_data(
         check_sizes: refuses a table whose sizes the party's policy does not allow.
 
     Raises:
-        DataError: if the table is too small for the job, or a feature cannot be used.
+        DataError: if the table is too small for the job, or a feature or the weights cannot be used.
     """
     train, holdout = holdout_split(len(table.ids), job.holdout, job.seed)
     intercept = table.labels is not None and job.intercept
@@ -110,12 +111,24 @@ def make_party_data(
         holdout_columns = preprocessing.transform(table.features.iloc[holdout])
     if not np.isfinite(holdout_columns).all():
         raise DataError("a value of a hold-out row is too far beyond the training rows to be scaled: set `clip`")
+    weights: SampleWeights | None = None
+    if table.labels is not None:
+        of_rows = None if table.weights is None else table.weights[train]
+        by_label = table.class_weight
+        weights = SampleWeights.of(
+            of_rows,
+            (by_label.positive, by_label.negative) if isinstance(by_label, ClassWeight) else by_label,
+            table.labels[train],
+            job.seed,
+        )
     block = TrainingBlock(
         columns=columns,
         holdout_columns=holdout_columns,
         labels=None if table.labels is None else table.labels[train],
         holdout_labels=None if table.labels is None else table.labels[holdout],
         penalty=preprocessing.penalty,
+        sample_weights=None if weights is None else weights.values,
+        weight_bits=None if weights is None else weights.bits,
     )
     left_out = {**table.left_out, **preprocessing.left_out}
     return PreparedData(table.ids, block, preprocessing, left_out, table.missing)
@@ -128,14 +141,15 @@ def check_labels(block: TrainingBlock) -> None:
     which rows are held out, and a split by labels would tell it about the labels of rows.
 
     Args:
-        block: of the rows that both parties have. A block without labels passes.
+        block: of the rows that both parties have. A block without labels passes. Rows of weight 0 do not count.
 
     Raises:
         DataError: rows of a label are missing. The text does not say which. A note for the guest has the numbers.
     """
     if block.labels is None or block.holdout_labels is None:
         return
-    sides = {"training": (block.labels, MIN_TRAIN_OF_LABEL), "hold-out": (block.holdout_labels, MIN_HOLDOUT_OF_LABEL)}
+    train = block.labels if block.sample_weights is None else block.labels[block.sample_weights > 0]
+    sides = {"training": (train, MIN_TRAIN_OF_LABEL), "hold-out": (block.holdout_labels, MIN_HOLDOUT_OF_LABEL)}
     if not len(block.holdout_labels):
         del sides["hold-out"]
     if all(_count_rarer(labels) >= needed for labels, needed in sides.values()):
@@ -149,7 +163,8 @@ def check_labels(block: TrainingBlock) -> None:
     error = DataError(f"{text}; the log of the guest has the numbers")
     for side, (labels, _) in sides.items():
         n_positive = int((labels > 0).sum())
-        error.add_note(f"{n_positive} of {len(labels)} {side} rows are positive")
+        counting = " of a weight above 0" if side == "training" and block.sample_weights is not None else ""
+        error.add_note(f"{n_positive} of {len(labels)} {side} rows{counting} are positive")
     n_rarer = _count_rarer(np.concatenate([labels for labels, _ in sides.values()]))
     if n_rarer < MIN_TRAIN_OF_LABEL:
         error.add_note("the common rows have too few rows of one label for any split: no other job helps")

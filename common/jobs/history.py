@@ -29,6 +29,13 @@ class Stopwatch:
         self._on_event = on_event
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._since = time.perf_counter()
+        self._is_set_up = False
+
+    def end_setup(self) -> None:
+        """Count the time so far as `setup`: a session's first round begins. Later calls have no effect."""
+        if not self._is_set_up:
+            self._is_set_up = True
+            self._seconds["setup"] = time.perf_counter() - self._since
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -80,13 +87,14 @@ class Traffic:
             key: round that the vector belongs to.
             kind: the kind of the vector.
             n_bytes: size of the chunk as it travels.
-            n_ciphertexts: number of ciphertexts in it.
+            n_ciphertexts: number of ciphertexts in it; 0 for ring elements.
         """
         if key not in self._rounds and len(self._rounds) >= MAX_ROUNDS_COUNTED:
             del self._rounds[min(self._rounds)]
-        amounts = {"bytes": n_bytes, "ciphertexts": n_ciphertexts}
-        self._rounds.setdefault(key, {}).setdefault(kind, Counter()).update(amounts)
-        self._total(peer, kind.value).update(amounts)
+        for counter in (self._rounds.setdefault(key, {}).setdefault(kind, Counter()), self._total(peer, kind.value)):
+            counter["bytes"] += n_bytes
+            if n_ciphertexts:
+                counter["ciphertexts"] += n_ciphertexts
         self._on_event(Moved(self._direction, peer, kind.value, n_bytes, n_ciphertexts))
 
     def count_scores(self, peer: Role, n_scores: int) -> None:

@@ -7,16 +7,10 @@ from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.party_data import PreparedData
+from trilateral.common.jobs.account import Account, training_equations
 from trilateral.common.jobs.ledger import point_of
 from trilateral.common.jobs.party_record import PartyRecord
-from trilateral.common.jobs.policy import (
-    JOB,
-    Account,
-    holdout_scores,
-    scored_points,
-    spend_scores,
-    training_equations,
-)
+from trilateral.common.jobs.policy import JOB, holdout_scores, scored_points, spend_scores
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
 from trilateral.common.protocol.messages import BeginRound, Message, ScoresDue, StepTaken

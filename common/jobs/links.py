@@ -1,8 +1,9 @@
 """A link sends the messages of one job from this process to one peer, in order, and repeats each until acknowledged.
 
 Every message of the protocol may be sent again, because its receiver ignores messages that it has seen. Consecutive
-pieces of a vector share one streaming call. The receiver works on the first piece while this process still makes the
-last one.
+pieces of an encrypted vector share one streaming call. So do consecutive pieces of ring elements, of whatever vectors.
+The receiver works on the first piece while this process still makes the last one. A call ends after `CALL_BYTES`,
+because the link keeps all pieces of a call until the peer has acknowledged it.
 """
 
 import asyncio
@@ -10,20 +11,30 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any, TypeGuard
 
 import grpc
 
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import Limits
 from trilateral.common.observe.events import Delivered, OnEvent, ignore_event, subject_of
-from trilateral.common.pb.v1.rounds_pb2 import SendVectorRequest
-from trilateral.common.protocol.messages import Kind, Message, RoundKey, VectorPiece
+from trilateral.common.protocol.messages import (
+    BeginRound,
+    ElementPiece,
+    FinishJob,
+    Kind,
+    Message,
+    Piece,
+    RoundKey,
+    VectorPiece,
+)
 from trilateral.common.rpc.access import call_metadata
 from trilateral.common.rpc.calls import MIN_PAUSE, Silence, call_once, until_answered
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import JobKey, encode_piece
+from trilateral.common.rpc.elements import encode_elements
 from trilateral.common.rpc.errors import UntrustedPeerError
-from trilateral.common.rpc.routes import encode, route_for
+from trilateral.common.rpc.routes import VectorRoute, encode, route_for
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +42,14 @@ NOTICE_SECONDS = 1.0
 """Interval at which `on_wait` is called while a peer does not answer."""
 LOG_SECONDS = 5.0
 """Seconds of silence after which a line about it goes to the log."""
+
+CALL_BYTES = 16 * 1024 * 1024
+"""Bytes after which a streaming call ends."""
+QUEUE_BYTES = 16 * 1024 * 1024
+"""Bytes of ring elements in the queue from which on the link counts as full."""
+LINGER_SECONDS = 0.05
+"""How long a streaming call of ring elements waits for further pieces. It is short: the message of another kind that
+comes next would have to wait until the call has been acknowledged."""
 
 OnWait = Callable[[Peer, Silence | None], None]
 """Called every second while a peer does not answer, and with None once it does."""
@@ -78,12 +97,44 @@ class Link:
         self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
         self._held: list[Message | None] = []
         self._oldest = RoundKey(0, 0)
+        self._n_expected = 0
+        """Bytes of ring elements that were handed over: only one thread at a time changes it."""
+        self._n_taken = 0
+        """How many of them are no longer queued: only the event loop changes it."""
+        self._has_room = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
     def send(self, message: Message) -> None:
-        """Send a message as soon as all earlier messages are acknowledged."""
-        if not self._task.done() and not self._is_overtaken(message):
+        """Send a message as soon as all earlier messages are acknowledged.
+
+        The beginning of a round makes the pieces of all other rounds and attempts that still wait here useless, and so
+        does the end of the job: those of earlier ones, and what was dealt ahead for a later one.
+        """
+        match message:
+            case BeginRound(key=key):
+                self._oldest = max(self._oldest, key)
+                self._keep(lambda queued: not isinstance(queued, Piece) or queued.key == key)
+            case FinishJob():
+                self._keep(lambda queued: not isinstance(queued, Piece))
+        if self._task.done() or self._is_overtaken(message):
+            self._take(message)
+        else:
             self._queue.put_nowait(message)
+
+    def expect(self, message: Message) -> None:
+        """Count a message that is about to be sent. Another thread may call this method, before the loop sends it."""
+        self._n_expected += _size(message)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the queue has `QUEUE_BYTES` of ring elements. It may be read in any thread."""
+        return self._n_expected - self._n_taken >= QUEUE_BYTES and not self._task.done()
+
+    async def room(self) -> None:
+        """Wait until the queue is not full, or the link has ended."""
+        while self.is_full:
+            self._has_room.clear()
+            await self._has_room.wait()
 
     async def call(self, message: Message) -> None:
         """Send a message ahead of the queue, and wait until the peer has acknowledged it.
@@ -105,14 +156,13 @@ class Link:
     def overtake(self, key: RoundKey) -> None:
         """Drop queued pieces of vectors of attempts before `key`: they no longer matter."""
         self._oldest = max(self._oldest, key)
-        for message in [self._queue.get_nowait() for _ in range(self._queue.qsize())]:
-            if not self._is_overtaken(message):
-                self._queue.put_nowait(message)
+        self._keep(lambda queued: not self._is_overtaken(queued))
 
     def clear(self) -> None:
         """Drop all queued messages and the one being sent, to make room for a last message."""
         self._on_wait = None
         self._task.cancel()
+        self._keep(lambda queued: False)
         self._queue, self._held = asyncio.Queue(), []
         self._task = asyncio.create_task(self._run())
 
@@ -128,45 +178,64 @@ class Link:
 
     async def _run(self) -> None:
         try:
-            while (message := self._held.pop() if self._held else await self._queue.get()) is not None:
-                begun, subject = time.monotonic(), subject_of(message)
-                if isinstance(message, VectorPiece):
-                    await self._send_vector(message)
+            while (message := await self._next()) is not None:
+                begun = time.monotonic()
+                if isinstance(message, Piece):
+                    subjects = await self._send_pieces(message)
                 else:
                     await self.call(message)
-                if subject is not None:
+                    subject = subject_of(message)
+                    subjects = [] if subject is None else [subject]
+                for subject in subjects:
                     self._on_delivered(Delivered(self._peer.role, *subject, time.monotonic() - begun))
         except Exception as error:
             self._on_failure(error)
+        finally:
+            self._has_room.set()
 
-    async def _send_vector(self, piece: VectorPiece) -> None:
-        """Send the piece and the following pieces of the same vector. Keep them until all are acknowledged."""
+    async def _next(self) -> Message | None:
+        """Remove the next message from the queue, and return it as soon as there is one; None at the end."""
+        message = self._held.pop() if self._held else await self._queue.get()
+        self._take(message)
+        return message
+
+    async def _send_pieces(self, piece: Piece) -> list[tuple[str, RoundKey]]:
+        """Send the piece, and the following pieces that the same call can carry. Keep them until it is acknowledged.
+
+        Returns:
+            The subjects of the vectors that they belong to.
+        """
         route = route_for(self._sender, self._peer.role, piece)
+        if not isinstance(route, VectorRoute):
+            raise TypeError(f"{route.name} does not carry a vector")
         seconds = self._limits.party_timeout
-        requests = self._encode(piece)
+        sent = self._encode(piece)
+        subjects = dict.fromkeys([subject_of(piece)])
 
         async def stream() -> None:
             nonlocal piece
             channel = await self._peer.connected()
             method = channel.stream_unary(
                 route.path,
-                request_serializer=route.request.SerializeToString,
+                request_serializer=route.chunk.SerializeToString,
                 response_deserializer=route.response.FromString,
             )
             call = method(timeout=seconds, metadata=call_metadata(self._sender))
             try:
-                written = 0
+                written = n_bytes = 0
                 while True:
-                    for request in requests[written:]:
+                    for _, request in sent[written:]:
                         await call.write(request)
+                        n_bytes += request.ByteSize()
                         # The peer is connected, so the silence after an earlier failure is over.
                         self._peer.unanswered.pop(attempt, None)
-                    written = len(requests)
-                    following = None if _is_last(piece) else await self._next_of(piece)
+                    written = len(sent)
+                    following = None if n_bytes >= CALL_BYTES else await self._following(piece)
                     if following is None:
                         break
                     piece = following
-                    requests.extend(self._encode(piece))
+                    sent.extend(self._encode(piece))
+                    subjects[subject_of(piece)] = None
                 await call.done_writing()
                 await call
             except (asyncio.InvalidStateError, grpc.aio.InternalError):
@@ -178,45 +247,73 @@ class Link:
 
         async def attempt() -> None:
             # The peer does not need a vector of an attempt that is over.
-            if self._is_overtaken(piece):
+            sent[:] = [each for each in sent if not self._is_overtaken(each[0])]
+            if not sent:
                 return
             try:
                 await stream()
             except (grpc.aio.AioRpcError, UntrustedPeerError):
-                if not self._is_overtaken(piece):
+                if not all(self._is_overtaken(of) for of, _ in sent):
                     raise
 
         def on_silence(silence: Silence) -> None:
             log.info("job %s: %s", self._job.name, silence)
 
         await until_answered(attempt, self._peer, self._sender, self._limits, seconds, on_silence=on_silence)
+        return [subject for subject in subjects if subject is not None]
 
-    async def _next_of(self, piece: VectorPiece) -> VectorPiece | None:
-        """Return the next piece of the same vector, as soon as there is one.
+    async def _following(self, piece: Piece) -> Piece | None:
+        """Return the next piece that the same call can carry, as soon as there is one.
 
         Returns:
-            None if another message comes first, or if no message comes for half of `peer_timeout`: the receiver ends a
-            call in which nothing arrives for its own `peer_timeout`.
+            None if another message comes first, or if no message comes for `LINGER_SECONDS` or half of `peer_timeout`:
+            the receiver ends a call in which nothing arrives for its own `peer_timeout`.
         """
+        patience = self._limits.peer_timeout / 2
+        if isinstance(piece, ElementPiece):
+            patience = min(patience, LINGER_SECONDS)
+        elif piece.offset + piece.n_rows >= piece.total:
+            return None
         if not self._held:
             try:
-                async with asyncio.timeout(self._limits.peer_timeout / 2):
-                    message = await self._queue.get()
-            except TimeoutError:
-                return None
-            if isinstance(message, VectorPiece) and (message.key, message.kind) == (piece.key, piece.kind):
+                message = self._queue.get_nowait()
+            except asyncio.QueueEmpty:
+                try:
+                    async with asyncio.timeout(patience):
+                        message = await self._queue.get()
+                except TimeoutError:
+                    return None
+            if _continues(message, piece):
+                self._take(message)
                 return message
             self._held.append(message)
         return None
 
-    def _encode(self, piece: VectorPiece) -> list[SendVectorRequest]:
-        requests = list(encode_piece(self._job, piece, self._width))
+    def _encode(self, piece: Piece) -> list[tuple[Piece, Any]]:
+        """Return the requests that carry a piece, each with the piece."""
+        if isinstance(piece, ElementPiece):
+            requests: list[Any] = list(encode_elements(self._job, piece))
+        else:
+            requests = list(encode_piece(self._job, piece, self._width))
         n_bytes = sum(request.ByteSize() for request in requests)
-        self._on_sent(piece.key, piece.kind, n_bytes, len(piece.ciphertexts))
-        return requests
+        self._on_sent(piece.key, piece.kind, n_bytes, piece.n_ciphertexts)
+        return [(piece, request) for request in requests]
+
+    def _keep(self, is_kept: Callable[[Message | None], bool]) -> None:
+        """Drop all other messages from the queue."""
+        for message in [self._queue.get_nowait() for _ in range(self._queue.qsize())]:
+            if is_kept(message):
+                self._queue.put_nowait(message)
+            else:
+                self._take(message)
+
+    def _take(self, message: Message | None) -> None:
+        """Count a message that is no longer queued."""
+        self._n_taken += _size(message)
+        self._has_room.set()
 
     def _is_overtaken(self, message: Message | None) -> bool:
-        return isinstance(message, VectorPiece) and message.key < self._oldest
+        return isinstance(message, Piece) and message.key < self._oldest
 
     @asynccontextmanager
     async def _report_silence(self, seconds: float) -> AsyncIterator[None]:
@@ -248,5 +345,13 @@ class Link:
                 on_wait(self._peer, None)
 
 
-def _is_last(piece: VectorPiece) -> bool:
-    return piece.offset + len(piece.ciphertexts) >= piece.total
+def _size(message: Message | None) -> int:
+    """Return the bytes that a message counts in the queue."""
+    return message.elements.nbytes if isinstance(message, ElementPiece) else 0
+
+
+def _continues(message: Message | None, piece: Piece) -> TypeGuard[Piece]:
+    """Return whether a message can travel in the same call after `piece`."""
+    if isinstance(piece, ElementPiece):
+        return isinstance(message, ElementPiece)
+    return isinstance(message, VectorPiece) and (message.key, message.kind) == (piece.key, piece.kind)

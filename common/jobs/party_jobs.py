@@ -35,6 +35,7 @@ from trilateral.common.data.party_data import (
 )
 from trilateral.common.data.tables.id_form import describe_changes, form_of
 from trilateral.common.data.tables.table import PartyTable
+from trilateral.common.jobs.account import Account
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.job_account import JobAccount
@@ -43,16 +44,22 @@ from trilateral.common.jobs.journal import Record
 from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.party_record import PartyRecord, RestoredMachine
 from trilateral.common.jobs.permission import Permission
-from trilateral.common.jobs.policy import Account, check_holdout, check_offer, check_sizes, label_secrecy
+from trilateral.common.jobs.policy import (
+    check_effective_rows,
+    check_holdout,
+    check_offer,
+    check_sizes,
+    label_secrecy,
+)
 from trilateral.common.jobs.process_jobs import ProcessJobs
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.jobs.runner import MachineRunner
 from trilateral.common.observe.audit import Audit
-from trilateral.common.paillier.cipher import PartyCipher
 from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.keys import PublicKey, check_public_key
 from trilateral.common.pb.v1.coordinator_pb2 import ReportWaitingRequest, ReportWaitingResponse
 from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
+from trilateral.common.protocol.arithmetic import PaillierSession, Session, SharesSession
 from trilateral.common.protocol.block import PartyData, TrainingBlock
 from trilateral.common.protocol.bounds import max_evaluations
 from trilateral.common.protocol.label_secrecy import draw_start
@@ -74,32 +81,31 @@ from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import JobKey
 from trilateral.common.rpc.errors import EndedError
 from trilateral.common.rpc.routes import route_for
+from trilateral.common.shares.keys import SEED_BYTES
 
 log = logging.getLogger(__name__)
 
 
 class MakeMachine(Protocol):
-    """A role's state machine class."""
+    """Makes a role's state machine."""
 
     def __call__(
         self,
         job: JobConfig,
         data: PartyData,
-        cipher: PartyCipher,
+        session: Session,
         *,
         phase: Phase,
         check_peer: CheckPeer,
-        start: FloatVector | None,
     ) -> RestoredMachine:
         """Make the machine of one job.
 
         Args:
             job: the job's settings.
             data: this party's prepared table.
-            cipher: the cipher under the job's public key.
+            session: what the arithmetic of the job's protocol needs.
             phase: times the kinds of work.
             check_peer: refuses a peer with too many columns.
-            start: the first weights of this party; zeros if None.
         """
         ...
 
@@ -140,7 +146,7 @@ class PartyJobs(ProcessJobs):
         config: the configuration of this process.
         audit: records each decision.
         peers: the two other processes.
-        make_machine: this role's state machine class.
+        make_machine: makes this role's state machine.
         aligner: this role's side of all alignments.
         ledger: what the other party has learnt about this party's rows.
     """
@@ -225,7 +231,7 @@ class PartyJobs(ProcessJobs):
         caller, what = calling(), {"job": job.name, "run": key.run_id.hex()}
         dataset = self._check_policy(job, known=known is not None)
         permission = Permission(job, lambda: self.config, self.audit, caller, what)
-        public_key = await asyncio.to_thread(without_lock, self._check_key, offer)
+        public_key = await asyncio.to_thread(without_lock, self._check_secrets, offer)
         self.audit.allowed(
             caller,
             "OpenJob",
@@ -236,7 +242,8 @@ class PartyJobs(ProcessJobs):
             epochs=job.epochs,
             holdout=job.holdout,
             evaluations=max_evaluations(job),
-            key_bits=public_key.bits,
+            protocol=job.protocol,
+            key_bits=None if public_key is None else public_key.bits,
         )
         await self._replace(job.name)
         folder = self._folder(job)
@@ -253,19 +260,19 @@ class PartyJobs(ProcessJobs):
                 data = permission.data = await runner.in_thread(self._prepare, table, dataset, job)
                 await runner.in_thread(record.check_columns, data.block.columns)
                 check_holdout(job, self.config.policy, len(data.block.holdout_columns), self.role)
+                check_effective_rows(job, self.config.policy, data.block, self.role)
                 permission.account = JobAccount(job, key.run_id, record, lambda: self._account_of(job.dataset), data)
                 await runner.in_thread(permission.account.open, self._quota)
-            cipher = await runner.in_thread(make_cipher, job.cipher, public_key)
-            start = await runner.in_thread(self._start, record, data.block)
+            start = await runner.in_thread(self._start, job, record, data.block)
             permission.secrecy = await runner.in_thread(label_secrecy, job, data.block, secret_start=start is not None)
+            session = await runner.in_thread(_make_session, offer, public_key, start)
             machine = await runner.in_thread(
                 self._make_machine,
                 job,
                 data,
-                cipher,
+                session,
                 phase=history.stopwatch.phase,
                 check_peer=permission.check_peer,
-                start=start,
             )
             await runner.in_thread(record.restore, machine, history)
             return machine
@@ -293,7 +300,7 @@ class PartyJobs(ProcessJobs):
             on_message=on_message,
             on_disclosure=permission.check_again,
         )
-        log.info("job %s: accepted, dataset %s, %d-bit key", job.name, job.dataset, public_key.bits)
+        log.info("job %s: accepted, dataset %s, protocol %s", job.name, job.dataset, job.protocol)
 
         async def on_end(error: TrilateralError | None) -> None:
             self._ledger.release(key.run_id)
@@ -305,9 +312,14 @@ class PartyJobs(ProcessJobs):
 
         self._launch(runner, begin, on_end)
 
-    def _start(self, record: PartyRecord, block: TrainingBlock) -> FloatVector | None:
-        """Return the guest's secret first weights, the same in every session of a job; None at the host."""
-        return record.start(lambda: draw_start(block.columns)) if self.role is Role.GUEST else None
+    def _start(self, job: JobConfig, record: PartyRecord, block: TrainingBlock) -> FloatVector | None:
+        """Return the guest's secret first weights, the same in every session of a job.
+
+        There are none at the host, nor under the protocol on shares, where no party learns a step.
+        """
+        if self.role is Role.HOST or job.protocol == "shares":
+            return None
+        return record.start(lambda: draw_start(block.columns))
 
     def _find_known(self, key: JobKey, offer: OpenJob) -> tuple[bytes, Record | None]:
         """Return the job's ID, and this party's record if both parties were ready in an earlier session."""
@@ -343,6 +355,22 @@ class PartyJobs(ProcessJobs):
         if job.name not in self._running:
             self._check_room()
         return dataset
+
+    def _check_secrets(self, offer: OpenJob) -> PublicKey | None:
+        """Check what the offer brings for the arithmetic of the job's protocol.
+
+        Returns:
+            The public key; None under the protocol on shares, whose offer brings a part of a seed.
+        """
+        on_shares = offer.job.protocol == "shares"
+        expected = SEED_BYTES if on_shares else 0
+        if len(offer.seed) != expected or (on_shares and offer.modulus):
+            raise ProtocolError(
+                f"the coordinator offers a job with `protocol: {offer.job.protocol}`, a seed of {len(offer.seed)} bytes"
+                f" and a public key of {offer.modulus.bit_length()} bits: expected a seed of {expected} bytes and"
+                f" {'no key' if on_shares else 'a key'}; install the same release of trilateral at all three"
+            )
+        return None if on_shares else self._check_key(offer)
 
     def _check_key(self, offer: OpenJob) -> PublicKey:
         bits = offer.modulus.bit_length()
@@ -431,3 +459,10 @@ class PartyJobs(ProcessJobs):
 
     def _folder(self, job: JobConfig) -> JobFolder:
         return JobFolder(self.config.state, job.name)
+
+
+def _make_session(offer: OpenJob, public_key: PublicKey | None, start: FloatVector | None) -> Session:
+    """Return what the arithmetic of the job's protocol needs."""
+    if public_key is None:
+        return SharesSession(offer.seed)
+    return PaillierSession(make_cipher(offer.job.cipher, public_key), start)

@@ -27,7 +27,7 @@ from trilateral.common.rpc.routes import decode, encode, route_for
 
 MAX_BEGUN = 100
 """How often a round may be begun, over all sessions. Each attempt shows the same sums."""
-_NEW_SETTINGS = ("missing", "repeated_ids", "preprocessing.constant")
+_NEW_SETTINGS = ("missing", "repeated_ids", "preprocessing.constant", "label.weight", "label.class_weight")
 """Settings of a dataset that 0.1.0 did not have. At its default such a setting is not part of the digest, so that a job
 that 0.1.0 began continues."""
 _EVALUATION = "evaluation "
@@ -241,12 +241,17 @@ class PartyRecord:
         Raises:
             ProtocolError: the coordinator has begun a round too often.
             ConfigError: the journal cannot be written.
+            ValueError: the step has shares. What was masked with a stream must not be stored: a journal that was put
+                back would bring it into another session.
         """
         match message:
             case EvaluationRecord():
                 content = json.dumps(asdict(message)).encode()
                 self._journal.set_facts(self._id, {f"{_EVALUATION}{message.key.round}": content})
             case StepTaken(asked=asked):
+                shares = asked.shares if isinstance(asked, BeginRound) else asked.share
+                if shares is not None:
+                    raise ValueError("a step with shares must not be written to the journal")
                 kind, number = (b"B", asked.key.round) if isinstance(asked, BeginRound) else (b"F", asked.round)
                 request = encode(self._key, asked, route_for(Role.COORDINATOR, self._role, asked))
                 content = kind + request.SerializeToString()
@@ -274,17 +279,17 @@ def settings_digest(dataset: DatasetConfig) -> bytes:
     exclude: dict[str, Any] = {"path": True}
     for name in _NEW_SETTINGS:
         *parents, key = name.split(".")
-        settings: Settings = dataset
+        settings: Settings | None = dataset
         excluded = exclude
         for parent in parents:
             settings, excluded = getattr(settings, parent), excluded.setdefault(parent, {})
-        if getattr(settings, key) == type(settings).model_fields[key].default:
+        if settings is not None and getattr(settings, key) == type(settings).model_fields[key].default:
             excluded[key] = True
     return _digest([dataset.model_dump_json(exclude=exclude).encode()])
 
 
 def table_digest(table: PartyTable) -> bytes:
-    """Return a digest that identifies a table by its IDs, columns and labels."""
+    """Return a digest that identifies a table by its IDs, columns, labels and weights."""
     return _digest(_parts(table))
 
 
@@ -293,6 +298,8 @@ def _parts(table: PartyTable) -> Iterator[bytes]:
     yield "\n".join(map(str, table.features.columns)).encode()
     yield pd.util.hash_pandas_object(table.features, index=False).to_numpy().tobytes()
     yield b"" if table.labels is None else table.labels.tobytes()
+    if table.weights is not None:  # Without weights, the digest is that of 0.1.0.
+        yield table.weights.tobytes()
 
 
 def _digest(parts: Sequence[bytes] | Iterator[bytes]) -> bytes:

@@ -12,6 +12,7 @@ from trilateral.common.jobs.job_account import JobAccount
 from trilateral.common.jobs.policy import (
     JOB,
     check_counted,
+    check_effective_rows,
     check_holdout,
     check_offer,
     check_peer,
@@ -117,6 +118,7 @@ class Permission:
         with self.recording():
             check_sizes(self._job, config.policy, n_train, config.role)
             check_holdout(self._job, config.policy, n_holdout, config.role)
+            check_effective_rows(self._job, config.policy, data.block, config.role)
             if holdout_scores(self._job, n_holdout, config.role):
                 check_counted(ScoreQuota.of(config), config.role, JOB)
         if self._n_peer_columns is not None:

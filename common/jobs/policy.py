@@ -3,29 +3,28 @@
 Each check runs as soon as its inputs are known. `check_job` and `check_prediction` need only the request, and run
 before any data is read. `check_sizes` runs once the table is read and prepared, before anything leaves the party.
 `check_peer` runs once the other party has told how many columns it has, before the first round.
-`spend_scores` runs before scores leave. `Account` has the checks over all jobs on a dataset. The bounds on the rounds
-and attempts of a running training follow from the job, and the state machine enforces them: see
+`spend_scores` runs before scores leave. `account.Account` has the checks over all jobs on a dataset. The bounds on the
+rounds and attempts of a running training follow from the job, and the state machine enforces them: see
 `trilateral.common.protocol.bounds`.
 Every refusal names the setting that causes it.
 """
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from trilateral.common.base.errors import PolicyError
+from trilateral.common.base.errors import Counted, PolicyError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy, ProcessConfig
 from trilateral.common.jobs.folder import JobFolder
-from trilateral.common.jobs.ledger import MAX_COUNT, Entry, Ledger
+from trilateral.common.jobs.ledger import Entry
 from trilateral.common.jobs.quota import DayQuota, IdQuota, ScoreQuota
-from trilateral.common.protocol.batches import Batches
+from trilateral.common.protocol.batches import Batch, Batches
 from trilateral.common.protocol.block import TrainingBlock
-from trilateral.common.protocol.bounds import max_curvature_draws, max_evaluations, max_rounds
+from trilateral.common.protocol.bounds import max_evaluations, max_rounds
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
+from trilateral.common.protocol.sample_weights import n_effective
 from trilateral.common.rpc.errors import NameTakenError
 
 JOB, PREDICTION, ALIGNMENT = "the job", "the prediction", "the alignment"
@@ -80,10 +79,24 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
         PolicyError: the policy does not allow the job.
     """
     _check_dataset(job.name, job.dataset, dataset, role)
-    if job.key_bits < policy.min_key_bits:
+    if job.protocol not in policy.protocols:
+        raise refusal(
+            role,
+            "policy.protocols",
+            f"the setting allows {' and '.join(policy.protocols)}; the job has `protocol: {job.protocol}`",
+        )
+    weighting = [] if dataset.label is None else dataset.label.weighting
+    if job.protocol == "paillier" and weighting:
+        raise refusal(
+            role,
+            f"datasets.{job.dataset}.{weighting[0]}",
+            "a ciphertext holds many rows and can only be multiplied as a whole, so all rows count alike: set"
+            " `protocol: shares` in the job, or remove the setting",
+        )
+    if job.protocol == "paillier" and job.key_bits < policy.min_key_bits:
         raise _too_small(role, "min_key_bits", policy.min_key_bits, "the job has", job.key_bits)
     if not job.aligned and policy.max_ids_a_day == 0:
-        raise _refusal(role, "policy.max_ids_a_day", "IDs are not compared: align the tables, and set `aligned: true`")
+        raise refusal(role, "policy.max_ids_a_day", "IDs are not compared: align the tables, and set `aligned: true`")
     if job.epochs > policy.max_epochs:
         raise _too_large(role, "max_epochs", policy.max_epochs, f"the job has {job.epochs}")
     if job.batch == "all":
@@ -98,7 +111,7 @@ def check_job(job: JobConfig, policy: Policy, dataset: DatasetConfig, role: Role
         raise _too_large(role, "max_evaluations", policy.max_evaluations, has)
     if role is Role.HOST and job.holdout > 0:
         if not policy.share_holdout_scores:
-            raise _refusal(
+            raise refusal(
                 role,
                 "policy.share_holdout_scores",
                 "the host does not share scores of hold-out rows: set `holdout: 0` in the job",
@@ -119,20 +132,20 @@ def check_sizes(job: JobConfig, policy: Policy, n_train: int, role: Role) -> Non
     Raises:
         PolicyError: the policy does not allow the job on a table of this size.
     """
-    for has, size in _batches(job, n_train):
+    for has, size in _batches(job, n_train):  # The coordinator sees the gradient of each, in both protocols.
         _check_batch(has, size, policy, role)
     _check_rounds(job, policy, Batches.of(job, n_train).count, role)
 
 
 def max_peer_features(job: JobConfig, policy: Policy, n_train: int) -> int:
-    """Return how many features the other party may have: its step has one number for each.
+    """Return how many features the other party may have: its step, or its final weights, has one number for each.
 
     Args:
         job: the offered job.
         policy: of this party.
         n_train: number of training rows, at least one batch.
     """
-    return min(size for _, size in _batches(job, n_train)) // policy.min_rows_per_feature
+    return min(size for _, size in _shown_to_peer(job, n_train)) // policy.min_rows_per_feature
 
 
 def check_peer(
@@ -162,10 +175,13 @@ def label_secrecy(job: JobConfig, block: TrainingBlock, *, secret_start: bool) -
     Args:
         job: the job.
         block: this party's rows.
-        secret_start: whether the guest's first weights are secret, as in all jobs but those that 0.1.0 began.
+        secret_start: whether the guest's first weights are secret, as in all jobs under the Paillier protocol but those
+            that 0.1.0 began.
     """
     if block.labels is None:
         return None
+    if job.protocol == "shares":
+        return LabelSecrecy.of_result(block.labels, block.sample_weights)
     return LabelSecrecy.of(block.columns, block.labels, Batches.of(job, len(block.columns)), secret_start=secret_start)
 
 
@@ -190,9 +206,9 @@ def check_peer_features(job: JobConfig, policy: Policy, n_train: int, n_features
     """Check a job against the number of the other party's features; see `check_peer_columns`."""
     peer = Role.GUEST if role is Role.HOST else Role.HOST
     needed = policy.min_rows_per_feature * n_features
-    for has, size in _batches(job, n_train):
+    for has, size in _shown_to_peer(job, n_train):
         if size < needed:
-            raise _refusal(
+            raise refusal(
                 role,
                 "policy.min_rows_per_feature",
                 f"the minimum is {policy.min_rows_per_feature} rows for each of the {n_features} features of the"
@@ -218,11 +234,14 @@ def check_label_secrecy(job: JobConfig, policy: Policy, secrecy: LabelSecrecy, n
     bits = policy.min_label_bits
     if bits == 0 or secrecy.n_equations(n_host) <= secrecy.max_equations(bits):
         return
-    way_out = "more rows or fewer columns" if job.batch == "all" else "larger batches, `batch: all` or fewer columns"
-    error = _refusal(
+    # The batches matter only to a host that sees the sums of each.
+    is_whole = job.batch == "all" or job.protocol == "shares"
+    way_out = "more rows or fewer columns" if is_whole else "larger batches, `batch: all` or fewer columns"
+    shown = "weights" if job.protocol == "shares" else "steps"
+    error = refusal(
         Role.GUEST,
         "policy.min_label_bits",
-        f"from its steps, a host with {_columns(n_host)} could learn too much about the labels: try {way_out}; the"
+        f"from its {shown}, a host with {_columns(n_host)} could learn too much about the labels: try {way_out}; the"
         " guest's log has the numbers",
     )
     error.add_note(describe_secrecy(secrecy, bits, Entry(), n_host))
@@ -242,13 +261,15 @@ def describe_secrecy(secrecy: LabelSecrecy, bits_per_equation: float, given: Ent
     whose = "the labels have" if n_batches == 1 else f"of {n_batches} batches, the one with the least has"
     most = secrecy.max_equations(bits_per_equation)
     earlier = f", {given.equations:,} of them given (trainings: {given.trainings:,})" if given.trainings else ""
+    beside = f"; the secret start covers {secrecy.n_secret} further ones"
+    if secrecy.n_told:
+        beside = f"; {Counted(secrecy.n_told):equation is|equations are} the loss that the host is told"
     text = (
-        f"{whose} {least:,.1f} bits of entropy, enough for {most:,} equations{earlier}; the secret start covers"
-        f" {secrecy.n_secret} further ones: policy.min_label_bits allows the host"
-        f" {secrecy.max_host_columns(most - given.equations):,} columns"
+        f"{whose} {least:,.1f} bits of entropy, enough for {most:,} equations{earlier}{beside}: policy.min_label_bits"
+        f" allows the host {secrecy.max_host_columns(most - given.equations):,} columns"
     )
     if n_host is not None and least > 0:
-        times = bits_per_equation * n_host / least
+        times = bits_per_equation * (n_host + secrecy.n_told) / least
         are = "is" if n_host == 1 else "are"
         text += f"; {_columns(n_host)} {are} sure to be allowed with {times:.1f} times as many rows in each batch"
     return text
@@ -256,6 +277,15 @@ def describe_secrecy(secrecy: LabelSecrecy, bits_per_equation: float, given: Ent
 
 def _columns(count: int) -> str:
     return "one column" if count == 1 else f"{count} columns"
+
+
+def _shown_to_peer(job: JobConfig, n_train: int) -> list[tuple[str, int]]:
+    """Return each kind of set of rows of which the other party sees sums, with its size, worded for a refusal.
+
+    Under the protocol on shares, the other party sees no gradient of a batch. Its final weights are a function of all
+    training rows.
+    """
+    return [("the training set has", n_train)] if job.protocol == "shares" else _batches(job, n_train)
 
 
 def _batches(job: JobConfig, n_train: int) -> list[tuple[str, int]]:
@@ -266,8 +296,40 @@ def _batches(job: JobConfig, n_train: int) -> list[tuple[str, int]]:
     return sizes
 
 
+def check_effective_rows(job: JobConfig, policy: Policy, block: TrainingBlock, role: Role) -> None:
+    """Check that no few rows make up most of a batch by their weights: the coordinator sees a mean over each batch.
+
+    The text of the error says nothing about the weights except that they are too uneven. A note for the guest has the
+    number.
+
+    Args:
+        job: the offered job.
+        policy: the policy of this party.
+        block: this party's rows. Rows without weights pass: `check_sizes` has checked their number.
+        role: the role of this party.
+
+    Raises:
+        PolicyError: the policy does not allow it.
+    """
+    if block.sample_weights is None:
+        return
+    batches = Batches.of(job, len(block.columns))
+    parts = [batches.rows(Batch(1, index)) for index in range(batches.count)]
+    least = min(n_effective(block.sample_weights[rows]) for rows in parts)
+    if least >= policy.min_batch:
+        return
+    error = refusal(
+        role,
+        "policy.min_batch",
+        f"the minimum is {policy.min_batch}, and by the weights of its rows a batch counts as fewer rows: use larger"
+        " batches or more even weights; the guest's log has the number",
+    )
+    error.add_note(f"a batch counts as {least:,.1f} rows of equal weight")
+    raise error
+
+
 def check_holdout(job: JobConfig, policy: Policy, n_holdout: int, role: Role) -> None:
-    """Check the number of hold-out rows at the guest, which reports their loss and AUC to the coordinator.
+    """Check the number of hold-out rows at the guest: the coordinator is told their loss and, under Paillier, AUC.
 
     Args:
         job: the offered job.
@@ -303,7 +365,7 @@ def check_prediction(
         PolicyError: this party has no such dataset, or its policy does not allow the prediction.
     """
     if role is Role.HOST and not policy.allow_prediction:
-        raise _refusal(
+        raise refusal(
             role,
             "policy.allow_prediction",
             "the host gives no scores for predictions; to allow them, it sets this line to true",
@@ -317,7 +379,8 @@ def check_prediction(
 def holdout_scores(job: JobConfig, n_holdout: int, role: Role) -> int:
     """Return how many scores of its hold-out rows a job takes from this party.
 
-    The host gives its scores at each evaluation and at the end; the guest gives none.
+    The host gives its scores at each evaluation and at the end; the guest gives none. Under the protocol on shares, the
+    evaluations during a training give no scores, but a loss to the coordinator.
 
     Args:
         job: the job.
@@ -329,7 +392,9 @@ def holdout_scores(job: JobConfig, n_holdout: int, role: Role) -> int:
 
 def scored_points(job: JobConfig, n_holdout: int, role: Role) -> int:
     """Return at how many points a job scores hold-out rows of this party at most; see `holdout_scores`."""
-    return max_evaluations(job) + 1 if role is Role.HOST and n_holdout else 0
+    if role is not Role.HOST or not n_holdout:
+        return 0
+    return 1 if job.protocol == "shares" else max_evaluations(job) + 1
 
 
 def check_scores(count: int, quota: ScoreQuota, what: str) -> None:
@@ -401,157 +466,6 @@ def spend_ids(count: int, quota: IdQuota, role: Role) -> None:
         raise _too_many(count, quota, role, ALIGNMENT)
 
 
-# --- over all jobs, see `Ledger`
-
-
-@dataclass(frozen=True)
-class Account:
-    """What a party's policy allows the other party to learn about one dataset, over all jobs.
-
-    Attributes:
-        ledger: what the other party has learnt.
-        policy: the policy of this party.
-        dataset: name of the dataset.
-        role: the role of this party.
-    """
-
-    ledger: Ledger
-    policy: Policy
-    dataset: str
-    role: Role
-
-    def max_points(self, n_columns: int) -> int:
-        """Return at how many points rows with `n_columns` columns may be scored; at least one."""
-        return math.ceil(n_columns / self.policy.min_columns_per_point)
-
-    def max_equations(self, n_train: int, secrecy: LabelSecrecy | None) -> int:
-        """Return how many equations all trainings may give the other party, in the units of `training_equations`.
-
-        Args:
-            n_train: number of training rows.
-            secrecy: see `label_secrecy`.
-        """
-        if secrecy is None:
-            return math.floor(n_train / self.policy.min_rows_per_equation)
-        bits = self.policy.min_label_bits
-        return MAX_COUNT if bits == 0 else secrecy.max_equations(bits)
-
-    def check_points(self, n_points: int, n_columns: int, what: str) -> None:
-        """Check that rows may be scored at `n_points` further points, without counting them.
-
-        Args:
-            n_points: number of points that are not in the ledger yet.
-            n_columns: number of the host's columns.
-            what: scores the rows: `JOB` or `PREDICTION`.
-
-        Raises:
-            PolicyError: fewer are left.
-            ConfigError: the ledger cannot be read.
-        """
-        given = len(self.ledger.entry(self.dataset).points) + self.ledger.n_reserved(self.dataset)
-        if given + n_points > self.max_points(n_columns):
-            raise self._too_many_points(n_points, n_columns, what)
-
-    def check_point(self, point: str, n_columns: int, what: str) -> None:
-        """Check that rows may be scored at a point, without counting it; see `spend_point`."""
-        if point not in self.ledger.entry(self.dataset).points:
-            self.check_points(1, n_columns, what)
-
-    def reserve_points(self, job_id: bytes, n_points: int, n_columns: int) -> None:
-        """Reserve points for a job of this process; see `check_points` for the other arguments and the errors."""
-        if not self.ledger.reserve(self.dataset, job_id, n_points, self.max_points(n_columns)):
-            raise self._too_many_points(n_points, n_columns, JOB)
-
-    def spend_point(self, point: str, n_columns: int, what: str, job_id: bytes = b"") -> None:
-        """Count a point, before the first score leaves. A point that was counted before costs nothing.
-
-        Args:
-            point: see `point_of`.
-            n_columns: number of the host's columns.
-            what: scores the rows: `JOB` or `PREDICTION`.
-            job_id: the job, if one scores the rows.
-
-        Raises:
-            PolicyError: none is left. No score may leave.
-            ConfigError: the ledger cannot be read or written. No score may leave.
-        """
-        if not self.ledger.add_point(self.dataset, point, self.max_points(n_columns), job_id):
-            raise self._too_many_points(1, n_columns, what)
-
-    def check_training(self, n_equations: int, most: int) -> None:
-        """Check that a training may give the other party so many equations, without counting them.
-
-        Args:
-            n_equations: see `training_equations`.
-            most: see `max_equations`.
-
-        Raises:
-            PolicyError: fewer are left.
-            ConfigError: the ledger cannot be read.
-        """
-        if self.ledger.entry(self.dataset).equations + n_equations > most:
-            raise self._too_many_equations(n_equations, most)
-
-    def spend_training(self, n_equations: int, most: int) -> None:
-        """Count a training, before its first round; see `check_training` for the arguments and the errors."""
-        if not self.ledger.add_training(self.dataset, n_equations, most):
-            raise self._too_many_equations(n_equations, most)
-
-    def _too_many_points(self, n_points: int, n_columns: int, what: str) -> PolicyError:
-        given = len(self.ledger.entry(self.dataset).points)
-        reserved = self.ledger.n_reserved(self.dataset)
-        others = f" and {reserved} reserved for running jobs" if reserved else ""
-        in_the_job = "set `holdout: 0` or a larger `evaluate_every` in the job, " if what == JOB else ""
-        why = (
-            f"rows of {self.dataset} with {n_columns} columns may be scored with at most {self.max_points(n_columns)}"
-            f" different sets of weights; {given} given so far{others}, {n_points} more needed:"
-            f" {in_the_job}{_WAYS_OUT}"
-        )
-        return _refusal(self.role, "policy.min_columns_per_point", why, what)
-
-    def _too_many_equations(self, n_equations: int, most: int) -> PolicyError:
-        entry = self.ledger.entry(self.dataset)
-        numbers = f"{entry.equations} given so far (trainings: {entry.trainings}), {n_equations} more needed"
-        together = f"all trainings on {self.dataset} together would give the other party too many equations about"
-        way_out = f"train in larger batches, {_WAYS_OUT}"
-        if self.role is Role.HOST:
-            why = f"{together} its rows: the maximum is {most}; {numbers}: {way_out}"
-            return _refusal(self.role, "policy.min_rows_per_equation", why)
-        # The limit follows from the number of positive labels, and the other numbers come close to it.
-        error = _refusal(
-            self.role, "policy.min_label_bits", f"{together} the labels: {way_out}; the guest's log has the numbers"
-        )
-        error.add_note(f"policy.min_label_bits allows {most} equations about the labels; {numbers}")
-        return error
-
-
-_WAYS_OUT = "lower the setting, or name the dataset anew if its rows or their values are new"
-
-
-def training_equations(
-    job: JobConfig, shape: tuple[int, int], n_peer_columns: int, secrecy: LabelSecrecy | None
-) -> int:
-    """Return how many equations a training gives the other party about this party's labels, or about its columns.
-
-    Every epoch has the same batches, and a gradient has one number for each of the other party's columns. At the host,
-    these are equations about each of its columns, and a batch that is drawn for a curvature pair adds equations about
-    one combination of its columns. They count by the host's number of columns. At the guest, only equations that the
-    secret start does not cover count. Curvature does not depend on the labels.
-
-    Args:
-        job: the job.
-        shape: numbers of this party's training rows and of its training columns.
-        n_peer_columns: number of the other party's training columns.
-        secrecy: see `label_secrecy`.
-    """
-    if secrecy is not None:
-        return secrecy.n_equations(n_peer_columns)
-    n_train, n_columns = shape
-    n_batches = Batches.of(job, n_train).count
-    drawn = math.ceil(max_curvature_draws(job, n_batches) * n_peer_columns / max(n_columns, 1))
-    return n_batches * n_peer_columns + drawn
-
-
 # --- refusals
 
 
@@ -562,12 +476,12 @@ def _too_many(count: int, quota: DayQuota, role: Role, what: str) -> PolicyError
         f"the maximum is {quota.limit} {quota.unit} a day; {left} left until {today.end:%Y-%m-%d %H:%M} UTC,"
         f" {count} needed"
     )
-    return _refusal(role, quota.setting, why, what)
+    return refusal(role, quota.setting, why, what)
 
 
 def _check_dataset(job: str, name: str, dataset: DatasetConfig, role: Role, what: str = JOB) -> None:
     if not any(fnmatchcase(job, pattern) for pattern in dataset.jobs):
-        raise _refusal(role, f"datasets.{name}.jobs", f"the setting does not include a job named {job}", what)
+        raise refusal(role, f"datasets.{name}.jobs", f"the setting does not include a job named {job}", what)
 
 
 def _check_batch(has: str, size: int, policy: Policy, role: Role) -> None:
@@ -583,12 +497,20 @@ def _check_rounds(job: JobConfig, policy: Policy, n_batches: int, role: Role) ->
 
 
 def _too_small(role: Role, line: str, minimum: int, has: str, value: int) -> PolicyError:
-    return _refusal(role, f"policy.{line}", f"the minimum is {minimum}; {has} {value}")
+    return refusal(role, f"policy.{line}", f"the minimum is {minimum}; {has} {value}")
 
 
 def _too_large(role: Role, line: str, maximum: float, has: str) -> PolicyError:
-    return _refusal(role, f"policy.{line}", f"the maximum is {maximum}; {has}")
+    return refusal(role, f"policy.{line}", f"the maximum is {maximum}; {has}")
 
 
-def _refusal(role: Role, line: str, why: str, what: str = JOB) -> PolicyError:
+def refusal(role: Role, line: str, why: str, what: str = JOB) -> PolicyError:
+    """Return the error that refuses something.
+
+    Args:
+        role: the party that refuses it.
+        line: name of the setting.
+        why: the reason and the way out.
+        what: `JOB`, `PREDICTION` or `ALIGNMENT`.
+    """
     return PolicyError(f"the {role} refuses {what} under {line}: {why}")

@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import Any
 
 from google.protobuf.message import Message as Request
 
@@ -30,10 +31,10 @@ from trilateral.common.observe.events import Event, OnEvent
 from trilateral.common.observe.logs import LogContext
 from trilateral.common.observe.metrics import Metrics
 from trilateral.common.observe.traces import open_traces
-from trilateral.common.pb.v1.rounds_pb2 import SendVectorRequest
 from trilateral.common.protocol.messages import Failed, Machine, Message
 from trilateral.common.rpc.access import calling_role
 from trilateral.common.rpc.codec import JobKey, VectorStream, job_key
+from trilateral.common.rpc.elements import ElementsRequest
 from trilateral.common.rpc.errors import EndedError, StoppingError, UnknownJobError, public_error
 from trilateral.common.rpc.routes import decode
 
@@ -85,7 +86,7 @@ class ProcessJobs:
         sealer = load_sealer(self.config.state_key)
         self.journal = Journal(self.config.state, self.role, self.config.limits.journal_days, sealer)
 
-    async def deliver(self, request: Request) -> None:
+    async def deliver(self, request: Request | ElementsRequest) -> None:
         """Pass on the message that a servicer received; return once it may be acknowledged.
 
         Raises:
@@ -99,11 +100,15 @@ class ProcessJobs:
                 message = decode(request)
             await self.dispatch(sender, key, message, request.ByteSize())
 
-    async def deliver_vector(self, chunks: AsyncIterator[SendVectorRequest]) -> None:
+    async def deliver_vector(self, chunks: AsyncIterator[Any]) -> None:
         """Pass on the chunks of a vector as they arrive, each as `deliver` does.
 
-        A chunk is decoded only if its run is in progress and has ciphertexts of that width. If the run has ended, the
-        answer to the first chunk is the answer to the whole vector, and the other chunks are not read.
+        A chunk is decoded only if its run is in progress and takes such chunks. If the run has ended, the answer to the
+        first chunk is the answer to the whole vector, and the other chunks are not read.
+
+        Args:
+            chunks: each a `SendVectorRequest`, which form one vector, or each an `ElementsRequest`. Ring elements of
+                several vectors may come in one call: the state machine has the order of each.
         """
         stream = VectorStream()
         async for chunk in chunks:
@@ -113,13 +118,17 @@ class ProcessJobs:
                 self._check_ended_well(key)
                 return
             with self._blaming(calling_role(), key):
-                stream.check(chunk)
-                if chunk.width != runner.width:
-                    raise ProtocolError(
-                        f"received ciphertexts of {chunk.width} bytes, expected ciphertexts of {runner.width} bytes"
-                    )
+                if isinstance(chunk, ElementsRequest) is not runner.has_shares:
+                    raise ProtocolError("received a vector that is not part of the job's protocol")
+                if not runner.has_shares:
+                    stream.check(chunk)
+                    if chunk.width != runner.width:
+                        raise ProtocolError(
+                            f"received ciphertexts of {chunk.width} bytes, expected ciphertexts of {runner.width} bytes"
+                        )
                 if not runner.takes_vectors:
-                    raise ProtocolError("received ciphertexts before the first round, which begins when both are ready")
+                    what = "ring elements" if runner.has_shares else "ciphertexts"
+                    raise ProtocolError(f"received {what} before the first round, which begins when both are ready")
             await self.deliver(chunk)
 
     async def dispatch(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:

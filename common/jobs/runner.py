@@ -7,6 +7,7 @@ current work, or a failure may end it.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -19,6 +20,7 @@ from trilateral.common.base.tracebacks import where
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Limits
 from trilateral.common.jobs.history import History
+from trilateral.common.jobs.inbox import Inbox
 from trilateral.common.jobs.job_thread import JobThread
 from trilateral.common.jobs.links import Link, OnWait
 from trilateral.common.jobs.patience import Patience
@@ -28,12 +30,14 @@ from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.messages import (
     Began,
     BeginRound,
+    ElementPiece,
     Envelope,
     EvaluationRecord,
     Failed,
     FinishJob,
     HoldoutScores,
     JobEnded,
+    Kind,
     Machine,
     Message,
     ObservationRecord,
@@ -41,6 +45,7 @@ from trilateral.common.protocol.messages import (
     Result,
     RoundKey,
     RoundReport,
+    RowsDone,
     ScoresDue,
     StepTaken,
     VectorPiece,
@@ -52,10 +57,9 @@ from trilateral.common.rpc.errors import public_error
 
 log = logging.getLogger(__name__)
 
-INBOX = 64
-"""How many messages may wait for the machine: 16 MiB of pieces under a 2048-bit key, because a piece has at most
-`bounds.PIECE` ciphertexts. Senders of further ones wait, with at most `call_limits.MAX_CALLS_EACH` messages of each
-peer."""
+MAX_BATCH = 16
+"""How many messages that wait the thread takes at once after one with ring elements. To hand over each by itself would
+take as long as the work on a small one."""
 FAREWELL = 3.0
 """Seconds to spend on telling the peers about a failure."""
 
@@ -100,6 +104,8 @@ class MachineRunner:
         """The job and round that each log line about the job names."""
         self.width = width_of(job)
         """Bytes of a ciphertext."""
+        self.has_shares = job.protocol == "shares"
+        """Whether the vectors of the job consist of ring elements, and not of ciphertexts."""
         self._role = role
         self._limits = limits
         self._history = history
@@ -123,7 +129,7 @@ class MachineRunner:
         # The peers that this process asks for a sign of life and tells about a failure. A party leaves the other party
         # to the coordinator.
         self._counterparts = frozenset(PARTIES if role is Role.COORDINATOR else [Role.COORDINATOR])
-        self._inbox: asyncio.Queue[tuple[Role, Message]] = asyncio.Queue(INBOX)
+        self._inbox = Inbox()
         self._thread = JobThread(f"{role}-{job.name}")
         self._over = asyncio.Event()
         self._error: Exception | None = None
@@ -155,6 +161,7 @@ class MachineRunner:
         finally:
             over.cancel()
             work.cancel()
+            self._inbox.close()
         (ended,) = await asyncio.gather(work, return_exceptions=True)
         # The thread completes the current step, although nothing waits for it, and begins no other.
         self.last_step = self._thread.close()
@@ -210,20 +217,11 @@ class MachineRunner:
                 self._overtake(message.key)
             case FinishJob():
                 self._overtake(RoundKey(message.round, 0))
-            case VectorPiece():
-                self._history.received.count(sender, message.key, message.kind, n_bytes, len(message.ciphertexts))
+            case VectorPiece() | ElementPiece():
+                self._history.received.count(sender, message.key, message.kind, n_bytes, message.n_ciphertexts)
             case HoldoutScores():
                 self._history.received.count_scores(sender, len(message.scores))
-        if not self._inbox.full():
-            self._inbox.put_nowait((sender, message))
-            return
-        put = asyncio.create_task(self._inbox.put((sender, message)))
-        over = asyncio.create_task(self._over.wait())
-        try:
-            await asyncio.wait({put, over}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            put.cancel()
-            over.cancel()
+        await self._inbox.put(sender, message, n_bytes)
 
     def report_alignment(self, message: AlignmentProgress) -> None:
         """Send the progress of an alignment, which is not the machine's work, to the coordinator."""
@@ -254,19 +252,24 @@ class MachineRunner:
         while not self._done:
             sender, message = await self._next_message(machine)
             log.debug("job %s: %s from the %s", self.key.name, _described(message), sender)
+            batch = deque([(sender, message)])
             match message:
                 case BeginRound():
                     self._current = max(self._current, message.key)
                     self._on_disclosure()
+                    self._history.stopwatch.end_setup()
                     self._history.begin_round(message)
                     self._begun(message.key)
                 case FinishJob():
                     self._current = max(self._current, RoundKey(message.round, 0))
                     self._history.finish(message)
+                case ElementPiece() | RowsDone():
+                    batch.extend(self._inbox.take((ElementPiece, RowsDone), MAX_BATCH))
             subject = subject_of(message)
             if subject is not None:
                 self._history.on_event(Handling(sender, *subject))
-            await self._play(machine.handle(sender, message))
+            while batch:  # A round that overtakes the work on one of them leaves the others, whose first step must run.
+                await self._play(_handle(machine, batch))
             self._history.on_event(Handled())
 
     def _begun(self, key: RoundKey) -> None:
@@ -287,9 +290,12 @@ class MachineRunner:
     async def _next_message(self, machine: Machine) -> tuple[Role, Message]:
         """Wait for the next message; meanwhile, do the work that needs no input."""
         self._history.on_event(Prepared(machine.prepared))
-        while self._inbox.empty() and await self.in_thread(machine.prepare):
-            self._history.on_event(Prepared(machine.prepared))
+        if not self.has_shares:  # There is no randomness to prepare, and to ask in the thread takes a while.
+            while self._inbox.empty() and await self.in_thread(machine.prepare):
+                self._history.on_event(Prepared(machine.prepared))
         self._patience.wait()
+        if not self._inbox.empty():
+            return await self._inbox.get()
         while True:
             alarm = self._patience.alarm()
             try:
@@ -311,15 +317,51 @@ class MachineRunner:
         """Send what the machine yields, until a newer round overtakes it.
 
         The first step always runs. Otherwise a message that only changes the machine's state would be lost.
+
+        The thread hands ring elements over to the event loop without waiting for it: at a thousand messages a second,
+        the waits would take as long as the arithmetic. It waits for everything else, because that has to be done, in
+        the journal for example, before anything that follows may leave.
         """
+        loop, stopped = asyncio.get_running_loop(), False
+
+        def send(to: Role, message: Message) -> None:
+            if not stopped:
+                self._links[to].send(message)
+
+        def step() -> Envelope | None:
+            while (envelope := next(envelopes, None)) is not None:
+                to, message = envelope.to, envelope.message
+                if not isinstance(message, ElementPiece | RowsDone) or self._has_to_wait(to, message):
+                    return envelope
+                self._links[to].expect(message)
+                loop.call_soon_threadsafe(send, to, message)
+                if stopped or self._is_overtaken():
+                    return None
+            return None
+
         try:
-            while (envelope := await self.in_thread(next, envelopes, None)) is not None:
+            while (envelope := await self.in_thread(step)) is not None:
                 await self._post(envelope)
-                if self._newest > self._current:
-                    log.debug("job %s: work overtaken by round %d", self.key.name, self._newest.round)
+                if self._is_overtaken():
                     return
         finally:
+            stopped = True
             self._thread.close_iterator(envelopes)
+
+    def _is_overtaken(self) -> bool:
+        """Return whether a round that is newer than the machine's has been delivered."""
+        if self._newest <= self._current:
+            return False
+        log.debug("job %s: work overtaken by round %d", self.key.name, self._newest.round)
+        return True
+
+    def _has_to_wait(self, to: Role, message: Message) -> bool:
+        """Return whether a message has to wait for room in the queue of its link.
+
+        Only what the coordinator deals waits. If the parties waited for room towards each other, neither would take
+        what the other has sent; the windows of the protocol bound what they queue.
+        """
+        return isinstance(message, ElementPiece) and message.kind is Kind.DEALT and self._links[to].is_full
 
     async def _post(self, envelope: Envelope) -> None:
         to, message = envelope.to, envelope.message
@@ -333,10 +375,16 @@ class MachineRunner:
                 await self._on_message(message)
             case BeginRound() | FinishJob():
                 if isinstance(message, BeginRound):
+                    self._history.stopwatch.end_setup()
                     self._begun(message.key)
                 self._links[to].send(message)
                 self._patience.ask(message)
                 await self._on_message(message)
+            case ElementPiece():
+                if self._has_to_wait(to, message):
+                    await self._links[to].room()
+                self._links[to].expect(message)
+                self._links[to].send(message)
             case HoldoutScores():
                 self._on_disclosure()
                 self._links[to].send(message)
@@ -381,6 +429,12 @@ class MachineRunner:
 
     async def _close_links(self, grace: float) -> None:
         await asyncio.gather(*(link.close(grace) for link in self._links.values()))
+
+
+def _handle(machine: Machine, batch: deque[tuple[Role, Message]]) -> Iterator[Envelope]:
+    """Remove one message after the other, and yield what the machine does with each."""
+    while batch:
+        yield from machine.handle(*batch.popleft())
 
 
 def _error_of(message: Failed) -> TrilateralError:

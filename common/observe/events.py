@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from trilateral.common.base.roles import Role
-from trilateral.common.protocol.messages import HoldoutScores, Message, RoundKey, VectorPiece
+from trilateral.common.protocol.messages import HoldoutScores, Message, Piece, RoundKey
 
 Direction = Literal["sent", "received"]
 
@@ -26,7 +26,10 @@ class PhaseOver:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A piece of a vector was sent to a peer or received from it; `n_bytes` is its size as it travels."""
+    """A piece of a vector was sent to a peer or received from it.
+
+    `n_bytes` is its size as it travels. `n_ciphertexts` is 0 for ring elements.
+    """
 
     direction: Direction
     peer: Role
@@ -59,7 +62,10 @@ class RoundOver:
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """The state machine begins to work on a message of a round. `Handled` marks the end of that work."""
+    """The state machine begins to work on a message of a round. `Handled` marks the end of that work.
+
+    The machine may be given several messages with ring elements at once: the event names the first.
+    """
 
     sender: Role
     what: str
@@ -90,7 +96,7 @@ def subject_of(message: Message) -> tuple[str, RoundKey] | None:
     key = getattr(message, "key", None)
     if not isinstance(key, RoundKey) or isinstance(message, HoldoutScores):  # these also follow the last round
         return None
-    return (message.kind.value if isinstance(message, VectorPiece) else type(message).__name__), key
+    return (message.kind.value if isinstance(message, Piece) else type(message).__name__), key
 
 
 def ignore_event(event: Event) -> None:

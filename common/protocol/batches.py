@@ -23,6 +23,7 @@ class _Purpose(IntEnum):
     BATCHES = 2
     CURVATURE = 3
     EPOCH = 4
+    ROUNDING = 5
 
 
 def _order(n_rows: int, seed: int, purpose: _Purpose, number: int) -> Rows:
@@ -35,6 +36,11 @@ def holdout_split(n_rows: int, fraction: float, seed: int) -> tuple[Rows, Rows]:
     order = _order(n_rows, seed, _Purpose.HOLDOUT, 0)
     n_holdout = round(fraction * n_rows)
     return np.sort(order[n_holdout:]), np.sort(order[:n_holdout])
+
+
+def rounding_order(n_rows: int, seed: int) -> Rows:
+    """Return an order of rows in which rounding errors of their weights are carried on, shape (n_rows,)."""
+    return _order(n_rows, seed, _Purpose.ROUNDING, 0)
 
 
 @dataclass(frozen=True)
@@ -93,14 +99,13 @@ class Batches:
         """Return S, the sorted rows of a batch."""
         if self.size(batch) == self.n_train:
             return np.arange(self.n_train, dtype=np.int64)
-        return self._parts[self._part(batch)]
+        return self._parts[self.part(batch)]
 
     def size(self, batch: Batch) -> int:
         """Return |S| without drawing S."""
         if batch == WHOLE_SET:
             return self.n_train
-        # np.array_split makes the first parts larger by one.
-        return self.n_train // self.count + (self._part(batch) < self.n_train % self.count)
+        return self.part_size(self.part(batch))
 
     @cached_property
     def _parts(self) -> list[Rows]:
@@ -108,8 +113,21 @@ class Batches:
         order = _order(self.n_train, self.seed, _Purpose.BATCHES, 0)
         return [np.sort(part) for part in np.array_split(order, self.count)]
 
-    def _part(self, batch: Batch) -> int:
-        """Return the number of the part that is batch `index` of its epoch."""
+    def part_rows(self, part: int) -> Rows:
+        """Return the sorted rows of a part, from 0 up. Each part is one batch of every epoch."""
+        return np.arange(self.n_train, dtype=np.int64) if self.count == 1 else self._parts[part]
+
+    def part_size(self, part: int) -> int:
+        """Return how many rows a part has, without drawing them."""
+        # np.array_split makes the first parts larger by one.
+        return self.n_train // self.count + (part < self.n_train % self.count)
+
+    def part(self, batch: Batch) -> int:
+        """Return the number of the part that is batch `index` of its epoch.
+
+        Raises:
+            ValueError: the job has no such batch.
+        """
         if batch.epoch < 1 or not 0 <= batch.index < self.count:
             raise ValueError(f"there is no batch {batch.index} of epoch {batch.epoch}: an epoch has {self.count}")
         return int(_order(self.count, self.seed, _Purpose.EPOCH, batch.epoch)[batch.index])

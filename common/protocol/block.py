@@ -19,6 +19,16 @@ class TrainingBlock:
     """In {-1, +1}, shape (n_holdout,); None at the host."""
     penalty: FloatMatrix
     """P with ||beta||^2 = w'P w for the coefficients beta of standardised features; shape (n_columns, n_columns)."""
+    sample_weights: FloatVector | None = None
+    """c, at least 0, multiples of 2^-weight_bits, shape (n_train,). None if all rows count alike, and at the host. The
+    root mean square is at most `protocol.sample_weights.MAX_RMS`."""
+    weight_bits: int | None = None
+    """f_c, the fraction bits of the weights; None without weights."""
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of the weights, which is exact; 0 without weights."""
+        return 0.0 if self.sample_weights is None else float(self.sample_weights.sum())
 
 
 @dataclass(frozen=True, eq=False)

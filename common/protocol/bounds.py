@@ -44,26 +44,31 @@ def is_beyond(key: RoundKey, rounds: int) -> bool:
 
 
 class Allowance:
-    """How many ciphertexts a sender may still send in a job. Repeated ones, which are ignored, count too.
+    """How many values (ciphertexts or ring elements) a sender may still send in a job. Repeated ones count too.
 
     Args:
         sender: the sender, for the text of the error.
         rounds: the maximum number of rounds of the job.
-        in_a_round: the maximum number of ciphertexts of one attempt at a round.
+        in_a_round: the maximum number of values of one attempt at a round.
+        unit: what the values are, for the text of the error.
+        in_a_session: the maximum number of values that belong to no round.
     """
 
-    def __init__(self, sender: str, rounds: int, in_a_round: int) -> None:
+    def __init__(
+        self, sender: str, rounds: int, in_a_round: int, unit: str = "ciphertexts", *, in_a_session: int = 0
+    ) -> None:
         self._sender = sender
-        self._most = self._left = rounds * MAX_ATTEMPTS * MAX_SENDINGS * in_a_round
+        self._unit = unit
+        self._most = self._left = MAX_ATTEMPTS * MAX_SENDINGS * (rounds * in_a_round + in_a_session)
 
-    def spend(self, n_ciphertexts: int) -> None:
-        """Count ciphertexts that have arrived.
+    def spend(self, n_values: int) -> None:
+        """Count values that have arrived.
 
         Raises:
             ProtocolError: there are more than the job can have.
         """
-        self._left -= n_ciphertexts
+        self._left -= n_values
         if self._left < 0:
             raise ProtocolError(
-                f"the {self._sender} sent more than the {self._most} ciphertexts that this job can have"
+                f"the {self._sender} sent more than the {self._most} {self._unit} that this job can have"
             )

@@ -28,6 +28,14 @@ Other trainings on the same rows add to this. With the same columns on both side
 the directions that the guest's columns do not reach, and makes the mean over all trainings more exact in the others. A
 host that spreads its columns over many trainings gets new equations about the same labels in each, however. So the
 equations of all trainings on a dataset must satisfy the rule together: see `trilateral.common.jobs.ledger`.
+
+Under the protocol on shares, the host sees no sums and no steps. It learns its final weights, which solve equations of
+the same kind over all training rows, and the final loss. So a training is one batch with an equation for each of the
+host's columns and one for the loss. There is no secret start, because a result that depended on it would be wrong.
+
+Weights of rows can make the labels of a few rows most of a sum. Whether the host knows the weights is not known, so the
+rule takes them as known: the entropy shrinks by the share of the rows that count effectively, see `n_effective`.
+Weights by label are a function of the labels and change nothing.
 """
 
 import math
@@ -41,6 +49,7 @@ import numpy as np
 
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
 from trilateral.common.protocol.batches import Batch, Batches
+from trilateral.common.protocol.sample_weights import n_effective
 from trilateral.common.protocol.scales import GRADIENT_BITS
 
 START_SCORE = 0.25
@@ -51,6 +60,9 @@ A larger start costs `sgd` and `sqn` accuracy if they end after a few epochs: se
 MAX_START_SCORE = 64.0
 """No start has a score beyond this in any training row. Scores must stay below 2^VALUE_BITS = 256, and a start beyond
 that would make the first round void each time."""
+
+N_TOLD = 1
+"""Numbers that the protocol on shares tells a party beside its own weights: the final loss."""
 
 MIN_SINGULAR_VALUE = 2.0**-4
 """A direction of X_B counts for the rank if its singular value is at least this share of the largest.
@@ -144,6 +156,22 @@ class LabelSecrecy:
     """Secret numbers of the start that remain; see the top of this module."""
     shown_bits: float = 6.0
     """Bits that remain visible of an equation that a secret number covers; see the function of that name."""
+    n_told: int = 0
+    """Equations that a training shows beside those for the host's columns."""
+
+    @classmethod
+    def of_result(cls, labels: FloatVector, sample_weights: FloatVector | None) -> Self:
+        """Measure the labels of a guest in a training that shows the host only the result, as on shares.
+
+        Args:
+            labels: y in {-1, +1}, shape (n_train,).
+            sample_weights: shape (n_train,); None if all rows count alike.
+        """
+        sides = [labels > 0, labels < 0]
+        bits = subset_bits(len(labels), int(np.count_nonzero(sides[0])))
+        if sample_weights is not None:
+            bits *= min(n_effective(sample_weights[side]) / max(int(np.count_nonzero(side)), 1) for side in sides)
+        return cls([bits], n_secret=0, n_told=N_TOLD)
 
     @classmethod
     def of(cls, columns: FloatMatrix, labels: FloatVector, batches: Batches, *, secret_start: bool) -> Self:
@@ -176,7 +204,7 @@ class LabelSecrecy:
         """
         n_shown = n_host * len(self.batch_bits)
         n_covered = min(self.n_secret, n_shown) * (1 - self.shown_bits / GRADIENT_BITS)
-        return math.ceil(round(n_shown - n_covered, 9))
+        return math.ceil(round(n_shown - n_covered, 9)) + self.n_told
 
     def max_equations(self, bits_per_equation: float) -> int:
         """Return how many equations about the labels all trainings may show together.

@@ -6,7 +6,7 @@ message may therefore be sent again at any time, and a late message of an old at
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -55,6 +55,12 @@ class Kind(StrEnum):
     """A party's share of the other's final weights; each party to the other."""
 
 
+ELEMENT_KINDS = frozenset(
+    {Kind.MASKED_COLUMNS, Kind.MASKED_SCORES, Kind.MASKED_RESIDUAL, Kind.DEALT, Kind.SUMS, Kind.WEIGHTS}
+)
+"""The kinds that consist of ring elements. All others consist of ciphertexts."""
+
+
 @dataclass(frozen=True, order=True)
 class RoundKey:
     """Round k and the attempt at it, both from 1 up. A later attempt replaces an earlier one."""
@@ -79,7 +85,7 @@ class OpenJob:
     """Run ID of the job's first session; empty in that session."""
     was_ready: bool = False
     """Whether both parties were ready in an earlier session."""
-    seed: bytes = b""
+    seed: bytes = field(default=b"", repr=False)
     """The coordinator's part of the seed of the streams that it has in common with the receiver. It is drawn for this
     session and this receiver. Empty under the Paillier protocol, which has no streams."""
 
@@ -91,7 +97,7 @@ class IdChallenge:
     nonce: bytes
     n_rows: int
     n_columns: int
-    seed: bytes = b""
+    seed: bytes = field(default=b"", repr=False)
     """The guest's part of the seed of the streams that only the parties have, drawn for this session."""
     weight_bits: int | None = None
     """Fraction bits of the sample weights; None if the guest gives every row the same weight."""
@@ -104,7 +110,7 @@ class IdProof:
     nonce: bytes
     digest: bytes
     n_columns: int
-    seed: bytes = b""
+    seed: bytes = field(default=b"", repr=False)
     """The host's part of the seed of the streams that only the parties have, drawn for this session."""
 
 
@@ -119,14 +125,14 @@ class IdConfirmation:
 class SharesReady:
     """The part of `Ready` that the protocol on shares needs."""
 
-    seed: bytes
+    seed: bytes = field(repr=False)
     """The party's part of the seed of the streams that it has in common with the coordinator, drawn for this
     session."""
     n_holdout: int
     """Hold-out rows."""
     norm_bits: int
     """Ceiling of log2 of the largest Euclidean norm of a row of this party's columns, hold-out rows included."""
-    penalty: FloatVector
+    penalty: FloatVector = field(repr=False)
     """Diagonal of the party's P, shape (n_columns,); empty if the job has no L2 penalty."""
     weight_bits: int | None = None
     """Guest: fraction bits of the sample weights; None if every row has the same weight."""
@@ -156,11 +162,11 @@ class WeightShares:
     All are uniform to the party that receives them.
     """
 
-    score: ElementVector
+    score: ElementVector = field(repr=False)
     """Shares of w at the scale of the scores, shape (n_host + n_guest,)."""
-    opened: ElementVector
+    opened: ElementVector = field(repr=False)
     """The other party's share of the receiver's own weights, minus a mask, shape (own columns,)."""
-    loss: ElementVector
+    loss: ElementVector = field(repr=False)
     """Shares of w at the scale of the linear part of the loss, shape (n_host + n_guest,)."""
 
 
@@ -190,7 +196,8 @@ class BeginRound:
     curvature_draw: int = 0
     """Which draw of S_H, from 1 up; 0 for S_H = S."""
     loss: float | None = None
-    """Mean loss of the previous round, for the party's history file; None after a void round and in the first round."""
+    """Mean loss of the previous round, for the party's history file. None after a void round, in the first round, and
+    under the protocol on shares."""
     evaluate_at: FloatVector | None = None
     """This party's part of w_e - w_k, shape (n_columns,), if the round evaluates hold-out rows at w_e; else None."""
     over: bool = False
@@ -223,6 +230,11 @@ class VectorPiece:
         """How much of the vector's `total` the piece holds: its number of ciphertexts."""
         return len(self.ciphertexts)
 
+    @property
+    def n_ciphertexts(self) -> int:
+        """Its number of ciphertexts."""
+        return len(self.ciphertexts)
+
 
 @dataclass(frozen=True, eq=False)
 class ElementPiece:
@@ -237,11 +249,16 @@ class ElementPiece:
     offset: int
     total: int
     n_rows: int
-    elements: ElementVector
+    elements: ElementVector = field(repr=False)
     """Of all columns, in the layout of `shares.layout`: shape (n_rows * n_columns,)."""
     digest: bytes = b""
     """With `Kind.MASKED_RESIDUAL`: what the sender has computed from the scores of these rows. Both parties must have
     computed the same; see `shares.kernels`."""
+
+    @property
+    def n_ciphertexts(self) -> int:
+        """Ring elements are no ciphertexts."""
+        return 0
 
 
 Piece = VectorPiece | ElementPiece
@@ -316,12 +333,14 @@ class FinishJob:
     """The round that the step belongs to, one after the last."""
     step: FloatVector
     loss: float
-    """Taylor loss of the resulting model on the training rows."""
+    """Loss of the resulting model on the training rows, penalty included: the Taylor loss, or under the protocol on
+    shares the logistic loss."""
     epochs: int
     reason: str
     round_loss: float | None
-    """Mean loss of the last round, for the party's history file; None if it was void."""
-    share: ElementVector | None = None
+    """Mean loss of the last round, for the party's history file; None if it was void, and under the protocol on
+    shares."""
+    share: ElementVector | None = field(default=None, repr=False)
     """Under the protocol on shares, in place of `step`: the receiver's shares of the final w, the host's columns first,
     at `shares.format.MODEL_FRACTION_BITS`, shape (n_host + n_guest,). None in a journal."""
 

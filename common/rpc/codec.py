@@ -23,7 +23,7 @@ from trilateral.common.config.settings import JOB_NAME, parse_settings
 from trilateral.common.paillier.keys import MAX_KEY_BITS, ciphertext_width
 from trilateral.common.pb.v1 import jobs_pb2, party_pb2, rounds_pb2
 from trilateral.common.protocol.bounds import PIECE
-from trilateral.common.protocol.messages import Kind, RoundKey, VectorPiece
+from trilateral.common.protocol.messages import ELEMENT_KINDS, Kind, RoundKey, VectorPiece
 
 PACKAGE = "trilateral.v1"
 """Package of the contract, protos/trilateral/common/pb/v1."""
@@ -40,6 +40,10 @@ MAX_TOTAL = 2**31
 MAX_FLOATS = 2**16
 """Maximum number of columns of one party, and of hold-out scores in one message: 512 KiB."""
 MAX_DIGEST_BYTES = 64
+SEED_BYTES = 32
+"""Bytes of one side's part of the seed of a pair of roles."""
+MAX_WEIGHT_BITS = 32
+"""Maximum fraction bits of sample weights, half of the bits of a ring element."""
 MAX_REASON = 4000
 MAX_JOB_JSON = 64 * 1024
 
@@ -68,11 +72,12 @@ def job_key(request: Any) -> JobKey:
     Raises:
         ProtocolError: the name or the run ID is not valid.
     """
-    if re.fullmatch(JOB_NAME, request.job) is None:
+    name, run_id = request.job, request.run_id
+    if re.fullmatch(JOB_NAME, name) is None:
         refuse("a message with an invalid job name")
-    if len(request.run_id) != RUN_ID_BYTES:
-        refuse(f"a run ID of {len(request.run_id)} bytes")
-    return JobKey(request.job, request.run_id)
+    if len(run_id) != RUN_ID_BYTES:
+        refuse(f"a run ID of {len(run_id)} bytes")
+    return JobKey(name, run_id)
 
 
 def width_of(job: JobConfig) -> int:
@@ -99,8 +104,9 @@ def parse_job(job_json: str) -> JobConfig:
 
 # --- parts of messages
 
-_KIND_NUMBERS = {kind: rounds_pb2.VectorKind.Value(f"VECTOR_KIND_{kind.name}") for kind in Kind}
-_KINDS: dict[int, Kind] = {number: kind for kind, number in _KIND_NUMBERS.items()}
+KIND_NUMBERS = {kind: rounds_pb2.VectorKind.Value(f"VECTOR_KIND_{kind.name}") for kind in Kind}
+"""The number of each kind of vector in the contract."""
+_KINDS: dict[int, Kind] = {number: kind for kind, number in KIND_NUMBERS.items()}
 _PARTY_NUMBERS = {party: party_pb2.Party.Value(f"PARTY_{party.name}") for party in PARTIES}
 _PARTIES: dict[int, Role] = {number: party for party, number in _PARTY_NUMBERS.items()}
 _OUTCOME_NUMBERS = {end: jobs_pb2.Outcome.Value(f"OUTCOME_{end.name}") for end in (Outcome.STOPPED, Outcome.FAILED)}
@@ -197,6 +203,20 @@ def decode_digest(data: bytes, what: str) -> bytes:
     return data
 
 
+def decode_seed(data: bytes) -> bytes:
+    """Return one side's part of a seed; it is empty under the Paillier protocol."""
+    if len(data) not in (0, SEED_BYTES):
+        refuse(f"a part of a seed of {len(data)} bytes")
+    return data
+
+
+def decode_weight_bits(number: int) -> int:
+    """Return the fraction bits of sample weights."""
+    if number > MAX_WEIGHT_BITS:
+        refuse(f"sample weights of {number} fraction bits; the maximum is {MAX_WEIGHT_BITS}")
+    return number
+
+
 # --- vectors
 
 
@@ -215,7 +235,7 @@ def encode_piece(job: JobKey, piece: VectorPiece, width: int) -> Iterator[rounds
             job=job.name,
             run_id=job.run_id,
             key=encode_key(piece.key),
-            kind=_KIND_NUMBERS[piece.kind],
+            kind=KIND_NUMBERS[piece.kind],
             offset=piece.offset + start,
             total=piece.total,
             width=width,
@@ -230,6 +250,8 @@ def decode_piece(request: rounds_pb2.SendVectorRequest) -> VectorPiece:
         ProtocolError: the chunk does not fit its width, or its vector.
     """
     key, kind, width, data = decode_key(request.key), decode_kind(request.kind), request.width, request.ciphertexts
+    if kind in ELEMENT_KINDS:
+        refuse(f"ciphertexts as {kind}, which consists of ring elements")
     if not MIN_WIDTH <= width <= MAX_WIDTH or width % 2 or not 0 < len(data) <= CHUNK_BYTES or len(data) % width:
         refuse(f"{len(data)} bytes as ciphertexts of {width} bytes each")
     count = len(data) // width
@@ -242,13 +264,13 @@ def decode_piece(request: rounds_pb2.SendVectorRequest) -> VectorPiece:
 
 
 class VectorStream:
-    """Checks that the chunks of one call form one vector, in order. `decode_piece` checks each chunk by itself.
+    """Checks that the chunks of one call form one encrypted vector, in order. `decode_piece` checks each by itself.
 
     A call may begin anywhere in its vector: acknowledged chunks are not sent again.
     """
 
     def __init__(self) -> None:
-        self._first: rounds_pb2.SendVectorRequest | None = None
+        self._subject: tuple[object, ...] | None = None
         self._next_offset = 0
 
     def check(self, chunk: rounds_pb2.SendVectorRequest) -> None:
@@ -257,20 +279,14 @@ class VectorStream:
         Raises:
             ProtocolError: the chunk does not continue the call's vector, or goes beyond its end.
         """
-        if self._first is None:
-            self._first = rounds_pb2.SendVectorRequest()
-            self._first.CopyFrom(chunk)
-            self._first.ClearField("ciphertexts")
-            self._next_offset = chunk.offset
-        if _subject(chunk) != _subject(self._first):
+        key = chunk.key
+        subject = chunk.job, chunk.run_id, key.round, key.attempt, chunk.kind, chunk.total, chunk.width
+        if self._subject is None:
+            self._subject, self._next_offset = subject, chunk.offset
+        if subject != self._subject:
             raise ProtocolError("received chunks of two vectors in one call")
         if chunk.offset != self._next_offset:
             raise ProtocolError(f"received ciphertexts from {chunk.offset}, expected those from {self._next_offset}")
         self._next_offset += len(chunk.ciphertexts) // max(1, chunk.width)
         if self._next_offset > chunk.total:
             raise ProtocolError(f"received more ciphertexts than the {chunk.total} that were announced")
-
-
-def _subject(chunk: rounds_pb2.SendVectorRequest) -> tuple[object, ...]:
-    key = chunk.key
-    return chunk.job, chunk.run_id, key.round, key.attempt, chunk.kind, chunk.total, chunk.width

@@ -4,7 +4,7 @@ The access rules (`access`) and the servicers (`servicers`) follow from the tabl
 neither served nor permitted. Each message has its encoder and its decoder here, one below the other.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, asdict, dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -31,6 +31,7 @@ from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.batches import Batch
 from trilateral.common.protocol.messages import (
     BeginRound,
+    ElementPiece,
     Evaluation,
     Failed,
     Finished,
@@ -44,8 +45,12 @@ from trilateral.common.protocol.messages import (
     OpenJob,
     OutOfRange,
     Ready,
+    RoundShares,
+    RowsDone,
+    SharesReady,
     VectorPiece,
     Waiting,
+    WeightShares,
 )
 from trilateral.common.rpc.codec import (
     MAX_TOTAL,
@@ -61,18 +66,24 @@ from trilateral.common.rpc.codec import (
     decode_outcome,
     decode_party,
     decode_piece,
+    decode_seed,
     decode_text,
+    decode_weight_bits,
     encode_key,
     encode_outcome,
     encode_party,
     parse_job,
     refuse,
 )
+from trilateral.common.rpc.elements import ElementsRequest, decode_elements, pack_elements, unpack_elements
 
 Permission: TypeAlias = Literal["start", "stop", "watch"]
 Fields: TypeAlias = dict[str, Any]
 """Fields of a request, without those of the `JobKey`."""
 MessageT = TypeVar("MessageT", bound=Message)
+
+MAX_NORM_BITS = 64
+"""Largest power of two that a party may give as the norm of a row, and the negative of the smallest."""
 
 _FILES = (alignment_pb2, coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, prediction_pb2, process_pb2)
 _CONTRACT: dict[str, MethodDescriptor] = {
@@ -153,13 +164,18 @@ class MessageRoute(Route):
 
 @dataclass(frozen=True, kw_only=True)
 class VectorRoute(MessageRoute):
-    """A method that carries an encrypted vector as a stream of chunks; see `codec.encode_piece`.
+    """A method that carries a vector as a stream of chunks; see `codec.encode_piece` and `elements.encode_elements`.
 
     Attributes:
         senders: roles that may send each kind of vector; no other kind is accepted.
     """
 
     senders: Mapping[Kind, frozenset[Role]]
+
+    @cached_property
+    def chunk(self) -> Any:
+        """The type that serialises and parses a chunk: that of the request, or one that does not copy its elements."""
+        return ElementsRequest if self.message is ElementPiece else self.request
 
 
 def route_for(sender: Role, receiver: Role, message: Message) -> MessageRoute:
@@ -173,11 +189,11 @@ def route_for(sender: Role, receiver: Role, message: Message) -> MessageRoute:
 
 
 def encode(job: JobKey, message: Message, route: MessageRoute) -> Request:
-    """Return the request that carries a message. Vectors travel in chunks: see `codec.encode_piece`."""
+    """Return the request that carries a message; for vectors, which travel in chunks, see `VectorRoute`."""
     return route.request(job=job.name, run_id=job.run_id, **route.encode(message))
 
 
-def decode(request: Request) -> Message:
+def decode(request: Request | ElementsRequest) -> Message:
     """Return the message in a request.
 
     Raises:
@@ -202,6 +218,7 @@ def _encode_open(message: OpenJob) -> Fields:
         "party": encode_party(message.party),
         "job_id": message.job_id,
         "was_ready": message.was_ready,
+        "seed": message.seed,
     }
 
 
@@ -214,7 +231,10 @@ def _decode_open(request: party_pb2.OpenJobRequest) -> OpenJob:
     party = decode_party(request.party)
     if len(request.job_id) not in (0, RUN_ID_BYTES):
         refuse(f"a job ID of {len(request.job_id)} bytes")
-    return OpenJob(job, mpz.from_bytes(request.modulus, "big"), party, request.job_id, request.was_ready)
+    seed, with_shares = decode_seed(request.seed), job.protocol == "shares"
+    if bool(seed) is not with_shares or bool(request.modulus) is with_shares:
+        refuse(f"a job under the protocol {job.protocol} with the keys of another protocol")
+    return OpenJob(job, mpz.from_bytes(request.modulus, "big"), party, request.job_id, request.was_ready, seed)
 
 
 def _encode_begin(message: BeginRound) -> Fields:
@@ -230,6 +250,7 @@ def _encode_begin(message: BeginRound) -> Fields:
         "evaluate_at": [] if message.evaluate_at is None else message.evaluate_at.tolist(),
         "over": message.over,
         "peer_columns": message.peer_columns,
+        "shares": None if message.shares is None else _encode_round_shares(message.shares),
     }
 
 
@@ -247,7 +268,37 @@ def _decode_begin(request: party_pb2.BeginRoundRequest) -> BeginRound:
         evaluate_at=evaluate_at if len(evaluate_at) else None,
         over=request.over,
         peer_columns=request.peer_columns,
+        shares=_decode_round_shares(request.shares) if request.HasField("shares") else None,
     )
+
+
+def _encode_round_shares(shares: RoundShares) -> party_pb2.RoundShares:
+    weights, holdout = (
+        None
+        if each is None
+        else party_pb2.WeightShares(
+            score=pack_elements(each.score), opened=pack_elements(each.opened), loss=pack_elements(each.loss)
+        )
+        for each in (shares.weights, shares.holdout)
+    )
+    return party_pb2.RoundShares(weights=weights, holdout=holdout)
+
+
+def _decode_round_shares(shares: party_pb2.RoundShares) -> RoundShares:
+    weights, holdout = (
+        _decode_weight_shares(getattr(shares, name)) if shares.HasField(name) else None
+        for name in ("weights", "holdout")
+    )
+    return RoundShares(weights, holdout)
+
+
+def _decode_weight_shares(shares: party_pb2.WeightShares) -> WeightShares:
+    score, opened, loss = (
+        unpack_elements(data, "shares of weights") for data in (shares.score, shares.opened, shares.loss)
+    )
+    if not len(opened) < len(score) == len(loss):
+        refuse(f"shares of {len(score)} and {len(loss)} weights, of which {len(opened)} belong to the receiver")
+    return WeightShares(score, opened, loss)
 
 
 def _encode_finish(message: FinishJob) -> Fields:
@@ -258,13 +309,15 @@ def _encode_finish(message: FinishJob) -> Fields:
         "epochs": message.epochs,
         "reason": message.reason,
         "round_loss": message.round_loss,
+        "share": None if message.share is None else pack_elements(message.share),
     }
 
 
 def _decode_finish(request: party_pb2.FinishJobRequest) -> FinishJob:
     step, loss = decode_floats(request.step, "step"), decode_float(request.loss, "loss")
     round_loss = decode_float(request.round_loss, "round_loss") if request.HasField("round_loss") else None
-    return FinishJob(request.round, step, loss, request.epochs, decode_text(request.reason), round_loss)
+    share = unpack_elements(request.share, "shares of the final weights") if request.HasField("share") else None
+    return FinishJob(request.round, step, loss, request.epochs, decode_text(request.reason), round_loss, share)
 
 
 def _decode_waiting(request: party_pb2.CheckJobRequest | coordinator_pb2.ReportWaitingRequest) -> Waiting:
@@ -288,21 +341,34 @@ def _decode_failure(request: coordinator_pb2.ReportFailureRequest) -> Failed:
 
 
 def _encode_challenge(message: IdChallenge) -> Fields:
-    return {"nonce": message.nonce, "n_rows": message.n_rows, "n_columns": message.n_columns}
+    return {
+        "nonce": message.nonce,
+        "n_rows": message.n_rows,
+        "n_columns": message.n_columns,
+        "seed": message.seed,
+        "weight_bits": message.weight_bits,
+    }
 
 
 def _decode_challenge(request: host_pb2.ChallengeIdsRequest) -> IdChallenge:
     n_rows = decode_count(request.n_rows, MAX_TOTAL, "rows")
-    return IdChallenge(decode_digest(request.nonce, "nonce"), n_rows, decode_columns(request.n_columns))
+    nonce, n_columns = decode_digest(request.nonce, "nonce"), decode_columns(request.n_columns)
+    weight_bits = decode_weight_bits(request.weight_bits) if request.HasField("weight_bits") else None
+    return IdChallenge(nonce, n_rows, n_columns, decode_seed(request.seed), weight_bits)
 
 
 def _encode_proof(message: IdProof) -> Fields:
-    return {"nonce": message.nonce, "digest": message.digest, "n_columns": message.n_columns}
+    return {
+        "nonce": message.nonce,
+        "digest": message.digest,
+        "n_columns": message.n_columns,
+        "seed": message.seed,
+    }
 
 
 def _decode_proof(request: guest_pb2.ProveIdsRequest) -> IdProof:
     nonce, digest = decode_digest(request.nonce, "nonce"), decode_digest(request.digest, "digest")
-    return IdProof(nonce, digest, decode_columns(request.n_columns))
+    return IdProof(nonce, digest, decode_columns(request.n_columns), decode_seed(request.seed))
 
 
 def _encode_confirmation(message: IdConfirmation) -> Fields:
@@ -338,12 +404,36 @@ def _decode_alignment(request: coordinator_pb2.ReportAlignmentRequest) -> Alignm
 
 
 def _encode_ready(message: Ready) -> Fields:
-    return {"n_train": message.n_train, "n_columns": message.n_columns, "round": message.round}
+    shares = None
+    if message.shares is not None:
+        shares = coordinator_pb2.SharesReady(**asdict(message.shares) | {"penalty": message.shares.penalty.tolist()})
+    return {"n_train": message.n_train, "n_columns": message.n_columns, "round": message.round, "shares": shares}
 
 
 def _decode_ready(request: coordinator_pb2.ReportReadyRequest) -> Ready:
-    n_train = decode_count(request.n_train, MAX_TOTAL, "rows")
-    return Ready(n_train, decode_columns(request.n_columns), request.round)
+    n_train, n_columns = decode_count(request.n_train, MAX_TOTAL, "rows"), decode_columns(request.n_columns)
+    shares = _decode_shares_ready(request.shares, n_columns) if request.HasField("shares") else None
+    return Ready(n_train, n_columns, request.round, shares)
+
+
+def _decode_shares_ready(shares: coordinator_pb2.SharesReady, n_columns: int) -> SharesReady:
+    penalty, total_weight = decode_floats(shares.penalty, "penalty"), decode_float(shares.total_weight, "total weight")
+    if not shares.seed or len(penalty) not in (0, n_columns):
+        refuse(f"a party without a seed, or with {len(penalty)} penalties of {n_columns} columns")
+    if shares.n_holdout > MAX_TOTAL or abs(shares.norm_bits) > MAX_NORM_BITS:
+        refuse(f"{shares.n_holdout} hold-out rows and norms of {shares.norm_bits} bits")
+    if (penalty < 0).any() or total_weight < 0:
+        refuse("a negative penalty or total weight")
+    weight_bits = decode_weight_bits(shares.weight_bits) if shares.HasField("weight_bits") else None
+    return SharesReady(decode_seed(shares.seed), shares.n_holdout, shares.norm_bits, penalty, weight_bits, total_weight)
+
+
+def _encode_rows_done(message: RowsDone) -> Fields:
+    return {"key": encode_key(message.key), "n_rows": message.n_rows}
+
+
+def _decode_rows_done(request: coordinator_pb2.ReportRowsDoneRequest) -> RowsDone:
+    return RowsDone(decode_key(request.key), decode_count(request.n_rows, MAX_TOTAL, "rows"))
 
 
 def _encode_out_of_range(message: OutOfRange) -> Fields:
@@ -367,8 +457,8 @@ def _decode_finished(request: coordinator_pb2.ReportFinishedRequest) -> Finished
     return Finished()
 
 
-def _encode_piece(piece: VectorPiece) -> Fields:
-    raise TypeError("a vector travels in chunks: use encode_piece")
+def _encode_piece(piece: VectorPiece | ElementPiece) -> Fields:
+    raise TypeError("a vector travels in chunks: use encode_piece or encode_elements")
 
 
 # --- the table
@@ -399,21 +489,39 @@ def _vectors(name: str, senders: dict[Kind, frozenset[Role]]) -> VectorRoute:
     )
 
 
+def _elements(name: str, kinds: Iterable[Kind], senders: frozenset[Role]) -> VectorRoute:
+    return VectorRoute(
+        name,
+        senders,
+        message=ElementPiece,
+        encode=_encode_piece,
+        decode=decode_elements,
+        senders=MappingProxyType(dict.fromkeys(kinds, senders)),
+    )
+
+
+_BETWEEN_PARTIES = (Kind.MASKED_COLUMNS, Kind.MASKED_SCORES, Kind.MASKED_RESIDUAL, Kind.WEIGHTS)
+
 ROUTES: tuple[Route, ...] = (
     _message("PartyService/OpenJob", _COORDINATOR, OpenJob, _encode_open, _decode_open),
     _message("PartyService/BeginRound", _COORDINATOR, BeginRound, _encode_begin, _decode_begin),
+    _elements("PartyService/SendElements", [Kind.DEALT], _COORDINATOR),
     _message("PartyService/FinishJob", _COORDINATOR, FinishJob, _encode_finish, _decode_finish),
     _message("PartyService/CheckJob", _COORDINATOR, Waiting, _encode_nothing, _decode_waiting),
     _message("PartyService/FailJob", _COORDINATOR, Failed, _encode_end, _decode_end),
     _message("HostService/ChallengeIds", _GUEST, IdChallenge, _encode_challenge, _decode_challenge),
     _message("HostService/ConfirmIds", _GUEST, IdConfirmation, _encode_confirmation, _decode_confirmation),
     _vectors("HostService/SendVector", {Kind.RESIDUAL: _GUEST, Kind.TOTAL_CHANGE: _GUEST}),
+    _elements("HostService/SendElements", _BETWEEN_PARTIES, _GUEST),
     _message("GuestService/ProveIds", _HOST, IdProof, _encode_proof, _decode_proof),
     _vectors("GuestService/SendVector", {Kind.SCORES: _HOST, Kind.SQUARES: _HOST, Kind.SCORE_CHANGE: _HOST}),
+    _elements("GuestService/SendElements", _BETWEEN_PARTIES, _HOST),
     _message("GuestService/SendHoldoutScores", _HOST, HoldoutScores, _encode_holdout, _decode_holdout),
     _message("CoordinatorService/ReportAlignment", _GUEST, AlignmentProgress, _encode_alignment, _decode_alignment),
     _message("CoordinatorService/ReportReady", _PARTIES, Ready, _encode_ready, _decode_ready),
     _vectors("CoordinatorService/SendVector", {Kind.GRADIENT: _PARTIES, Kind.CURVATURE: _PARTIES, Kind.LOSS: _GUEST}),
+    _elements("CoordinatorService/SendElements", [Kind.SUMS], _PARTIES),
+    _message("CoordinatorService/ReportRowsDone", _PARTIES, RowsDone, _encode_rows_done, _decode_rows_done),
     _message("CoordinatorService/ReportOutOfRange", _PARTIES, OutOfRange, _encode_out_of_range, _decode_out_of_range),
     _message("CoordinatorService/ReportEvaluation", _GUEST, Evaluation, _encode_evaluation, _decode_evaluation),
     _message("CoordinatorService/ReportFinished", _PARTIES, Finished, _encode_nothing, _decode_finished),
@@ -445,4 +553,8 @@ OPEN_METHODS = frozenset({"/grpc.health.v1.Health/Check", "/grpc.health.v1.Healt
 """Methods for every caller that can connect. Under TLS, every caller has a certificate from a trusted authority."""
 
 _BY_MESSAGE = {(route.service, route.message): route for route in MESSAGE_ROUTES}
-_BY_REQUEST = {route.request: route for route in MESSAGE_ROUTES}
+_BY_REQUEST: dict[type, MessageRoute] = {
+    kind: route
+    for route in MESSAGE_ROUTES
+    for kind in (route.request, route.chunk if isinstance(route, VectorRoute) else route.request)
+}

@@ -6,7 +6,6 @@ from typing import Any, Protocol, TypeAlias
 import grpc
 from google.protobuf.message import Message as Request
 
-from trilateral.common.pb.v1.rounds_pb2 import SendVectorRequest
 from trilateral.common.rpc.codec import PACKAGE
 from trilateral.common.rpc.interceptor import Context
 from trilateral.common.rpc.routes import ROUTES, MessageRoute, Route, VectorRoute
@@ -19,7 +18,7 @@ class Receiver(Protocol):
         """Take the message in a request."""
         ...
 
-    async def deliver_vector(self, chunks: AsyncIterator[SendVectorRequest]) -> None:
+    async def deliver_vector(self, chunks: AsyncIterator[Any]) -> None:
         """Take the chunks of a vector, each as it arrives."""
         ...
 
@@ -44,7 +43,9 @@ def _handler(route: Route, servicer: Servicer) -> "grpc.RpcMethodHandler[Any, An
     coding = route.request.FromString, route.response.SerializeToString
     match route:
         case VectorRoute():
-            return grpc.stream_unary_rpc_method_handler(_receive_vector(route, servicer), *coding)
+            return grpc.stream_unary_rpc_method_handler(
+                _receive_vector(route, servicer), route.chunk.FromString, route.response.SerializeToString
+            )
         case MessageRoute():
             return grpc.unary_unary_rpc_method_handler(_receive(route, servicer), *coding)
     answer: Any = getattr(servicer, route.method)
@@ -66,7 +67,7 @@ def _receive(route: MessageRoute, receiver: Receiver) -> Any:
 def _receive_vector(route: VectorRoute, receiver: Receiver) -> Any:
     acknowledgement = route.response()
 
-    async def receive(chunks: AsyncIterator[SendVectorRequest], context: Context) -> Request:
+    async def receive(chunks: AsyncIterator[Any], context: Context) -> Request:
         await receiver.deliver_vector(chunks)
         return acknowledgement
 

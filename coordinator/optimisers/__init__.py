@@ -8,5 +8,9 @@
 | Algorithm 1, the step g~_k = eta_k H g_k | `sqn.Sqn` |
 | the baseline, g~_k = eta_k g_k | `sgd.Sgd` |
 
-`lbfgs` is not in the paper. The loss and its derivatives, (2) to (4) and (6), are in `common.protocol.taylor`.
+`lbfgs` is not in the paper. With protocol `paillier` it is `lbfgs.Lbfgs`, which takes exact steps because the Taylor
+loss is quadratic. With protocol `shares` it is `quasi_newton.QuasiNewton`, for the logistic loss.
+
+The losses and their derivatives, for `paillier` (2) to (4) and (6), are in `common.protocol.taylor` and
+`common.protocol.logistic`.
 """

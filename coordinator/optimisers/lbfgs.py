@@ -33,12 +33,15 @@ result."""
 
 
 class Lbfgs:
-    """The base point and the trial point of one training, relative to where it starts.
+    """The base point and the trial point of one training, relative to where it starts. A `FullBatchOptimiser`.
 
     Args:
         n_columns: columns of both parties together.
         memory: M, the number of pairs to keep.
     """
+
+    is_observed = False
+    """The rounds are at trial points, and none is at the base point after the start."""
 
     def __init__(self, n_columns: int, memory: int) -> None:
         self.base: FloatVector = np.zeros(n_columns)
@@ -50,28 +53,39 @@ class Lbfgs:
         self._pairs = CurvaturePairs(memory)
         self._scaled_directions: list[FloatVector] = []
         self._flat = False
+        self._losses: list[float] = []
 
     @property
     def trial(self) -> FloatVector:
         """The point where loss and gradient are needed next, shape (n_columns,). The first one is the base point."""
         return self.base + self._length * self._direction
 
-    def learn(self, loss: float, gradient: FloatVector) -> None:
+    def learn(self, loss: float, gradient: FloatVector) -> bool:
         """Move the base point and choose the next trial point.
 
         Args:
             loss: f at the trial point.
             gradient: the gradient of f at the trial point, shape (n_columns,).
+
+        Returns:
+            True: an exact step always moves the base point.
         """
         if self._gradient is None:
             self.loss, self._gradient = loss, gradient
             self._aim(FIRST_RATE * gradient)
         else:
             self._step_exactly(self._gradient, (gradient - self._gradient) / self._length)
+        self._losses.append(self.loss)
+        return True
 
     def cut(self) -> None:
         """Bring the trial point closer to the base."""
         self._length *= CUT
+
+    @property
+    def result(self) -> tuple[FloatVector, float]:
+        """The base point, and f there."""
+        return self.base, self.loss
 
     @property
     def gap(self) -> float:
@@ -94,6 +108,10 @@ class Lbfgs:
             return math.inf
         # The largest singular value of the vectors d / sqrt(d'Q d), squared, is that eigenvalue.
         return square / 2 * float(np.linalg.norm(np.array(self._scaled_directions), 2)) ** 2
+
+    def is_stalled(self, tolerance: float) -> bool:
+        """Return whether the last two steps lowered f by less than the tolerance."""
+        return len(self._losses) >= 3 and self._losses[-3] - self.loss < tolerance
 
     def _step_exactly(self, gradient: FloatVector, product: FloatVector) -> None:
         """Go to the minimum of f along the direction, whose product with Q is given."""

@@ -99,6 +99,33 @@ def training_round() -> Picture:
     return picture
 
 
+def shares_round() -> Picture:
+    """The messages of a round on shares, from top to bottom."""
+    picture = Picture(760, 520, "The messages of one round on shares between host, coordinator and guest")
+    columns = {"A": 110, "C": 380, "B": 650}
+    for key, name, fill in (("A", "host A", HOST), ("C", "coordinator C", COORDINATOR), ("B", "guest B", GUEST)):
+        picture.box(columns[key] - 80, 16, 160, 36, [name], fill)
+        picture.parts.append(f'<path d="M{columns[key]} 52V504" stroke="{LINE}" stroke-dasharray="3 4"/>')
+    for y, start, end, label in (
+        (90, "C", "A", "shares of w"),
+        (90, "C", "B", "shares of w"),
+        (150, "C", "A", "corrections for waves of r"),
+        (150, "C", "B", "corrections for waves of r"),
+        (210, "A", "B", "z_1, scores under a mask"),
+        (250, "B", "A", "z_2, scores under a mask"),
+        (310, "A", "B", "d_1 - e_1, residuals under a mask"),
+        (350, "B", "A", "d_2 - e_2, residuals under a mask"),
+        (400, "A", "C", "sums, masked and rounded"),
+        (400, "B", "C", "sums, masked and rounded"),
+    ):
+        a, b = columns[start], columns[end]
+        picture.arrow(a, y, b, y)
+        # The words of a line that crosses the middle stand beside it.
+        picture.words((a + b) / 2 if "C" in (start, end) else 250, y - 8, label, small=True)
+    picture.box(215, 430, 330, 60, ["coordinator", "opens gradient and loss, asks the optimiser"], COORDINATOR)
+    return picture
+
+
 def connections() -> Picture:
     """Who connects to whom among three organisations."""
     picture = Picture(760, 300, "Each server connects to the two others; commands connect to one")
@@ -130,7 +157,14 @@ def layers() -> Picture:
         ([("common.rpc", "moves messages")], COORDINATOR),
         ([("common.data", "a party's tables, IDs, preprocessing and model")], COORDINATOR),
         ([("common.protocol", "messages and state machines: pure")], GREY),
-        ([("common.config", "checked settings"), ("common.paillier", "encrypted arithmetic: pure")], GREY),
+        (
+            [
+                ("common.config", "checked settings"),
+                ("common.paillier", "encryption: pure"),
+                ("common.shares", "shares: pure"),
+            ],
+            GREY,
+        ),
         ([("common.base", "errors, roles, files"), ("common.pb", "generated from protos/")], GREY),
     ]
     picture = Picture(760, 54 * len(rows) + 22, "The packages of trilateral, the top layer first")
@@ -147,6 +181,7 @@ if __name__ == "__main__":
     for name, picture in {
         "parties": parties(),
         "round": training_round(),
+        "shares": shares_round(),
         "connections": connections(),
         "layers": layers(),
     }.items():

@@ -21,8 +21,8 @@ from trilateral.common.base.errors import PolicyError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy
+from trilateral.common.jobs.account import Account, training_equations
 from trilateral.common.jobs.ledger import Ledger
-from trilateral.common.jobs.policy import Account, training_equations
 from trilateral.common.protocol.batches import holdout_split
 from trilateral.common.protocol.label_secrecy import LabelSecrecy, subset_bits
 from trilateral.common.protocol.scales import GRADIENT_BITS

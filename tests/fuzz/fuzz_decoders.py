@@ -21,7 +21,8 @@ with atheris.instrument_imports(include=["common"]):
     from trilateral.common.config.load import load_job
     from trilateral.common.data.model.model_file import load_model
     from trilateral.common.rpc.codec import JobKey, encode_piece, parse_job
-    from trilateral.common.rpc.routes import MESSAGE_ROUTES, MessageRoute, decode, encode
+    from trilateral.common.rpc.elements import encode_elements
+    from trilateral.common.rpc.routes import MESSAGE_ROUTES, MessageRoute, VectorRoute, decode, encode
 
 import numpy as np
 from gmpy2 import mpz
@@ -32,6 +33,7 @@ from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.batches import Batch
 from trilateral.common.protocol.messages import (
     BeginRound,
+    ElementPiece,
     Evaluation,
     Failed,
     Finished,
@@ -46,33 +48,51 @@ from trilateral.common.protocol.messages import (
     OutOfRange,
     Ready,
     RoundKey,
+    RoundShares,
+    RowsDone,
+    SharesReady,
     VectorPiece,
+    WeightShares,
 )
 
 JOB = JobConfig(name="fuzzed", dataset="made")
 RUN = JobKey("fuzzed", bytes(range(16)))
 KEY = RoundKey(3, 1)
 STEP = np.array([0.5, -0.25])
+SHARES = np.arange(3, dtype=np.uint64)
+WEIGHTS = WeightShares(SHARES, SHARES[:1], SHARES)
 SEEDS: list[Message] = [
     OpenJob(JOB, mpz(2**255 + 95), Role.HOST),
-    BeginRound(KEY, STEP, Batch(1, 2), gradient=True, direction=STEP, curvature_draw=1, loss=0.5),
-    FinishJob(4, STEP, 0.4, 3, "the loss no longer changes", 0.45),
-    IdChallenge(bytes(32), 120, 3),
-    IdProof(bytes(32), bytes(32), 3),
+    BeginRound(
+        KEY,
+        STEP,
+        Batch(1, 2),
+        gradient=True,
+        direction=STEP,
+        curvature_draw=1,
+        loss=0.5,
+        shares=RoundShares(WEIGHTS, WEIGHTS),
+    ),
+    FinishJob(4, STEP, 0.4, 3, "the loss no longer changes", 0.45, SHARES),
+    IdChallenge(bytes(32), 120, 3, bytes(32), 4),
+    IdProof(bytes(32), bytes(32), 3, bytes(32)),
     IdConfirmation(bytes(32)),
     HoldoutScores(KEY, 0, 2, STEP),
     Evaluation(KEY, 0.5, 0.75),
     AlignmentProgress(3, 100, 1000, 900, 30),
-    Ready(120, 4),
+    Ready(120, 2, 0, SharesReady(bytes(32), 30, 3, STEP**2, 4, 60.0)),
+    RowsDone(KEY, 8192),
     OutOfRange(KEY),
     Finished(),
     Failed("stopped by the operator"),
 ]
 PIECE = VectorPiece(KEY, Kind.SCORES, 0, 2, [mpz(2**500 + 1), mpz(3)])
+ELEMENTS = ElementPiece(KEY, Kind.MASKED_RESIDUAL, 0, 16, 3, SHARES, bytes(64))
 
 
 def decoder(route: MessageRoute) -> Callable[[bytes], object]:
-    return lambda body: decode(route.request.FromString(body))
+    parse = route.chunk.FromString if isinstance(route, VectorRoute) else route.request.FromString
+    return lambda body: decode(parse(body))
 
 
 def from_file(load: Callable[[Path], object]) -> Callable[[bytes], object]:
@@ -99,6 +119,9 @@ def write_seeds(corpus: Path) -> None:
         if route.message is VectorPiece:
             (request,) = encode_piece(RUN, PIECE, 64)
             body = request.SerializeToString()
+        elif route.message is ElementPiece:
+            (framed,) = encode_elements(RUN, ELEMENTS)
+            body = framed.SerializeToString()
         elif route.message in seeds:
             body = encode(RUN, seeds[route.message], route).SerializeToString()
         else:

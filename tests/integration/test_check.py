@@ -38,7 +38,7 @@ from tests.support.versions import NEWER, let_versions_differ, serving_versions
 from trilateral.cli.main import app
 from trilateral.common.base.files import write_whole
 from trilateral.common.base.outcome import Outcome
-from trilateral.common.base.roles import Role
+from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.checks import listening, machine, peers, tables
 from trilateral.common.checks.finding import Finding, Level
 from trilateral.common.checks.run import check_process
@@ -179,6 +179,21 @@ async def test_a_correct_setup_has_no_findings(role: Role, setting: Setting) -> 
         assert "160 training rows, 40 hold-out rows and 3 training columns" in texts
 
 
+@pytest.mark.parametrize("role", PARTIES)
+async def test_a_check_with_a_job_estimates_both_protocols(role: Role, setting: Setting) -> None:
+    setting.start_job(protocol="shares")
+    estimates = {finding.subject: finding.text for finding in await setting.check(role) if "MB in" in finding.text}
+    assert set(estimates) == {"protocol paillier", "protocol shares"}
+    assert all("s at 1000 Mbit/s" in text for text in estimates.values())
+
+
+async def test_a_protocol_that_cannot_train_the_job_has_no_estimate(setting: Setting) -> None:
+    setting.start_job(algorithm={"name": "sqn"})
+    subjects = {finding.subject for finding in await setting.check(Role.GUEST)}
+    assert "protocol paillier" in subjects
+    assert "protocol shares" not in subjects
+
+
 async def test_a_check_changes_nothing(setting: Setting) -> None:
     Journal(setting.state(Role.GUEST), Role.GUEST, 90).close()
     setting.start_job()
@@ -298,6 +313,20 @@ def few_rows_for_the_policy(setting: Setting) -> None:
 def few_labels(setting: Setting) -> None:
     setting.dataset(Role.GUEST)["exclude"] = ["x3", "x4"]
     setting.settings[Role.GUEST]["policy"]["min_label_bits"] = 1000
+
+
+def weights_by_label(setting: Setting) -> None:
+    setting.dataset(Role.GUEST)["label"]["class_weight"] = "balanced"
+    setting.settings[Role.GUEST]["policy"].update(min_label_bits=28, min_batch=50)
+
+
+def weights_for_a_job_that_cannot_have_any(setting: Setting) -> None:
+    weights_by_label(setting)
+    setting.start_job()
+
+
+def weights_of_few_rows(setting: Setting) -> None:
+    setting.dataset(Role.GUEST)["label"]["class_weight"] = {"positive": 100, "negative": 1}
 
 
 def few_rows_for_a_job(setting: Setting) -> None:
@@ -663,6 +692,17 @@ LOCAL = [
     ),
     Case(few_labels, WARNING, "a host with one column could learn too much about the labels: try more rows"),
     Case(few_labels, WARNING, "policy.min_label_bits allows the host 0 columns; one column is sure to be allowed with"),
+    Case(weights_by_label, OK, "datasets.made: before alignment: training rows count by label.class_weight, as much"),
+    Case(
+        weights_for_a_job_that_cannot_have_any,
+        PROBLEM,
+        "policy: the guest refuses the job under datasets.made.label.class_weight: a ciphertext holds many rows",
+    ),
+    Case(
+        weights_of_few_rows,
+        WARNING,
+        "datasets.made: a job with the defaults: the guest refuses the job under policy.min_batch: the minimum is 100",
+    ),
     Case(
         few_rows_for_a_job,
         PROBLEM,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 
 from trilateral.common.config.job import JobConfig, Lbfgs, Sqn
 from trilateral.common.protocol.batches import Batch
@@ -58,6 +59,37 @@ class Problem:
             np.linalg.lstsq(self.hessian(), -self.gradient(np.zeros(self.columns.shape[1])), rcond=None)[0],
             dtype=np.float64,
         )
+
+
+class LogisticProblem(Problem):
+    """The same with the logistic loss."""
+
+    def loss(self, w: Array, rows: Rows | slice = slice(None)) -> float:
+        margins = self.labels[rows] * (self.columns[rows] @ w)
+        return float(np.mean(np.logaddexp(0, -margins)) + self.job.l2 / 2 * w @ self.penalty @ w)
+
+    def _positive(self, w: Array, rows: Rows | slice = slice(None)) -> Array:
+        """Probabilities of a positive label."""
+        return np.asarray(0.5 + np.tanh(self.columns[rows] @ w / 2) / 2, dtype=np.float64)
+
+    def gradient(self, w: Array, rows: Rows | slice = slice(None)) -> Array:
+        X, positive = self.columns[rows], self.labels[rows] > 0
+        return np.asarray(X.T @ (self._positive(w, rows) - positive) / len(X) + self.job.l2 * self.penalty @ w)
+
+    def hessian_at(self, w: Array) -> Array:
+        X, p = self.columns, self._positive(w)
+        return np.asarray((X.T * (p * (1 - p))) @ X / len(X) + self.job.l2 * self.penalty)
+
+    def optimum(self) -> Array:
+        start = np.zeros(self.columns.shape[1])
+        found = minimize(
+            self.loss, start, method="trust-exact", jac=self.gradient, hess=self.hessian_at, options={"gtol": 1e-10}
+        )
+        return np.asarray(found.x, dtype=np.float64)
+
+    def gap(self, w: Array) -> float:
+        """How far the loss is above its minimum."""
+        return self.loss(w) - self.loss(self.optimum())
 
 
 def dense_inverse_hessian(pairs: list[tuple[Array, Array]]) -> Array:

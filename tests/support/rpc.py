@@ -17,7 +17,7 @@ from trilateral.common.rpc.access import Guard, by_metadata
 from trilateral.common.rpc.call_limits import CallLimiter
 from trilateral.common.rpc.channel import Peer, open_channel
 from trilateral.common.rpc.codec import PACKAGE, JobKey, job_key
-from trilateral.common.rpc.routes import MESSAGE_ROUTES, decode
+from trilateral.common.rpc.routes import MESSAGE_ROUTES, MessageRoute, VectorRoute, decode
 
 Reaction = Callable[[Message, Any], Awaitable[None]]
 
@@ -50,10 +50,12 @@ class Recorder:
         services: dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]] = {}
         for route in MESSAGE_ROUTES:
             methods = services.setdefault(f"{PACKAGE}.{route.service}", {})
-            methods[route.method] = self._handler(route.method, route.request, route.response)
+            methods[route.method] = self._handler(route)
         return [grpc.method_handlers_generic_handler(service, methods) for service, methods in services.items()]
 
-    def _handler(self, method: str, request: Any, response: Any) -> "grpc.RpcMethodHandler[Any, Any]":
+    def _handler(self, route: MessageRoute) -> "grpc.RpcMethodHandler[Any, Any]":
+        method, response = route.method, route.response
+
         async def unary(message: Any, context: Any) -> Any:
             self.calls.append(method)
             await self.take(method, message, context)
@@ -65,9 +67,9 @@ class Recorder:
                 await self.take(method, message, context)
             return response()
 
-        if method == "SendVector":
-            return grpc.stream_unary_rpc_method_handler(streamed, request.FromString, response.SerializeToString)
-        return grpc.unary_unary_rpc_method_handler(unary, request.FromString, response.SerializeToString)
+        if isinstance(route, VectorRoute):
+            return grpc.stream_unary_rpc_method_handler(streamed, route.chunk.FromString, response.SerializeToString)
+        return grpc.unary_unary_rpc_method_handler(unary, route.request.FromString, response.SerializeToString)
 
 
 def plaintext_guard(role: Role) -> Guard:

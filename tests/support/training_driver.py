@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tests.oracles.plain import Array, Problem
+from tests.oracles.plain import Array, LogisticProblem, Problem
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.config.job import Algorithm, JobConfig
 from trilateral.common.protocol.batches import Batches, subsample
@@ -34,10 +34,12 @@ def make_problem(
 
 
 def problem_of(job: JobConfig, columns: Array, labels: Array, penalty: Array) -> Problem:
+    """Make a problem with the loss of the job's protocol."""
     n = len(columns)
     batches = Batches.of(job, n)
     size = job.curvature_batch or n
-    return Problem(
+    make = LogisticProblem if job.protocol == "shares" else Problem
+    return make(
         job,
         columns,
         labels,
@@ -58,6 +60,20 @@ def exact(problem: Problem) -> Observe:
             S_H = problem.curvature_rows(plan.curvature_draw) if plan.curvature_draw > 0 else rows
             curvature = problem.hessian(S_H) @ plan.direction
         return Observation(problem.loss(w, rows), problem.gradient(w, rows) if plan.gradient else None, curvature)
+
+    return observe
+
+
+def rounded(problem: Problem, seed: int = 0, gradient_error: float = 1e-6, loss_error: float = 4e-6) -> Observe:
+    """Answer like `exact`, with errors like those of sums on secret shares. At w = 0 there are none."""
+    random, answer = np.random.default_rng(seed), exact(problem)
+
+    def observe(plan: RoundPlan, w: FloatVector) -> Observation | None:
+        seen = answer(plan, w)
+        if seen is None or seen.gradient is None or not w.any():
+            return seen
+        noise = gradient_error * random.standard_normal(len(w))
+        return Observation(seen.loss + loss_error * random.standard_normal(), seen.gradient + noise)
 
     return observe
 

@@ -141,7 +141,7 @@ def test_every_command_is_described() -> None:
 # --- names of code
 
 
-NAMED = ["docs/paper.md", "docs/protocol.md"]
+NAMED = ["docs/paper.md", "docs/protocol.md", "docs/shares.md"]
 WORDS = {"trilateral", "predict", "lbfgs", "sgd", "sqn", "condition", "condition_without_whitening", "sensitivity"}
 """The package itself, a command, algorithms, and figures that benchmarks print."""
 
@@ -175,8 +175,8 @@ def option_names() -> set[str]:
 
 @cache
 def wire_names() -> set[str]:
-    """Messages between the state machines, their fields, and the methods of all services."""
-    names = set()
+    """Messages between the state machines, their fields, kinds of vectors, and the methods of all services."""
+    names: set[str] = set(Kind)
     for name, kind in inspect.getmembers(messages, inspect.isclass):
         names |= {name, *typing.get_type_hints(kind)}
     for path in ROOT.glob("protos/trilateral/**/*.proto"):

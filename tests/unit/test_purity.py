@@ -6,11 +6,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 IMPURE = ["grpc", "google", "pandas", "pyarrow", "sqlite3", "sklearn", "scipy", "phe", "trilateral.common.pb"]
-FOLDERS = ["common/paillier", "common/protocol", "common/shares", "coordinator/optimisers", "coordinator/searches"]
+FOLDERS = ["common/paillier", "common/protocol", "common/shares", "coordinator/optimisers", "coordinator/paillier"]
+FOLDERS += ["coordinator/searches", "coordinator/shares"]
 MODULES = [
     "coordinator/machine.py",
     "coordinator/rounds.py",
-    "coordinator/opening.py",
+    "coordinator/computation.py",
     "coordinator/plan.py",
     "coordinator/training.py",
     "coordinator/numpy_training.py",
@@ -18,8 +19,10 @@ MODULES = [
     "guest_party/arithmetic.py",
     "guest_party/holdout.py",
     "guest_party/loss.py",
+    "guest_party/shares.py",
     "host_party/machine.py",
     "host_party/arithmetic.py",
+    "host_party/shares.py",
 ]
 NOT_PURE = {"common/paillier/reference.py"}
 """It is phe's arithmetic, and loaded only for a job that asks for it."""

@@ -77,7 +77,14 @@ class Assessment(Settings):
 
 
 def assess(
-    scores: FloatVector, labels: FloatVector, config: LabelConfig, train_labels: FloatVector, *, intercept: bool
+    scores: FloatVector,
+    labels: FloatVector,
+    config: LabelConfig,
+    train_labels: FloatVector,
+    *,
+    intercept: bool,
+    is_logistic: bool = False,
+    sample_weights: FloatVector | None = None,
 ) -> Assessment:
     """Measure and calibrate a model on the hold-out rows.
 
@@ -87,13 +94,19 @@ def assess(
         config: the method of calibration and the threshold of the accuracy.
         train_labels: -1 or +1, shape (n_train,). With `labels` they give the rate of positive rows.
         intercept: whether the model has an intercept.
+        is_logistic: whether the model minimises the logistic loss and not the Taylor loss.
+        sample_weights: weights of the training rows, shape (n_train,); None if all count alike. Hold-out rows do.
     """
     n_rows = len(labels) + len(train_labels)
     positive = int((labels > 0).sum() + (train_labels > 0).sum())
     # n rows cannot show that a rate is 0 or 1.
     rate = min(max(positive / n_rows, 1 / (n_rows + 2)), 1 - 1 / (n_rows + 2))
     if len(scores) == 0:
-        by_rate = calibrate_by_rate(rate, config.calibration, intercept=intercept)
+        tilt = 0.0
+        if sample_weights is not None:
+            means = [sample_weights[train_labels == label].mean() for label in (1, -1)]
+            tilt = float(np.log(means[0] / means[1]))
+        by_rate = calibrate_by_rate(rate, config.calibration, intercept=intercept, is_logistic=is_logistic, tilt=tilt)
         return Assessment(metrics=None, calibration=by_rate, report=None)
     calibration = fit_calibration(scores, labels, config.calibration, rate)
     odds = cross_fitted(scores, labels, calibration)

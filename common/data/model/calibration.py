@@ -1,8 +1,9 @@
 """Calibration: a map from scores to probabilities that match observed rates.
 
-The Taylor loss pulls scores towards 2 and -2 where the logistic loss would let them grow. Therefore the sigmoid of a
-score is not the rate at which rows with that score are positive. The guest fits a map from scores to probabilities on
-its own labels, which needs no message. It uses the hold-out rows, because no process knows the scores of other rows.
+The Taylor loss pulls scores towards 2 and -2 where the logistic loss would let them grow, and weights by label shift
+all scores. Therefore the sigmoid of a score is not the rate at which rows with that score are positive. The guest fits
+a map from scores to probabilities on its own labels, which needs no message. It uses the hold-out rows, all with the
+same weight, because no process knows the scores of other rows.
 
 Where these rows are too few for a slope, or where there are none, the guest still knows the rate of positive rows. It
 then fits an offset alone, so that the mean probability is this rate: calibration-in-the-large.
@@ -143,10 +144,17 @@ def fit_calibration(scores: FloatVector, labels: FloatVector, method: Method, ra
     return _fit(scores, labels, method)
 
 
-def calibrate_by_rate(rate: float, method: Method, *, intercept: bool) -> InterceptOnly | Uncalibrated:
+def calibrate_by_rate(
+    rate: float, method: Method, *, intercept: bool, is_logistic: bool = False, tilt: float = 0.0
+) -> InterceptOnly | Uncalibrated:
     """Return a map for a model without hold-out rows.
 
-    No process knows a score of a training row, but the guest knows their mean. A model that minimises the Taylor loss
+    A model that minimises the logistic loss and has an intercept without a penalty needs no map: the mean of the
+    sigmoid of its scores is the rate. If rows have weights, that holds for the weighted rows, and an offset of -`tilt`
+    takes the odds back to rows of equal weight. Source: King and Zeng (2001), Logistic Regression in Rare Events Data,
+    section 4.1, "prior correction".
+
+    With the Taylor loss, no process knows a score of a training row, but the guest knows their mean. A minimum of
     log 2 - y u / 2 + u^2 / 8 and has an intercept without a penalty satisfies mean(u) = 2 mean(y) = 4 rate - 2, because
     the derivative by the intercept is 0. The offset b = logit(rate) - (4 rate - 2) takes this mean to the rate. The
     mean of the probabilities differs from the probability at the mean score: by half of the rate if the scores are 2
@@ -156,13 +164,16 @@ def calibrate_by_rate(rate: float, method: Method, *, intercept: bool) -> Interc
         rate: share of positive training rows, in (0, 1).
         method: the kind of map that the dataset asks for.
         intercept: whether the model has an intercept.
+        is_logistic: whether the model minimises the logistic loss and not the Taylor loss.
+        tilt: logarithm of the mean weight of positive training rows over that of negative ones.
     """
     if method == "none":
         return Uncalibrated(reason=SAYS_NONE)
     if not intercept:
         return Uncalibrated(reason="there are no hold-out rows, and the model has no intercept")
     reason = "there are no hold-out rows; the offset presumes that the training has converged"
-    return InterceptOnly(b=float(logit(rate)) - (4 * rate - 2), reason=reason)
+    offset = -tilt if is_logistic else float(logit(rate)) - (4 * rate - 2)
+    return InterceptOnly(b=offset, reason=reason)
 
 
 def cross_fitted(scores: FloatVector, labels: FloatVector, calibration: AnyCalibration) -> FloatVector:

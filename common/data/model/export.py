@@ -66,6 +66,7 @@ def scikit_learn_json(model: PartyModel) -> str:
         "job": model.job.name,
         "run_id": model.run_id,
         "role": model.role.value,
+        "trained_loss": model.job.loss_name,
         "notes": NOTES,
     }
     if model.calibration is not None:

@@ -46,6 +46,8 @@ class DataSummary(Settings):
     n_rarer_label: str | None = None
     """Guest only: number of training and hold-out rows with the rarer label, as a range such as `10 to 99`. Files of
     release 0.1.0 lack it."""
+    weighted: bool = False
+    """Guest only: whether training rows counted by weights, of a column or by label. Older files lack it."""
 
 
 class EvaluatedEpoch(Settings):
@@ -99,7 +101,8 @@ class PartyModel(Settings):
     """The texts that meant a missing category at training. An empty text always does. Null if the table's file marked
     missing values itself."""
     loss: Finite
-    """Taylor loss of the whole model on the training rows, including the penalty."""
+    """Loss of the whole model on the training rows, including the penalty: the Taylor loss if the job's `protocol` is
+    `paillier`, and the logistic loss, weighted as the rows are, if it is `shares`."""
     rounds: int
     """Rounds of the training."""
     epochs: int
@@ -138,7 +141,15 @@ class PartyModel(Settings):
         assessment: Assessment | None = None
         if table.label is not None and block.labels is not None and block.holdout_labels is not None:
             scores = np.empty(0) if result.holdout_scores is None else result.holdout_scores
-            assessment = assess(scores, block.holdout_labels, table.label, block.labels, intercept=job.intercept)
+            assessment = assess(
+                scores,
+                block.holdout_labels,
+                table.label,
+                block.labels,
+                intercept=job.intercept,
+                is_logistic=job.protocol == "shares",
+                sample_weights=block.sample_weights,
+            )
         with table.path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         return cls(
@@ -156,6 +167,7 @@ class PartyModel(Settings):
                 n_train=len(block.columns),
                 n_holdout=len(block.holdout_columns),
                 n_rarer_label=_range_of_rarer_label(block),
+                weighted=block.sample_weights is not None,
             ),
             weights=dict(zip(steps.terms, weights.tolist(), strict=True)),
             intercept=intercept,

@@ -33,6 +33,10 @@ NOT_NUMBERS = (
     "has {count:value that is not a number|values that are not numbers}: use a decimal point; leave missing values "
     "empty, or list their spelling in `missing`; list a column of categories in `categorical`, or exclude the column"
 )
+NO_WEIGHT = "has no finite number in {count} of {n_rows} rows: correct their weights, or remove those rows"
+NEGATIVE_WEIGHT = (
+    "has {count:negative weight|negative weights}: correct them, or set them to 0 to leave the rows out of training"
+)
 INFINITE = "has {count:infinite value|infinite values}: leave them empty, or exclude the column"
 NO_ID = "has no ID in {count} of {n_rows} rows"
 ROUNDED_ID = (
@@ -234,6 +238,28 @@ def read_numbers(
         numbers = np.where(np.isin(numbers, codes), np.nan, numbers)
     faults.note(name, INFINITE, np.isinf(numbers), first_row)
     return numbers
+
+
+def read_weights(
+    column: pa.ChunkedArray, name: str, faults: Faults, first_row: int, *, missing: Sequence[str] = ()
+) -> FloatVector:
+    """Read the weights of the rows.
+
+    Args:
+        column: one batch of the column.
+        name: name of the column.
+        faults: receives the rows whose weight is missing, not a finite number or negative.
+        first_row: row number of the first row of the batch.
+        missing: texts that mean a missing value, as in `read_numbers`.
+
+    Returns:
+        At least 0 in a row without a fault; shape (n_rows,).
+    """
+    # The faults of a feature, whose remedies do not suit a weight, are not reported.
+    weights = read_numbers(column, name, Faults(None), first_row, missing=missing)
+    faults.note(name, NO_WEIGHT, ~np.isfinite(weights), first_row)
+    faults.note(name, NEGATIVE_WEIGHT, weights < 0, first_row)
+    return weights
 
 
 def read_categories(column: pa.ChunkedArray, name: str, missing: Sequence[str] = MISSING) -> "pd.Series[str]":

@@ -9,7 +9,7 @@ import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.base.errors import Counted, DataError
-from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.config.dataset import ClassWeight, DatasetConfig
 from trilateral.common.data.preprocessing.terms import CategoryColumn
 from trilateral.common.data.tables.column_reader import (
     MISSING,
@@ -31,6 +31,7 @@ from trilateral.common.data.tables.column_reader import (
     read_ids,
     read_labels,
     read_numbers,
+    read_weights,
 )
 from trilateral.common.data.tables.id_form import NormalIds, normalise
 from trilateral.common.data.tables.repeated_ids import (
@@ -78,6 +79,10 @@ class PartyTable:
     """How many rows of the file had the ID of an earlier row, and were dropped or merged."""
     missing: Sequence[str] | None = tuple(MISSING)
     """The texts that meant a missing category; None if the file marked missing values itself."""
+    weights: FloatVector | None = None
+    """Weights of the rows as they are in the file, at least 0, shape (n_rows,); None without such a column."""
+    class_weight: Literal["balanced"] | ClassWeight | None = None
+    """Weights by label, which multiply `weights`."""
 
     def select(self, rows: Rows) -> Self:
         """Return the table of some of the rows.
@@ -86,8 +91,9 @@ class PartyTable:
             rows: row numbers in ascending order, shape (n_selected,).
         """
         labels = None if self.labels is None else self.labels[rows]
+        weights = None if self.weights is None else self.weights[rows]
         features = self.features.iloc[rows].reset_index(drop=True)
-        return replace(self, ids=[self.ids[row] for row in rows], features=features, labels=labels)
+        return replace(self, ids=[self.ids[row] for row in rows], features=features, labels=labels, weights=weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +124,9 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
     label = dataset.label
     file = open_table(dataset.path)
     id_columns = dataset.id_columns
-    texts = id_columns if label is None else [*id_columns, label.column]
-    _check_names(file, _required(dataset) | ({} if label is None else {label.column: "label.column"}))
+    weight = None if label is None else label.weight
+    others = id_columns if label is None else [*id_columns, *label.columns]
+    _check_names(file, _required(dataset, labelled=True))
     features, left_out = _choose_features(file, dataset)
     missing = dataset.missing
     if missing is None and not file.marks_missing:
@@ -128,10 +135,13 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
     faults = Faults(file)
     ids: list[str] = []
     labels: list[FloatVector] = []
+    weights: list[FloatVector] = []
     chunks: list[pd.DataFrame] = []
-    for batch in file.batches(texts + features, _ROWS_AT_A_TIME):
+    for batch in file.batches(others + features, _ROWS_AT_A_TIME):
         if label is not None:
             labels.append(read_labels(batch[label.column], label, faults, len(ids)))
+        if weight is not None:
+            weights.append(read_weights(batch[weight], weight, faults, len(ids), missing=missing or ()))
         columns = _read_features(
             batch,
             features,
@@ -150,14 +160,19 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
     # The first row of each ID, in canonical order.
     kept = rows[np.array(canonical_order([normal.ids[row] for row in rows]))]
     y = None if label is None else np.concatenate(labels)
+    c = None if weight is None else np.concatenate(weights)
+    if c is not None and not c.any():
+        raise DataError(f"column {weight!r} has the weight 0 in every row: correct it, or remove `label.weight`")
     n_repeated = len(ids) - len(rows)
     if n_repeated and dataset.repeated_ids == "aggregate":
         owner = owners(normal.ids)
         if label is not None and y is not None:
             _check_labels_of_repeated(owner, y, label.column, file)
         frame = aggregate(owner, _join(chunks, np.arange(len(ids)))).take(owner[kept]).reset_index(drop=True)
+        c = None if c is None else aggregate(owner, pd.DataFrame({weight: c})).to_numpy()[owner[kept], 0]
     else:
         frame = _join(chunks, kept)
+        c = None if c is None else c[kept]
     y = None if y is None else y[kept]
     if label is not None and y is not None and (y == y[0]).all():
         raise DataError(
@@ -172,6 +187,8 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
         left_out,
         n_repeated=n_repeated,
         missing=missing,
+        weights=c,
+        class_weight=None if label is None else label.class_weight,
     )
 
 
@@ -420,9 +437,14 @@ def _check_labels_of_repeated(owner: NDArray[np.int64], labels: FloatVector, col
 # --- names of columns
 
 
-def _required(dataset: DatasetConfig) -> dict[str, str]:
-    """Return the columns of the ID, and for each the setting that names it."""
-    return dict.fromkeys(dataset.id_columns, "id")
+def _required(dataset: DatasetConfig, *, labelled: bool = False) -> dict[str, str]:
+    """Return the columns of the ID and, if the rows are `labelled`, of the label, and the setting that names each."""
+    required = dict.fromkeys(dataset.id_columns, "id")
+    if labelled and dataset.label is not None:
+        required[dataset.label.column] = "label.column"
+        if dataset.label.weight is not None:
+            required[dataset.label.weight] = "label.weight"
+    return required
 
 
 def _check_names(file: TableFile, required: Mapping[str, str]) -> None:
@@ -473,7 +495,7 @@ def _choose_features(file: TableFile, dataset: DatasetConfig) -> tuple[list[str]
     `_check_names` has found the ID and the label.
     """
     names = file.names
-    special = {*dataset.id_columns, *([] if dataset.label is None else [dataset.label.column])}
+    special = {*dataset.id_columns, *([] if dataset.label is None else dataset.label.columns)}
     for name in dataset.features or []:
         _check_exists(name, "features", names)
     # Without this check, a misspelt name would let a column into the training that was meant to stay out.

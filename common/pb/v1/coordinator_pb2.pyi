@@ -4,7 +4,9 @@ isort:skip_file
 """
 
 import builtins
+import collections.abc
 import google.protobuf.descriptor
+import google.protobuf.internal.containers
 import google.protobuf.message
 import sys
 import trilateral.common.pb.v1.rounds_pb2
@@ -73,12 +75,17 @@ class ReportReadyRequest(google.protobuf.message.Message):
     N_TRAIN_FIELD_NUMBER: builtins.int
     N_COLUMNS_FIELD_NUMBER: builtins.int
     ROUND_FIELD_NUMBER: builtins.int
+    SHARES_FIELD_NUMBER: builtins.int
     job: builtins.str
     run_id: builtins.bytes
     n_train: builtins.int
     n_columns: builtins.int
     round: builtins.int
     """the newest round that was begun in an earlier session of the job; 0 if there is none"""
+    @property
+    def shares(self) -> Global___SharesReady:
+        """absent without shares"""
+
     def __init__(
         self,
         *,
@@ -87,8 +94,10 @@ class ReportReadyRequest(google.protobuf.message.Message):
         n_train: builtins.int = ...,
         n_columns: builtins.int = ...,
         round: builtins.int = ...,
+        shares: Global___SharesReady | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "n_columns", b"n_columns", "n_train", b"n_train", "round", b"round", "run_id", b"run_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["shares", b"shares"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "n_columns", b"n_columns", "n_train", b"n_train", "round", b"round", "run_id", b"run_id", "shares", b"shares"]) -> None: ...
 
 Global___ReportReadyRequest: typing_extensions.TypeAlias = ReportReadyRequest
 
@@ -101,6 +110,84 @@ class ReportReadyResponse(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___ReportReadyResponse: typing_extensions.TypeAlias = ReportReadyResponse
+
+@typing.final
+class SharesReady(google.protobuf.message.Message):
+    """What the protocol on shares needs before its first round."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SEED_FIELD_NUMBER: builtins.int
+    N_HOLDOUT_FIELD_NUMBER: builtins.int
+    NORM_BITS_FIELD_NUMBER: builtins.int
+    PENALTY_FIELD_NUMBER: builtins.int
+    WEIGHT_BITS_FIELD_NUMBER: builtins.int
+    TOTAL_WEIGHT_FIELD_NUMBER: builtins.int
+    seed: builtins.bytes
+    """the party's part of the seed of the streams that it shares with the coordinator"""
+    n_holdout: builtins.int
+    """hold-out rows"""
+    norm_bits: builtins.int
+    """ceiling of log2 of the largest norm of a row of this party's columns"""
+    weight_bits: builtins.int
+    """fraction bits of the sample weights; absent without sample weights"""
+    total_weight: builtins.float
+    """sum of the sample weights of the training rows; 0 without sample weights"""
+    @property
+    def penalty(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """one number for each column; empty without an L2 penalty"""
+
+    def __init__(
+        self,
+        *,
+        seed: builtins.bytes = ...,
+        n_holdout: builtins.int = ...,
+        norm_bits: builtins.int = ...,
+        penalty: collections.abc.Iterable[builtins.float] | None = ...,
+        weight_bits: builtins.int | None = ...,
+        total_weight: builtins.float = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_weight_bits", b"_weight_bits", "weight_bits", b"weight_bits"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_weight_bits", b"_weight_bits", "n_holdout", b"n_holdout", "norm_bits", b"norm_bits", "penalty", b"penalty", "seed", b"seed", "total_weight", b"total_weight", "weight_bits", b"weight_bits"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_weight_bits", b"_weight_bits"]) -> typing.Literal["weight_bits"] | None: ...
+
+Global___SharesReady: typing_extensions.TypeAlias = SharesReady
+
+@typing.final
+class ReportRowsDoneRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    KEY_FIELD_NUMBER: builtins.int
+    N_ROWS_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
+    n_rows: builtins.int
+    @property
+    def key(self) -> trilateral.common.pb.v1.rounds_pb2.RoundKey: ...
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
+        key: trilateral.common.pb.v1.rounds_pb2.RoundKey | None = ...,
+        n_rows: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["key", b"key"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "key", b"key", "n_rows", b"n_rows", "run_id", b"run_id"]) -> None: ...
+
+Global___ReportRowsDoneRequest: typing_extensions.TypeAlias = ReportRowsDoneRequest
+
+@typing.final
+class ReportRowsDoneResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___ReportRowsDoneResponse: typing_extensions.TypeAlias = ReportRowsDoneResponse
 
 @typing.final
 class ReportOutOfRangeRequest(google.protobuf.message.Message):

@@ -51,6 +51,16 @@ class CoordinatorServiceStub(object):
                 request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.SerializeToString,
                 response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorResponse.FromString,
                 _registered_method=True)
+        self.SendElements = channel.stream_unary(
+                '/trilateral.v1.CoordinatorService/SendElements',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsResponse.FromString,
+                _registered_method=True)
+        self.ReportRowsDone = channel.unary_unary(
+                '/trilateral.v1.CoordinatorService/ReportRowsDone',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportRowsDoneRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportRowsDoneResponse.FromString,
+                _registered_method=True)
         self.ReportOutOfRange = channel.unary_unary(
                 '/trilateral.v1.CoordinatorService/ReportOutOfRange',
                 request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportOutOfRangeRequest.SerializeToString,
@@ -98,6 +108,20 @@ class CoordinatorServiceServicer(object):
 
     def SendVector(self, request_iterator, context):
         """Streams the gradient g, the product v, or (the guest) the loss.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SendElements(self, request_iterator, context):
+        """Streams the masked and rounded shares of the gradient and of the losses.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportRowsDone(self, request, context):
+        """The party needs no more dealt values for the first rows of a round, so the coordinator may deal further ones.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -155,6 +179,16 @@ def add_CoordinatorServiceServicer_to_server(servicer, server):
                     servicer.SendVector,
                     request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.FromString,
                     response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorResponse.SerializeToString,
+            ),
+            'SendElements': grpc.stream_unary_rpc_method_handler(
+                    servicer.SendElements,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsResponse.SerializeToString,
+            ),
+            'ReportRowsDone': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportRowsDone,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportRowsDoneRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportRowsDoneResponse.SerializeToString,
             ),
             'ReportOutOfRange': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportOutOfRange,
@@ -264,6 +298,60 @@ class CoordinatorService(object):
             '/trilateral.v1.CoordinatorService/SendVector',
             trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.SerializeToString,
             trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SendElements(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/trilateral.v1.CoordinatorService/SendElements',
+            trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportRowsDone(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/trilateral.v1.CoordinatorService/ReportRowsDone',
+            trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportRowsDoneRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportRowsDoneResponse.FromString,
             options,
             channel_credentials,
             insecure,

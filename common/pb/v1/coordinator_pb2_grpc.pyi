@@ -74,6 +74,38 @@ _CoordinatorServiceSendVectorType = typing_extensions.TypeVar(
     ],
 )
 
+_CoordinatorServiceSendElementsType = typing_extensions.TypeVar(
+    '_CoordinatorServiceSendElementsType',
+    grpc.StreamUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
+    ],
+    grpc.aio.StreamUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
+    ],
+    default=grpc.StreamUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
+    ],
+)
+
+_CoordinatorServiceReportRowsDoneType = typing_extensions.TypeVar(
+    '_CoordinatorServiceReportRowsDoneType',
+    grpc.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.coordinator_pb2.ReportRowsDoneRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportRowsDoneResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.coordinator_pb2.ReportRowsDoneRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportRowsDoneResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.coordinator_pb2.ReportRowsDoneRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportRowsDoneResponse,
+    ],
+)
+
 _CoordinatorServiceReportOutOfRangeType = typing_extensions.TypeVar(
     '_CoordinatorServiceReportOutOfRangeType',
     grpc.UnaryUnaryMultiCallable[
@@ -154,7 +186,7 @@ _CoordinatorServiceReportFailureType = typing_extensions.TypeVar(
     ],
 )
 
-class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportAlignmentType, _CoordinatorServiceReportReadyType, _CoordinatorServiceSendVectorType, _CoordinatorServiceReportOutOfRangeType, _CoordinatorServiceReportEvaluationType, _CoordinatorServiceReportFinishedType, _CoordinatorServiceReportWaitingType, _CoordinatorServiceReportFailureType]):
+class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportAlignmentType, _CoordinatorServiceReportReadyType, _CoordinatorServiceSendVectorType, _CoordinatorServiceSendElementsType, _CoordinatorServiceReportRowsDoneType, _CoordinatorServiceReportOutOfRangeType, _CoordinatorServiceReportEvaluationType, _CoordinatorServiceReportFinishedType, _CoordinatorServiceReportWaitingType, _CoordinatorServiceReportFailureType]):
     """Both parties' calls at the coordinator."""
 
     @typing.overload
@@ -170,6 +202,14 @@ class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportAlignmentTy
         grpc.StreamUnaryMultiCallable[
             trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
             trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
+        ],
+        grpc.StreamUnaryMultiCallable[
+            trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+            trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            trilateral.common.pb.v1.coordinator_pb2.ReportRowsDoneRequest,
+            trilateral.common.pb.v1.coordinator_pb2.ReportRowsDoneResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             trilateral.common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
@@ -207,6 +247,14 @@ class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportAlignmentTy
             trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
             trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
         ],
+        grpc.aio.StreamUnaryMultiCallable[
+            trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+            trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            trilateral.common.pb.v1.coordinator_pb2.ReportRowsDoneRequest,
+            trilateral.common.pb.v1.coordinator_pb2.ReportRowsDoneResponse,
+        ],
         grpc.aio.UnaryUnaryMultiCallable[
             trilateral.common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
             trilateral.common.pb.v1.coordinator_pb2.ReportOutOfRangeResponse,
@@ -238,6 +286,12 @@ class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportAlignmentTy
     SendVector: _CoordinatorServiceSendVectorType
     """Streams the gradient g, the product v, or (the guest) the loss."""
 
+    SendElements: _CoordinatorServiceSendElementsType
+    """Streams the masked and rounded shares of the gradient and of the losses."""
+
+    ReportRowsDone: _CoordinatorServiceReportRowsDoneType
+    """The party needs no more dealt values for the first rows of a round, so the coordinator may deal further ones."""
+
     ReportOutOfRange: _CoordinatorServiceReportOutOfRangeType
     """A value of the round does not fit the fixed-point range: the round is void."""
 
@@ -265,6 +319,14 @@ CoordinatorServiceAsyncStub: typing_extensions.TypeAlias = CoordinatorServiceStu
     grpc.aio.StreamUnaryMultiCallable[
         trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
         trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
+    ],
+    grpc.aio.StreamUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.coordinator_pb2.ReportRowsDoneRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportRowsDoneResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         trilateral.common.pb.v1.coordinator_pb2.ReportOutOfRangeRequest,
@@ -314,6 +376,22 @@ class CoordinatorServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.rounds_pb2.SendVectorResponse, collections.abc.Awaitable[trilateral.common.pb.v1.rounds_pb2.SendVectorResponse]]:
         """Streams the gradient g, the product v, or (the guest) the loss."""
+
+    @abc.abstractmethod
+    def SendElements(
+        self,
+        request_iterator: _MaybeAsyncIterator[trilateral.common.pb.v1.rounds_pb2.SendElementsRequest],
+        context: _ServicerContext,
+    ) -> typing.Union[trilateral.common.pb.v1.rounds_pb2.SendElementsResponse, collections.abc.Awaitable[trilateral.common.pb.v1.rounds_pb2.SendElementsResponse]]:
+        """Streams the masked and rounded shares of the gradient and of the losses."""
+
+    @abc.abstractmethod
+    def ReportRowsDone(
+        self,
+        request: trilateral.common.pb.v1.coordinator_pb2.ReportRowsDoneRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[trilateral.common.pb.v1.coordinator_pb2.ReportRowsDoneResponse, collections.abc.Awaitable[trilateral.common.pb.v1.coordinator_pb2.ReportRowsDoneResponse]]:
+        """The party needs no more dealt values for the first rows of a round, so the coordinator may deal further ones."""
 
     @abc.abstractmethod
     def ReportOutOfRange(

@@ -28,12 +28,15 @@ class ProveIdsRequest(google.protobuf.message.Message):
     NONCE_FIELD_NUMBER: builtins.int
     DIGEST_FIELD_NUMBER: builtins.int
     N_COLUMNS_FIELD_NUMBER: builtins.int
+    SEED_FIELD_NUMBER: builtins.int
     job: builtins.str
     run_id: builtins.bytes
     nonce: builtins.bytes
     digest: builtins.bytes
     n_columns: builtins.int
     """training columns of the host"""
+    seed: builtins.bytes
+    """the host's part of the seed of the parties' streams, 32 bytes; empty without shares"""
     def __init__(
         self,
         *,
@@ -42,8 +45,9 @@ class ProveIdsRequest(google.protobuf.message.Message):
         nonce: builtins.bytes = ...,
         digest: builtins.bytes = ...,
         n_columns: builtins.int = ...,
+        seed: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["digest", b"digest", "job", b"job", "n_columns", b"n_columns", "nonce", b"nonce", "run_id", b"run_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["digest", b"digest", "job", b"job", "n_columns", b"n_columns", "nonce", b"nonce", "run_id", b"run_id", "seed", b"seed"]) -> None: ...
 
 Global___ProveIdsRequest: typing_extensions.TypeAlias = ProveIdsRequest
 

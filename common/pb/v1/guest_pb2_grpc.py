@@ -46,6 +46,11 @@ class GuestServiceStub(object):
                 request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.SerializeToString,
                 response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorResponse.FromString,
                 _registered_method=True)
+        self.SendElements = channel.stream_unary(
+                '/trilateral.v1.GuestService/SendElements',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsResponse.FromString,
+                _registered_method=True)
         self.SendHoldoutScores = channel.unary_unary(
                 '/trilateral.v1.GuestService/SendHoldoutScores',
                 request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_guest__pb2.SendHoldoutScoresRequest.SerializeToString,
@@ -71,6 +76,13 @@ class GuestServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SendElements(self, request_iterator, context):
+        """Streams masked columns, scores or residuals, or the host's share of the guest's final weights.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SendHoldoutScores(self, request, context):
         """Takes a chunk of u_A of the hold-out rows in clear, if the host's configuration permits it.
         """
@@ -90,6 +102,11 @@ def add_GuestServiceServicer_to_server(servicer, server):
                     servicer.SendVector,
                     request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.FromString,
                     response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorResponse.SerializeToString,
+            ),
+            'SendElements': grpc.stream_unary_rpc_method_handler(
+                    servicer.SendElements,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsResponse.SerializeToString,
             ),
             'SendHoldoutScores': grpc.unary_unary_rpc_method_handler(
                     servicer.SendHoldoutScores,
@@ -152,6 +169,33 @@ class GuestService(object):
             '/trilateral.v1.GuestService/SendVector',
             trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.SerializeToString,
             trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SendElements(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/trilateral.v1.GuestService/SendElements',
+            trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -58,6 +58,22 @@ _GuestServiceSendVectorType = typing_extensions.TypeVar(
     ],
 )
 
+_GuestServiceSendElementsType = typing_extensions.TypeVar(
+    '_GuestServiceSendElementsType',
+    grpc.StreamUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
+    ],
+    grpc.aio.StreamUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
+    ],
+    default=grpc.StreamUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
+    ],
+)
+
 _GuestServiceSendHoldoutScoresType = typing_extensions.TypeVar(
     '_GuestServiceSendHoldoutScoresType',
     grpc.UnaryUnaryMultiCallable[
@@ -74,7 +90,7 @@ _GuestServiceSendHoldoutScoresType = typing_extensions.TypeVar(
     ],
 )
 
-class GuestServiceStub(typing.Generic[_GuestServiceProveIdsType, _GuestServiceSendVectorType, _GuestServiceSendHoldoutScoresType]):
+class GuestServiceStub(typing.Generic[_GuestServiceProveIdsType, _GuestServiceSendVectorType, _GuestServiceSendElementsType, _GuestServiceSendHoldoutScoresType]):
     """The host's calls at the guest."""
 
     @typing.overload
@@ -86,6 +102,10 @@ class GuestServiceStub(typing.Generic[_GuestServiceProveIdsType, _GuestServiceSe
         grpc.StreamUnaryMultiCallable[
             trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
             trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
+        ],
+        grpc.StreamUnaryMultiCallable[
+            trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+            trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
@@ -103,6 +123,10 @@ class GuestServiceStub(typing.Generic[_GuestServiceProveIdsType, _GuestServiceSe
             trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
             trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
         ],
+        grpc.aio.StreamUnaryMultiCallable[
+            trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+            trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
+        ],
         grpc.aio.UnaryUnaryMultiCallable[
             trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
             trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresResponse,
@@ -115,6 +139,9 @@ class GuestServiceStub(typing.Generic[_GuestServiceProveIdsType, _GuestServiceSe
     SendVector: _GuestServiceSendVectorType
     """Streams u_A and its sum of squares, or Delta u-bar_A."""
 
+    SendElements: _GuestServiceSendElementsType
+    """Streams masked columns, scores or residuals, or the host's share of the guest's final weights."""
+
     SendHoldoutScores: _GuestServiceSendHoldoutScoresType
     """Takes a chunk of u_A of the hold-out rows in clear, if the host's configuration permits it."""
 
@@ -126,6 +153,10 @@ GuestServiceAsyncStub: typing_extensions.TypeAlias = GuestServiceStub[
     grpc.aio.StreamUnaryMultiCallable[
         trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
         trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
+    ],
+    grpc.aio.StreamUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         trilateral.common.pb.v1.guest_pb2.SendHoldoutScoresRequest,
@@ -151,6 +182,14 @@ class GuestServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.rounds_pb2.SendVectorResponse, collections.abc.Awaitable[trilateral.common.pb.v1.rounds_pb2.SendVectorResponse]]:
         """Streams u_A and its sum of squares, or Delta u-bar_A."""
+
+    @abc.abstractmethod
+    def SendElements(
+        self,
+        request_iterator: _MaybeAsyncIterator[trilateral.common.pb.v1.rounds_pb2.SendElementsRequest],
+        context: _ServicerContext,
+    ) -> typing.Union[trilateral.common.pb.v1.rounds_pb2.SendElementsResponse, collections.abc.Awaitable[trilateral.common.pb.v1.rounds_pb2.SendElementsResponse]]:
+        """Streams masked columns, scores or residuals, or the host's share of the guest's final weights."""
 
     @abc.abstractmethod
     def SendHoldoutScores(

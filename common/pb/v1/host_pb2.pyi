@@ -25,12 +25,18 @@ class ChallengeIdsRequest(google.protobuf.message.Message):
     NONCE_FIELD_NUMBER: builtins.int
     N_ROWS_FIELD_NUMBER: builtins.int
     N_COLUMNS_FIELD_NUMBER: builtins.int
+    SEED_FIELD_NUMBER: builtins.int
+    WEIGHT_BITS_FIELD_NUMBER: builtins.int
     job: builtins.str
     run_id: builtins.bytes
     nonce: builtins.bytes
     n_rows: builtins.int
     n_columns: builtins.int
     """training columns of the guest, the intercept included"""
+    seed: builtins.bytes
+    """the guest's part of the seed of the parties' streams, 32 bytes; empty without shares"""
+    weight_bits: builtins.int
+    """fraction bits of the sample weights; absent without sample weights"""
     def __init__(
         self,
         *,
@@ -39,8 +45,12 @@ class ChallengeIdsRequest(google.protobuf.message.Message):
         nonce: builtins.bytes = ...,
         n_rows: builtins.int = ...,
         n_columns: builtins.int = ...,
+        seed: builtins.bytes = ...,
+        weight_bits: builtins.int | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "n_columns", b"n_columns", "n_rows", b"n_rows", "nonce", b"nonce", "run_id", b"run_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_weight_bits", b"_weight_bits", "weight_bits", b"weight_bits"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_weight_bits", b"_weight_bits", "job", b"job", "n_columns", b"n_columns", "n_rows", b"n_rows", "nonce", b"nonce", "run_id", b"run_id", "seed", b"seed", "weight_bits", b"weight_bits"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_weight_bits", b"_weight_bits"]) -> typing.Literal["weight_bits"] | None: ...
 
 Global___ChallengeIdsRequest: typing_extensions.TypeAlias = ChallengeIdsRequest
 

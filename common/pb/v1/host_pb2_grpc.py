@@ -51,6 +51,11 @@ class HostServiceStub(object):
                 request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.SerializeToString,
                 response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorResponse.FromString,
                 _registered_method=True)
+        self.SendElements = channel.stream_unary(
+                '/trilateral.v1.HostService/SendElements',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsResponse.FromString,
+                _registered_method=True)
 
 
 class HostServiceServicer(object):
@@ -78,6 +83,13 @@ class HostServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SendElements(self, request_iterator, context):
+        """Streams masked columns, scores or residuals, or the guest's share of the host's final weights.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_HostServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -95,6 +107,11 @@ def add_HostServiceServicer_to_server(servicer, server):
                     servicer.SendVector,
                     request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.FromString,
                     response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorResponse.SerializeToString,
+            ),
+            'SendElements': grpc.stream_unary_rpc_method_handler(
+                    servicer.SendElements,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -179,6 +196,33 @@ class HostService(object):
             '/trilateral.v1.HostService/SendVector',
             trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorRequest.SerializeToString,
             trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendVectorResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SendElements(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/trilateral.v1.HostService/SendElements',
+            trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -74,7 +74,23 @@ _HostServiceSendVectorType = typing_extensions.TypeVar(
     ],
 )
 
-class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceConfirmIdsType, _HostServiceSendVectorType]):
+_HostServiceSendElementsType = typing_extensions.TypeVar(
+    '_HostServiceSendElementsType',
+    grpc.StreamUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
+    ],
+    grpc.aio.StreamUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
+    ],
+    default=grpc.StreamUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
+    ],
+)
+
+class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceConfirmIdsType, _HostServiceSendVectorType, _HostServiceSendElementsType]):
     """The guest's calls at the host."""
 
     @typing.overload
@@ -90,6 +106,10 @@ class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceC
         grpc.StreamUnaryMultiCallable[
             trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
             trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
+        ],
+        grpc.StreamUnaryMultiCallable[
+            trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+            trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
@@ -107,6 +127,10 @@ class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceC
             trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
             trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
         ],
+        grpc.aio.StreamUnaryMultiCallable[
+            trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+            trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     ChallengeIds: _HostServiceChallengeIdsType
@@ -117,6 +141,9 @@ class HostServiceStub(typing.Generic[_HostServiceChallengeIdsType, _HostServiceC
 
     SendVector: _HostServiceSendVectorType
     """Streams the residual d or the curvature h."""
+
+    SendElements: _HostServiceSendElementsType
+    """Streams masked columns, scores or residuals, or the guest's share of the host's final weights."""
 
 HostServiceAsyncStub: typing_extensions.TypeAlias = HostServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
@@ -130,6 +157,10 @@ HostServiceAsyncStub: typing_extensions.TypeAlias = HostServiceStub[
     grpc.aio.StreamUnaryMultiCallable[
         trilateral.common.pb.v1.rounds_pb2.SendVectorRequest,
         trilateral.common.pb.v1.rounds_pb2.SendVectorResponse,
+    ],
+    grpc.aio.StreamUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
     ],
 ]
 
@@ -159,5 +190,13 @@ class HostServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.rounds_pb2.SendVectorResponse, collections.abc.Awaitable[trilateral.common.pb.v1.rounds_pb2.SendVectorResponse]]:
         """Streams the residual d or the curvature h."""
+
+    @abc.abstractmethod
+    def SendElements(
+        self,
+        request_iterator: _MaybeAsyncIterator[trilateral.common.pb.v1.rounds_pb2.SendElementsRequest],
+        context: _ServicerContext,
+    ) -> typing.Union[trilateral.common.pb.v1.rounds_pb2.SendElementsResponse, collections.abc.Awaitable[trilateral.common.pb.v1.rounds_pb2.SendElementsResponse]]:
+        """Streams masked columns, scores or residuals, or the guest's share of the host's final weights."""
 
 def add_HostServiceServicer_to_server(servicer: HostServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -49,19 +49,22 @@ class OpenJobRequest(google.protobuf.message.Message):
     PARTY_FIELD_NUMBER: builtins.int
     JOB_ID_FIELD_NUMBER: builtins.int
     WAS_READY_FIELD_NUMBER: builtins.int
+    SEED_FIELD_NUMBER: builtins.int
     job: builtins.str
     run_id: builtins.bytes
     """16 bytes"""
     job_json: builtins.str
     """the job's settings, the same for all three"""
     modulus: builtins.bytes
-    """n of the job's Paillier key, big-endian"""
+    """n of the job's Paillier key, big-endian; empty with shares"""
     party: Global___Party.ValueType
     """the role that the coordinator expects at this address; the other party refuses"""
     job_id: builtins.bytes
     """run ID of the job's first session, 16 bytes; empty in that session itself"""
     was_ready: builtins.bool
     """whether both parties were ready in an earlier session"""
+    seed: builtins.bytes
+    """the coordinator's part of the seed of its streams with this party, 32 bytes; empty without shares"""
     def __init__(
         self,
         *,
@@ -72,8 +75,9 @@ class OpenJobRequest(google.protobuf.message.Message):
         party: Global___Party.ValueType = ...,
         job_id: builtins.bytes = ...,
         was_ready: builtins.bool = ...,
+        seed: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "job_id", b"job_id", "job_json", b"job_json", "modulus", b"modulus", "party", b"party", "run_id", b"run_id", "was_ready", b"was_ready"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "job_id", b"job_id", "job_json", b"job_json", "modulus", b"modulus", "party", b"party", "run_id", b"run_id", "seed", b"seed", "was_ready", b"was_ready"]) -> None: ...
 
 Global___OpenJobRequest: typing_extensions.TypeAlias = OpenJobRequest
 
@@ -104,6 +108,7 @@ class BeginRoundRequest(google.protobuf.message.Message):
     EVALUATE_AT_FIELD_NUMBER: builtins.int
     OVER_FIELD_NUMBER: builtins.int
     PEER_COLUMNS_FIELD_NUMBER: builtins.int
+    SHARES_FIELD_NUMBER: builtins.int
     job: builtins.str
     run_id: builtins.bytes
     epoch: builtins.int
@@ -134,6 +139,10 @@ class BeginRoundRequest(google.protobuf.message.Message):
     def evaluate_at(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """this party's part of w_e - w, to evaluate the hold-out rows at w_e; else empty"""
 
+    @property
+    def shares(self) -> Global___RoundShares:
+        """absent without shares"""
+
     def __init__(
         self,
         *,
@@ -150,12 +159,66 @@ class BeginRoundRequest(google.protobuf.message.Message):
         evaluate_at: collections.abc.Iterable[builtins.float] | None = ...,
         over: builtins.bool = ...,
         peer_columns: builtins.int = ...,
+        shares: Global___RoundShares | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_loss", b"_loss", "key", b"key", "loss", b"loss"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "batch", b"batch", "curvature_draw", b"curvature_draw", "direction", b"direction", "epoch", b"epoch", "evaluate_at", b"evaluate_at", "gradient", b"gradient", "job", b"job", "key", b"key", "loss", b"loss", "over", b"over", "peer_columns", b"peer_columns", "run_id", b"run_id", "step", b"step"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_loss", b"_loss", "key", b"key", "loss", b"loss", "shares", b"shares"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "batch", b"batch", "curvature_draw", b"curvature_draw", "direction", b"direction", "epoch", b"epoch", "evaluate_at", b"evaluate_at", "gradient", b"gradient", "job", b"job", "key", b"key", "loss", b"loss", "over", b"over", "peer_columns", b"peer_columns", "run_id", b"run_id", "shares", b"shares", "step", b"step"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_loss", b"_loss"]) -> typing.Literal["loss"] | None: ...
 
 Global___BeginRoundRequest: typing_extensions.TypeAlias = BeginRoundRequest
+
+@typing.final
+class RoundShares(google.protobuf.message.Message):
+    """A party's shares of the weights of a round."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WEIGHTS_FIELD_NUMBER: builtins.int
+    HOLDOUT_FIELD_NUMBER: builtins.int
+    @property
+    def weights(self) -> Global___WeightShares:
+        """absent at w = 0"""
+
+    @property
+    def holdout(self) -> Global___WeightShares:
+        """of the weights at which the hold-out rows are evaluated; absent without an evaluation"""
+
+    def __init__(
+        self,
+        *,
+        weights: Global___WeightShares | None = ...,
+        holdout: Global___WeightShares | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["holdout", b"holdout", "weights", b"weights"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["holdout", b"holdout", "weights", b"weights"]) -> None: ...
+
+Global___RoundShares: typing_extensions.TypeAlias = RoundShares
+
+@typing.final
+class WeightShares(google.protobuf.message.Message):
+    """Ring elements, little-endian, 8 bytes each. The host's columns come first."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SCORE_FIELD_NUMBER: builtins.int
+    OPENED_FIELD_NUMBER: builtins.int
+    LOSS_FIELD_NUMBER: builtins.int
+    score: builtins.bytes
+    """of both parties' weights, at the scale of the scores"""
+    opened: builtins.bytes
+    """the other party's share of the receiver's weights, minus a mask"""
+    loss: builtins.bytes
+    """of both parties' weights, at the scale of the loss"""
+    def __init__(
+        self,
+        *,
+        score: builtins.bytes = ...,
+        opened: builtins.bytes = ...,
+        loss: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["loss", b"loss", "opened", b"opened", "score", b"score"]) -> None: ...
+
+Global___WeightShares: typing_extensions.TypeAlias = WeightShares
 
 @typing.final
 class BeginRoundResponse(google.protobuf.message.Message):
@@ -179,6 +242,7 @@ class FinishJobRequest(google.protobuf.message.Message):
     EPOCHS_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     ROUND_LOSS_FIELD_NUMBER: builtins.int
+    SHARE_FIELD_NUMBER: builtins.int
     job: builtins.str
     run_id: builtins.bytes
     round: builtins.int
@@ -187,6 +251,8 @@ class FinishJobRequest(google.protobuf.message.Message):
     reason: builtins.str
     round_loss: builtins.float
     """mean loss of the last round"""
+    share: builtins.bytes
+    """with shares, in place of the step: the party's shares of both parties' final weights"""
     @property
     def step(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]: ...
     def __init__(
@@ -200,10 +266,14 @@ class FinishJobRequest(google.protobuf.message.Message):
         epochs: builtins.int = ...,
         reason: builtins.str = ...,
         round_loss: builtins.float | None = ...,
+        share: builtins.bytes | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_round_loss", b"_round_loss", "round_loss", b"round_loss"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_round_loss", b"_round_loss", "epochs", b"epochs", "job", b"job", "loss", b"loss", "reason", b"reason", "round", b"round", "round_loss", b"round_loss", "run_id", b"run_id", "step", b"step"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_round_loss", b"_round_loss", "_share", b"_share", "round_loss", b"round_loss", "share", b"share"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_round_loss", b"_round_loss", "_share", b"_share", "epochs", b"epochs", "job", b"job", "loss", b"loss", "reason", b"reason", "round", b"round", "round_loss", b"round_loss", "run_id", b"run_id", "share", b"share", "step", b"step"]) -> None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_round_loss", b"_round_loss"]) -> typing.Literal["round_loss"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_share", b"_share"]) -> typing.Literal["share"] | None: ...
 
 Global___FinishJobRequest: typing_extensions.TypeAlias = FinishJobRequest
 

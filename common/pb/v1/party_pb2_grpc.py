@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from trilateral.common.pb.v1 import party_pb2 as trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2
+from trilateral.common.pb.v1 import rounds_pb2 as trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2
 
 GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
@@ -49,6 +50,11 @@ class PartyServiceStub(object):
                 request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.BeginRoundRequest.SerializeToString,
                 response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.BeginRoundResponse.FromString,
                 _registered_method=True)
+        self.SendElements = channel.stream_unary(
+                '/trilateral.v1.PartyService/SendElements',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsResponse.FromString,
+                _registered_method=True)
         self.FinishJob = channel.unary_unary(
                 '/trilateral.v1.PartyService/FinishJob',
                 request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.FinishJobRequest.SerializeToString,
@@ -88,6 +94,13 @@ class PartyServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SendElements(self, request_iterator, context):
+        """Streams corrections that turn streams into shares of dealt values.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def FinishJob(self, request, context):
         """Sends the last step. The party then writes its part of the model.
         """
@@ -121,6 +134,11 @@ def add_PartyServiceServicer_to_server(servicer, server):
                     servicer.BeginRound,
                     request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.BeginRoundRequest.FromString,
                     response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.BeginRoundResponse.SerializeToString,
+            ),
+            'SendElements': grpc.stream_unary_rpc_method_handler(
+                    servicer.SendElements,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsResponse.SerializeToString,
             ),
             'FinishJob': grpc.unary_unary_rpc_method_handler(
                     servicer.FinishJob,
@@ -197,6 +215,33 @@ class PartyService(object):
             '/trilateral.v1.PartyService/BeginRound',
             trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.BeginRoundRequest.SerializeToString,
             trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.BeginRoundResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SendElements(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/trilateral.v1.PartyService/SendElements',
+            trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2.SendElementsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -9,6 +9,7 @@ import grpc
 import grpc.aio
 import sys
 import trilateral.common.pb.v1.party_pb2
+import trilateral.common.pb.v1.rounds_pb2
 import typing
 
 if sys.version_info >= (3, 13):
@@ -54,6 +55,22 @@ _PartyServiceBeginRoundType = typing_extensions.TypeVar(
     default=grpc.UnaryUnaryMultiCallable[
         trilateral.common.pb.v1.party_pb2.BeginRoundRequest,
         trilateral.common.pb.v1.party_pb2.BeginRoundResponse,
+    ],
+)
+
+_PartyServiceSendElementsType = typing_extensions.TypeVar(
+    '_PartyServiceSendElementsType',
+    grpc.StreamUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
+    ],
+    grpc.aio.StreamUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
+    ],
+    default=grpc.StreamUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
     ],
 )
 
@@ -105,7 +122,7 @@ _PartyServiceFailJobType = typing_extensions.TypeVar(
     ],
 )
 
-class PartyServiceStub(typing.Generic[_PartyServiceOpenJobType, _PartyServiceBeginRoundType, _PartyServiceFinishJobType, _PartyServiceCheckJobType, _PartyServiceFailJobType]):
+class PartyServiceStub(typing.Generic[_PartyServiceOpenJobType, _PartyServiceBeginRoundType, _PartyServiceSendElementsType, _PartyServiceFinishJobType, _PartyServiceCheckJobType, _PartyServiceFailJobType]):
     """The coordinator's calls at the host and at the guest.
 
     Every message between the three roles carries the job's name and its run ID: random bytes that the
@@ -122,6 +139,10 @@ class PartyServiceStub(typing.Generic[_PartyServiceOpenJobType, _PartyServiceBeg
         grpc.UnaryUnaryMultiCallable[
             trilateral.common.pb.v1.party_pb2.BeginRoundRequest,
             trilateral.common.pb.v1.party_pb2.BeginRoundResponse,
+        ],
+        grpc.StreamUnaryMultiCallable[
+            trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+            trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             trilateral.common.pb.v1.party_pb2.FinishJobRequest,
@@ -147,6 +168,10 @@ class PartyServiceStub(typing.Generic[_PartyServiceOpenJobType, _PartyServiceBeg
             trilateral.common.pb.v1.party_pb2.BeginRoundRequest,
             trilateral.common.pb.v1.party_pb2.BeginRoundResponse,
         ],
+        grpc.aio.StreamUnaryMultiCallable[
+            trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+            trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
+        ],
         grpc.aio.UnaryUnaryMultiCallable[
             trilateral.common.pb.v1.party_pb2.FinishJobRequest,
             trilateral.common.pb.v1.party_pb2.FinishJobResponse,
@@ -167,6 +192,9 @@ class PartyServiceStub(typing.Generic[_PartyServiceOpenJobType, _PartyServiceBeg
     BeginRound: _PartyServiceBeginRoundType
     """Sends the step of the previous round, and begins the next."""
 
+    SendElements: _PartyServiceSendElementsType
+    """Streams corrections that turn streams into shares of dealt values."""
+
     FinishJob: _PartyServiceFinishJobType
     """Sends the last step. The party then writes its part of the model."""
 
@@ -184,6 +212,10 @@ PartyServiceAsyncStub: typing_extensions.TypeAlias = PartyServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         trilateral.common.pb.v1.party_pb2.BeginRoundRequest,
         trilateral.common.pb.v1.party_pb2.BeginRoundResponse,
+    ],
+    grpc.aio.StreamUnaryMultiCallable[
+        trilateral.common.pb.v1.rounds_pb2.SendElementsRequest,
+        trilateral.common.pb.v1.rounds_pb2.SendElementsResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         trilateral.common.pb.v1.party_pb2.FinishJobRequest,
@@ -222,6 +254,14 @@ class PartyServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.party_pb2.BeginRoundResponse, collections.abc.Awaitable[trilateral.common.pb.v1.party_pb2.BeginRoundResponse]]:
         """Sends the step of the previous round, and begins the next."""
+
+    @abc.abstractmethod
+    def SendElements(
+        self,
+        request_iterator: _MaybeAsyncIterator[trilateral.common.pb.v1.rounds_pb2.SendElementsRequest],
+        context: _ServicerContext,
+    ) -> typing.Union[trilateral.common.pb.v1.rounds_pb2.SendElementsResponse, collections.abc.Awaitable[trilateral.common.pb.v1.rounds_pb2.SendElementsResponse]]:
+        """Streams corrections that turn streams into shares of dealt values."""
 
     @abc.abstractmethod
     def FinishJob(

@@ -40,9 +40,21 @@ class _VectorKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """|S_H| v_t, party to coordinator"""
     VECTOR_KIND_LOSS: _VectorKind.ValueType  # 8
     """guest to coordinator"""
+    VECTOR_KIND_MASKED_COLUMNS: _VectorKind.ValueType  # 9
+    """X - U, once in a session, party to party"""
+    VECTOR_KIND_MASKED_SCORES: _VectorKind.ValueType  # 10
+    """party to party"""
+    VECTOR_KIND_MASKED_RESIDUAL: _VectorKind.ValueType  # 11
+    """d - e, party to party"""
+    VECTOR_KIND_DEALT: _VectorKind.ValueType  # 12
+    """coordinator to party"""
+    VECTOR_KIND_SUMS: _VectorKind.ValueType  # 13
+    """shares of the gradient and the losses, party to coordinator"""
+    VECTOR_KIND_WEIGHTS: _VectorKind.ValueType  # 14
+    """a share of the receiver's final weights, party to party"""
 
 class VectorKind(_VectorKind, metaclass=_VectorKindEnumTypeWrapper):
-    """The encrypted vectors of one round, with the paper's symbols."""
+    """The vectors of one round: those of the Paillier protocol, with the paper's symbols, and those of shares."""
 
 VECTOR_KIND_UNSPECIFIED: VectorKind.ValueType  # 0
 VECTOR_KIND_SCORES: VectorKind.ValueType  # 1
@@ -61,6 +73,18 @@ VECTOR_KIND_CURVATURE: VectorKind.ValueType  # 7
 """|S_H| v_t, party to coordinator"""
 VECTOR_KIND_LOSS: VectorKind.ValueType  # 8
 """guest to coordinator"""
+VECTOR_KIND_MASKED_COLUMNS: VectorKind.ValueType  # 9
+"""X - U, once in a session, party to party"""
+VECTOR_KIND_MASKED_SCORES: VectorKind.ValueType  # 10
+"""party to party"""
+VECTOR_KIND_MASKED_RESIDUAL: VectorKind.ValueType  # 11
+"""d - e, party to party"""
+VECTOR_KIND_DEALT: VectorKind.ValueType  # 12
+"""coordinator to party"""
+VECTOR_KIND_SUMS: VectorKind.ValueType  # 13
+"""shares of the gradient and the losses, party to coordinator"""
+VECTOR_KIND_WEIGHTS: VectorKind.ValueType  # 14
+"""a share of the receiver's final weights, party to party"""
 Global___VectorKind: typing_extensions.TypeAlias = VectorKind
 
 @typing.final
@@ -141,3 +165,72 @@ class SendVectorResponse(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___SendVectorResponse: typing_extensions.TypeAlias = SendVectorResponse
+
+@typing.final
+class SendElementsRequest(google.protobuf.message.Message):
+    """One chunk of a vector of ring elements: consecutive rows, all columns. A call of SendElements carries the chunks of
+    one vector, in order, as SendVector does.
+
+    The sender writes the padding first and the elements next, so that the elements begin at a multiple of 8 bytes. The
+    receiver then uses them where they arrived. It accepts every other order of the fields, too.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    KEY_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    OFFSET_FIELD_NUMBER: builtins.int
+    TOTAL_FIELD_NUMBER: builtins.int
+    N_ROWS_FIELD_NUMBER: builtins.int
+    ELEMENTS_FIELD_NUMBER: builtins.int
+    DIGEST_FIELD_NUMBER: builtins.int
+    PADDING_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
+    kind: Global___VectorKind.ValueType
+    offset: builtins.int
+    """of the first row of this chunk"""
+    total: builtins.int
+    """rows of the whole vector"""
+    n_rows: builtins.int
+    """of this chunk, at most 8192; the elements are n_rows times the number of columns"""
+    elements: builtins.bytes
+    """little-endian, 8 bytes each, at most 3.5 MiB"""
+    digest: builtins.bytes
+    """with the masked residual: of what the sender has computed from the scores of these rows"""
+    padding: builtins.bytes
+    """has no meaning"""
+    @property
+    def key(self) -> Global___RoundKey:
+        """round 0, attempt 0 for the masked columns, which belong to the session"""
+
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
+        key: Global___RoundKey | None = ...,
+        kind: Global___VectorKind.ValueType = ...,
+        offset: builtins.int = ...,
+        total: builtins.int = ...,
+        n_rows: builtins.int = ...,
+        elements: builtins.bytes = ...,
+        digest: builtins.bytes = ...,
+        padding: builtins.bytes = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["key", b"key"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["digest", b"digest", "elements", b"elements", "job", b"job", "key", b"key", "kind", b"kind", "n_rows", b"n_rows", "offset", b"offset", "padding", b"padding", "run_id", b"run_id", "total", b"total"]) -> None: ...
+
+Global___SendElementsRequest: typing_extensions.TypeAlias = SendElementsRequest
+
+@typing.final
+class SendElementsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___SendElementsResponse: typing_extensions.TypeAlias = SendElementsResponse

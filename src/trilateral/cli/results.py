@@ -30,11 +30,12 @@ def print_model(config: ProcessConfig, job: str, console: Console) -> None:
 def print_part(model: PartyModel, console: Console) -> None:
     """Print the weights, the quality and the calibration of a party's part of a model."""
     data = model.data
+    by_weight = ", which count by their weights," if data.weighted else ""
     _say(console, f"the {model.role}'s part of the model of job {model.job.name}, run {model.run_id}")
     _say(
         console,
-        f"trained on {data.n_train} rows, with {data.n_holdout} hold-out rows; loss {decimal(model.loss, 6)} after"
-        f" {model.rounds} rounds; {model.reason}",
+        f"trained on {data.n_train} rows{by_weight} with {data.n_holdout} hold-out rows; {model.job.loss_name}"
+        f" {decimal(model.loss, 6)} after {model.rounds} rounds; {model.reason}",
     )
     for text in describe_left_out(model.left_out):
         _say(console, text)

@@ -113,7 +113,7 @@ class Model:
 
     @property
     def loss(self) -> float:
-        """Taylor loss, penalty included, on the training rows."""
+        """Loss that the job trains, on the training rows, penalty included: Taylor loss, or logistic loss on shares."""
         return self._part.loss
 
     @property

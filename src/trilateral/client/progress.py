@@ -64,7 +64,8 @@ class Progress:
         attempt: attempt at this round. It rises when a party has to repeat the round.
         batch: batch under way within the epoch, counted from 1.
         n_batches: batches in an epoch.
-        loss: Taylor loss of the latest round, or of the result once the job has finished; None before the first round.
+        loss: loss of the latest round, or of the result once the job has finished; None before the first round. The
+            Taylor loss under `paillier`, the logistic loss under `shares`.
         seconds: seconds since the job started.
         notes: remarks for the operator. While you watch a job, each note arrives once. In a single snapshot, all
             notes are there. A list of jobs has none.

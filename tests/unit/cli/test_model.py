@@ -14,7 +14,7 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig, LabelConfig
 from trilateral.common.config.job import JobConfig
-from trilateral.common.data.model.model_file import PartyModel, save_model
+from trilateral.common.data.model.model_file import PartyModel, load_model, save_model
 from trilateral.common.data.party_data import load_party_data
 from trilateral.common.protocol.evaluation import measure
 from trilateral.common.protocol.messages import EvaluationRecord, Result, RoundKey
@@ -71,12 +71,22 @@ def test_show_prints_the_guests_part_by_importance_with_all_that_is_known_of_it(
     assert shown.exit_code == 0, shown.output
     text = shown.output
     assert f"the guest's part of the model of job credit, run {'ab' * 16}" in text
+    assert "trained on 200 rows with 200 hold-out rows; Taylor loss 0.500000 after 7 rounds; converged" in text
     assert text.index("[red]big") < text.index("small") < text.index("(intercept)")
     line = next(line for line in text.splitlines() if "[red]big" in line)
     assert "2.718" in line  # e to the power of one standard deviation
     for word in ("AUC", "Gini", "calibrated by Platt", "log loss before", "reliability", "lift", "during the training"):
         assert word in text
     assert "person-" not in text
+
+
+def test_show_says_which_loss_was_trained_and_whether_rows_had_weights(config: Path) -> None:
+    path = config.parent / "state/guest/jobs/credit/model.json"
+    model = load_model(path)
+    job = model.job.model_copy(update={"protocol": "shares"})
+    save_model(path, model.model_copy(update={"job": job, "data": model.data.model_copy(update={"weighted": True})}))
+    text = run("show", path).output.replace("\n", " ")
+    assert "200 rows, which count by their weights, with 200 hold-out rows; logistic loss 0.500000 after 7" in text
 
 
 def test_show_takes_a_path_and_a_host_has_weights_alone(config: Path) -> None:

@@ -34,9 +34,16 @@ def test_jobs_load_and_can_run_beside_each_other(path: Path) -> None:
     assert load_job(path).name == path.stem
 
 
-@pytest.mark.parametrize(("path", "algorithm"), [("lbfgs", "lbfgs"), ("paper-sqn", "sqn"), ("sgd", "sgd")])
+@pytest.mark.parametrize(
+    ("path", "algorithm"), [("lbfgs", "lbfgs"), ("paper-sqn", "sqn"), ("sgd", "sgd"), ("shares", "lbfgs")]
+)
 def test_there_is_a_job_for_each_algorithm(path: str, algorithm: str) -> None:
     assert load_job(CONFIGS / f"jobs/{path}.yaml").algorithm.name == algorithm
+
+
+def test_there_is_a_job_for_each_protocol() -> None:
+    protocols = {path.stem: load_job(path).protocol for path in CONFIGS.glob("jobs/*.yaml")}
+    assert protocols == {"lbfgs": "paillier", "paper-sqn": "paillier", "sgd": "paillier", "shares": "shares"}
 
 
 def option_names(settings: BaseModel) -> Iterator[str]:

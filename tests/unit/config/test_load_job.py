@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trilateral.common.base.errors import ConfigError
-from trilateral.common.config.job import Lbfgs, Sqn
+from trilateral.common.config.job import JobConfig, Lbfgs, Sqn
 from trilateral.common.config.load import load_job
 
 MINIMAL = "name: first\ndataset: credit\n"
@@ -50,7 +50,7 @@ def test_numbers_may_be_in_scientific_notation(job_file: Path) -> None:
         (
             "colour: red",
             "colour: unknown key; valid keys are algorithm, aligned, batch, cipher, dataset, epochs, evaluate_every, "
-            "holdout, intercept, key_bits, l2, name, patience, seed, slots, tolerance",
+            "holdout, intercept, key_bits, l2, max_score, name, patience, protocol, seed, slots, tolerance",
         ),
         ("epochs: 1.5", "epochs: expected a whole number, not 1.5"),
         ("epochs: many", "epochs: expected a whole number, not many"),
@@ -100,7 +100,7 @@ def test_every_problem_is_told_at_once(job_file: Path) -> None:
 def test_options_that_exclude_each_other_are_told_the_way_out(job_file: Path) -> None:
     job_file.write_text(MINIMAL + "batch: 100\n")
     assert error_of(job_file) == [
-        f"{job_file}: lbfgs takes exact steps on the whole training set: remove `batch`, or set it to `all`"
+        f"{job_file}: lbfgs works on the whole training set: remove `batch`, or set it to `all`"
     ]
 
 
@@ -117,6 +117,36 @@ def test_options_that_exclude_each_other_are_told_the_way_out(job_file: Path) ->
 def test_evaluations_need_what_they_are_made_of(line: str, way_out: str, job_file: Path) -> None:
     job_file.write_text(f"{MINIMAL}{line}\n")
     assert error_of(job_file) == [f"{job_file}: {way_out}"]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "other", "name", "value"),
+    [
+        ("paillier", "shares", "max_score", "24"),
+        ("shares", "paillier", "key_bits", "3072"),
+        ("shares", "paillier", "cipher", "reference"),
+        ("shares", "paillier", "slots", "2"),
+    ],
+)
+def test_options_of_the_other_protocol_are_refused(
+    protocol: str, other: str, name: str, value: str, job_file: Path
+) -> None:
+    job_file.write_text(f"{MINIMAL}protocol: {protocol}\n{name}: {value}\n")
+    assert error_of(job_file) == [
+        f"{job_file}: `{name}` belongs to `protocol: {other}`: remove it, or set that protocol"
+    ]
+
+
+def test_shares_measure_no_curvature(job_file: Path) -> None:
+    job_file.write_text(f"{MINIMAL}protocol: shares\nalgorithm: {{name: sqn}}\n")
+    assert error_of(job_file) == [f"{job_file}: `shares` measures no curvature: set the algorithm to `lbfgs` or `sgd`"]
+
+
+@pytest.mark.parametrize("protocol", ["paillier", "shares"])
+def test_a_job_with_all_options_of_the_other_protocol_at_their_defaults_is_accepted(protocol: str) -> None:
+    """As it travels."""
+    job = JobConfig.model_validate({"name": "first", "dataset": "people", "protocol": protocol})
+    assert JobConfig.model_validate_json(job.model_dump_json()) == job
 
 
 def test_long_values_are_cut_in_messages(job_file: Path) -> None:

@@ -19,6 +19,8 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "sgd": {"algorithm": Sgd(learning_rate=0.5), "batch": 100},
     "sqn": {"algorithm": Sqn(learning_rate=0.3, interval=2), "batch": 100},
     "lbfgs": {"algorithm": Lbfgs()},
+    "sgd on shares": {"algorithm": Sgd(learning_rate=1.0), "batch": 100, "protocol": "shares"},
+    "lbfgs on shares": {"algorithm": Lbfgs(), "protocol": "shares"},
 }
 
 
@@ -53,7 +55,7 @@ def job_of(name: str, **settings: Any) -> JobConfig:
     return make_job(**{"epochs": 9, "tolerance": 1e-12, "evaluate_every": 1, "l2": 1e-3} | ALGORITHMS[name] | settings)
 
 
-@pytest.mark.parametrize("name", ["sgd", "sqn"])
+@pytest.mark.parametrize("name", ["sgd", "sqn", "sgd on shares"])
 def test_the_first_round_after_every_n_epochs_is_evaluated(name: str) -> None:
     job = job_of(name, evaluate_every=2)
     evaluations = Evaluations(job, [0.5])
@@ -76,6 +78,16 @@ def test_exact_steps_are_evaluated_at_the_point_that_they_lead_to_and_not_at_the
     assert evaluations.epochs[0] == 3
     assert losses == sorted(losses, reverse=True)
     assert losses[0] < np.log(2)
+
+
+def test_unit_steps_are_evaluated_at_the_best_point_before_the_round_first_without_features() -> None:
+    job = job_of("lbfgs on shares")
+    evaluations = Evaluations(job, [0.5])
+    run = evaluations.run()
+    assert evaluations.epochs[0] == 2
+    assert not evaluations.points[0][:-1].any()
+    for evaluated, point in zip(evaluations.points[1:], run.points[1:], strict=False):
+        np.testing.assert_allclose(evaluated, point)
 
 
 @given(every=st.integers(1, 30), epochs=st.integers(1, 30), name=st.sampled_from(list(ALGORITHMS)))

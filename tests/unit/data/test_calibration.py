@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize
 from scipy.special import expit
+from sklearn.linear_model import LogisticRegression
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.config.dataset import LabelConfig
@@ -148,6 +149,35 @@ def test_without_hold_out_rows_and_without_an_intercept_nothing_is_known() -> No
     found = assess(np.empty(0), np.empty(0), LabelConfig(), labels, intercept=False)
     assert isinstance(found.calibration, Uncalibrated)
     assert "no intercept" in found.calibration.reason
+
+
+def test_without_hold_out_rows_the_logistic_loss_needs_no_offset() -> None:
+    labels = np.repeat([-1.0, 1.0], [30, 10])
+    found = assess(np.empty(0), np.empty(0), LabelConfig(), labels, intercept=True, is_logistic=True)
+    assert isinstance(found.calibration, InterceptOnly)
+    assert found.calibration.b == 0
+
+
+def test_without_hold_out_rows_an_offset_takes_weights_by_label_out_of_the_odds() -> None:
+    """A model of weighted rows, fitted by scikit-learn, gives the rate of the rows as they are."""
+    rng = np.random.default_rng(3)
+    columns = rng.normal(size=(20_000, 2))
+    labels = np.where(rng.random(20_000) < expit(columns @ [1.0, -0.5] - 3), 1.0, -1.0)
+    weights = np.where(labels > 0, 9.0, 1.0)
+    model = LogisticRegression(C=np.inf).fit(columns, labels, sample_weight=weights)
+    found = assess(
+        np.empty(0),
+        np.empty(0),
+        LabelConfig(),
+        labels,
+        intercept=True,
+        is_logistic=True,
+        sample_weights=weights,
+    )
+    scores = model.decision_function(columns)
+    rate = (labels > 0).mean()
+    assert expit(scores).mean() > 3 * rate
+    assert calibrate(scores, found.calibration).mean() == pytest.approx(rate, rel=0.05)
 
 
 def test_no_row_is_judged_by_a_map_that_it_was_fitted_on() -> None:

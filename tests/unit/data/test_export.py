@@ -53,6 +53,7 @@ def test_a_logistic_regression_of_the_export_gives_the_same_scores(made: tuple[P
     rebuilt.feature_names_in_ = np.array(layout["feature_names_in_"], dtype=object)
     rebuilt.n_features_in_ = layout["n_features_in_"]
     assert rebuilt.coef_.shape == (1, len(model.weights))
+    assert layout["trained_loss"] == "Taylor loss"
 
     terms = pd.DataFrame(model.steps.expand(table), columns=list(model.weights))
     expected = model.steps.transform(table) @ np.array(model.training_weights)

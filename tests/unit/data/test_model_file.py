@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -114,6 +115,30 @@ def test_a_file_of_the_first_release_is_read_and_says_how_far_to_trust_it(load: 
     path.write_text(json.dumps(content))
     summary = load_model(path).calibration_summary
     assert summary == f"not calibrated, and possibly far from the rate of positive rows: {reason}"
+
+
+def test_a_file_from_before_there_were_two_protocols_says_what_it_was_trained_with(load: Load, tmp_path: Path) -> None:
+    dataset, data = load(True)
+    made = PartyModel.of(Role.GUEST, JOB, data, dataset, result(data, data.block.holdout_labels), run_id=RUN)
+    content = json.loads(made.model_dump_json())
+    del content["job"]["protocol"], content["job"]["max_score"], content["data"]["weighted"]
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(content))
+    model = load_model(path)
+    assert model == made
+    assert (model.job.protocol, model.job.loss_name, model.data.weighted) == ("paillier", "Taylor loss", False)
+
+
+@pytest.mark.parametrize("label", [{"class_weight": "balanced"}, {}])
+def test_the_guests_part_says_whether_rows_had_weights_and_not_which(load: Load, label: dict[str, Any]) -> None:
+    dataset, _ = load(True)
+    dataset = dataset.model_copy(update={"label": LabelConfig.model_validate(label)})
+    job = JobConfig(name="credit", dataset="people", protocol="shares")
+    data = load_party_data(dataset, job, labelled=True)
+    made = PartyModel.of(Role.GUEST, job, data, dataset, result(data, data.block.holdout_labels), run_id=RUN)
+    assert made.data.weighted is bool(label)
+    assert made.job.loss_name == "logistic loss"
+    assert "balanced" not in made.model_dump_json()
 
 
 def test_the_hosts_part_says_nothing_of_labels(load: Load) -> None:

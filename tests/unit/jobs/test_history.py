@@ -101,6 +101,14 @@ def test_a_damaged_line_does_not_stop_a_new_session(content: str, folder: JobFol
     assert len(folder.unfinished_history.read_text().splitlines()) == 2
 
 
+def test_ring_elements_are_counted_in_bytes_and_those_of_the_session_for_no_round(folder: JobFolder) -> None:
+    history = History(folder, Role.GUEST)
+    history.received.count(Role.HOST, RoundKey(0, 0), Kind.MASKED_COLUMNS, 8000, 0)
+    history.received.count(Role.HOST, RoundKey(1, 1), Kind.MASKED_SCORES, 800, 0)
+    assert history.received.pop_round(RoundKey(1, 1)) == {"masked_scores": {"bytes": 800}}
+    assert history.received.totals == {"host": {"masked_columns": {"bytes": 8000}, "masked_scores": {"bytes": 800}}}
+
+
 def test_a_peer_that_sends_for_many_rounds_does_not_fill_the_memory(folder: JobFolder) -> None:
     history = History(folder, Role.GUEST)
     for number in range(1, 1001):
@@ -208,6 +216,16 @@ def test_a_stopwatch_adds_up_by_name_and_starts_anew(monkeypatch: pytest.MonkeyP
         raise ZeroDivisionError
     assert stopwatch.lap() == {"all": 10.0, "encrypt": 7.0}
     assert stopwatch.lap() == {"all": 1.0}
+
+
+def test_the_time_before_the_first_round_is_set_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([0.0, 4.0, 6.0, 9.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(ticks))
+    stopwatch = Stopwatch()
+    stopwatch.end_setup()
+    assert stopwatch.lap() == {"all": 6.0, "setup": 4.0}
+    stopwatch.end_setup()
+    assert stopwatch.lap() == {"all": 3.0}
 
 
 def test_a_whole_job_is_counted_by_peer_and_kind() -> None:

@@ -5,6 +5,7 @@ import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,8 +17,9 @@ from trilateral.common.config.dataset import PreprocessingConfig
 from trilateral.common.config.job import JobConfig, Sgd, Sqn
 from trilateral.common.config.process import Policy
 from trilateral.common.data.preprocessing import Preprocessing
+from trilateral.common.jobs.account import Account, training_equations
 from trilateral.common.jobs.ledger import LEDGER, Entry, Ledger, point_of
-from trilateral.common.jobs.policy import JOB, PREDICTION, Account, training_equations
+from trilateral.common.jobs.policy import JOB, PREDICTION
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
 
 
@@ -148,6 +150,14 @@ def test_a_training_gives_the_host_only_the_equations_that_the_secret_start_does
     assert training_equations(job, (300, 10), 13, secrecy) == secrecy.n_equations(13) == 6
 
 
+@pytest.mark.parametrize("settings", [{}, {"algorithm": Sgd(), "batch": 90}])
+def test_on_shares_a_training_shows_a_party_its_weights_and_the_loss_once(settings: dict[str, Any]) -> None:
+    job = JobConfig(name="job", dataset="customers", protocol="shares").model_copy(update=settings)
+    assert training_equations(job, (300, 5), 4, None) == 4 + 1
+    secrecy = LabelSecrecy.of_result(np.repeat([-1.0, 1.0], 150), None)
+    assert training_equations(job, (300, 10), 13, secrecy) == 13 + 1
+
+
 def test_the_host_gives_an_equation_for_three_rows_and_the_guest_one_for_56_bits(tmp_path: Path) -> None:
     assert account(tmp_path, Role.HOST).max_equations(1000, None) == 333
     labels = LabelSecrecy([1000.0], 9)
@@ -160,13 +170,13 @@ REFUSED = {
     Role.HOST: (
         "the host refuses the job under policy.min_rows_per_equation: all trainings on customers together would give"
         " the other party too many equations about its rows: the maximum is 100; 100 given so far (trainings: 4), 1"
-        " more needed: train in larger batches, lower the setting, or name the dataset anew if its rows or their values"
-        " are new"
+        " more needed: train in larger batches (`paillier` only), lower the setting, or name the dataset anew if its"
+        " rows or their values are new"
     ),
     Role.GUEST: (
         "the guest refuses the job under policy.min_label_bits: all trainings on customers together would give the"
-        " other party too many equations about the labels: train in larger batches, lower the setting, or name the"
-        " dataset anew if its rows or their values are new; the guest's log has the numbers"
+        " other party too many equations about the labels: train in larger batches (`paillier` only), lower the"
+        " setting, or name the dataset anew if its rows or their values are new; the guest's log has the numbers"
     ),
 }
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 from gmpy2 import mpz
 
@@ -19,11 +20,16 @@ from trilateral.common.config.process import Limits
 from trilateral.common.jobs import links
 from trilateral.common.jobs.history import Traffic
 from trilateral.common.jobs.links import Link
+from trilateral.common.observe.events import Delivered, Event
 from trilateral.common.pb.v1 import coordinator_pb2, rounds_pb2
 from trilateral.common.process.server import bind
+from trilateral.common.protocol.batches import Batch
 from trilateral.common.protocol.messages import (
+    BeginRound,
+    ElementPiece,
     Failed,
     Finished,
+    FinishJob,
     IdChallenge,
     Kind,
     Message,
@@ -541,3 +547,173 @@ async def test_a_process_that_is_being_stopped_is_tried_again(
         await link.close(10)
     assert len(recorder.messages) == 2
     assert not failures
+
+
+# --- ring elements
+
+
+def elements(number: int, key: RoundKey = KEY, kind: Kind = Kind.DEALT, n_rows: int = 8) -> ElementPiece:
+    return ElementPiece(key, kind, number * n_rows, 2**20, n_rows, np.full(2 * n_rows, number, dtype=np.uint64))
+
+
+def begin(key: RoundKey) -> BeginRound:
+    return BeginRound(key, np.zeros(0), Batch(1, 0), gradient=True)
+
+
+def told(recorder: Recorder) -> list[tuple[str, RoundKey, int]]:
+    """Each message of a round: what it is, its round, and which piece."""
+    return [
+        (m.kind.value, m.key, m.offset // m.n_rows)
+        if isinstance(m, ElementPiece)
+        else (type(m).__name__, getattr(m, "key", RoundKey(0, 0)), 0)
+        for m in recorder.messages
+    ]
+
+
+async def test_pieces_of_several_vectors_share_a_call_and_keep_their_order(
+    recorder: Recorder, make_link: MakeLink
+) -> None:
+    async with served(Role.GUEST, recorder) as address, connected(Role.GUEST, address) as peer:
+        link = make_link(peer)
+        for number in range(3):
+            link.send(elements(number, kind=Kind.MASKED_SCORES))
+            link.send(elements(number, kind=Kind.MASKED_RESIDUAL))
+        await link.close(5)
+    kinds = [Kind.MASKED_SCORES, Kind.MASKED_RESIDUAL]
+    assert told(recorder) == [(kind.value, KEY, number) for number in range(3) for kind in kinds]
+    assert recorder.calls == ["SendElements"]
+
+
+async def test_a_call_ends_after_its_bytes_so_that_the_link_keeps_no_more(
+    recorder: Recorder, make_link: MakeLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "CALL_BYTES", 300)
+    async with served(Role.HOST, recorder) as address, connected(Role.HOST, address) as peer:
+        link = make_link(peer, Role.COORDINATOR)
+        for number in range(5):
+            link.send(elements(number))
+        await link.close(5)
+    assert told(recorder) == [("dealt", KEY, number) for number in range(5)]
+    assert recorder.calls == ["SendElements"] * 3
+    assert sum(piece.elements.nbytes for piece in map(elements, range(5))) > links.CALL_BYTES
+
+
+async def test_a_call_is_acknowledged_although_nothing_follows(
+    recorder: Recorder, failures: Failures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next round would otherwise have to wait for the acknowledgement."""
+    delivered: list[Event] = []
+    monkeypatch.setattr(links, "LINGER_SECONDS", 0.001)
+    async with served(Role.HOST, recorder) as address, connected(Role.HOST, address) as peer:
+        link = Link(
+            JOB,
+            Role.COORDINATOR,
+            peer,
+            width=64,
+            limits=Limits(),
+            on_sent=lambda *_: None,
+            on_failure=failures.append,
+            on_delivered=delivered.append,
+        )
+        for number in range(2):
+            link.send(elements(number))
+        async with asyncio.timeout(10):
+            while not delivered:
+                await asyncio.sleep(0.001)
+        await link.close(5)
+    (event,) = delivered
+    assert isinstance(event, Delivered)
+    assert (event.what, event.key) == ("dealt", KEY)
+
+
+async def test_all_pieces_of_a_call_that_was_cut_off_are_sent_again(recorder: Recorder, make_link: MakeLink) -> None:
+    async def die_once(message: Message, context: Any) -> None:
+        if len(recorder.messages) == 2:
+            await context.abort(grpc.StatusCode.UNAVAILABLE)
+
+    recorder.react = die_once
+    async with served(Role.HOST, recorder) as address, connected(Role.HOST, address) as peer:
+        link = make_link(peer, Role.COORDINATOR)
+        for number in range(3):
+            link.send(elements(number))
+        await link.close(5)
+    assert told(recorder)[2:] == [("dealt", KEY, number) for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("message", "kept"),
+    [
+        (begin(RoundKey(1, 2)), []),
+        (begin(RoundKey(2, 1)), [("dealt", RoundKey(2, 1), 2)]),
+        (FinishJob(2, np.zeros(0), 0.5, 1, "converged", None), []),
+    ],
+    ids=["next attempt", "next round", "end"],
+)
+async def test_pieces_that_the_next_message_makes_useless_are_dropped(
+    message: Message, kept: list[Any], recorder: Recorder, make_link: MakeLink
+) -> None:
+    """Among them is what was dealt ahead, for the round after an attempt that is repeated."""
+    held = asyncio.Event()
+
+    async def hold(received: Message, context: Any) -> None:
+        await held.wait()
+
+    recorder.react = hold
+    async with served(Role.HOST, recorder) as address, connected(Role.HOST, address) as peer:
+        link = make_link(peer, Role.COORDINATOR)
+        link.send(Failed("this call is held up"))
+        await recorder.until(lambda: bool(recorder.messages))
+        pieces = [elements(0), elements(1), elements(2, RoundKey(2, 1))]
+        for piece in pieces:
+            link.expect(piece)
+            link.send(piece)
+        link.send(message)
+        held.set()
+        await link.close(5)
+    assert told(recorder)[1:-1] == kept
+    assert type(recorder.messages[-1]) is type(message)
+    assert link._n_expected == link._n_taken
+
+
+async def test_a_full_link_has_room_once_the_peer_takes_pieces(
+    recorder: Recorder, make_link: MakeLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "QUEUE_BYTES", 300)
+    monkeypatch.setattr(links, "CALL_BYTES", 1)
+    held = asyncio.Event()
+
+    async def hold(received: Message, context: Any) -> None:
+        await held.wait()
+
+    recorder.react = hold
+    async with served(Role.HOST, recorder) as address, connected(Role.HOST, address) as peer:
+        link = make_link(peer, Role.COORDINATOR)
+        for number in range(4):
+            assert not link.is_full
+            link.expect(elements(number))
+            link.send(elements(number))
+            if not number:
+                await recorder.until(lambda: bool(recorder.messages))
+        waiting = asyncio.create_task(link.room())
+        await asyncio.sleep(0)
+        assert link.is_full
+        assert not waiting.done()
+        held.set()
+        await asyncio.wait_for(waiting, 10)
+        assert not link.is_full
+        await link.close(5)
+
+
+async def test_nothing_waits_for_room_at_a_link_that_has_ended(
+    make_link: MakeLink, failures: Failures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "QUEUE_BYTES", 1)
+    async with connected(Role.HOST, free_address()) as peer:
+        link = make_link(peer, Role.COORDINATOR, peer_timeout=0.2)
+        for number in range(2):
+            link.expect(elements(number))
+            link.send(elements(number))
+        await asyncio.wait_for(link.room(), 10)
+        await failures.first()
+        link.expect(elements(2))
+        assert not link.is_full

@@ -15,7 +15,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.jobs.journal import Journal
 from trilateral.common.jobs.party_record import PartyRecord, settings_digest
 from trilateral.common.protocol.batches import Batch
-from trilateral.common.protocol.messages import BeginRound, FinishJob, RoundKey, StepTaken
+from trilateral.common.protocol.messages import BeginRound, FinishJob, RoundKey, RoundShares, StepTaken
 from trilateral.common.rpc.codec import JobKey
 
 OF_0_1_0 = (
@@ -46,6 +46,23 @@ def test_every_change_of_the_settings_changes_their_digest(settings: dict[str, A
     plain = DatasetConfig(path=Path("t.csv"))
     assert settings_digest(DatasetConfig.model_validate({"path": "t.csv", **settings})) != settings_digest(plain)
     assert settings_digest(plain) == settings_digest(plain.model_copy(update={"path": Path("u.parquet")}))
+
+
+LABEL_OF_0_1_0 = '{"column":"label","positive":"1","negative":"0","calibration":"platt","threshold":0.5}'
+
+
+def test_a_label_without_weights_has_the_digest_of_0_1_0() -> None:
+    inner = blake2b(OF_0_1_0.replace('"label":null', f'"label":{LABEL_OF_0_1_0}').encode(), digest_size=32).digest()
+    assert settings_digest(labelled()) == blake2b(inner, digest_size=32).digest()
+
+
+@pytest.mark.parametrize("weights", [{"weight": "c"}, {"class_weight": "balanced"}])
+def test_weights_of_rows_change_the_digest_of_the_settings(weights: dict[str, Any]) -> None:
+    assert settings_digest(labelled(**weights)) != settings_digest(labelled())
+
+
+def labelled(**label: Any) -> DatasetConfig:
+    return DatasetConfig.model_validate({"path": "t.csv", "label": label})
 
 
 # --- the points at which the host has scored its rows
@@ -98,3 +115,22 @@ def test_the_result_is_a_point_too(journal: Journal) -> None:
     assert session(journal).n_scored_points([]) == 0
     record.keep_newest_point(RoundKey(2, 1), "result")
     assert session(journal).n_scored_points(["result"]) == 1
+
+
+SHARES = np.ones(2, dtype=np.uint64)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        BeginRound(RoundKey(1, 1), STEP, Batch(1, 0), gradient=True, shares=RoundShares(None)),
+        FinishJob(2, STEP, 0.5, 1, "converged", None, SHARES),
+    ],
+    ids=["round", "end"],
+)
+def test_no_share_reaches_the_journal(journal: Journal, asked: BeginRound | FinishJob) -> None:
+    """With a journal that was put back, a share would meet another mask."""
+    record = session(journal)
+    with pytest.raises(ValueError, match="must not be written to the journal"):
+        record.write(StepTaken(asked))
+    assert not [each for each in journal.all() if each.rounds]

@@ -3,14 +3,17 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import PolicyError, notes
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy
 from trilateral.common.jobs.policy import (
+    check_effective_rows,
     check_holdout,
     check_job,
     check_label_secrecy,
@@ -18,7 +21,9 @@ from trilateral.common.jobs.policy import (
     check_prediction,
     check_sizes,
     max_peer_features,
+    scored_points,
 )
+from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
 
 SGD, SQN = {"name": "sgd"}, {"name": "sqn", "curvature_batch": 100}
@@ -42,6 +47,13 @@ BY_THE_JOB: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict
         {"key_bits": 2048},
         {"key_bits": 2046},
         "policy.min_key_bits: the minimum is 2048; the job has 2046",
+    ),
+    "protocol": (
+        {"protocols": ["paillier"]},
+        {},
+        {},
+        {"protocol": "shares"},
+        "policy.protocols: the setting allows paillier; the job has `protocol: shares`",
     ),
     "epochs": (
         {"max_epochs": 40},
@@ -113,6 +125,23 @@ def test_a_setting_that_needs_only_the_job(line: str, role: Role) -> None:
     assert str(refusal.value).startswith(f"the {role} refuses the job under {said}")
 
 
+def test_the_size_of_a_key_does_not_matter_to_a_protocol_without_keys() -> None:
+    offer(Role.HOST, {"min_key_bits": 4096}, {}, {"protocol": "shares"})
+
+
+@pytest.mark.parametrize("weights", [{"weight": "exposure"}, {"class_weight": "balanced"}])
+def test_rows_with_weights_cannot_be_trained_on_under_paillier(weights: dict[str, Any]) -> None:
+    dataset = {"label": {"column": "y", **weights}}
+    offer(Role.GUEST, {}, dataset, {"protocol": "shares"})
+    with pytest.raises(PolicyError) as refusal:
+        offer(Role.GUEST, {}, dataset, {})
+    (name,) = weights
+    assert str(refusal.value) == (
+        f"the guest refuses the job under datasets.people.label.{name}: a ciphertext holds many rows and can only be"
+        " multiplied as a whole, so all rows count alike: set `protocol: shares` in the job, or remove the setting"
+    )
+
+
 @pytest.mark.parametrize("line", AT_THE_HOST)
 def test_a_setting_on_the_scores_that_the_host_shares(line: str) -> None:
     policy, allowed, refused, said = AT_THE_HOST[line]
@@ -167,6 +196,59 @@ def test_each_party_bounds_the_features_of_the_other(job: dict[str, Any], n_trai
             f"the {role} refuses the job under policy.min_rows_per_feature: the minimum is 30 rows for each of the"
             f" {most + 1} features of the {peer}, {needed} rows; {has}, which allows {most} features"
         )
+
+
+def test_on_shares_the_other_party_sees_no_batch_but_the_coordinator_does() -> None:
+    job = make_job(protocol="shares", algorithm=SGD, batch=100)
+    assert max_peer_features(job, Policy(), 1000) == 33
+    check_peer_columns(job, Policy(), 1000, 33, Role.GUEST)
+    with pytest.raises(PolicyError, match="the training set has 1000, which allows 33 features"):
+        check_peer_columns(job, Policy(), 1000, 34, Role.GUEST)
+    check_sizes(job, Policy(), 1000, Role.HOST)
+    with pytest.raises(PolicyError, match="min_batch: the minimum is 101; a batch has 100"):
+        check_sizes(job, Policy(min_batch=101), 1000, Role.HOST)
+
+
+def test_on_shares_the_host_scores_its_hold_out_rows_once() -> None:
+    often = {"epochs": 10, "evaluate_every": 2}
+    assert scored_points(make_job(**often), 50, Role.HOST) == 5
+    assert scored_points(make_job(**often, protocol="shares"), 50, Role.HOST) == 1
+    assert scored_points(make_job(**often, protocol="shares"), 0, Role.HOST) == 0
+    with pytest.raises(PolicyError, match=r"policy\.max_evaluations"):
+        offer(Role.HOST, {"max_evaluations": 3}, {}, {**often, "protocol": "shares"})
+
+
+def weighted(weights: FloatVector) -> TrainingBlock:
+    columns, labels = np.ones((len(weights), 1)), np.where(np.arange(len(weights)) % 2, 1.0, -1.0)
+    return TrainingBlock(columns, columns[:0], labels, labels[:0], np.eye(1), sample_weights=weights, weight_bits=0)
+
+
+@pytest.mark.parametrize("batch", [{}, {"algorithm": SGD, "batch": 150}])
+def test_the_coordinator_gets_no_mean_that_a_few_heavy_rows_dominate(batch: dict[str, Any]) -> None:
+    job, policy = make_job(protocol="shares", **batch), Policy()
+    check_effective_rows(job, policy, weighted(np.ones(150)), Role.GUEST)
+    check_effective_rows(job, policy, weighted(np.where(np.arange(150) < 100, 1.0, 0.0)), Role.GUEST)
+    with pytest.raises(PolicyError) as refusal:
+        check_effective_rows(job, policy, weighted(np.where(np.arange(150) < 75, 1.0, 0.0)), Role.GUEST)
+    assert str(refusal.value) == (
+        "the guest refuses the job under policy.min_batch: the minimum is 100, and by the weights of its rows a batch"
+        " counts as fewer rows: use larger batches or more even weights; the guest's log has the number"
+    )
+    assert notes(refusal.value) == ["a batch counts as 75.0 rows of equal weight"]
+    check_effective_rows(job, Policy(min_batch=75), weighted(np.where(np.arange(150) < 75, 1.0, 0.0)), Role.GUEST)
+
+
+def test_on_shares_the_guest_is_told_what_the_loss_costs() -> None:
+    labels = LabelSecrecy.of_result(np.repeat([-1.0, 1.0], 60), None)
+    job = make_job(protocol="shares", algorithm=SGD, batch=100)
+    check_label_secrecy(job, Policy(), labels, 1)
+    with pytest.raises(PolicyError, match="from its weights, a host with 2 columns .* try more rows or") as refusal:
+        check_label_secrecy(job, Policy(), labels, 2)
+    assert notes(refusal.value) == [
+        "the labels have 116.2 bits of entropy, enough for 2 equations; 1 equation is the loss that the host is told:"
+        " policy.min_label_bits allows the host 1 columns; 2 columns are sure to be allowed with 1.4 times as many"
+        " rows in each batch"
+    ]
 
 
 @pytest.mark.parametrize("settings", [{}, {"algorithm": SGD, "batch": 100}])

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from gmpy2 import mpz
 
 from tests.support.three_servers import DATASET, make_configs, write_tables
 from tests.support.waiting import eventually
-from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import PeerError, PolicyError, ProtocolError, SuspendedError, TrilateralError
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
@@ -27,18 +27,20 @@ from trilateral.common.jobs.party_jobs import CommonRowFinder, PartyJobs
 from trilateral.common.jobs.process_jobs import ProcessJobs
 from trilateral.common.jobs.runner import MachineRunner
 from trilateral.common.observe.audit import Audit
-from trilateral.common.paillier.cipher import PartyCipher
 from trilateral.common.paillier.keys import generate_private_key
 from trilateral.common.pb.v1 import rounds_pb2
 from trilateral.common.pb.v1.rounds_pb2 import SendVectorRequest
+from trilateral.common.protocol.arithmetic import Session
 from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.messages import (
     BeginRound,
+    ElementPiece,
     Envelope,
     EvaluationRecord,
     Failed,
     FinishJob,
     JobEnded,
+    Kind,
     Machine,
     Message,
     OpenJob,
@@ -50,6 +52,7 @@ from trilateral.common.protocol.messages import (
 from trilateral.common.protocol.party import CheckPeer
 from trilateral.common.protocol.phases import Phase
 from trilateral.common.rpc.codec import JobKey
+from trilateral.common.rpc.elements import ElementsRequest, encode_elements
 from trilateral.common.rpc.errors import UnknownJobError
 
 READY = Ready(10, 2)
@@ -83,9 +86,10 @@ class Listener:
 class Started(ProcessJobs):
     """Jobs that a test starts by itself."""
 
-    def start(self, name: str, machine: Listener | None = None) -> tuple[JobKey, Listener]:
+    def start(self, name: str, machine: Listener | None = None, **settings: Any) -> tuple[JobKey, Listener]:
         self._check_room()
-        job, key, machine = JobConfig(name=name, dataset="made"), JobKey.draw(name), machine or Listener()
+        job = JobConfig(name=name, dataset="made", **settings)
+        key, machine = JobKey.draw(name), machine or Listener()
         history = History(JobFolder(self.config.state, name), self.role)
 
         async def on_message(message: Message) -> None:
@@ -270,6 +274,51 @@ async def test_a_vector_for_a_job_that_still_reads_its_table_is_refused_undecode
         await jobs.deliver_vector(aiter(Chunks(key, width=512)))
 
 
+async def chunks_of(key: JobKey, n_pieces: int) -> AsyncIterator[ElementsRequest]:
+    for number in range(n_pieces):
+        kind = (Kind.MASKED_SCORES, Kind.MASKED_RESIDUAL)[number % 2]
+        piece = ElementPiece(RoundKey(1, 1), kind, 8 * (number // 2), 80, 8, np.zeros(8, dtype=np.uint64))
+        for request in encode_elements(key, piece):
+            yield ElementsRequest.FromString(request.SerializeToString())
+
+
+@pytest.mark.usefixtures("undecoded")
+async def test_a_vector_of_another_protocol_than_the_jobs_is_refused_undecoded(jobs: Started) -> None:
+    key, _ = jobs.start("one")
+    with pytest.raises(ProtocolError, match="a vector that is not part of the job's protocol"):
+        await jobs.deliver_vector(chunks_of(key, 1))
+    key, _ = jobs.start("two", protocol="shares")
+    with pytest.raises(ProtocolError, match="a vector that is not part of the job's protocol"):
+        await jobs.deliver_vector(aiter(Chunks(key, width=512)))
+
+
+@pytest.mark.usefixtures("undecoded")
+async def test_elements_for_a_job_that_still_reads_its_table_are_refused_undecoded(jobs: Started) -> None:
+    key, _ = jobs.start("one", protocol="shares")
+    with pytest.raises(ProtocolError, match="received ring elements before the first round"):
+        await jobs.deliver_vector(chunks_of(key, 1))
+
+
+@pytest.mark.usefixtures("undecoded")
+async def test_elements_of_a_run_that_never_was_are_refused_undecoded(jobs: Started) -> None:
+    with pytest.raises(UnknownJobError):
+        await jobs.deliver_vector(chunks_of(JobKey.draw("one"), 1))
+
+
+async def test_the_elements_of_several_vectors_reach_their_job_in_one_call(
+    jobs: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_jobs, "calling_role", lambda: Role.HOST)
+    key, machine = jobs.start("one", protocol="shares")
+    await eventually(lambda: jobs._running["one"].takes_vectors)
+    await jobs.deliver_vector(chunks_of(key, 6))
+    await eventually(lambda: len(machine.given) == 6)
+    pieces = [message for message in machine.given if isinstance(message, ElementPiece)]
+    assert [(piece.kind, piece.offset) for piece in pieces] == [
+        (kind, offset) for offset in (0, 8, 16) for kind in (Kind.MASKED_SCORES, Kind.MASKED_RESIDUAL)
+    ]
+
+
 async def test_a_bounded_number_of_ended_jobs_is_remembered(jobs: Started, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_jobs, "MAX_ENDED", 2)
     keys = []
@@ -302,11 +351,10 @@ async def host_jobs(tmp_path: Path) -> AsyncIterator[tuple[PartyJobs, list[JobCo
     def make(
         job: JobConfig,
         data: PartyData,
-        cipher: PartyCipher,
+        session: Session,
         *,
         phase: Phase,
         check_peer: CheckPeer,
-        start: FloatVector | None,
     ) -> Listener:
         made.append(job)
         return Listener()

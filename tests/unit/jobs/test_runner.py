@@ -23,7 +23,7 @@ from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Limits
-from trilateral.common.jobs import runner as runner_module
+from trilateral.common.jobs import inbox, links
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.patience import Patience
@@ -33,6 +33,7 @@ from trilateral.common.process.server import bind
 from trilateral.common.protocol.batches import Batch
 from trilateral.common.protocol.messages import (
     BeginRound,
+    ElementPiece,
     Envelope,
     Failed,
     Finished,
@@ -47,6 +48,8 @@ from trilateral.common.protocol.messages import (
     RoundKey,
     RoundReport,
     RoundTimedOut,
+    RowsDone,
+    StepTaken,
     VectorPiece,
     Waiting,
 )
@@ -318,7 +321,7 @@ async def test_a_message_interrupts_preparation(party: Setup) -> None:
 
 
 async def test_a_full_inbox_holds_the_sender_up(party: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner_module, "INBOX", 2)
+    monkeypatch.setattr(inbox, "MAX_MESSAGES", 2)
     begun, go_on = threading.Event(), threading.Event()
 
     def handle(sender: Role, message: Message) -> Iterator[Envelope]:
@@ -362,8 +365,192 @@ async def test_a_peer_that_does_not_receive_does_not_stop_this_side_from_receivi
             await asyncio.sleep(0.001)
 
 
+def elements(key: RoundKey, number: int, kind: Kind = Kind.MASKED_SCORES) -> ElementPiece:
+    return ElementPiece(key, kind, 8 * number, 2**20, 8, np.full(8, number, dtype=np.uint64))
+
+
+async def test_elements_leave_in_order_around_what_the_process_has_to_do_first(party: Setup) -> None:
+    """The thread does not wait for elements to be sent, but for everything else."""
+    seen: list[int] = []
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        if isinstance(message, BeginRound):
+            for number in range(3):
+                yield Envelope(Role.GUEST, elements(message.key, number))
+            yield Envelope(Role.HOST, StepTaken(message))
+            seen.append(len(party.observed))
+            yield Envelope(Role.COORDINATOR, RowsDone(message.key, 8))
+            yield Envelope(Role.COORDINATOR, elements(message.key, 0, Kind.SUMS))
+            for number in range(3, 6):
+                yield Envelope(Role.GUEST, elements(message.key, number))
+        yield from finish(sender, message)
+
+    running = await party.start(FakeMachine(handle))
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    guest = party.peers[Role.GUEST]
+    await guest.until(lambda: len(guest.messages) >= 6)
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    await asyncio.wait_for(running, 10)
+    sent = [int(message.elements[0]) for message in guest.messages if isinstance(message, ElementPiece)]
+    assert sent == list(range(6))
+    assert seen == [1]
+
+
+async def test_all_elements_of_a_round_leave_in_order(party: Setup) -> None:
+    n_pieces = 50
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        for number in range(n_pieces):
+            yield Envelope(Role.GUEST, elements(RoundKey(1, 1), number))
+            if number % 10 == 5:
+                yield Envelope(Role.COORDINATOR, RowsDone(RoundKey(1, 1), 8 * number))
+        yield Envelope(Role.COORDINATOR, elements(RoundKey(1, 1), 0, Kind.SUMS))
+
+    await party.start(FakeMachine(handle))
+    guest, coordinator = party.peers[Role.GUEST], party.peers[Role.COORDINATOR]
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    await guest.until(lambda: len(guest.messages) >= n_pieces)
+    await coordinator.until(lambda: len(coordinator.messages) >= 6)
+    numbers = [int(message.elements[0]) for message in guest.messages if isinstance(message, ElementPiece)]
+    assert numbers == list(range(n_pieces))
+    assert [type(message) for message in coordinator.messages] == [RowsDone] * 5 + [ElementPiece]
+    sent = party.history.sent.totals
+    assert set(sent) == {"guest", "coordinator"}
+    assert set(sent["guest"]["masked_scores"]) == {"bytes"}
+
+
+async def test_a_newer_round_ends_the_current_work_between_two_pieces_of_elements(party: Setup) -> None:
+    closed = threading.Event()
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        if isinstance(message, BeginRound) and message.key.attempt == 1:
+            try:
+                for number in range(10**9):
+                    yield Envelope(Role.GUEST, elements(message.key, number % 1000))
+            finally:
+                closed.set()
+
+    await party.start(FakeMachine(handle))
+    guest = party.peers[Role.GUEST]
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    await guest.until(lambda: bool(guest.messages))
+    await party.runner.deliver(Role.COORDINATOR, begin(1, attempt=2))
+    await asyncio.to_thread(closed.wait, 10)
+    assert closed.is_set()
+
+
+async def test_elements_that_the_thread_takes_at_once_all_reach_the_machine_although_a_round_overtakes(
+    party: Setup,
+) -> None:
+    begun, go_on = [threading.Event() for _ in range(2)], [threading.Event() for _ in range(2)]
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        if isinstance(message, ElementPiece) and message.offset < 16:
+            number = message.offset // 8
+            begun[number].set()
+            go_on[number].wait(10)
+            yield Envelope(Role.COORDINATOR, RowsDone(message.key, 8))
+            assert not number, "overtaken, so this is never reached"
+        yield from finish(sender, message)
+
+    machine = FakeMachine(handle)
+    running = await party.start(machine)
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    theirs = [elements(RoundKey(1, 1), number) for number in range(5)]
+    await party.runner.deliver(Role.GUEST, theirs[0])
+    await asyncio.to_thread(begun[0].wait, 10)
+    for each in theirs[1:]:  # wait together
+        await party.runner.deliver(Role.GUEST, each)
+    go_on[0].set()
+    await asyncio.to_thread(begun[1].wait, 10)
+    await party.runner.deliver(Role.COORDINATOR, begin(2))
+    go_on[1].set()
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    await asyncio.wait_for(running, 10)
+    assert [message for message in machine.given if isinstance(message, ElementPiece)] == theirs
+
+
+@pytest.mark.parametrize("ends", ["fails", "is cancelled"])
+async def test_the_thread_stops_handing_over_elements_when_the_job_ends(party: Setup, ends: str) -> None:
+    closed = threading.Event()
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        try:
+            for number in range(10**9):
+                yield Envelope(Role.GUEST, elements(RoundKey(1, 1), number % 1000))
+        finally:
+            closed.set()
+
+    running = await party.start(FakeMachine(handle))
+    guest = party.peers[Role.GUEST]
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    await guest.until(lambda: bool(guest.messages))
+    if ends == "fails":
+        party.runner.fail(PeerError("enough"))
+        with pytest.raises(PeerError, match="enough"):
+            await asyncio.wait_for(running, 10)
+    else:
+        running.cancel()
+    await asyncio.to_thread(closed.wait, 10)
+    assert closed.is_set()
+
+
+async def test_the_coordinator_deals_no_more_than_the_queue_of_a_link_holds(
+    leader: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "QUEUE_BYTES", 10 * 64)
+    monkeypatch.setattr(links, "CALL_BYTES", 5 * 64)
+    made: list[int] = []
+    held = asyncio.Event()
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        for number in range(100):
+            made.append(number)
+            yield Envelope(Role.HOST, elements(RoundKey(1, 1), number, Kind.DEALT))
+
+    async def hold(message: Message, context: Any) -> None:
+        await held.wait()
+
+    host = leader.peers[Role.HOST]
+    host.react = hold
+    await leader.start(FakeMachine(handle))
+    await leader.runner.deliver(Role.GUEST, RowsDone(RoundKey(1, 1), 8))
+    await host.until(lambda: bool(host.messages))
+    await asyncio.sleep(0.2)  # the machine goes on if nothing holds it up
+    assert 10 <= len(made) <= 20
+    held.set()
+    await host.until(lambda: len(host.messages) >= 100)
+    assert [int(message.elements[0]) for message in host.messages if isinstance(message, ElementPiece)] == made
+
+
+async def test_a_party_never_waits_for_room_towards_the_other(party: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other party may do the same: neither would take what the other has sent."""
+    monkeypatch.setattr(links, "QUEUE_BYTES", 1)
+    made: list[int] = []
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        if isinstance(message, BeginRound):
+            for number in range(100):
+                made.append(number)
+                yield Envelope(Role.GUEST, elements(message.key, number))
+
+    async def take_nothing(message: Message, context: Any) -> None:
+        await asyncio.Event().wait()
+
+    machine = FakeMachine(handle)
+    await party.start(machine)
+    party.peers[Role.GUEST].react = take_nothing
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    theirs = elements(RoundKey(1, 1), 0, Kind.MASKED_RESIDUAL)
+    await party.runner.deliver(Role.GUEST, theirs)
+    async with asyncio.timeout(10):
+        while theirs not in machine.given:
+            await asyncio.sleep(0.001)
+    assert len(made) == 100
+
+
 async def test_a_sender_held_up_is_let_go_when_the_job_ends(party: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner_module, "INBOX", 1)
+    monkeypatch.setattr(inbox, "MAX_MESSAGES", 1)
     started, go_on = threading.Event(), threading.Event()
 
     def handle(sender: Role, message: Message) -> Iterator[Envelope]:
@@ -585,7 +772,7 @@ async def test_a_question_whether_the_job_exists_does_not_wait_for_the_machine(p
     machine = FakeMachine(handle)
     await party.start(machine)
     await party.runner.deliver(Role.COORDINATOR, begin(1))
-    for _ in range(2 * runner_module.INBOX):
+    for _ in range(2 * inbox.MAX_MESSAGES):
         await asyncio.wait_for(party.runner.deliver(Role.COORDINATOR, Waiting()), 10)
     go_on.set()
     assert Waiting() not in machine.given

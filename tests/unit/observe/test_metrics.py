@@ -72,9 +72,12 @@ def test_work_and_traffic_add_up_by_kind(metrics: Metrics) -> None:
     for _ in range(2):
         tell(PhaseOver("encrypt", 0.5))
         tell(Moved("sent", Role.GUEST, "scores", 520, 1))
+        tell(Moved("sent", Role.GUEST, "masked_scores", 600, 0))
     assert value(metrics, "phase_seconds_total", phase="encrypt") == 1
     assert value(metrics, "vector_bytes_total", direction="sent", peer="guest", kind="scores") == 1040
     assert value(metrics, "ciphertexts_total", direction="sent", peer="guest", kind="scores") == 2
+    assert value(metrics, "vector_bytes_total", direction="sent", peer="guest", kind="masked_scores") == 1200
+    assert value(metrics, "ciphertexts_total", direction="sent", peer="guest", kind="masked_scores") is None
 
 
 def test_prepared_randomness_is_of_the_jobs_that_run(metrics: Metrics) -> None:

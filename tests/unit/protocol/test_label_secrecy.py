@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trilateral.common.base.arrays import FloatVector
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.label_secrecy import (
     MAX_START_SCORE,
@@ -156,19 +157,48 @@ def test_labels_of_one_kind_allow_no_column() -> None:
         assert labels.max_host_columns(labels.max_equations(56)) == 0
 
 
+def test_on_shares_the_labels_have_the_entropy_of_all_training_rows_and_nothing_hides_behind_a_start() -> None:
+    labels = -np.ones(1000)
+    labels[:100] = 1
+    found = LabelSecrecy.of_result(labels, None)
+    bits = math.log2(math.comb(1000, 100))
+    assert list(found.batch_bits) == pytest.approx([bits])
+    assert found.n_secret == 0
+    assert found.n_equations(12) == 13
+    assert found.max_host_columns(found.max_equations(56)) == int(bits // 56) - 1 == 7
+
+
+def test_rows_of_small_weight_do_not_add_to_the_entropy_of_the_labels() -> None:
+    labels = -np.ones(1000)
+    labels[::10] = 1
+    whole = LabelSecrecy.of_result(labels, None).batch_bits[0]
+
+    def share(weights: FloatVector) -> float:
+        return LabelSecrecy.of_result(labels, weights).batch_bits[0] / whole
+
+    assert share(np.ones(1000)) == 1
+    assert share(np.where(labels > 0, 9.0, 1.0)) == pytest.approx(1)  # weights by label say nothing new
+    half = np.where(np.arange(1000) % 20 < 10, 1.0, 0.0)
+    assert share(half) == pytest.approx(0.5)
+    heavy = np.where(np.arange(1000) < 20, 30.0, 1.0)  # two of the rarer label among 100
+    assert share(heavy) < 0.2
+    assert share(np.where(labels > 0, 0.0, 1.0)) == 0
+
+
 @given(
     bits=st.lists(st.floats(0, 1e5), min_size=1, max_size=5),
     n_secret=st.integers(0, 50),
     each=st.floats(1, 500),
     n_given=st.integers(0, 200),
+    n_told=st.integers(0, 2),
 )
 def test_the_largest_number_of_columns_is_the_last_that_the_rule_allows(
-    bits: list[float], n_secret: int, each: float, n_given: int
+    bits: list[float], n_secret: int, each: float, n_given: int, n_told: int
 ) -> None:
-    labels = LabelSecrecy(bits, n_secret)
+    labels = LabelSecrecy(bits, n_secret, n_told=n_told)
     n_left = labels.max_equations(each) - n_given
     most = labels.max_host_columns(n_left)
     assert most == 0 or labels.n_equations(most) <= n_left
     assert labels.n_equations(most + 1) > n_left
     # In each batch, the labels have the bits that the equations about them need.
-    assert n_left < 0 or each * labels.n_equations(most) / len(bits) <= min(bits) * (1 + 1e-9)
+    assert most == 0 or each * labels.n_equations(most) / len(bits) <= min(bits) * (1 + 1e-9)

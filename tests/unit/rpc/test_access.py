@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
+from google.protobuf.message_factory import GetMessageClass
 
 from tests.support.rpc import plaintext_server
 from trilateral.common.base.roles import Role
@@ -27,7 +28,7 @@ from trilateral.common.pb.v1 import (
     rounds_pb2,
 )
 from trilateral.common.process.server import bind
-from trilateral.common.protocol.messages import Kind
+from trilateral.common.protocol.messages import ELEMENT_KINDS, Kind
 from trilateral.common.rpc.access import Caller, by_certificate, call_metadata
 from trilateral.common.rpc.certificates import subject_name
 from trilateral.common.rpc.channel import open_channel
@@ -50,6 +51,7 @@ MAY_CALL = {
     "HostService/ChallengeIds": {"guest"},
     "HostService/ConfirmIds": {"guest"},
     "HostService/SendVector": {"guest"},
+    "HostService/SendElements": {"guest"},
     "AlignmentService/OpenAlignment": {"guest"},
     "AlignmentService/IntersectShard": {"guest"},
     "AlignmentService/ConfirmShard": {"guest"},
@@ -61,15 +63,19 @@ MAY_CALL = {
     "PredictionService/ClosePrediction": {"guest"},
     "GuestService/ProveIds": {"host"},
     "GuestService/SendVector": {"host"},
+    "GuestService/SendElements": {"host"},
     "GuestService/SendHoldoutScores": {"host"},
     "PartyService/OpenJob": {"coordinator"},
     "PartyService/BeginRound": {"coordinator"},
+    "PartyService/SendElements": {"coordinator"},
     "PartyService/FinishJob": {"coordinator"},
     "PartyService/CheckJob": {"coordinator"},
     "PartyService/FailJob": {"coordinator"},
     "CoordinatorService/ReportAlignment": {"guest"},
     "CoordinatorService/ReportReady": {"host", "guest"},
     "CoordinatorService/SendVector": {"host", "guest"},
+    "CoordinatorService/SendElements": {"host", "guest"},
+    "CoordinatorService/ReportRowsDone": {"host", "guest"},
     "CoordinatorService/ReportOutOfRange": {"host", "guest"},
     "CoordinatorService/ReportEvaluation": {"guest"},
     "CoordinatorService/ReportFinished": {"host", "guest"},
@@ -94,8 +100,25 @@ MAY_SEND = {
     ("host", Kind.CURVATURE): {"coordinator"},
     ("guest", Kind.CURVATURE): {"coordinator"},
     ("guest", Kind.LOSS): {"coordinator"},
+    ("host", Kind.MASKED_COLUMNS): {"guest"},
+    ("guest", Kind.MASKED_COLUMNS): {"host"},
+    ("host", Kind.MASKED_SCORES): {"guest"},
+    ("guest", Kind.MASKED_SCORES): {"host"},
+    ("host", Kind.MASKED_RESIDUAL): {"guest"},
+    ("guest", Kind.MASKED_RESIDUAL): {"host"},
+    ("host", Kind.WEIGHTS): {"guest"},
+    ("guest", Kind.WEIGHTS): {"host"},
+    ("coordinator", Kind.DEALT): {"host", "guest"},
+    ("host", Kind.SUMS): {"coordinator"},
+    ("guest", Kind.SUMS): {"coordinator"},
 }
 """Sender and kind of a vector to its receivers."""
+SERVED_BY = {
+    "HostService": {Role.HOST},
+    "GuestService": {Role.GUEST},
+    "PartyService": {Role.HOST, Role.GUEST},
+    "CoordinatorService": {Role.COORDINATOR},
+}
 
 
 def metadata(caller: str | None) -> tuple[tuple[str, str], ...]:
@@ -119,7 +142,7 @@ class Everything(grpc.GenericRpcHandler):
 
         method = CONTRACT.get(str(handler_call_details.method))
         if method is not None and method.client_streaming:
-            return grpc.stream_unary_rpc_method_handler(requests, rounds_pb2.SendVectorRequest.FromString)
+            return grpc.stream_unary_rpc_method_handler(requests, GetMessageClass(method.input_type).FromString)
         if method is not None and method.server_streaming:
             return grpc.unary_stream_rpc_method_handler(responses)
         return grpc.unary_unary_rpc_method_handler(unary)
@@ -141,7 +164,7 @@ async def status(channel: grpc.aio.Channel, path: str, caller: str | None, *requ
     call: Any
     try:
         if method is not None and method.client_streaming:
-            call = channel.stream_unary(path, request_serializer=rounds_pb2.SendVectorRequest.SerializeToString)
+            call = channel.stream_unary(path, request_serializer=GetMessageClass(method.input_type).SerializeToString)
             await call(iter(requests), metadata=metadata(caller), timeout=5)
         elif method is not None and method.server_streaming:
             call = channel.unary_stream(path)
@@ -193,13 +216,21 @@ async def test_each_kind_of_vector_is_taken_only_from_the_role_that_makes_it(
     channel: grpc.aio.Channel, request: pytest.FixtureRequest
 ) -> None:
     receiver = request.node.callspec.params["channel"]
-    path = f"/trilateral.v1.{receiver.value.capitalize()}Service/SendVector"
-    for kind in Kind:
-        number = rounds_pb2.VectorKind.Value(f"VECTOR_KIND_{kind.name}")
-        for sender in CALLERS:
-            sent = await status(channel, path, sender, rounds_pb2.SendVectorRequest(kind=number))
-            permitted = receiver in MAY_SEND.get((str(sender), kind), set())
-            assert sent is (grpc.StatusCode.OK if permitted else grpc.StatusCode.PERMISSION_DENIED), (kind, sender)
+    for path, method in CONTRACT.items():
+        service, name = path.removeprefix("/trilateral.v1.").split("/")
+        if not method.client_streaming or receiver not in SERVED_BY[service]:
+            continue
+        for kind in Kind:
+            number = rounds_pb2.VectorKind.Value(f"VECTOR_KIND_{kind.name}")
+            for sender in CALLERS:
+                sent = await status(channel, path, sender, GetMessageClass(method.input_type)(kind=number))
+                permitted = (
+                    receiver in MAY_SEND.get((str(sender), kind), set())
+                    and (name == "SendElements") is (kind in ELEMENT_KINDS)
+                    and (service == "PartyService") is (sender == "coordinator")
+                )
+                expected = grpc.StatusCode.OK if permitted else grpc.StatusCode.PERMISSION_DENIED
+                assert sent is expected, (path, kind, sender)
 
 
 # --- who has which certificate

@@ -20,6 +20,7 @@ from trilateral.common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, jobs_p
 from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.batches import Batch
 from trilateral.common.protocol.messages import (
+    ELEMENT_KINDS,
     BeginRound,
     Evaluation,
     Failed,
@@ -35,14 +36,19 @@ from trilateral.common.protocol.messages import (
     OutOfRange,
     Ready,
     RoundKey,
+    RoundShares,
+    RowsDone,
+    SharesReady,
     VectorPiece,
     Waiting,
+    WeightShares,
 )
 from trilateral.common.rpc import codec
 from trilateral.common.rpc.codec import MAX_FLOATS, JobKey, encode_piece, job_key, parse_job
-from trilateral.common.rpc.routes import MESSAGE_ROUTES, MessageRoute, decode, encode, route_for
+from trilateral.common.rpc.routes import MESSAGE_ROUTES, MessageRoute, VectorRoute, decode, encode, route_for
 
 JOB = JobConfig(name="credit", dataset="credit")
+SHARED_JOB = JobConfig(name="credit", dataset="credit", protocol="shares")
 RUN = JobKey("credit", bytes(range(16)))
 
 uint32 = st.integers(0, 2**32 - 1)
@@ -55,6 +61,13 @@ nonempty = arrays(np.float64, st.integers(1, 20), elements=finite)
 short = st.binary(max_size=64)
 text = st.text(st.characters(categories=("L", "N", "P", "S")) | st.sampled_from(" \n"), max_size=200)
 counts = st.integers(1, 2**16)
+seeds = st.binary(min_size=32, max_size=32)
+weight_bits = st.none() | st.integers(0, 32)
+CIPHERTEXT_KINDS = sorted(set(Kind) - ELEMENT_KINDS)
+
+
+def elements(n: int) -> st.SearchStrategy[Any]:
+    return arrays(np.uint64, n, elements=st.integers(0, 2**64 - 1))
 
 
 @st.composite
@@ -69,13 +82,30 @@ def pieces(draw: st.DrawFn, width: int = 64) -> VectorPiece:
     ciphertexts = draw(st.lists(st.integers(0, 256**width - 1).map(mpz), min_size=1, max_size=30))
     offset = draw(st.integers(0, 1000))
     total = offset + len(ciphertexts) + draw(st.integers(0, 1000))
-    return VectorPiece(draw(keys), draw(st.sampled_from(Kind)), offset, total, ciphertexts)
+    return VectorPiece(draw(keys), draw(st.sampled_from(CIPHERTEXT_KINDS)), offset, total, ciphertexts)
+
+
+@st.composite
+def weight_shares(draw: st.DrawFn) -> WeightShares:
+    n_columns = draw(st.integers(2, 9))
+    return WeightShares(*(draw(elements(n)) for n in (n_columns, draw(st.integers(1, n_columns - 1)), n_columns)))
+
+
+@st.composite
+def ready(draw: st.DrawFn) -> Ready:
+    n_columns = draw(st.integers(1, 9))
+    penalties = arrays(np.float64, draw(st.sampled_from((0, n_columns))), elements=st.floats(0, 1e9))
+    shares = st.builds(
+        SharesReady, seeds, st.integers(0, 2**31), st.integers(-64, 64), penalties, weight_bits, st.floats(0, 1e18)
+    )
+    return Ready(draw(counts), n_columns, draw(uint32), draw(st.none() | shares))
 
 
 MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
-    OpenJob: st.builds(OpenJob, st.just(JOB), st.integers(1, 2**8192 - 1).map(mpz), st.sampled_from(PARTIES)),
-    IdChallenge: st.builds(IdChallenge, short, counts, column_counts),
-    IdProof: st.builds(IdProof, short, short, column_counts),
+    OpenJob: st.builds(OpenJob, st.just(JOB), st.integers(1, 2**8192 - 1).map(mpz), st.sampled_from(PARTIES))
+    | st.builds(OpenJob, st.just(SHARED_JOB), st.just(mpz(0)), st.sampled_from(PARTIES), seed=seeds),
+    IdChallenge: st.builds(IdChallenge, short, counts, column_counts, st.just(b"") | seeds, weight_bits),
+    IdProof: st.builds(IdProof, short, short, column_counts, st.just(b"") | seeds),
     IdConfirmation: st.builds(IdConfirmation, short),
     AlignmentProgress: st.builds(
         AlignmentProgress,
@@ -85,7 +115,7 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
         n_guest=st.integers(10, 2**31),
         n_common=st.integers(0, 10),
     ),
-    Ready: st.builds(Ready, counts, counts),
+    Ready: ready(),
     BeginRound: st.builds(
         BeginRound,
         keys,
@@ -98,9 +128,13 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
         st.none() | nonempty,
         st.booleans(),
         uint32,
+        st.none() | st.builds(RoundShares, st.none() | weight_shares(), st.none() | weight_shares()),
     ),
+    RowsDone: st.builds(RowsDone, keys, counts),
     OutOfRange: st.builds(OutOfRange, keys),
-    FinishJob: st.builds(FinishJob, positive, vectors, finite, uint32, text, st.none() | finite),
+    FinishJob: st.builds(
+        FinishJob, positive, vectors, finite, uint32, text, st.none() | finite, st.none() | elements(5)
+    ),
     HoldoutScores: holdout_scores(),
     Evaluation: st.builds(Evaluation, keys, finite, st.none() | finite),
     Finished: st.builds(Finished),
@@ -119,7 +153,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    "route", [route for route in MESSAGE_ROUTES if route.message is not VectorPiece], ids=lambda route: route.path
+    "route", [route for route in MESSAGE_ROUTES if not isinstance(route, VectorRoute)], ids=lambda route: route.path
 )
 @given(data=st.data())
 def test_every_message_survives_the_wire(route: MessageRoute, data: st.DataObject) -> None:
@@ -205,6 +239,7 @@ def chunk(**fields: Any) -> rounds_pb2.SendVectorRequest:
         {"total": 2**31 + 1},
         {"kind": 0},
         {"kind": 99},
+        {"kind": rounds_pb2.VECTOR_KIND_SUMS},
         {"key": rounds_pb2.RoundKey(round=0, attempt=1)},
         {"key": rounds_pb2.RoundKey(round=1)},
         {"key": None},
@@ -242,6 +277,10 @@ def test_more_numbers_than_a_model_may_have_are_refused() -> None:
         ({"modulus": bytes(1025)}, "8192"),
         ({"party": party_pb2.PARTY_UNSPECIFIED}, "an unknown party"),
         ({"party": 3}, "an unknown party"),
+        ({"seed": bytes(32)}, "the keys of another protocol"),
+        ({"seed": bytes(31)}, "a part of a seed of 31 bytes"),
+        ({"job_json": SHARED_JOB.model_dump_json(), "modulus": b""}, "the keys of another protocol"),
+        ({"job_json": SHARED_JOB.model_dump_json(), "seed": bytes(32)}, "the keys of another protocol"),
     ],
 )
 def test_an_offer_must_match_its_settings_and_have_a_valid_key(fields: dict[str, Any], problem: str) -> None:
@@ -273,6 +312,27 @@ def test_an_invalid_job_name_or_run_id_is_refused(job: str, run_id: bytes, probl
         job_key(coordinator_pb2.ReportFinishedRequest(job=job, run_id=run_id))
 
 
+ROUND = rounds_pb2.RoundKey(round=1, attempt=1)
+WRONG_SHARES_READY: list[dict[str, Any]] = [
+    {"seed": bytes(31)},
+    {"n_holdout": 2**31 + 1},
+    {"norm_bits": 65},
+    {"norm_bits": -65},
+    {"penalty": [1.0]},
+    {"penalty": [1.0, -1.0]},
+    {"penalty": [1.0, float("nan")]},
+    {"weight_bits": 33},
+    {"total_weight": -1.0},
+    {"total_weight": float("inf")},
+]
+WRONG_WEIGHT_SHARES: list[dict[str, bytes]] = [
+    {"score": bytes(16), "loss": bytes(16)},
+    {"score": bytes(16), "opened": bytes(16), "loss": bytes(16)},
+    {"score": bytes(24), "opened": bytes(8), "loss": bytes(16)},
+    {"score": bytes(17), "opened": bytes(8), "loss": bytes(16)},
+]
+
+
 @pytest.mark.parametrize(
     "request_",
     [
@@ -281,6 +341,27 @@ def test_an_invalid_job_name_or_run_id_is_refused(job: str, run_id: bytes, probl
         coordinator_pb2.ReportReadyRequest(n_train=100, n_columns=0),
         coordinator_pb2.ReportReadyRequest(n_train=100, n_columns=2**16 + 1),
         host_pb2.ChallengeIdsRequest(nonce=bytes(32), n_rows=0),
+        coordinator_pb2.ReportReadyRequest(n_train=100, n_columns=2, shares=coordinator_pb2.SharesReady()),
+        *(
+            coordinator_pb2.ReportReadyRequest(
+                n_train=100, n_columns=2, shares=coordinator_pb2.SharesReady(**{"seed": bytes(32)} | wrong)
+            )
+            for wrong in WRONG_SHARES_READY
+        ),
+        coordinator_pb2.ReportRowsDoneRequest(key=ROUND, n_rows=0),
+        coordinator_pb2.ReportRowsDoneRequest(key=ROUND, n_rows=2**31 + 1),
+        host_pb2.ChallengeIdsRequest(nonce=bytes(32), n_rows=5, n_columns=2, weight_bits=33),
+        host_pb2.ChallengeIdsRequest(nonce=bytes(32), n_rows=5, n_columns=2, seed=bytes(33)),
+        guest_pb2.ProveIdsRequest(nonce=bytes(32), digest=bytes(32), n_columns=2, seed=bytes(1)),
+        party_pb2.FinishJobRequest(round=2, share=b""),
+        party_pb2.FinishJobRequest(round=2, share=bytes(9)),
+        party_pb2.FinishJobRequest(round=2, share=bytes(8 * (2**17 + 1))),
+        *(
+            party_pb2.BeginRoundRequest(
+                key=ROUND, shares=party_pb2.RoundShares(holdout=party_pb2.WeightShares(**wrong))
+            )
+            for wrong in WRONG_WEIGHT_SHARES
+        ),
         guest_pb2.SendHoldoutScoresRequest(offset=0, total=3),
         guest_pb2.SendHoldoutScoresRequest(offset=2, total=3, scores=[0.0, 0.0]),
     ],

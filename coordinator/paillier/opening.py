@@ -1,7 +1,7 @@
-"""What the coordinator reads in one round: it reads slots from masked ciphertexts, and means from slots."""
+"""What the coordinator reads in one round on ciphertexts: slots from masked plaintexts, and means from slots."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +29,7 @@ class _Vector:
     slots: list[int]
 
 
-class RoundOpening:
+class PaillierOpening:
     """Collects the answers to one attempt at a round, and makes the optimiser's observation from them.
 
     Args:
@@ -37,18 +37,24 @@ class RoundOpening:
         n_columns: columns of each party.
         scale: how the vectors of the batch S are coded.
         curvature_scale: how those of S_H are coded; the same as `scale` if S_H = S.
+        decrypt: see `Decrypt`.
     """
 
     def __init__(
-        self, plan: RoundPlan, n_columns: dict[Role, int], scale: RoundScale, curvature_scale: RoundScale
+        self,
+        plan: RoundPlan,
+        n_columns: Mapping[Role, int],
+        scale: RoundScale,
+        curvature_scale: RoundScale,
+        decrypt: Decrypt,
     ) -> None:
+        self._decrypt = decrypt
         self._scale = scale
         self._curvature_scale = curvature_scale
         self._direction_scale = None if plan.direction is None else direction_scale(plan.direction)
         self._gradient = plan.gradient
         self._evaluates = plan.evaluate_at is not None
-        self.evaluation: Evaluation | None = None
-        """The guest's evaluation on the hold-out rows; None until it arrives."""
+        self._evaluation: Evaluation | None = None
         self._vectors = {(Role.GUEST, Kind.LOSS): _Vector(1, scale, [])}
         for party in PARTIES:
             if plan.gradient:
@@ -57,22 +63,26 @@ class RoundOpening:
                 self._vectors[party, Kind.CURVATURE] = _Vector(n_columns[party], curvature_scale, [])
 
     @property
+    def evaluation(self) -> Evaluation | None:
+        """The guest's evaluation on the hold-out rows; None until it arrives."""
+        return self._evaluation
+
+    @property
     def complete(self) -> bool:
         """Whether everything that was asked for has arrived."""
         is_evaluated = self.evaluation is not None or not self._evaluates
         return is_evaluated and all(len(vector.slots) == vector.total for vector in self._vectors.values())
 
-    def add(self, sender: Role, piece: VectorPiece, decrypt: Decrypt) -> None:
+    def add(self, sender: Role, piece: VectorPiece) -> None:
         """Decrypt the next ciphertexts of a vector. Ignore ciphertexts that were decrypted before.
 
         Args:
             sender: the party that sent them.
             piece: a piece of this attempt.
-            decrypt: see `Decrypt`.
 
         Raises:
             ProtocolError: this round does not expect them.
-            BadCiphertextError: from `decrypt`.
+            BadCiphertextError: a ciphertext is not valid under the job's key.
         """
         vector = self._vectors.get((sender, piece.kind))
         if vector is None or piece.total != vector.total:
@@ -83,22 +93,16 @@ class RoundOpening:
             return
         if piece.offset != opened or opened + len(piece.ciphertexts) > vector.total:
             raise ProtocolError(f"the {sender} sent ciphertexts of {piece.kind} out of order")
-        vector.slots += [vector.scale.layout.read(plaintext) for plaintext in decrypt(piece.ciphertexts)]
+        vector.slots += [vector.scale.layout.read(plaintext) for plaintext in self._decrypt(piece.ciphertexts)]
 
-    def add_evaluation(self, evaluation: Evaluation) -> bool:
-        """Add the guest's evaluation on the hold-out rows; return False if it has arrived before.
-
-        Raises:
-            ProtocolError: this round does not expect it.
-        """
+    def add_evaluation(self, evaluation: Evaluation) -> None:
+        """See `computation.Opening.add_evaluation`."""
         if not self._evaluates:
             raise ProtocolError(
                 f"the guest sent an evaluation for round {evaluation.key.round}, which does not ask for one"
             )
-        if self.evaluation is not None:
-            return False
-        self.evaluation = evaluation
-        return True
+        if self._evaluation is None:
+            self._evaluation = evaluation
 
     def observation(self) -> Observation:
         """Return the batch's loss, g and v_t: equations (3), (4) and (6), as corrected in docs/paper.md."""

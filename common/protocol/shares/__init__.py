@@ -1,0 +1,1 @@
+"""The protocol on secret shares: what its three roles have in common."""

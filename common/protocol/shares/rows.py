@@ -1,0 +1,112 @@
+"""Where the rows of a job lie in its tables of shares: sections, ranges and blocks.
+
+Every table and every stream has its rows in one order: the training rows, batch by batch, then the hold-out rows. A
+*section* is one batch, or the hold-out rows. It ends with rows of zeros, which fill its last group, so the training
+rows of all sections are one *range* as well. A range is worked through in *blocks*, from its first row.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from trilateral.common.base.arrays import Rows
+from trilateral.common.protocol.batches import WHOLE_SET, Batch, Batches
+from trilateral.common.shares.layout import BLOCK_ROWS, pad
+
+
+@dataclass(frozen=True)
+class RowRange:
+    """Consecutive rows of the tables: a section, several sections, or a block of them."""
+
+    first: int
+    n_rows: int
+    """Rows in the tables, those of zeros included: a multiple of `layout.ROWS`."""
+
+    @property
+    def end(self) -> int:
+        """The row after the last."""
+        return self.first + self.n_rows
+
+    def blocks(self) -> Iterator["RowRange"]:
+        """Yield the blocks, in order. All have `BLOCK_ROWS` rows, except that the last may have fewer."""
+        for first in range(self.first, self.end, BLOCK_ROWS):
+            yield RowRange(first, min(BLOCK_ROWS, self.end - first))
+
+
+@dataclass(frozen=True)
+class Section(RowRange):
+    """A range of whole sections: what one loss or one gradient is a sum over."""
+
+    n_real: int
+    """Rows that are samples. The others are zeros."""
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """The rows of one job. Its size does not depend on theirs, unless `order` is asked for."""
+
+    batches: Batches
+    n_holdout: int
+
+    @classmethod
+    def of(cls, batches: Batches, n_holdout: int) -> Self:
+        """Return the plan of a job.
+
+        Args:
+            batches: the job's batches.
+            n_holdout: hold-out rows.
+        """
+        return cls(batches, n_holdout)
+
+    @property
+    def n_sections(self) -> int:
+        """Sections of training rows: one for each batch of an epoch."""
+        return self.batches.count
+
+    def section(self, number: int) -> Section:
+        """Return a section of training rows, from 0 up: part `number` of the batches."""
+        sizes = self.batches.part_size(0), self.batches.part_size(self.n_sections - 1)
+        n_larger = min(number, self.batches.n_train % self.n_sections)
+        first = n_larger * pad(sizes[0]) + (number - n_larger) * pad(sizes[1])
+        n_real = self.batches.part_size(number)
+        return Section(first, pad(n_real), n_real)
+
+    @property
+    def sections(self) -> Iterator[Section]:
+        """The sections of training rows, in order."""
+        return map(self.section, range(self.n_sections))
+
+    @cached_property
+    def training(self) -> Section:
+        """All training rows."""
+        return Section(0, self.section(self.n_sections - 1).end, self.batches.n_train)
+
+    @cached_property
+    def holdout(self) -> Section:
+        """The hold-out rows, a section of their own after the training rows."""
+        return Section(self.training.end, pad(self.n_holdout), self.n_holdout)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the tables."""
+        return self.holdout.end
+
+    def range_of(self, batch: Batch) -> Section:
+        """Return the rows that a round on this batch works through."""
+        numbers = self.numbers_of(batch)
+        return self.section(numbers.start) if len(numbers) == 1 else self.training
+
+    def numbers_of(self, batch: Batch) -> range:
+        """Return the numbers of the sections of a batch: its own, or all of them for the whole training set."""
+        if batch == WHOLE_SET or self.n_sections == 1:
+            return range(self.n_sections)
+        part = self.batches.part(batch)
+        return range(part, part + 1)
+
+    @cached_property
+    def order(self) -> Rows:
+        """The training rows by section, shape (n_train,). Only a party, which has the rows, needs it."""
+        return np.concatenate([self.batches.part_rows(number) for number in range(self.n_sections)])

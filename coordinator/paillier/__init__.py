@@ -1,0 +1,1 @@
+"""The coordinator's part of the Paillier protocol: it holds the private key, and its questions are steps."""

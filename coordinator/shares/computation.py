@@ -1,0 +1,234 @@
+"""The protocol on shares at the coordinator: it deals, knows w and sums over many rows, and sees no data."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+from gmpy2 import mpz
+
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.errors import ProtocolError
+from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.protocol.batches import Batches
+from trilateral.common.protocol.bounds import max_rounds
+from trilateral.common.protocol.messages import (
+    BeginRound,
+    ElementPiece,
+    Envelope,
+    FinishJob,
+    Kind,
+    OpenJob,
+    Piece,
+    Ready,
+    RoundKey,
+    RoundShares,
+    RowsDone,
+    SharesReady,
+)
+from trilateral.common.protocol.phases import Phase, no_phase
+from trilateral.common.protocol.shares.rows import RowPlan
+from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_seed
+from trilateral.common.shares.format import Format
+from trilateral.coordinator.computation import Opening
+from trilateral.coordinator.plan import Conclusion, RoundPlan
+from trilateral.coordinator.shares.dealing import Dealing
+from trilateral.coordinator.shares.opening import Objective, SharesOpening, disclosed_loss, needs_scores
+from trilateral.coordinator.shares.points import Range, share_point, share_result
+from trilateral.coordinator.shares.products import LabelProducts, n_vectors
+
+MAX_NORM_BITS = 64
+"""A party whose largest row has a norm beyond 2^64 or below 2^-64 has not scaled its columns."""
+
+
+class SharesOffer:
+    """Draws the coordinator's parts of the seeds of a session; see `computation.Offer`.
+
+    Args:
+        job: the job's settings.
+        phase: times the dealing.
+    """
+
+    def __init__(self, job: JobConfig, *, phase: Phase = no_phase) -> None:
+        self._job = job
+        self._phase = phase
+        self._seeds = {party: draw_seed() for party in PARTIES}
+
+    def to(self, party: Role) -> OpenJob:
+        """See `computation.Offer.to`. Each party gets a seed of its own."""
+        return OpenJob(self._job, mpz(0), party, seed=self._seeds[party])
+
+    def agree(self, ready: Mapping[Role, Ready]) -> "SharesComputation":
+        """See `computation.Offer.agree`."""
+        sizes = {party: _checked(self._job, party, each) for party, each in ready.items()}
+        host, guest = sizes[Role.HOST], sizes[Role.GUEST]
+        if host.n_holdout != guest.n_holdout:
+            raise ProtocolError(f"the host holds out {host.n_holdout} rows and the guest {guest.n_holdout}")
+        if host.weight_bits is not None:
+            raise ProtocolError("the host has sample weights: only the guest, which has the labels, may have them")
+        keys = {party: StreamKeys.agreed(self._seeds[party], sizes[party].seed) for party in PARTIES}
+        n_columns = {party: each.n_columns for party, each in ready.items()}
+        return SharesComputation(self._job, ready[Role.HOST].n_train, n_columns, sizes, keys, phase=self._phase)
+
+
+class SharesComputation:
+    """Sends shares of points, deals, and opens sums; see `computation.Computation`.
+
+    Args:
+        job: the job's settings.
+        n_train: training rows.
+        n_columns: columns of each party.
+        sizes: what each party has reported.
+        keys: of the streams that the coordinator has in common with each party.
+        phase: times the dealing.
+    """
+
+    unit = "elements"
+
+    def __init__(
+        self,
+        job: JobConfig,
+        n_train: int,
+        n_columns: Mapping[Role, int],
+        sizes: Mapping[Role, SharesReady],
+        keys: Mapping[Role, StreamKeys],
+        *,
+        phase: Phase = no_phase,
+    ) -> None:
+        batches, guest = Batches.of(job, n_train), sizes[Role.GUEST]
+        self._n_columns = n_columns
+        self._fmt = _format_of(job, n_train, guest.weight_bits)
+        self._rows = RowPlan.of(batches, guest.n_holdout)
+        norm_bits = {party: each.norm_bits for party, each in sizes.items()}
+        self._range = Range(norm_bits, self._fmt.series.period, n_columns)
+        penalty = [each.penalty if job.l2 > 0 else np.zeros(n_columns[party]) for party, each in sizes.items()]
+        is_weighted = guest.weight_bits is not None
+        self._objective = Objective(
+            curvature=job.l2 * np.concatenate(penalty),
+            weight_of_a_row=guest.total_weight / n_train if is_weighted else 1.0,
+        )
+        self._products = LabelProducts(self._rows, n_columns, keys)
+        rounds = max_rounds(job, batches.count)
+        self._dealing = Dealing(self._fmt, keys, n_columns, self._rows, max_rounds=rounds, phase=phase)
+
+    @property
+    def allowed(self) -> Mapping[Role, tuple[int, int]]:
+        """A gradient and two losses in an attempt, and the products with the labels in a session."""
+        n_columns = sum(self._n_columns.values())
+        return dict.fromkeys(PARTIES, (n_columns + 2, n_vectors(self._rows) * n_columns))
+
+    @property
+    def gradient_error(self) -> float:
+        """That of the low bits which both parties drop; see `ring.join_shares`."""
+        fmt, rows = self._fmt, self._rows.training
+        deviation = math.ldexp(6**-0.5, fmt.gradient_drop(rows.n_rows) - fmt.gradient_bits)
+        return deviation / (self._objective.weight_of_a_row * rows.n_real)
+
+    def is_in_range(self, point: FloatVector) -> bool:
+        """See `points.Range`."""
+        return self._range.contains(point)
+
+    def disclose(self, loss: float) -> float:
+        """Return a loss with 6 decimals."""
+        return disclosed_loss(loss)
+
+    def open(self, plan: RoundPlan, key: RoundKey) -> SharesOpening:
+        """See `computation.Computation.open`."""
+        rows = self._rows.range_of(plan.batch)
+        holdout = None if plan.evaluate_at is None else self._rows.holdout
+        deal = self._dealing.begin(key, rows if needs_scores(plan) else None, holdout)
+        return SharesOpening(
+            self._fmt,
+            plan,
+            key,
+            rows=rows,
+            n_padded=self._rows.training.n_rows,
+            numbers=self._rows.numbers_of(plan.batch),
+            deal=deal,
+            dealing=self._dealing,
+            products=self._products,
+            objective=self._objective,
+        )
+
+    def ask(self, plan: RoundPlan, begins: Mapping[Role, BeginRound]) -> Mapping[Role, BeginRound]:
+        """Send each party its shares of w_k and of the point to evaluate, and no loss.
+
+        The losses of a training are functions of the labels, and parties have no use for them.
+        """
+        (key,) = {begin.key for begin in begins.values()}
+        masks, holdout_masks = self._dealing.masks(key)
+        weights = holdout = None
+        if needs_scores(plan):
+            weights = share_point(self._fmt, plan.point, masks, self._n_columns)
+        if plan.evaluate_at is not None:
+            holdout = share_point(self._fmt, plan.point + plan.evaluate_at, holdout_masks, self._n_columns)
+        return {
+            party: replace(
+                begin,
+                loss=None,
+                shares=RoundShares(
+                    weights=None if weights is None else weights[party],
+                    holdout=None if holdout is None else holdout[party],
+                ),
+            )
+            for party, begin in begins.items()
+        }
+
+    def prepare(self) -> bool:
+        """See `LabelProducts.prepare`."""
+        return self._products.prepare()
+
+    def deal(self) -> Iterator[Envelope]:
+        """See `Dealing.deal`."""
+        yield from self._dealing.deal()
+
+    def take_rows_done(self, sender: Role, done: RowsDone) -> None:
+        """See `Dealing.take_done`."""
+        self._dealing.take_done(sender, done)
+
+    def add(self, sender: Role, piece: Piece, opening: Opening | None) -> None:
+        """See `computation.Computation.add`. What belongs to the session is taken in whatever round it arrives."""
+        if not isinstance(piece, ElementPiece):
+            raise ProtocolError(f"the {sender} sent ciphertexts of {piece.kind}, but the job's protocol is shares")
+        if piece.key == SESSION:
+            if piece.kind is not Kind.SUMS:
+                raise ProtocolError(f"the {sender} sent {piece.kind} to the coordinator")
+            self._products.add(sender, piece)
+        elif isinstance(opening, SharesOpening):
+            opening.add(sender, piece)
+
+    def finish(self, conclusion: Conclusion, finishes: Mapping[Role, FinishJob]) -> Mapping[Role, FinishJob]:
+        """Send each party its shares of the final weights."""
+        self._dealing.stop()
+        shares = share_result(conclusion.point)
+        return {party: replace(finish, share=shares[party], round_loss=None) for party, finish in finishes.items()}
+
+
+def _checked(job: JobConfig, party: Role, ready: Ready) -> SharesReady:
+    """Return what a party has reported for this protocol.
+
+    Raises:
+        ProtocolError: a number cannot be right.
+    """
+    sizes = ready.shares
+    if sizes is None:
+        raise ProtocolError(f"the {party} is ready for another protocol than shares, which the job asks for")
+    n_penalty = ready.n_columns if job.l2 > 0 else 0
+    is_weighted = sizes.weight_bits is not None
+    wrong = {
+        "number of hold-out rows": sizes.n_holdout < (job.evaluate_every is not None),
+        "size of its values": abs(sizes.norm_bits) > MAX_NORM_BITS,
+        "penalty": sizes.penalty.shape != (n_penalty,) or not (np.isfinite(sizes.penalty) & (sizes.penalty >= 0)).all(),
+        "sum of sample weights": not (math.isfinite(sizes.total_weight) and (sizes.total_weight > 0) == is_weighted),
+    }
+    if named := [name for name, is_wrong in wrong.items() if is_wrong]:
+        raise ProtocolError(f"the {party} has reported a {named[0]} that is not possible")
+    return sizes
+
+
+def _format_of(job: JobConfig, n_train: int, weight_bits: int | None) -> Format:
+    try:
+        return Format.of(n_train, job.max_score, weight_bits)
+    except ValueError as error:
+        raise ProtocolError(f"these tables do not fit the protocol on shares: {error}") from None

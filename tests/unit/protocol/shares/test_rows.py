@@ -1,0 +1,79 @@
+"""Where the rows lie: each training row once, sections one after the other, and blocks that cover a range."""
+
+import itertools
+from typing import Literal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trilateral.common.protocol.batches import WHOLE_SET, Batch, Batches
+from trilateral.common.protocol.shares.rows import RowPlan, RowRange
+from trilateral.common.shares.layout import BLOCK_ROWS, ROWS
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> RowPlan:
+    n_train = draw(st.integers(1, 500))
+    batch: int | Literal["all"] = draw(st.one_of(st.integers(1, n_train), st.sampled_from(["all"])))
+    return RowPlan.of(Batches(n_train, batch, draw(st.integers(0, 2**63 - 1))), draw(st.integers(0, 100)))
+
+
+@given(plans())
+def test_sections_follow_one_another_and_end_in_whole_groups(plan: RowPlan) -> None:
+    first = n_real = 0
+    for section in plan.sections:
+        assert section.first == first
+        assert section.n_rows % ROWS == 0
+        assert 0 <= section.n_rows - section.n_real < ROWS
+        first, n_real = section.end, n_real + section.n_real
+    assert (plan.training.first, plan.training.n_rows, plan.training.n_real) == (0, first, n_real)
+    assert n_real == plan.batches.n_train
+    assert plan.holdout.first == first
+    assert plan.holdout.n_real == plan.n_holdout
+    assert plan.n_rows == plan.holdout.end
+
+
+@given(plans(), st.integers(1, 50))
+def test_the_range_of_a_batch_holds_the_rows_of_the_batch(plan: RowPlan, epoch: int) -> None:
+    at = 0
+    rows = []
+    for section in plan.sections:
+        rows.append(plan.order[at : at + section.n_real])
+        at += section.n_real
+    assert np.array_equal(np.sort(plan.order), np.arange(plan.batches.n_train))
+
+    ranges = []
+    for index in range(plan.batches.count):
+        batch = Batch(epoch, index)
+        (number,) = plan.numbers_of(batch)
+        assert plan.range_of(batch) == plan.section(number)
+        assert np.array_equal(rows[number], plan.batches.rows(batch))
+        ranges.append(number)
+    assert sorted(ranges) == list(range(plan.n_sections))
+    assert plan.range_of(WHOLE_SET) == plan.training
+    assert plan.numbers_of(WHOLE_SET) == range(plan.n_sections)
+
+
+@pytest.mark.parametrize("n_rows", [ROWS, BLOCK_ROWS, BLOCK_ROWS + ROWS, 3 * BLOCK_ROWS])
+def test_blocks_cover_their_range_in_order(n_rows: int) -> None:
+    blocks = list(RowRange(32, n_rows).blocks())
+
+    assert blocks[0].first == 32
+    assert all(one.end == other.first for one, other in itertools.pairwise(blocks))
+    assert all(block.n_rows == BLOCK_ROWS for block in blocks[:-1])
+    assert 0 < blocks[-1].n_rows <= BLOCK_ROWS
+    assert blocks[-1].end == 32 + n_rows
+
+
+def test_a_plan_of_many_rows_draws_none_of_them() -> None:
+    plan = RowPlan.of(Batches(10**12, 10**9, 0), 10**11)
+    assert plan.training.n_real == 10**12
+    assert plan.range_of(Batch(3, 7)).n_real == 10**9
+
+
+def test_there_is_no_range_for_a_batch_that_the_job_does_not_have() -> None:
+    plan = RowPlan.of(Batches(100, 10, 0), 0)
+    with pytest.raises(ValueError, match="no batch 10 of epoch 1"):
+        plan.range_of(Batch(1, 10))
