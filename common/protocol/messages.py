@@ -333,7 +333,8 @@ class FinishJob:
     """The round that the step belongs to, one after the last."""
     step: FloatVector
     loss: float
-    """Loss of the resulting model on the training rows: the Taylor loss, or the logistic loss on shares."""
+    """Loss of the resulting model on the training rows, penalty included: the Taylor loss, or under the protocol on
+    shares the logistic loss."""
     epochs: int
     reason: str
     round_loss: float | None
