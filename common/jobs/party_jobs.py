@@ -75,13 +75,13 @@ from trilateral.common.protocol.messages import (
 )
 from trilateral.common.protocol.party import CheckPeer
 from trilateral.common.protocol.phases import Phase
-from trilateral.common.protocol.shares.session import SEED_BYTES
 from trilateral.common.rpc.access import calling
 from trilateral.common.rpc.calls import call_peer
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import JobKey
 from trilateral.common.rpc.errors import EndedError
 from trilateral.common.rpc.routes import route_for
+from trilateral.common.shares.keys import SEED_BYTES
 
 log = logging.getLogger(__name__)
 

@@ -136,6 +136,7 @@ class SharesComputation:
             plan,
             key,
             rows=rows,
+            n_padded=self._rows.training.n_rows,
             numbers=self._rows.numbers_of(plan.batch),
             deal=deal,
             dealing=self._dealing,

@@ -42,7 +42,7 @@ from trilateral.common.protocol.messages import (
 )
 from trilateral.common.protocol.party import CheckPeer
 from trilateral.common.protocol.phases import no_phase
-from trilateral.common.protocol.shares.session import SEED_BYTES
+from trilateral.common.shares.keys import SEED_BYTES
 from trilateral.coordinator.machine import CoordinatorMachine, Past
 from trilateral.coordinator.numpy_training import JoinedTable, join
 from trilateral.coordinator.paillier.computation import PaillierOffer

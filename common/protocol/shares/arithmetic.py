@@ -44,11 +44,11 @@ from trilateral.common.protocol.messages import (
 from trilateral.common.protocol.phases import Phase
 from trilateral.common.protocol.shares.bounds import WINDOW_BYTES, window_blocks, window_rows
 from trilateral.common.protocol.shares.rows import RowPlan, RowRange, Section
-from trilateral.common.protocol.shares.session import SEED_BYTES, SESSION, StreamKeys, draw_seed
+from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_seed
 from trilateral.common.shares import kernels
 from trilateral.common.shares.format import MODEL_FRACTION_BITS, Format
 from trilateral.common.shares.kernels import Residual, Weights
-from trilateral.common.shares.keys import Purpose
+from trilateral.common.shares.keys import SEED_BYTES, Purpose
 from trilateral.common.shares.layout import BLOCK_ROWS, ROWS, grouped, pad, untile
 from trilateral.common.shares.ring import cut_share, decode
 
