@@ -18,7 +18,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Lbfgs, Sgd
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.protocol.batches import Batches
-from trilateral.common.protocol.messages import ElementPiece, Envelope, Kind, RoundKey, RoundTimedOut
+from trilateral.common.protocol.messages import ElementPiece, Envelope, Kind, Message, RoundKey, RoundTimedOut
 from trilateral.common.shares.keys import Purpose
 
 WHOLE = JobConfig(
@@ -43,13 +43,13 @@ class LostSums:
     """Loses the host's first sums of round 2, so that the round has a second attempt."""
 
     def __init__(self) -> None:
-        self.done = False
+        self.lost: Message | None = None
 
     def __call__(self, sender: Role, envelope: Envelope) -> list[Envelope]:
         message = envelope.message
-        if isinstance(message, ElementPiece) and message.kind is Kind.SUMS and sender is Role.HOST and not self.done:
-            if message.key == RoundKey(2, 1):
-                self.done = True
+        if isinstance(message, ElementPiece) and message.kind is Kind.SUMS and sender is Role.HOST:
+            if message.key == RoundKey(2, 1) and self.lost is None:
+                self.lost = message
                 return [Envelope(Role.COORDINATOR, RoundTimedOut(message.key))]
         return [envelope]
 

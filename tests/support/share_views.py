@@ -6,6 +6,7 @@ received the same bytes from other tables? `substitute` finds these numbers: eac
 minus one number of one stream, so the difference of two runs is added to that number, message by message.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -36,7 +37,7 @@ from trilateral.common.protocol.messages import (
     WeightShares,
 )
 from trilateral.common.protocol.shares import arithmetic
-from trilateral.common.protocol.shares.session import SESSION, StreamKeys
+from trilateral.common.protocol.shares.session import SEED_BYTES, SESSION, StreamKeys
 from trilateral.common.shares import kernels, reference, stream
 from trilateral.common.shares.format import Format
 from trilateral.common.shares.keys import Purpose
@@ -46,9 +47,6 @@ Indices = np.ndarray[Any, np.dtype[np.int64]]
 Place = tuple[bytes, int]
 """A stream: its key and its purpose. Numbers that the coordinator draws from the operating system: b"", number of the
 draw."""
-
-ALONE = StreamKeys(bytes(range(32)))
-"""The coordinator's own streams."""
 
 
 @dataclass
@@ -63,21 +61,34 @@ class CutShare:
 class Randomness:
     """The source of all random numbers of a session."""
 
-    seed: int
-    """Of everything that processes draw from the operating system."""
+    seed: int | None
+    """Of everything that processes draw from the operating system; None to draw it from there."""
     differences: dict[Place, ElementVector] = field(default_factory=dict)
+    alone: StreamKeys = field(default_factory=StreamKeys.alone)
+    """Keys of the coordinator's own streams."""
     n_drawn: int = 0
     n_shares: int = 0
     cuts: dict[tuple[Role, RoundKey], list[CutShare]] = field(default_factory=dict)
 
+    def start(self) -> None:
+        """Begin a session: the same as the last one, if there is a seed."""
+        self.n_drawn = self.n_shares = 0
+        self.cuts.clear()
+        self.alone = StreamKeys(self.draw(SEED_BYTES))
+
     def draw(self, n_bytes: int) -> bytes:
         self.n_drawn += 1
-        return shake_256(f"{self.seed} {self.n_drawn}".encode()).digest(n_bytes)
+        return self._bytes(f"draw {self.n_drawn}", n_bytes)
+
+    def _bytes(self, what: str, n_bytes: int) -> bytes:
+        if self.seed is None:
+            return os.urandom(n_bytes)
+        return shake_256(f"{self.seed} {what}".encode()).digest(n_bytes)
 
     def mask_of_shares(self, n: int) -> ElementVector:
         """The coordinator's mask of a vector of weights, which is the host's share."""
         self.n_shares += 1
-        drawn = shake_256(f"{self.seed} share {self.n_shares}".encode()).digest(8 * n)
+        drawn = self._bytes(f"share {self.n_shares}", 8 * n)
         return np.frombuffer(drawn, np.uint64) + self.difference((b"", self.n_shares), n)
 
     def difference(self, place: Place, n: int) -> ElementVector:
@@ -135,7 +146,7 @@ def sources(randomness: Randomness) -> Iterator[None]:
         patch.setattr(points, "_share", share)
         patch.setattr(arithmetic, "cut_share", cut_share)
         patch.setattr(arithmetic.SharesArithmetic, "_sums", sums)
-        patch.setattr(StreamKeys, "alone", classmethod(lambda cls: ALONE))
+        patch.setattr(StreamKeys, "alone", classmethod(lambda cls: randomness.alone))
         for module in ("common.protocol.shares.session.secrets", "guest_party.machine", "host_party.machine"):
             patch.setattr(f"trilateral.{module}.token_bytes", randomness.draw)
         patch.setattr(np.random, "default_rng", lambda seed=None: _ToNearest() if seed is None else make_generator(seed))
@@ -229,7 +240,7 @@ class Transcript:
     def _opened(self, to: Role, key: RoundKey, number: int, opened: ElementVector) -> Masked:
         first = number * self.n_all + (self.n_columns[Role.HOST] if to is Role.GUEST else 0)
         indices = first + np.arange(len(opened))
-        return Masked((ALONE.of(key), int(Purpose.SHARES)), indices, opened, -1)
+        return Masked((self.randomness.alone.of(key), int(Purpose.SHARES)), indices, opened, -1)
 
     @staticmethod
     def _drawn(to: Role, draw: int, elements: ElementVector) -> Masked:
@@ -297,8 +308,7 @@ def run_session(
     make_tamper: MakeTamper = lambda: deliver,
 ) -> Transcript:
     """Run a session whose random numbers come from one source."""
-    randomness.n_drawn = randomness.n_shares = 0
-    randomness.cuts.clear()
+    randomness.start()
     with sources(randomness):
         outcome = run_machines(make_machines(job, tables, private_key), tamper=make_tamper())
     return Transcript(outcome, randomness)
