@@ -53,6 +53,7 @@ from trilateral.common.jobs.process_jobs import ProcessJobs
 from trilateral.common.jobs.runner import MachineRunner
 from trilateral.common.observe.audit import Audit
 from trilateral.common.pb.v1 import rounds_pb2
+from trilateral.common.process.memory import reuse_freed_memory, share_heaps
 from trilateral.common.process.server import RoleParts, serve_role
 from trilateral.common.protocol.messages import (
     ElementPiece,
@@ -391,6 +392,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="measurements of each way (default: 3)")
     parser.add_argument("--receive", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    # As every server does.
+    share_heaps()
+    reuse_freed_memory()
     if arguments.receive:
         folder, way, size, count, addresses = json.loads(arguments.receive)
         receive(Path(folder), way, size, count, {Role(role): address for role, address in addresses.items()})

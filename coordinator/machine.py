@@ -78,8 +78,8 @@ class CoordinatorMachine:
             yield Envelope(party, offer)
 
     def prepare(self) -> bool:
-        """Do nothing: the coordinator does not encrypt."""
-        return False
+        """See `Machine.prepare`."""
+        return self._rounds is not None and self._rounds.computation.prepare()
 
     @property
     def prepared(self) -> int:

@@ -81,7 +81,9 @@ class Rounds:
             for party, (in_a_round, in_a_session) in computation.allowed.items()
         }
         """What each party may still send."""
-        self.training = Training(job, sum(n_columns.values()), self._n_batches, computation.is_in_range)
+        self.training = Training(
+            job, sum(n_columns.values()), self._n_batches, computation.is_in_range, computation.gradient_error
+        )
         self.computation = computation
 
     def replay(

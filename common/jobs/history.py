@@ -91,11 +91,10 @@ class Traffic:
         """
         if key not in self._rounds and len(self._rounds) >= MAX_ROUNDS_COUNTED:
             del self._rounds[min(self._rounds)]
-        amounts = {"bytes": n_bytes}
-        if n_ciphertexts:
-            amounts["ciphertexts"] = n_ciphertexts
-        self._rounds.setdefault(key, {}).setdefault(kind, Counter()).update(amounts)
-        self._total(peer, kind.value).update(amounts)
+        for counter in (self._rounds.setdefault(key, {}).setdefault(kind, Counter()), self._total(peer, kind.value)):
+            counter["bytes"] += n_bytes
+            if n_ciphertexts:
+                counter["ciphertexts"] += n_ciphertexts
         self._on_event(Moved(self._direction, peer, kind.value, n_bytes, n_ciphertexts))
 
     def count_scores(self, peer: Role, n_scores: int) -> None:

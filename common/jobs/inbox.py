@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
 
 from trilateral.common.base.roles import Role
 from trilateral.common.protocol.messages import Message
@@ -44,6 +45,15 @@ class Inbox:
         while not self._messages:
             self._filled.clear()
             await self._filled.wait()
+        return self._pop()
+
+    def take(self, kinds: tuple[type, ...], most: int) -> Iterator[tuple[Role, Message]]:
+        """Remove and yield up to `most` of the oldest messages, as long as they are of `kinds`, without waiting."""
+        while self._messages and most > 0 and isinstance(self._messages[0][1], kinds):
+            most -= 1
+            yield self._pop()
+
+    def _pop(self) -> tuple[Role, Message]:
         sender, message, n_bytes = self._messages.popleft()
         self._n_bytes -= n_bytes
         self._has_room.set()

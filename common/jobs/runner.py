@@ -7,6 +7,7 @@ current work, or a failure may end it.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -56,6 +57,9 @@ from trilateral.common.rpc.errors import public_error
 
 log = logging.getLogger(__name__)
 
+MAX_BATCH = 16
+"""How many messages that wait the thread takes at once after one with ring elements. To hand over each by itself would
+take as long as the work on a small one."""
 FAREWELL = 3.0
 """Seconds to spend on telling the peers about a failure."""
 
@@ -248,6 +252,7 @@ class MachineRunner:
         while not self._done:
             sender, message = await self._next_message(machine)
             log.debug("job %s: %s from the %s", self.key.name, _described(message), sender)
+            batch = deque([(sender, message)])
             match message:
                 case BeginRound():
                     self._current = max(self._current, message.key)
@@ -258,10 +263,13 @@ class MachineRunner:
                 case FinishJob():
                     self._current = max(self._current, RoundKey(message.round, 0))
                     self._history.finish(message)
+                case ElementPiece() | RowsDone():
+                    batch.extend(self._inbox.take((ElementPiece, RowsDone), MAX_BATCH))
             subject = subject_of(message)
             if subject is not None:
                 self._history.on_event(Handling(sender, *subject))
-            await self._play(machine.handle(sender, message))
+            while batch:  # A round that overtakes the work on one of them leaves the others, whose first step must run.
+                await self._play(_handle(machine, batch))
             self._history.on_event(Handled())
 
     def _begun(self, key: RoundKey) -> None:
@@ -282,9 +290,12 @@ class MachineRunner:
     async def _next_message(self, machine: Machine) -> tuple[Role, Message]:
         """Wait for the next message; meanwhile, do the work that needs no input."""
         self._history.on_event(Prepared(machine.prepared))
-        while self._inbox.empty() and await self.in_thread(machine.prepare):
-            self._history.on_event(Prepared(machine.prepared))
+        if not self.has_shares:  # There is no randomness to prepare, and to ask in the thread takes a while.
+            while self._inbox.empty() and await self.in_thread(machine.prepare):
+                self._history.on_event(Prepared(machine.prepared))
         self._patience.wait()
+        if not self._inbox.empty():
+            return await self._inbox.get()
         while True:
             alarm = self._patience.alarm()
             try:
@@ -418,6 +429,12 @@ class MachineRunner:
 
     async def _close_links(self, grace: float) -> None:
         await asyncio.gather(*(link.close(grace) for link in self._links.values()))
+
+
+def _handle(machine: Machine, batch: deque[tuple[Role, Message]]) -> Iterator[Envelope]:
+    """Remove one message after the other, and yield what the machine does with each."""
+    while batch:
+        yield from machine.handle(*batch.popleft())
 
 
 def _error_of(message: Failed) -> TrilateralError:

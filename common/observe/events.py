@@ -62,7 +62,10 @@ class RoundOver:
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """The state machine begins to work on a message of a round. `Handled` marks the end of that work."""
+    """The state machine begins to work on a message of a round. `Handled` marks the end of that work.
+
+    The machine may be given several messages with ring elements at once: the event names the first.
+    """
 
     sender: Role
     what: str

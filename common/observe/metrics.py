@@ -19,7 +19,16 @@ from prometheus_client.registry import Collector
 from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
-from trilateral.common.observe.events import Event, Moved, OnEvent, PhaseOver, Prepared, RoundBegun, RoundOver
+from trilateral.common.observe.events import (
+    Direction,
+    Event,
+    Moved,
+    OnEvent,
+    PhaseOver,
+    Prepared,
+    RoundBegun,
+    RoundOver,
+)
 from trilateral.common.paillier.native.path import arithmetic_path
 from trilateral.common.protocol.messages import RoundKey
 from trilateral.common.rpc.certificates import Certificates
@@ -97,6 +106,8 @@ class Metrics(Collector):
             "Bytes of vectors of ciphertexts and of ring elements as they travel, sent to and received from peers.",
             ["direction", "peer", "kind"],
         )
+        self._bytes_of: dict[tuple[Direction, Role, str], Counter] = {}
+        """The series of `_bytes`: to look one up by its labels takes as long as to count a message."""
         self._ciphertexts = counter(
             PREFIX + "ciphertexts",
             "Ciphertexts of encrypted vectors, sent to and received from peers.",
@@ -172,7 +183,10 @@ class Metrics(Collector):
             case PhaseOver(phase, seconds):
                 self._phases.labels(phase).inc(seconds)
             case Moved(direction, peer, kind, n_bytes, n_ciphertexts):
-                self._bytes.labels(direction, peer.value, kind).inc(n_bytes)
+                counter = self._bytes_of.get((direction, peer, kind))
+                if counter is None:
+                    counter = self._bytes_of[direction, peer, kind] = self._bytes.labels(direction, peer.value, kind)
+                counter.inc(n_bytes)
                 if n_ciphertexts:
                     self._ciphertexts.labels(direction, peer.value, kind).inc(n_ciphertexts)
             case Prepared(n_ciphertexts):

@@ -72,11 +72,12 @@ def job_key(request: Any) -> JobKey:
     Raises:
         ProtocolError: the name or the run ID is not valid.
     """
-    if re.fullmatch(JOB_NAME, request.job) is None:
+    name, run_id = request.job, request.run_id
+    if re.fullmatch(JOB_NAME, name) is None:
         refuse("a message with an invalid job name")
-    if len(request.run_id) != RUN_ID_BYTES:
-        refuse(f"a run ID of {len(request.run_id)} bytes")
-    return JobKey(request.job, request.run_id)
+    if len(run_id) != RUN_ID_BYTES:
+        refuse(f"a run ID of {len(run_id)} bytes")
+    return JobKey(name, run_id)
 
 
 def width_of(job: JobConfig) -> int:

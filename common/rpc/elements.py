@@ -8,7 +8,7 @@ one is accepted too.
 
 import sys
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -60,15 +60,13 @@ class ElementsRequest:
         n_bytes: size of the request as it travels.
     """
 
-    __slots__ = ("_n_bytes", "elements", "header")
+    __slots__ = ("_n_bytes", "elements", "header", "job", "kind", "run_id")
 
     def __init__(self, header: rounds_pb2.SendElementsRequest, elements: memoryview, n_bytes: int) -> None:
         self.header = header
         self.elements = elements
         self._n_bytes = n_bytes
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.header, name)
+        self.job, self.run_id, self.kind = header.job, header.run_id, header.kind
 
     def ByteSize(self) -> int:  # noqa: N802
         """Return the size of the request as it travels."""
@@ -163,26 +161,27 @@ def decode_elements(request: ElementsRequest | rounds_pb2.SendElementsRequest) -
     Raises:
         ProtocolError: the chunk does not fit its rows, or its vector.
     """
-    kind, n_rows, n_bytes = decode_kind(request.kind), request.n_rows, len(request.elements)
+    header, elements = request.header if isinstance(request, ElementsRequest) else request, request.elements
+    kind, n_rows, n_bytes = decode_kind(header.kind), header.n_rows, len(elements)
     if kind not in ELEMENT_KINDS:
         refuse(f"ring elements as {kind}, which consists of ciphertexts")
-    key = _decode_key(request, kind)
+    key, offset, total = _decode_key(header.key, kind), header.offset, header.total
     if not 1 <= n_rows <= MAX_ROWS:
         refuse(f"{n_rows} rows in one message; expected 1 to {MAX_ROWS}")
     if not 0 < n_bytes <= MAX_ELEMENTS_BYTES or n_bytes % (ELEMENT_BYTES * n_rows):
         refuse(f"{n_bytes} bytes as ring elements of {n_rows} rows")
-    if request.total > MAX_TOTAL or request.offset + n_rows > request.total:
-        refuse(f"rows {request.offset} to {request.offset + n_rows} of {request.total} of {kind}")
-    digest = decode_digest(request.digest, "digest")
+    if total > MAX_TOTAL or offset + n_rows > total:
+        refuse(f"rows {offset} to {offset + n_rows} of {total} of {kind}")
+    digest = decode_digest(header.digest, "digest")
     if digest and kind is not Kind.MASKED_RESIDUAL:
         refuse(f"a digest with {kind}")
-    return ElementPiece(key, kind, request.offset, request.total, n_rows, _as_elements(request.elements), digest)
+    return ElementPiece(key, kind, offset, total, n_rows, _as_elements(elements), digest)
 
 
-def _decode_key(request: ElementsRequest | rounds_pb2.SendElementsRequest, kind: Kind) -> RoundKey:
+def _decode_key(key: rounds_pb2.RoundKey, kind: Kind) -> RoundKey:
     if kind is not Kind.MASKED_COLUMNS:
-        return decode_key(request.key)
-    if (request.key.round, request.key.attempt) != (SESSION.round, SESSION.attempt):
+        return decode_key(key)
+    if key.round or key.attempt:
         refuse(f"{kind} of a round")
     return SESSION
 

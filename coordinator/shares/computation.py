@@ -118,6 +118,13 @@ class SharesComputation:
         n_columns = sum(self._n_columns.values())
         return dict.fromkeys(PARTIES, (n_columns + 2, n_vectors(self._rows) * n_columns))
 
+    @property
+    def gradient_error(self) -> float:
+        """That of the low bits which both parties drop; see `ring.join_shares`."""
+        fmt, rows = self._fmt, self._rows.training
+        deviation = math.ldexp(6**-0.5, fmt.gradient_drop(rows.n_rows) - fmt.gradient_bits)
+        return deviation / (self._objective.weight_of_a_row * rows.n_real)
+
     def is_in_range(self, point: FloatVector) -> bool:
         """See `points.Range`."""
         return self._range.contains(point)
@@ -167,6 +174,10 @@ class SharesComputation:
             )
             for party, begin in begins.items()
         }
+
+    def prepare(self) -> bool:
+        """See `LabelProducts.prepare`."""
+        return self._products.prepare()
 
     def deal(self) -> Iterator[Envelope]:
         """See `Dealing.deal`."""

@@ -38,9 +38,10 @@ def serve(
 ) -> None:
     """Serve one role until interrupted."""
     from trilateral.common.config.load import load_process_config
-    from trilateral.common.process.memory import lock_memory, refuse_core_dumps, share_heaps
+    from trilateral.common.process.memory import lock_memory, refuse_core_dumps, reuse_freed_memory, share_heaps
 
     share_heaps()
+    reuse_freed_memory()
     refuse_core_dumps()
     with public_errors():
         settings = load_process_config(config)

@@ -7,7 +7,7 @@ import pytest
 from trilateral.common.base.roles import Role
 from trilateral.common.jobs import inbox as inbox_module
 from trilateral.common.jobs.inbox import Inbox
-from trilateral.common.protocol.messages import RoundKey, RowsDone
+from trilateral.common.protocol.messages import OutOfRange, RoundKey, RowsDone
 
 
 def message(number: int) -> RowsDone:
@@ -72,3 +72,14 @@ async def test_a_closed_inbox_drops_everything_and_holds_nobody_up(monkeypatch: 
     await asyncio.wait_for(asyncio.gather(*waiting), 1)
     await inbox.put(Role.HOST, message(4), 0)
     assert inbox.empty()
+
+
+async def test_only_the_oldest_messages_of_a_kind_are_taken_together() -> None:
+    inbox = Inbox()
+    other = OutOfRange(RoundKey(1, 1))
+    for each in (message(1), message(2), message(3), other, message(4)):
+        await inbox.put(Role.HOST, each, 1)
+    assert [each for _, each in inbox.take((RowsDone,), 2)] == [message(1), message(2)]
+    assert [each for _, each in inbox.take((RowsDone,), 9)] == [message(3)]
+    assert list(inbox.take((RowsDone,), 9)) == []
+    assert (await inbox.get())[1] == other

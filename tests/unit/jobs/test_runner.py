@@ -439,6 +439,37 @@ async def test_a_newer_round_ends_the_current_work_between_two_pieces_of_element
     assert closed.is_set()
 
 
+async def test_elements_that_the_thread_takes_at_once_all_reach_the_machine_although_a_round_overtakes(
+    party: Setup,
+) -> None:
+    begun, go_on = [threading.Event() for _ in range(2)], [threading.Event() for _ in range(2)]
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        if isinstance(message, ElementPiece) and message.offset < 16:
+            number = message.offset // 8
+            begun[number].set()
+            go_on[number].wait(10)
+            yield Envelope(Role.COORDINATOR, RowsDone(message.key, 8))
+            assert not number, "overtaken, so this is never reached"
+        yield from finish(sender, message)
+
+    machine = FakeMachine(handle)
+    running = await party.start(machine)
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    theirs = [elements(RoundKey(1, 1), number) for number in range(5)]
+    await party.runner.deliver(Role.GUEST, theirs[0])
+    await asyncio.to_thread(begun[0].wait, 10)
+    for each in theirs[1:]:  # wait together
+        await party.runner.deliver(Role.GUEST, each)
+    go_on[0].set()
+    await asyncio.to_thread(begun[1].wait, 10)
+    await party.runner.deliver(Role.COORDINATOR, begin(2))
+    go_on[1].set()
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    await asyncio.wait_for(running, 10)
+    assert [message for message in machine.given if isinstance(message, ElementPiece)] == theirs
+
+
 @pytest.mark.parametrize("ends", ["fails", "is cancelled"])
 async def test_the_thread_stops_handing_over_elements_when_the_job_ends(party: Setup, ends: str) -> None:
     closed = threading.Event()

@@ -53,6 +53,36 @@ def test_many_threads_share_a_few_heaps() -> None:
     assert heaps("shared") <= ARENAS < heaps("each its own")
 
 
+MESSAGES = """
+import resource, sys
+from trilateral.common.process.memory import reuse_freed_memory
+if sys.argv[1] == "kept":
+    reuse_freed_memory()
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+def pass_on(n_messages):
+    for _ in range(n_messages):
+        waiting = [bytes(1_200_000) for _ in range(8)]
+        del waiting
+
+pass_on(2)
+before = faults()
+pass_on(10)
+print((faults() - before) // 80)
+"""
+
+
+def faults_a_message(how: str) -> int:
+    result = subprocess.run([sys.executable, "-c", MESSAGES, how], check=True, capture_output=True, text=True)
+    return int(result.stdout)
+
+
+def test_the_memory_of_messages_is_used_again() -> None:
+    assert faults_a_message("kept") <= 1 < 10 < faults_a_message("given back")
+
+
 PR_GET_DUMPABLE = 3
 # Runs the command line, and prints at its end whether the process was dumpable.
 SERVE = f"""

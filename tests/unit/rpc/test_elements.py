@@ -129,8 +129,8 @@ def test_a_wide_piece_is_cut_between_groups_of_rows_and_its_digest_comes_last() 
         RoundKey(1, 1), Kind.MASKED_RESIDUAL, 8192, 16_384, 8192, np.arange(8192 * 100, dtype=np.uint64), bytes(64)
     )
     requests = list(encode_elements(RUN, piece))
-    assert [(request.offset, request.n_rows) for request in requests] == [(8192, 4584), (12_776, 3608)]
-    assert [len(request.digest) for request in requests] == [0, 64]
+    assert [(request.header.offset, request.header.n_rows) for request in requests] == [(8192, 4584), (12_776, 3608)]
+    assert [len(request.header.digest) for request in requests] == [0, 64]
     assert all(request.ByteSize() < MAX_MESSAGE_BYTES - 2**18 for request in requests)
 
 
