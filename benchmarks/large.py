@@ -35,7 +35,7 @@ from trilateral.common.jobs.arithmetic import use_arithmetic
 FEW_ROUNDS = 2
 
 
-def measure(rows: int, columns: tuple[int, int], protocol: Protocol, tolerance: float | None) -> dict[str, Any]:
+def measure(rows: int, columns: tuple[int, int], protocol: Protocol, tolerance: float) -> dict[str, Any]:
     """Train twice, the second time for a few rounds only."""
     job = JobConfig(
         name="large",
@@ -43,7 +43,7 @@ def measure(rows: int, columns: tuple[int, int], protocol: Protocol, tolerance: 
         aligned=True,
         protocol=protocol,
         holdout=0,
-        tolerance=TOLERANCE[protocol] if tolerance is None else tolerance,
+        tolerance=tolerance,
     )
     short = job.model_copy(update={"name": "short", "epochs": FEW_ROUNDS})
     with scratch_folder() as folder:
@@ -79,7 +79,7 @@ def main() -> None:
         "--columns", type=int, nargs=2, default=(10, 10), metavar=("HOST", "GUEST"), help="columns (default: 10 10)"
     )
     parser.add_argument("--protocol", choices=PROTOCOLS, default="shares", help="default: shares")
-    parser.add_argument("--tolerance", type=float, help="of the job (default: as in credit.py)")
+    parser.add_argument("--tolerance", type=float, default=TOLERANCE, help="of the job (default: 1e-6)")
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     arguments = parser.parse_args()
     figures = measure(arguments.rows, tuple(arguments.columns), arguments.protocol, arguments.tolerance)

@@ -2,9 +2,8 @@
 
 python benchmarks/optimiser.py credit1|credit2 [--data FOLDER] [--l2 L2] [--tolerance T] [--no-whiten] [--seeds N]
 
-The observations have errors of about the size that they have under protocol `shares`, drawn anew for each seed: each
-component of a gradient has a standard deviation of 1e-6, and each loss is off by at most 1e-7. --data is as for
-credit.py.
+The observations have errors of about the size that they have under protocol `shares`, drawn anew for each seed: normal,
+with a standard deviation of 1e-6 in each component of a gradient and of 4e-6 in each loss. --data is as for credit.py.
 
 rounds      how many the training takes
 excess      loss of the result, minus the minimum
@@ -31,7 +30,7 @@ from trilateral.coordinator.plan import Conclusion, GivenUp, Observation, RoundP
 from trilateral.coordinator.training import Training
 
 GRADIENT_ERROR = 1e-6
-LOSS_ERROR = 1e-7
+LOSS_ERROR = 4e-6
 
 
 def show(objective: Objective, seed: int) -> str:
@@ -48,7 +47,7 @@ def show(objective: Objective, seed: int) -> str:
         if not coef.any():
             return Observation(loss, gradient)
         noise = GRADIENT_ERROR * random.standard_normal(len(coef))
-        return Observation(loss + LOSS_ERROR * random.uniform(-1, 1), gradient + noise)
+        return Observation(loss + LOSS_ERROR * random.standard_normal(), gradient + noise)
 
     following: RoundPlan | Conclusion | GivenUp = training.begin()
     while isinstance(following, RoundPlan):

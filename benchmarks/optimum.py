@@ -11,6 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
 from trilateral.common.config.job import JobConfig
+from trilateral.common.protocol.logistic import gradient, logistic_loss, probability, residual
 from trilateral.common.protocol.taylor import taylor_loss
 from trilateral.coordinator.numpy_training import JoinedTable
 
@@ -43,11 +44,6 @@ def find_data(name: str, given: Path | None) -> Path:
             return folder
     where = str(named) if named else f"`data` and no folder is named by --data or {DATA_VARIABLE}"
     raise SystemExit(f"{name}.csv.gz is not in {where}: docs/data-sets.md describes how to make it")
-
-
-def logistic_loss(scores: FloatVector, labels: FloatVector) -> float:
-    """Return the mean logistic loss, the mean of log(1 + exp(-y u)), in nats per sample."""
-    return float(np.mean(np.logaddexp(0, -labels * scores)))
 
 
 @dataclass(frozen=True)
@@ -98,9 +94,9 @@ def newton(columns: FloatMatrix, labels: FloatVector, penalty: FloatMatrix) -> F
         return logistic_loss(columns @ at, labels) + float(at @ penalty @ at) / 2
 
     for _ in range(NEWTON_STEPS):
-        gradient, hessian = derivatives(columns, labels, penalty, coef)
-        step = np.linalg.solve(hessian, gradient)
-        if gradient @ step / 2 <= NEWTON_GAP:
+        slope, hessian = derivatives(columns, labels, penalty, coef)
+        step = np.linalg.solve(hessian, slope)
+        if slope @ step / 2 <= NEWTON_GAP:
             return coef - step
         here, rate = value(coef), 1.0
         while value(coef - rate * step) > here and rate > NEWTON_GAP:
@@ -113,11 +109,10 @@ def derivatives(
     columns: FloatMatrix, labels: FloatVector, penalty: FloatMatrix, coef: FloatVector
 ) -> tuple[FloatVector, FloatMatrix]:
     """Return the gradient, shape (n_columns,), and the Hessian of the mean logistic loss plus penalty at w = coef."""
-    margins = labels * (columns @ coef)
-    against = np.exp(-np.logaddexp(0, margins))
-    gradient = -columns.T @ (labels * against) / len(columns) + penalty @ coef
-    hessian = columns.T @ (columns * (against * (1 - against))[:, None]) / len(columns) + penalty
-    return gradient, hessian
+    scores = columns @ coef
+    p = probability(scores)
+    hessian = columns.T @ (columns * (p * (1 - p))[:, None]) / len(columns) + penalty
+    return gradient(columns, residual(scores, labels)) + penalty @ coef, hessian
 
 
 @dataclass(frozen=True)

@@ -68,8 +68,17 @@ class Computation(Protocol):
         """For each party, the most values that it sends to the coordinator in one attempt, and once in a session."""
         ...
 
+    @property
+    def gradient_error(self) -> float:
+        """Standard deviation of the rounding error of a component of a mean gradient over all training rows."""
+        ...
+
     def is_in_range(self, point: FloatVector) -> bool:
         """Return whether the parties can compute at a point w; it depends on nothing but the job and the sizes."""
+        ...
+
+    def disclose(self, loss: float) -> float:
+        """Return a loss as precisely as it may leave the coordinator's process."""
         ...
 
     def open(self, plan: RoundPlan, key: RoundKey) -> Opening:
@@ -83,6 +92,10 @@ class Computation(Protocol):
             plan: what the round is about.
             begins: the messages without what differs between the protocols.
         """
+        ...
+
+    def prepare(self) -> bool:
+        """Do one small unit of work that needs no message; return False if there is none."""
         ...
 
     def deal(self) -> Iterator[Envelope]:

@@ -78,8 +78,8 @@ class CoordinatorMachine:
             yield Envelope(party, offer)
 
     def prepare(self) -> bool:
-        """Do nothing: the coordinator does not encrypt."""
-        return False
+        """See `Machine.prepare`."""
+        return self._rounds is not None and self._rounds.computation.prepare()
 
     @property
     def prepared(self) -> int:
@@ -235,7 +235,8 @@ class CoordinatorMachine:
         if len(self._finished) == len(PARTIES):
             self._ended = True
             done = self._conclusion
-            yield Envelope(Role.COORDINATOR, JobEnded(done.reason, done.loss, done.epochs))
+            loss = self._begun_rounds.computation.disclose(done.loss)
+            yield Envelope(Role.COORDINATOR, JobEnded(done.reason, loss, done.epochs))
 
     def _fail(self, reason: str) -> Iterator[Envelope]:
         self._ended = True

@@ -34,6 +34,8 @@ class JoinedTable:
     """P of both parties, shape (n_columns, n_columns)."""
     n_host: int
     """Number of the host's columns."""
+    sample_weights: FloatVector | None = None
+    """c, shape (n_train,); None if all rows count alike."""
 
     def holdout_scores(self, coef: FloatVector) -> FloatVector:
         """Return u of the hold-out rows at w = coef as the guest gets them, shape (n_holdout,)."""
@@ -59,6 +61,7 @@ def join(host: TrainingBlock, guest: TrainingBlock) -> JoinedTable:
         holdout_labels=guest.holdout_labels,
         penalty=penalty,
         n_host=n_host,
+        sample_weights=guest.sample_weights,
     )
 
 
@@ -99,7 +102,7 @@ def train_plain(
         n_host: number of the host's columns, whose part of the hold-out scores is rounded before it leaves the host.
         start: the guest's first weights, those of the last columns. The host's are 0, and so are the guest's if this is
             left out. Protocol `shares` starts at 0.
-        sample_weights: c, shape (n_train,), for protocol `shares`; None stands for ones.
+        sample_weights: c of any scale, shape (n_train,), for protocol `shares`; None stands for ones.
 
     Raises:
         OutOfRangeError: the training is given up. The text says what to change.
@@ -111,6 +114,8 @@ def train_plain(
     is_logistic = job.protocol == "shares"
     if (start if is_logistic else sample_weights) is not None:
         raise ValueError("only `paillier` starts away from 0, and only `shares` takes sample weights")
+    if sample_weights is not None:
+        sample_weights = sample_weights / np.mean(sample_weights)
     batches = Batches.of(job, len(columns))
     penalty_hessian = job.l2 * penalty
 

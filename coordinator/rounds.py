@@ -81,7 +81,9 @@ class Rounds:
             for party, (in_a_round, in_a_session) in computation.allowed.items()
         }
         """What each party may still send."""
-        self.training = Training(job, sum(n_columns.values()), self._n_batches, computation.is_in_range)
+        self.training = Training(
+            job, sum(n_columns.values()), self._n_batches, computation.is_in_range, computation.gradient_error
+        )
         self.computation = computation
 
     def replay(
@@ -147,7 +149,7 @@ class Rounds:
             epoch=attempt.epoch,
             batch=plan.batch.index + 1,
             n_batches=self._n_batches,
-            loss=self._last_loss,
+            loss=None if self._last_loss is None else self.computation.disclose(self._last_loss),
             loss_only=not plan.gradient,
             note=following.note if isinstance(following, RoundPlan) else None,
             evaluation=attempt.opening.evaluation if observation is not None else None,
@@ -160,7 +162,7 @@ class Rounds:
             party: FinishJob(
                 round=conclusion.round,
                 step=NO_STEP,
-                loss=conclusion.loss,
+                loss=self.computation.disclose(conclusion.loss),
                 epochs=conclusion.epochs,
                 reason=conclusion.reason,
                 round_loss=self._last_loss,

@@ -11,7 +11,7 @@ import numpy as np
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.config.job import JobConfig
 from trilateral.coordinator.optimisers.lbfgs import Lbfgs
-from trilateral.coordinator.optimisers.quasi_newton import QuasiNewton
+from trilateral.coordinator.optimisers.quasi_newton import GRADIENT_ERROR, QuasiNewton
 from trilateral.coordinator.optimisers.sgd import Sgd
 from trilateral.coordinator.optimisers.sqn import Sqn
 from trilateral.coordinator.plan import Conclusion, Found, GivenUp, Observation, Probe, RoundPlan, Search
@@ -32,6 +32,7 @@ class Training:
         is_in_range: whether the parties can compute at a point. A point where they cannot becomes no round: the search
             learns at once that it is void. Replayed observations lead to the same points, so the same points are left
             out. By default, the parties themselves say that a round is void.
+        gradient_error: standard deviation of the rounding error of a component of a gradient, under `shares`.
 
     Raises:
         ValueError: a count is below 1, or lbfgs has several batches.
@@ -43,6 +44,7 @@ class Training:
         n_columns: int,
         n_batches: int,
         is_in_range: Callable[[FloatVector], bool] = lambda _: True,
+        gradient_error: float = GRADIENT_ERROR,
     ) -> None:
         if n_columns < 1 or n_batches < 1:
             raise ValueError("a training needs at least one column and one batch")
@@ -52,7 +54,7 @@ class Training:
         """The current epoch, from 1 up. While the result is chosen, it is the last one."""
         self._job = job
         self._is_in_range = is_in_range
-        self._search = _search(job, n_columns, n_batches)
+        self._search = _search(job, n_columns, n_batches, gradient_error)
         self._position: FloatVector = np.zeros(n_columns)
         self._round = 0
         self._draws = 0
@@ -144,13 +146,16 @@ class Training:
         return step
 
 
-def _search(job: JobConfig, n_columns: int, n_batches: int) -> Search:
+def _search(job: JobConfig, n_columns: int, n_batches: int, gradient_error: float) -> Search:
     algorithm = job.algorithm
     if algorithm.name == "lbfgs":
         if n_batches != 1:
             raise ValueError("lbfgs works on the whole training set, as one batch")
         if job.protocol == "shares":
-            return full_batch_search(QuasiNewton(n_columns, algorithm.memory, intercept=job.intercept), job)
+            quasi_newton = QuasiNewton(
+                n_columns, algorithm.memory, intercept=job.intercept, gradient_error=gradient_error
+            )
+            return full_batch_search(quasi_newton, job)
         return full_batch_search(Lbfgs(n_columns, algorithm.memory), job)
     optimiser = Sgd(algorithm) if algorithm.name == "sgd" else Sqn(algorithm)
     return minibatch_search(optimiser, job, n_columns, n_batches)

@@ -1,6 +1,6 @@
 """The guest's arithmetic: [4 d] for the host, and X_B'[d], X_B'[h] and the loss for the coordinator."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -11,8 +11,7 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.paillier.cipher import PartyCipher
-from trilateral.common.protocol.arithmetic import PaillierArithmetic
+from trilateral.common.protocol.arithmetic import PaillierArithmetic, PaillierSession
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.intake import Expected, VectorBounds
 from trilateral.common.protocol.messages import BeginRound, Envelope, Kind, RoundKey, VectorPiece
@@ -37,28 +36,27 @@ class GuestArithmetic(PaillierArithmetic):
         self,
         job: JobConfig,
         block: TrainingBlock,
-        cipher: PartyCipher,
+        session: PaillierSession,
         phase: Phase,
-        start: FloatVector | None,
     ) -> None:
-        super().__init__(job, block, cipher, phase, start)
+        super().__init__(job, block, session, phase)
         if block.labels is None:
             raise DataError("the guest's table has no label")
         self._labels: FloatVector = block.labels
 
     @property
-    def bounds(self) -> VectorBounds:
+    def bounds(self) -> Mapping[Role, VectorBounds]:
         """See Arithmetic: the host may have begun an attempt before the guest has."""
         longest = {Kind.SCORES: self._longest, Kind.SQUARES: 1, Kind.SCORE_CHANGE: self._longest_curvature}
-        return VectorBounds(longest, may_be_early=True)
+        return {Role.HOST: VectorBounds(longest, early=longest)}
 
-    def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected]:
+    def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected[VectorPiece]]:
         """See Arithmetic. All answers follow from the host's vectors, so nothing can be sent at once."""
         yield from self._expect_scores(asked)
         if asked.direction is not None:
             yield self._expect_score_change(asked, asked.direction)
 
-    def _expect_scores(self, asked: BeginRound) -> Iterator[Expected]:
+    def _expect_scores(self, asked: BeginRound) -> Iterator[Expected[VectorPiece]]:
         """Make [4 d] for the host, X_B'[d] for the coordinator, and the loss, all from the pieces of [u_A]."""
         key, gradient = asked.key, asked.gradient
         rows = self._batches.rows(asked.batch)
@@ -89,7 +87,7 @@ class GuestArithmetic(PaillierArithmetic):
         yield Expected(Kind.SCORES, scale.layout.n_groups(len(rows)), use_scores)
         yield Expected(Kind.SQUARES, 1, use_squares)
 
-    def _expect_score_change(self, asked: BeginRound, direction: FloatVector) -> Expected:
+    def _expect_score_change(self, asked: BeginRound, direction: FloatVector) -> Expected[VectorPiece]:
         """Make [h] for the host and X_B'[h] for the coordinator, from the pieces of [Delta u-bar_A]."""
         key = asked.key
         rows = self._batches.curvature_rows(asked.batch, asked.curvature_draw)

@@ -8,7 +8,7 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError, OutOfRangeError, ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.paillier.cipher import PartyCipher
+from trilateral.common.protocol.arithmetic import Arithmetic, Introduction, PaillierSession, Session
 from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.bounds import is_beyond
 from trilateral.common.protocol.evaluation import HoldoutMetrics, disclosed_auc, disclosed_log_loss, measure
@@ -28,9 +28,10 @@ from trilateral.common.protocol.messages import (
     RoundKey,
 )
 from trilateral.common.protocol.party import CheckPeer, PartyMachine
-from trilateral.common.protocol.phases import Phase, no_phase
+from trilateral.common.protocol.phases import Phase
 from trilateral.guest_party.arithmetic import GuestArithmetic
 from trilateral.guest_party.holdout import HoldoutIntake
+from trilateral.guest_party.shares import GuestShares
 
 Measure = Callable[[FloatVector, FloatVector], HoldoutMetrics]
 
@@ -41,10 +42,8 @@ class GuestMachine(PartyMachine):
     Args:
         job: the job's settings, the same for all three roles.
         data: the guest's rows, in canonical order of their IDs.
-        cipher: the cipher under the job's public key, which the guest has checked.
+        arithmetic: the guest's side of the job's protocol.
         check_peer: refuses a host with too many columns, see `CheckPeer`.
-        start: the secret first weights of this party, see `protocol.label_secrecy`; zeros if None.
-        phase: times the kinds of work, if the process has a clock.
         measure: compares scores u of the hold-out rows with labels in {-1, +1}, both of shape (n_holdout,).
 
     Raises:
@@ -58,14 +57,12 @@ class GuestMachine(PartyMachine):
         self,
         job: JobConfig,
         data: PartyData,
-        cipher: PartyCipher,
+        arithmetic: Arithmetic,
         *,
         check_peer: CheckPeer,
-        start: FloatVector | None,
-        phase: Phase = no_phase,
         measure: Measure = measure,
     ) -> None:
-        super().__init__(job, data, GuestArithmetic(job, data.block, cipher, phase, start), check_peer)
+        super().__init__(job, data, arithmetic, check_peer)
         if data.block.holdout_labels is None:
             raise DataError("the guest's table has no label")
         self._measure = measure
@@ -80,7 +77,9 @@ class GuestMachine(PartyMachine):
 
     def start(self) -> Iterator[Envelope]:
         """Ask the host to prove that it holds the same IDs."""
-        yield Envelope(Role.HOST, IdChallenge(self._nonce, len(self._ids), self.ready.n_columns))
+        own = self._arithmetic.introduction
+        challenge = IdChallenge(self._nonce, len(self._ids), own.n_columns, own.seed, own.weight_bits)
+        yield Envelope(Role.HOST, challenge)
 
     def _handle_own(self, sender: Role, message: Message) -> Iterator[Envelope]:
         match message:
@@ -96,7 +95,7 @@ class GuestMachine(PartyMachine):
         check_id_digest(proof.digest, self._ids, *nonces, Role.HOST)
         self._learn_peer_columns(proof.n_columns)
         yield Envelope(Role.HOST, IdConfirmation(id_digest(self._ids, *nonces, Role.GUEST)))
-        yield Envelope(Role.COORDINATOR, self.ready)
+        yield from self._meet(Introduction(proof.n_columns, proof.seed))
 
     # --- the hold-out rows
 
@@ -162,3 +161,30 @@ class GuestMachine(PartyMachine):
             return
         yield self._result(finish, self._arithmetic.holdout_part() + host_part, tuple(self._evaluations.values()))
         yield Envelope(Role.COORDINATOR, Finished())
+
+
+def make_guest(
+    job: JobConfig,
+    data: PartyData,
+    session: Session,
+    *,
+    phase: Phase,
+    check_peer: CheckPeer,
+    measure: Measure = measure,
+) -> GuestMachine:
+    """Make the guest's machine for one session of a job, under the protocol of the session.
+
+    Args:
+        job: the job's settings.
+        data: the guest's rows.
+        session: what the session's arithmetic needs.
+        phase: times the kinds of work, if the process has a clock.
+        check_peer: see `CheckPeer`.
+        measure: see `GuestMachine`.
+    """
+    arithmetic: Arithmetic
+    if isinstance(session, PaillierSession):
+        arithmetic = GuestArithmetic(job, data.block, session, phase)
+    else:
+        arithmetic = GuestShares(job, data.block, session, phase)
+    return GuestMachine(job, data, arithmetic, check_peer=check_peer, measure=measure)

@@ -13,7 +13,7 @@ from trilateral.common.observe.audit import Audit
 from trilateral.common.process.server import RoleParts, ignore_address, serve_role
 from trilateral.common.rpc.channel import Peer
 from trilateral.guest_party.alignment import GuestAlignments
-from trilateral.guest_party.machine import GuestMachine
+from trilateral.guest_party.machine import make_guest
 
 
 def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer]) -> RoleParts:
@@ -23,7 +23,7 @@ def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer]) 
         return IdQuota.of(jobs.config)
 
     alignments = GuestAlignments(peers[Role.HOST], config.limits, quota)
-    jobs = PartyJobs(config, audit, peers, GuestMachine, alignments, ledger=Ledger(config.state, config.role))
+    jobs = PartyJobs(config, audit, peers, make_guest, alignments, ledger=Ledger(config.state, config.role))
     return RoleParts(jobs, {"GuestService": jobs, "PartyService": jobs})
 
 

@@ -1,6 +1,6 @@
 """The host's arithmetic: [u_A] for the guest, and X_A'[d] and X_A'[h] for the coordinator."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from trilateral.common.base.arrays import FloatVector, Rows
@@ -18,12 +18,12 @@ class HostArithmetic(PaillierArithmetic):
     peer: ClassVar[Role] = Role.GUEST
 
     @property
-    def bounds(self) -> VectorBounds:
+    def bounds(self) -> Mapping[Role, VectorBounds]:
         """See Arithmetic: the guest answers each of the host's vectors with one of the same length."""
         longest = {Kind.RESIDUAL: self._longest, Kind.TOTAL_CHANGE: self._longest_curvature}
-        return VectorBounds(longest, may_be_early=False)
+        return {Role.GUEST: VectorBounds(longest, early={})}
 
-    def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected]:
+    def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected[VectorPiece]]:
         """See Arithmetic: send [u_A] and the sum of its squares, and expect [4 d]; with curvature, the same for h."""
         key = asked.key
         rows = self._batches.rows(asked.batch)
@@ -50,7 +50,9 @@ class HostArithmetic(PaillierArithmetic):
             ciphertexts = self._cipher.encrypt([scale.layout.place(term) for term in terms])
         return Envelope(Role.GUEST, VectorPiece(key, Kind.SQUARES, 0, 1, ciphertexts))
 
-    def _expect_product(self, key: RoundKey, kind: Kind, answer: Kind, rows: Rows, coef: FloatVector) -> Expected:
+    def _expect_product(
+        self, key: RoundKey, kind: Kind, answer: Kind, rows: Rows, coef: FloatVector
+    ) -> Expected[VectorPiece]:
         """Make X_A'[d] or X_A'[h] from the pieces of `kind`, and send it to the coordinator as `answer`."""
         scale = self._scale(len(rows))
         product = self._cipher.start_product(scale.layout, self._fixed_columns(rows, scale))

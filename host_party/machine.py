@@ -10,7 +10,7 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.paillier.cipher import PartyCipher
+from trilateral.common.protocol.arithmetic import Arithmetic, Introduction, PaillierSession, Session
 from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.evaluation import round_scores
 from trilateral.common.protocol.ids import NONCE_BYTES, check_id_digest, id_digest
@@ -29,8 +29,9 @@ from trilateral.common.protocol.messages import (
     ScoresDue,
 )
 from trilateral.common.protocol.party import CheckPeer, PartyMachine
-from trilateral.common.protocol.phases import Phase, no_phase
+from trilateral.common.protocol.phases import Phase
 from trilateral.host_party.arithmetic import HostArithmetic
+from trilateral.host_party.shares import HostShares
 
 HOLDOUT_PIECE = 65_536
 """Scores in one message: 512 KiB."""
@@ -42,27 +43,17 @@ class HostMachine(PartyMachine):
     Args:
         job: the job's settings, the same for all three roles.
         data: the host's rows, in canonical order of their IDs.
-        cipher: the cipher under the job's public key, which the host has checked.
+        arithmetic: the host's side of the job's protocol.
         check_peer: refuses a guest with too many columns, see `CheckPeer`.
-        start: the first weights of this party; zeros if None.
-        phase: times the kinds of work, if the process has a clock.
     """
 
     role: ClassVar[Role] = Role.HOST
     peer: ClassVar[Role] = Role.GUEST
 
-    def __init__(
-        self,
-        job: JobConfig,
-        data: PartyData,
-        cipher: PartyCipher,
-        *,
-        check_peer: CheckPeer,
-        start: FloatVector | None,
-        phase: Phase = no_phase,
-    ) -> None:
-        super().__init__(job, data, HostArithmetic(job, data.block, cipher, phase, start), check_peer)
+    def __init__(self, job: JobConfig, data: PartyData, arithmetic: Arithmetic, *, check_peer: CheckPeer) -> None:
+        super().__init__(job, data, arithmetic, check_peer)
         self._nonces: tuple[bytes, bytes] | None = None
+        self._guest: Introduction | None = None
 
     # --- the proof that both parties hold the same IDs
 
@@ -71,7 +62,7 @@ class HostMachine(PartyMachine):
             case IdChallenge() if sender is Role.GUEST:
                 yield self._prove_ids(message)
             case IdConfirmation() if sender is Role.GUEST:
-                yield self._confirm_ids(message)
+                yield from self._confirm_ids(message)
             case _:
                 yield from super()._handle_own(sender, message)
 
@@ -84,13 +75,15 @@ class HostMachine(PartyMachine):
         if self._nonces is None or self._nonces[0] != challenge.nonce:
             self._nonces = challenge.nonce, token_bytes(NONCE_BYTES)
         digest = id_digest(self._ids, *self._nonces, Role.HOST)
-        return Envelope(Role.GUEST, IdProof(self._nonces[1], digest, self.ready.n_columns))
+        self._guest = Introduction(challenge.n_columns, challenge.seed, challenge.weight_bits)
+        own = self._arithmetic.introduction
+        return Envelope(Role.GUEST, IdProof(self._nonces[1], digest, own.n_columns, own.seed))
 
-    def _confirm_ids(self, confirmation: IdConfirmation) -> Envelope:
-        if self._nonces is None:
+    def _confirm_ids(self, confirmation: IdConfirmation) -> Iterator[Envelope]:
+        if self._nonces is None or self._guest is None:
             raise ProtocolError("the guest confirmed the IDs before it asked for a proof of them")
         check_id_digest(confirmation.digest, self._ids, *self._nonces, Role.GUEST)
-        return Envelope(Role.COORDINATOR, self.ready)
+        yield from self._meet(self._guest)
 
     # --- the hold-out rows, and the end
 
@@ -117,3 +110,28 @@ class HostMachine(PartyMachine):
         for first in range(0, len(scores), HOLDOUT_PIECE):
             piece = scores[first : first + HOLDOUT_PIECE]
             yield Envelope(Role.GUEST, HoldoutScores(key, first, len(scores), piece))
+
+
+def make_host(
+    job: JobConfig,
+    data: PartyData,
+    session: Session,
+    *,
+    phase: Phase,
+    check_peer: CheckPeer,
+) -> HostMachine:
+    """Make the host's machine for one session of a job, under the protocol of the session.
+
+    Args:
+        job: the job's settings.
+        data: the host's rows.
+        session: what the session's arithmetic needs.
+        phase: times the kinds of work, if the process has a clock.
+        check_peer: see `CheckPeer`.
+    """
+    arithmetic: Arithmetic
+    if isinstance(session, PaillierSession):
+        arithmetic = HostArithmetic(job, data.block, session, phase)
+    else:
+        arithmetic = HostShares(job, data.block, session, phase)
+    return HostMachine(job, data, arithmetic, check_peer=check_peer)

@@ -13,10 +13,11 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.jobs.arithmetic import processors, use_arithmetic
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.scales import round_scale
+from trilateral.common.shares.format import Format
 
 LINES = (1000, 100, 20)
 """Bandwidths, in Mbit/s in each direction, for which a check prints seconds."""
-TYPICAL_ROUNDS = {"paillier": 6, "shares": 10}
+TYPICAL_ROUNDS = {"paillier": 6, "shares": 7}
 """Rounds of `lbfgs` on whitened columns with a tolerance of 1e-6 (benchmarks/credit.py)."""
 
 # --- Paillier: one thread, a key of 2048 bits, the kernel
@@ -48,8 +49,6 @@ ROUND_SECONDS = 0.02
 """What a round takes beyond this: three event loops and messages without rows."""
 SHARES_SETUP_SECONDS = 0.7
 """For tables and the proof of the IDs."""
-TERMS = {8: 12, 12: 16, 24: 40}
-"""Terms of the series, by the job's `max_score`."""
 ELEMENT_BYTES = 8
 
 
@@ -189,7 +188,7 @@ def paillier_round(rows: int, host_columns: int, guest_columns: int, job: JobCon
 
 def shares_round(rows: int, host_columns: int, guest_columns: int, job: JobConfig) -> RoundCost:
     """Estimate a round under `shares` without sample weights; the arguments are those of `paillier_round`."""
-    values = 2 * TERMS[job.max_score] + 5
+    values = Format.of(rows, job.max_score).n_values
     dealt = ELEMENT_BYTES * values * rows
     # Each party sends the other its part of the scores, and its share of the residual under a mask.
     between_parties = 2 * ELEMENT_BYTES * rows

@@ -1,16 +1,16 @@
 """Check of a party's tables, which are read and prepared as for a training, and of its policy against a job."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ConfigError, Counted, DataError, PolicyError
 from trilateral.common.base.roles import Role
 from trilateral.common.checks.estimate import check_cost
 from trilateral.common.checks.finding import Finding, Level, faults, note, ok, problem, warning
 from trilateral.common.checks.machine import free_memory, peak_memory
+from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.party_data import (
@@ -94,9 +94,9 @@ def _check_name(config: ProcessConfig, job: JobConfig) -> Iterator[Finding]:
 
 def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Iterator[Finding]:
     subject, dataset, role = f"datasets.{name}", config.datasets[name], config.role
-    weighting = [] if dataset.label is None else dataset.label.weighting
+    is_weighted = dataset.label is not None and bool(dataset.label.weighting)
     # Without a job the check assumes the defaults, and the protocol that can train with the weights of the rows.
-    trial = job or JobConfig(name="check", dataset=name, protocol="shares" if weighting else "paillier")
+    trial = job or JobConfig(name="check", dataset=name, protocol="shares" if is_weighted else "paillier")
     # Another job may comply with the policy.
     level = Level.PROBLEM if job is not None else Level.WARNING
     of = "the job" if job is not None else "a job with the defaults"
@@ -146,24 +146,30 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
     else:
         for text in describe_left_out(data.left_out):
             yield note(subject, text)
-        yield ok(
-            subject,
-            f"before alignment: {n_train:,} training rows, {len(data.block.holdout_columns):,} hold-out rows and "
-            f"{n_columns} training columns",
-        )
-        if data.block.sample_weights is not None:
-            yield ok(subject, _weights(weighting, data.block.sample_weights))
-        yield ok(
-            subject,
-            f"before alignment: policy.min_rows_per_feature allows the other party "
-            f"{max_peer_features(trial, config.policy, n_train):,} features",
-        )
-        for text in _ledger(account, entry, data, secrecy):
+        most = max_peer_features(trial, config.policy, n_train)
+        allowed = f"before alignment: policy.min_rows_per_feature allows the other party {most:,} features"
+        for text in (*_rows(data, dataset), allowed, *_ledger(account, entry, data, secrecy)):
             yield ok(subject, text)
         if few := describe_few_labels(data.block):
             yield warning(subject, f"before alignment: {few}")
         if job is not None:
             yield from check_cost(job, n_train, n_columns)
+
+
+def _rows(data: PreparedData, dataset: DatasetConfig) -> Iterator[str]:
+    """Say how many rows a training has and, for the guest alone, how they are weighted."""
+    n_train, n_columns = data.block.columns.shape
+    yield (
+        f"before alignment: {n_train:,} training rows, {len(data.block.holdout_columns):,} hold-out rows and "
+        f"{n_columns} training columns"
+    )
+    weights = data.block.sample_weights
+    if dataset.label is not None and weights is not None:
+        yield (
+            f"before alignment: training rows count by {' and '.join(dataset.label.weighting)}, as much as "
+            f"{n_effective(weights):,.0f} rows of equal weight; "
+            f"{Counted(np.count_nonzero(weights == 0)):row has|rows have} the weight 0"
+        )
 
 
 def _ledger(account: Account, entry: Entry, data: PreparedData, secrecy: LabelSecrecy | None) -> Iterator[str]:
@@ -181,14 +187,6 @@ def _ledger(account: Account, entry: Entry, data: PreparedData, secrecy: LabelSe
         )
     elif account.policy.min_label_bits > 0:
         yield f"before alignment: {describe_secrecy(secrecy, account.policy.min_label_bits, entry)}"
-
-
-def _weights(weighting: Sequence[str], weights: FloatVector) -> str:
-    """Describe the weights of the training rows, for the guest alone."""
-    return (
-        f"before alignment: training rows count by {' and '.join(weighting)}, as much as {n_effective(weights):,.0f} "
-        f"rows of equal weight; {Counted(np.count_nonzero(weights == 0)):row has|rows have} the weight 0"
-    )
 
 
 def _of(what: str, findings: Iterable[Finding]) -> Iterator[Finding]:

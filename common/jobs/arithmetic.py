@@ -1,13 +1,15 @@
-"""The choice of a process's encrypted arithmetic: which implementation it uses, and how many threads."""
+"""The choice of a process's arithmetic: which implementation it uses, and how many threads for the encrypted one."""
 
 import os
 
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.paillier.native.path import Path, choose_arithmetic
 from trilateral.common.paillier.native.threads import set_threads
+from trilateral.common.shares.path import choose_shares_arithmetic
 
 VARIABLE = "TRILATERAL_ARITHMETIC"
-"""Environment variable that names the arithmetic to use, for comparisons: "avx2" or "gmpy2"."""
+"""Environment variable that names the arithmetic to use, for comparisons: "avx2" or "gmpy2". With "gmpy2",
+numpy computes with shares."""
 
 
 def use_arithmetic(threads: int = 0) -> Path:
@@ -17,16 +19,19 @@ def use_arithmetic(threads: int = 0) -> Path:
         threads: the number of threads; 0 for one on each processor.
 
     Returns:
-        The name of the arithmetic.
+        The name of the encrypted arithmetic.
 
     Raises:
         ConfigError: the environment asks for an arithmetic that does not exist, or that this machine cannot run.
     """
     set_threads(threads or processors())
+    name = os.environ.get(VARIABLE, "")
     try:
-        return choose_arithmetic(os.environ.get(VARIABLE, ""))
+        path = choose_arithmetic(name)
     except ConfigError as error:
         raise ConfigError(f"{VARIABLE}: {error}") from error
+    choose_shares_arithmetic(portable=name == "gmpy2")
+    return path
 
 
 def processors() -> int:

@@ -55,11 +55,11 @@ from trilateral.common.jobs.process_jobs import ProcessJobs
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.jobs.runner import MachineRunner
 from trilateral.common.observe.audit import Audit
-from trilateral.common.paillier.cipher import PartyCipher
 from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.keys import PublicKey, check_public_key
 from trilateral.common.pb.v1.coordinator_pb2 import ReportWaitingRequest, ReportWaitingResponse
 from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
+from trilateral.common.protocol.arithmetic import PaillierSession, Session, SharesSession
 from trilateral.common.protocol.block import PartyData, TrainingBlock
 from trilateral.common.protocol.bounds import max_evaluations
 from trilateral.common.protocol.label_secrecy import draw_start
@@ -81,32 +81,31 @@ from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import JobKey
 from trilateral.common.rpc.errors import EndedError
 from trilateral.common.rpc.routes import route_for
+from trilateral.common.shares.keys import SEED_BYTES
 
 log = logging.getLogger(__name__)
 
 
 class MakeMachine(Protocol):
-    """A role's state machine class."""
+    """Makes a role's state machine."""
 
     def __call__(
         self,
         job: JobConfig,
         data: PartyData,
-        cipher: PartyCipher,
+        session: Session,
         *,
         phase: Phase,
         check_peer: CheckPeer,
-        start: FloatVector | None,
     ) -> RestoredMachine:
         """Make the machine of one job.
 
         Args:
             job: the job's settings.
             data: this party's prepared table.
-            cipher: the cipher under the job's public key.
+            session: what the arithmetic of the job's protocol needs.
             phase: times the kinds of work.
             check_peer: refuses a peer with too many columns.
-            start: the first weights of this party; zeros if None.
         """
         ...
 
@@ -147,7 +146,7 @@ class PartyJobs(ProcessJobs):
         config: the configuration of this process.
         audit: records each decision.
         peers: the two other processes.
-        make_machine: this role's state machine class.
+        make_machine: makes this role's state machine.
         aligner: this role's side of all alignments.
         ledger: what the other party has learnt about this party's rows.
     """
@@ -232,7 +231,7 @@ class PartyJobs(ProcessJobs):
         caller, what = calling(), {"job": job.name, "run": key.run_id.hex()}
         dataset = self._check_policy(job, known=known is not None)
         permission = Permission(job, lambda: self.config, self.audit, caller, what)
-        public_key = await asyncio.to_thread(without_lock, self._check_key, offer)
+        public_key = await asyncio.to_thread(without_lock, self._check_secrets, offer)
         self.audit.allowed(
             caller,
             "OpenJob",
@@ -243,7 +242,8 @@ class PartyJobs(ProcessJobs):
             epochs=job.epochs,
             holdout=job.holdout,
             evaluations=max_evaluations(job),
-            key_bits=public_key.bits,
+            protocol=job.protocol,
+            key_bits=None if public_key is None else public_key.bits,
         )
         await self._replace(job.name)
         folder = self._folder(job)
@@ -269,17 +269,16 @@ class PartyJobs(ProcessJobs):
                 check_effective_rows(job, self.config.policy, data.block, self.role)
                 permission.account = JobAccount(job, key.run_id, record, lambda: self._account_of(job.dataset), data)
                 await runner.in_thread(permission.account.open, self._quota)
-            cipher = await runner.in_thread(make_cipher, job.cipher, public_key)
             start = await runner.in_thread(self._start, job, record, data.block)
             permission.secrecy = await runner.in_thread(label_secrecy, job, data.block, secret_start=start is not None)
+            session = await runner.in_thread(_make_session, offer, public_key, start)
             machine = await runner.in_thread(
                 self._make_machine,
                 job,
                 data,
-                cipher,
+                session,
                 phase=history.stopwatch.phase,
                 check_peer=permission.check_peer,
-                start=start,
             )
             await runner.in_thread(record.restore, machine, history)
             return machine
@@ -307,7 +306,7 @@ class PartyJobs(ProcessJobs):
             on_message=on_message,
             on_disclosure=permission.check_again,
         )
-        log.info("job %s: accepted, dataset %s, %d-bit key", job.name, job.dataset, public_key.bits)
+        log.info("job %s: accepted, dataset %s, protocol %s", job.name, job.dataset, job.protocol)
 
         async def on_end(error: TrilateralError | None) -> None:
             self._ledger.release(key.run_id)
@@ -362,6 +361,22 @@ class PartyJobs(ProcessJobs):
         if job.name not in self._running:
             self._check_room()
         return dataset
+
+    def _check_secrets(self, offer: OpenJob) -> PublicKey | None:
+        """Check what the offer brings for the arithmetic of the job's protocol.
+
+        Returns:
+            The public key; None under the protocol on shares, whose offer brings a part of a seed.
+        """
+        on_shares = offer.job.protocol == "shares"
+        expected = SEED_BYTES if on_shares else 0
+        if len(offer.seed) != expected or (on_shares and offer.modulus):
+            raise ProtocolError(
+                f"the coordinator offers a job with `protocol: {offer.job.protocol}`, a seed of {len(offer.seed)} bytes"
+                f" and a public key of {offer.modulus.bit_length()} bits: expected a seed of {expected} bytes and"
+                f" {'no key' if on_shares else 'a key'}; install the same release of trilateral at all three"
+            )
+        return None if on_shares else self._check_key(offer)
 
     def _check_key(self, offer: OpenJob) -> PublicKey:
         bits = offer.modulus.bit_length()
@@ -450,3 +465,10 @@ class PartyJobs(ProcessJobs):
 
     def _folder(self, job: JobConfig) -> JobFolder:
         return JobFolder(self.config.state, job.name)
+
+
+def _make_session(offer: OpenJob, public_key: PublicKey | None, start: FloatVector | None) -> Session:
+    """Return what the arithmetic of the job's protocol needs."""
+    if public_key is None:
+        return SharesSession(offer.seed)
+    return PaillierSession(make_cipher(offer.job.cipher, public_key), start)

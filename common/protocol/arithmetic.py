@@ -8,14 +8,15 @@ An arithmetic does not know the order of rounds and attempts. It only marks what
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from trilateral.common.base.arrays import FloatVector, Rows
+from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows
 from trilateral.common.base.errors import DataError, OutOfRangeError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
@@ -26,7 +27,15 @@ from trilateral.common.protocol.batches import Batch, Batches
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.bounds import PIECE
 from trilateral.common.protocol.intake import Expected, VectorBounds
-from trilateral.common.protocol.messages import BeginRound, Envelope, Kind, RoundKey, VectorPiece
+from trilateral.common.protocol.messages import (
+    BeginRound,
+    Envelope,
+    FinishJob,
+    Kind,
+    RoundKey,
+    SharesReady,
+    VectorPiece,
+)
 from trilateral.common.protocol.phases import Phase
 from trilateral.common.protocol.place import Weights
 from trilateral.common.protocol.scales import VALUE_BITS, RoundScale, round_scale
@@ -34,6 +43,39 @@ from trilateral.common.protocol.scales import VALUE_BITS, RoundScale, round_scal
 LARGEST_HOLDOUT_SCORE = 1e100
 """Maximum size of a hold-out score. These scores travel in clear, so no fixed-point range bounds them, but their sums
 must stay finite."""
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """What a party tells the other about its arithmetic. All of it is public to the two parties."""
+
+    n_columns: int
+    """Training columns."""
+    seed: bytes = field(default=b"", repr=False)
+    """Its part of the seed of the streams that only the parties have; empty under the Paillier protocol."""
+    weight_bits: int | None = None
+    """Fraction bits of its sample weights; None if all rows have the same weight."""
+
+
+@dataclass(frozen=True, eq=False)
+class PaillierSession:
+    """What a party's arithmetic needs for one session of a job under the Paillier protocol."""
+
+    cipher: PartyCipher
+    """The cipher under the session's public key, which the party has checked."""
+    start: FloatVector | None = None
+    """w before the first step, shape (n_columns,); zeros if None. See `protocol.label_secrecy`."""
+
+
+@dataclass(frozen=True)
+class SharesSession:
+    """The same under the protocol on secret shares."""
+
+    seed: bytes = field(repr=False)
+    """The coordinator's part of the seed of the streams that it has in common with the party."""
+
+
+Session = PaillierSession | SharesSession
 
 
 class Arithmetic(Weights, Protocol):
@@ -45,11 +87,44 @@ class Arithmetic(Weights, Protocol):
         ...
 
     @property
-    def bounds(self) -> VectorBounds:
-        """What the peer can send for one attempt at a round."""
+    def bounds(self) -> Mapping[Role, VectorBounds]:
+        """What each other role can send for one attempt at a round, if it sends vectors."""
         ...
 
-    def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected]:
+    # --- before the first round
+
+    @property
+    def introduction(self) -> Introduction:
+        """What the other party is told about this party's arithmetic with the proof of the IDs."""
+        ...
+
+    def meet(self, peer: Introduction) -> Iterator[Envelope | Expected[Any]]:
+        """Exchange what the rounds need with the other party, once the parties know that they hold the same IDs.
+
+        Args:
+            peer: what the other party has told about its arithmetic.
+
+        Yields:
+            See `begin`.
+
+        Raises:
+            ProtocolError: the two cannot compute together.
+        """
+        ...
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether everything that the rounds need has been exchanged."""
+        ...
+
+    @property
+    def shares_ready(self) -> SharesReady | None:
+        """What the coordinator needs to know besides the sizes; None under the Paillier protocol."""
+        ...
+
+    # --- a round
+
+    def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected[Any]]:
         """Start an attempt at the current weights.
 
         Yields:
@@ -61,12 +136,27 @@ class Arithmetic(Weights, Protocol):
         """
         ...
 
-    def check(self, ciphertexts: Sequence[mpz]) -> None:
-        """Check that elements of a vector are safe to compute with.
+    def check(self, piece: Any) -> None:
+        """Check that the elements of a piece are safe to compute with.
 
         Raises:
             BadCiphertextError: an element is not.
         """
+        ...
+
+    # --- the end
+
+    def finish(self, asked: FinishJob) -> Iterator[Envelope | Expected[Any]]:
+        """Begin what makes `coef` known after the last step; see `begin` for what it yields.
+
+        Raises:
+            ProtocolError: the request is not one of this protocol.
+        """
+        ...
+
+    @property
+    def has_coef(self) -> bool:
+        """Whether `coef` is the result of the training, once `finish` was called."""
         ...
 
     def holdout_part(self, offset: FloatVector | None = None) -> FloatVector:
@@ -93,6 +183,29 @@ class Arithmetic(Weights, Protocol):
         ...
 
 
+def check_scaled(columns: FloatMatrix) -> None:
+    """Check that the mean square of each training column is at most 1, which all bounds assume.
+
+    Raises:
+        DataError: a column's is larger.
+    """
+    if columns.size and np.max(np.mean(np.square(columns), axis=0)) > 1 + 1e-8:
+        raise DataError("a training column's mean square exceeds 1: standardise the columns")
+
+
+def holdout_scores(block: TrainingBlock, coef: FloatVector) -> FloatVector:
+    """Return a party's part of the scores of its hold-out rows, shape (n_holdout,).
+
+    Raises:
+        OutOfRangeError: a score is beyond `LARGEST_HOLDOUT_SCORE`.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # The check below finds scores that overflow.
+        scores: FloatVector = block.holdout_columns @ coef
+    if not (np.abs(scores) <= LARGEST_HOLDOUT_SCORE).all():
+        raise OutOfRangeError("a score of a hold-out row is out of range")
+    return scores
+
+
 class PaillierArithmetic(ABC):
     """The common part of the host and the guest: fixed point, packing, encrypted products, masks and the penalty.
 
@@ -102,9 +215,8 @@ class PaillierArithmetic(ABC):
     Args:
         job: the job's settings, the same for all three roles.
         block: this party's columns.
-        cipher: the cipher under the job's public key, which the party has checked.
+        session: see `PaillierSession`.
         phase: times the kinds of work, if the process has a clock.
-        start: w before the first step, shape (n_columns,); zeros if None. See `protocol.label_secrecy`.
 
     Raises:
         DataError: a training column's mean square exceeds 1. The bound of a slot assumes at most 1.
@@ -118,22 +230,20 @@ class PaillierArithmetic(ABC):
         self,
         job: JobConfig,
         block: TrainingBlock,
-        cipher: PartyCipher,
+        session: PaillierSession,
         phase: Phase,
-        start: FloatVector | None,
     ) -> None:
         columns = block.columns
-        if columns.size and np.max(np.mean(np.square(columns), axis=0)) > 1 + 1e-8:
-            raise DataError("a training column's mean square exceeds 1: standardise the columns")
+        check_scaled(columns)
         self._job = job
         self._block = block
         self._columns = columns
         self._n_train: int = columns.shape[0]
         self._n_columns: int = columns.shape[1]
         self._batches = Batches.of(job, self._n_train)
-        self._cipher = cipher
+        self._cipher = session.cipher
         self._phase = phase
-        self._start: FloatVector = np.zeros(self._n_columns) if start is None else start
+        self._start: FloatVector = np.zeros(self._n_columns) if session.start is None else session.start
         if self._start.shape != (self._n_columns,):
             raise ValueError(f"the start has {self._start.size} weights for {self._n_columns} columns")
         self._coef = self._start
@@ -154,8 +264,38 @@ class PaillierArithmetic(ABC):
 
     @property
     @abstractmethod
-    def bounds(self) -> VectorBounds:
+    def bounds(self) -> Mapping[Role, VectorBounds]:
         """See Arithmetic."""
+
+    @property
+    def introduction(self) -> Introduction:
+        """See Arithmetic."""
+        return Introduction(self._n_columns)
+
+    def meet(self, peer: Introduction) -> Iterator[Envelope | Expected[VectorPiece]]:
+        """See Arithmetic: the first vectors travel in the first round."""
+        del peer
+        yield from ()
+
+    @property
+    def may_begin(self) -> bool:
+        """See Arithmetic."""
+        return True
+
+    @property
+    def shares_ready(self) -> SharesReady | None:
+        """See Arithmetic."""
+        return None
+
+    def finish(self, asked: FinishJob) -> Iterator[Envelope | Expected[VectorPiece]]:
+        """See Arithmetic: the last step leads to the result."""
+        del asked
+        yield from ()
+
+    @property
+    def has_coef(self) -> bool:
+        """See Arithmetic."""
+        return True
 
     def apply(self, step: FloatVector) -> None:
         """See Weights: w_k = w_{k-1} - g~_{k-1}."""
@@ -166,22 +306,19 @@ class PaillierArithmetic(ABC):
         self._coef = self._start
 
     @abstractmethod
-    def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected]:
+    def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected[VectorPiece]]:
         """See Arithmetic."""
 
-    def check(self, ciphertexts: Sequence[mpz]) -> None:
+    def check(self, piece: VectorPiece) -> None:
         """See Arithmetic."""
         with self._phase("check"):
-            check_ciphertexts(self._cipher.public_key, ciphertexts)
+            check_ciphertexts(self._cipher.public_key, piece.ciphertexts)
 
     def holdout_part(self, offset: FloatVector | None = None) -> FloatVector:
         """See Arithmetic."""
-        with np.errstate(over="ignore", invalid="ignore"):  # The check below finds scores that overflow.
+        with np.errstate(over="ignore", invalid="ignore"):
             coef = self._coef if offset is None else self._coef + offset
-            scores: FloatVector = self._block.holdout_columns @ coef
-        if not (np.abs(scores) <= LARGEST_HOLDOUT_SCORE).all():
-            raise OutOfRangeError("a score of a hold-out row is out of range")
-        return scores
+        return holdout_scores(self._block, coef)
 
     def prepare(self) -> bool:
         """See Arithmetic."""

@@ -1,4 +1,4 @@
-"""The intake of encrypted vectors: takes their pieces in order, within bounds, and not before they are expected.
+"""The intake of vectors: takes their pieces in order, within bounds, and not before they are expected.
 
 The intake does not know what the vectors are for. The code that expects a vector gives its length and a function for
 each piece. The intake refuses pieces that no honest sender sends, and ignores pieces that it has taken before.
@@ -6,26 +6,36 @@ each piece. The intake refuses pieces that no honest sender sends, and ignores p
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-
-from gmpy2 import mpz
+from typing import Generic, TypeVar
 
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.protocol.bounds import MAX_ATTEMPTS, Allowance, is_beyond
-from trilateral.common.protocol.messages import Envelope, Kind, RoundKey, VectorPiece
+from trilateral.common.protocol.messages import ElementPiece, Envelope, Kind, Piece, RoundKey, VectorPiece
 
-UsePiece = Callable[[VectorPiece, bool], Iterator[Envelope]]
-"""Called with each piece of a vector in order, and with whether it is the last; yields the messages that follow."""
+PieceT = TypeVar("PieceT", VectorPiece, ElementPiece)
+
+_UNITS = {VectorPiece: "ciphertexts", ElementPiece: "rows"}
+
+
+def unit_of(piece: Piece) -> str:
+    """Return what the length of a vector counts, for the text of an error."""
+    return _UNITS[type(piece)]
 
 
 @dataclass(frozen=True)
-class Expected:
+class Expected(Generic[PieceT]):
     """A vector that the open attempt waits for."""
 
     kind: Kind
     total: int
     """Elements of the whole vector."""
-    use: UsePiece
+    use: Callable[[PieceT, bool], Iterator[Envelope]]
+    """Called with each piece of a vector in order, and with whether it is the last; yields the messages that
+    follow."""
+    spans: Sequence[tuple[int, int]] | None = None
+    """The parts of the vector that come in this attempt, in order: the first element and the number of elements of
+    each. None for the whole vector."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +44,11 @@ class VectorBounds:
 
     longest: Mapping[Kind, int]
     """The number of elements of the longest vector of each kind. The sender has no vector of another kind."""
-    may_be_early: bool
-    """Whether the sender can have a vector for an attempt that the receiver has not begun. A sender that only answers
-    the receiver's vectors cannot."""
+    early: Mapping[Kind, int]
+    """The maximum number of elements of each kind that the sender can send for an attempt that the receiver has not
+    begun. A kind with which the sender only answers the receiver's vectors is missing."""
+    n_further: int = 0
+    """Keys after the last round for which the sender has vectors."""
 
     @property
     def attempt(self) -> int:
@@ -45,68 +57,100 @@ class VectorBounds:
 
 
 @dataclass(frozen=True)
-class _EarlyPieces:
+class _EarlyPieces(Generic[PieceT]):
     """The pieces of an attempt that this party has not begun."""
 
     key: RoundKey
-    pieces: dict[tuple[Kind, int], VectorPiece] = field(default_factory=dict)
+    pieces: dict[tuple[Kind, int], PieceT] = field(default_factory=dict)
     """By kind and offset, in the order of their arrival."""
     n_elements: dict[Kind, int] = field(default_factory=dict)
     """Elements of all pieces of a kind together."""
 
 
-class Intake:
-    """The vectors that one sender sends in one job.
+class _Coming(Generic[PieceT]):
+    """An expected vector, and how much of it has come."""
+
+    def __init__(self, expected: Expected[PieceT]) -> None:
+        self.expected: Expected[PieceT] = expected
+        first, n_elements = (expected.spans or [(0, expected.total)])[0]
+        self._spans = list((expected.spans or ())[1:])
+        self.next = first
+        """The element that comes next."""
+        self.end = first + n_elements
+        """The end of the part that comes now."""
+
+    def advance(self, n_elements: int) -> bool:
+        """Count elements that have come; return whether they were the last."""
+        self.next += n_elements
+        if self.next == self.end and self._spans:
+            self.next, n_elements = self._spans.pop(0)
+            self.end = self.next + n_elements
+        return self.next == self.end
+
+
+class Intake(Generic[PieceT]):
+    """The vectors that one sender sends in one job. Round 0, attempt 0 is open at first.
 
     Args:
         sender: the role that sends them.
         max_rounds: the maximum number of rounds of the job.
         bounds: what the sender can have for one attempt.
-        check: raises an error if an element is not safe to compute with.
+        check: raises an error if an element of a piece is not safe to compute with.
+        unit: what the length of a vector counts, for the texts of errors.
     """
 
     def __init__(
-        self, sender: Role, max_rounds: int, bounds: VectorBounds, check: Callable[[Sequence[mpz]], None]
+        self,
+        sender: Role,
+        max_rounds: int,
+        bounds: VectorBounds,
+        check: Callable[[PieceT], None],
+        unit: str = "ciphertexts",
     ) -> None:
         self._sender = sender
         self._max_rounds = max_rounds
         self._bounds = bounds
-        self._check = check
-        self._allowance = Allowance(sender, max_rounds, bounds.attempt)
-        self._expected: dict[Kind, Expected] = {}
-        self._received: dict[Kind, int] = {}
-        self._early = _EarlyPieces(RoundKey(0, 0))
+        self._check: Callable[[PieceT], None] = check
+        self._allowance = Allowance(sender, max_rounds + bounds.n_further, bounds.attempt, unit)
+        self._open = RoundKey(0, 0)
+        self._coming: dict[Kind, _Coming[PieceT]] = {}
+        self._early: _EarlyPieces[PieceT] = _EarlyPieces(RoundKey(0, 0))
+        self._has_ended = False
 
-    def open(self, key: RoundKey) -> list[VectorPiece]:
+    @property
+    def n_early(self) -> int:
+        """Elements that are kept for an attempt that has not begun."""
+        return sum(self._early.n_elements.values())
+
+    def open(self, key: RoundKey) -> list[PieceT]:
         """Begin an attempt: forget earlier expectations, and return its early pieces, which `receive` takes next."""
         self.close()
+        self._open = key
         early = self._early
         if early.key > key:
             return []
         self._early = _EarlyPieces(key)
         return list(early.pieces.values()) if early.key == key else []
 
-    def expect(self, expected: Expected) -> None:
+    def expect(self, expected: Expected[PieceT]) -> None:
         """Wait for a vector of the open attempt."""
-        self._expected[expected.kind] = expected
-        self._received[expected.kind] = 0
+        self._coming[expected.kind] = _Coming(expected)
 
     def close(self) -> None:
         """Ignore all further pieces for the open attempt."""
-        self._expected.clear()
-        self._received.clear()
+        self._coming.clear()
 
     def end(self) -> None:
         """Ignore all further pieces for the job, and drop the pieces that came early."""
         self.close()
         self._early = _EarlyPieces(RoundKey(0, 0))
+        self._has_ended = True
 
-    def take(self, piece: VectorPiece, newest: RoundKey) -> Iterator[Envelope]:
+    def take(self, piece: PieceT) -> Iterator[Envelope]:
         """Take a piece from the wire.
 
         Args:
             piece: what the sender sent.
-            newest: the newest attempt that was begun.
 
         Yields:
             The messages that follow from the piece.
@@ -115,60 +159,59 @@ class Intake:
             ProtocolError: no honest sender sends this piece.
             OutOfRangeError: from the use of the piece.
         """
-        self._allowance.spend(len(piece.ciphertexts))
+        self._allowance.spend(piece.n_rows)
         # Check pieces to keep or to ignore as well: no honest sender sends such pieces.
-        longest = self._bounds.longest.get(piece.kind, 0)
-        if is_beyond(piece.key, self._max_rounds) or piece.total > longest:
+        longest, unit = self._bounds.longest.get(piece.kind, 0), unit_of(piece)
+        if is_beyond(piece.key, self._max_rounds + self._bounds.n_further) or piece.total > longest:
             raise ProtocolError(
-                f"the {self._sender} sent {piece.total} ciphertexts of {piece.kind} for round {piece.key.round},"
+                f"the {self._sender} sent {piece.total} {unit} of {piece.kind} for round {piece.key.round},"
                 f" attempt {piece.key.attempt}: this job has at most {longest} of them, at most {self._max_rounds}"
                 f" rounds, and {MAX_ATTEMPTS} attempts at each"
             )
-        if piece.key > newest and not self._bounds.may_be_early:
+        if piece.key > self._open and piece.kind not in self._bounds.early:
             raise ProtocolError(
-                f"the {self._sender} sent ciphertexts of {piece.kind} for round {piece.key.round}, attempt"
+                f"the {self._sender} sent {unit} of {piece.kind} for round {piece.key.round}, attempt"
                 f" {piece.key.attempt}, before it was asked for them"
             )
-        if piece.key > newest:
+        if piece.key > self._open:
             self._keep_early(piece)
-        elif piece.key == newest:
+        elif piece.key == self._open:
             yield from self.receive(piece)
 
-    def receive(self, piece: VectorPiece) -> Iterator[Envelope]:
+    def receive(self, piece: PieceT) -> Iterator[Envelope]:
         """Use the next piece of a vector of the open attempt; see `take`."""
-        expected = self._expected.get(piece.kind)
-        if expected is None or piece.offset < self._received[piece.kind]:
+        coming = self._coming.get(piece.kind)
+        if coming is None or piece.offset < coming.next:
             return  # The attempt is void, or the piece was sent again.
-        received = self._received[piece.kind]
-        if piece.total != expected.total or piece.offset != received:
+        unit, total = unit_of(piece), coming.expected.total
+        if piece.total != total or piece.offset != coming.next:
             raise ProtocolError(
-                f"the {self._sender} sent ciphertexts from {piece.offset} of {piece.total} of {piece.kind},"
-                f" but those from {received} of {expected.total} are expected next"
+                f"the {self._sender} sent {unit} from {piece.offset} of {piece.total} of {piece.kind},"
+                f" but those from {coming.next} of {total} are expected next"
             )
-        received += len(piece.ciphertexts)
-        if received > expected.total:
-            raise ProtocolError(f"the {self._sender} sent more ciphertexts of {piece.kind} than announced")
-        self._check(piece.ciphertexts)
-        self._received[piece.kind] = received
-        yield from expected.use(piece, received == expected.total)
+        if piece.offset + piece.n_rows > coming.end:
+            raise ProtocolError(f"the {self._sender} sent more {unit} of {piece.kind} than announced")
+        self._check(piece)
+        is_last = coming.advance(piece.n_rows)
+        yield from coming.expected.use(piece, is_last)
 
-    def _keep_early(self, piece: VectorPiece) -> None:
+    def _keep_early(self, piece: PieceT) -> None:
         """Keep a piece of an attempt that the sender has begun and this party has not. Keep only the newest attempt.
 
         The sender may be several rounds ahead, because a round that it declared void needed nothing from this party.
         """
-        if piece.key < self._early.key:
+        if self._has_ended or piece.key < self._early.key:
             return
         if piece.key > self._early.key:
             self._early = _EarlyPieces(piece.key)
         early, place = self._early, (piece.kind, piece.offset)
         if place in early.pieces:
             return
-        n_elements = early.n_elements.get(piece.kind, 0) + len(piece.ciphertexts)
-        if n_elements > self._bounds.longest[piece.kind]:
+        n_elements = early.n_elements.get(piece.kind, 0) + piece.n_rows
+        if n_elements > self._bounds.early[piece.kind]:
             raise ProtocolError(
-                f"the {self._sender} has sent more ciphertexts of {piece.kind} for round {piece.key.round} than a"
-                " round has"
+                f"the {self._sender} has sent more {unit_of(piece)} of {piece.kind} for round {piece.key.round} than a"
+                " round has before it begins here"
             )
         early.pieces[place] = piece
         early.n_elements[piece.kind] = n_elements

@@ -1,7 +1,8 @@
 """The logistic loss and its gradient, on plain numbers.
 
 The rounds on secret shares compute the same values; this module is their reference. With labels y in {-1, +1}, scores
-u = X w and sample weights c, the loss of a sample is c log(1 + exp(-y u)). Means divide by the sum of c.
+u = X w and sample weights c, the loss of a sample is c log(1 + exp(-y u)). The weights have mean 1 over the training
+rows, so that means over a batch divide by its number of rows.
 """
 
 import numpy as np
@@ -11,14 +12,15 @@ from trilateral.common.base.arrays import FloatVector
 
 
 def logistic_loss(scores: FloatVector, labels: FloatVector, sample_weights: FloatVector | None = None) -> float:
-    """Return the weighted mean of the logistic loss.
+    """Return the mean of the weighted logistic loss.
 
     Args:
         scores: u, shape (n_samples,).
         labels: y in {-1, +1}, shape (n_samples,).
         sample_weights: c, shape (n_samples,); None stands for ones.
     """
-    return float(np.average(np.logaddexp(0, -labels * scores), weights=sample_weights))
+    losses = np.logaddexp(0, -labels * scores)
+    return float(np.mean(losses if sample_weights is None else sample_weights * losses))
 
 
 def probability(scores: FloatVector) -> FloatVector:
@@ -34,13 +36,11 @@ def residual(scores: FloatVector, labels: FloatVector) -> FloatVector:
 def gradient(
     columns: NDArray[np.float64], residual: FloatVector, sample_weights: FloatVector | None = None
 ) -> FloatVector:
-    """Return g = X' (c d) / sum c, shape (n_columns,).
+    """Return g = X' (c d) / n_samples, shape (n_columns,).
 
     Args:
         columns: X, shape (n_samples, n_columns).
         residual: d, shape (n_samples,).
         sample_weights: c, shape (n_samples,); None stands for ones.
     """
-    if sample_weights is None:
-        return columns.T @ residual / len(columns)
-    return columns.T @ (sample_weights * residual) / float(np.sum(sample_weights))
+    return columns.T @ (residual if sample_weights is None else sample_weights * residual) / len(columns)

@@ -196,7 +196,8 @@ class BeginRound:
     curvature_draw: int = 0
     """Which draw of S_H, from 1 up; 0 for S_H = S."""
     loss: float | None = None
-    """Mean loss of the previous round, for the party's history file; None after a void round and in the first round."""
+    """Mean loss of the previous round, for the party's history file. None after a void round, in the first round, and
+    under the protocol on shares."""
     evaluate_at: FloatVector | None = None
     """This party's part of w_e - w_k, shape (n_columns,), if the round evaluates hold-out rows at w_e; else None."""
     over: bool = False
@@ -332,11 +333,13 @@ class FinishJob:
     """The round that the step belongs to, one after the last."""
     step: FloatVector
     loss: float
-    """Loss of the resulting model on the training rows: the Taylor loss, or the logistic loss on shares."""
+    """Loss of the resulting model on the training rows, penalty included: the Taylor loss, or under the protocol on
+    shares the logistic loss."""
     epochs: int
     reason: str
     round_loss: float | None
-    """Mean loss of the last round, for the party's history file; None if it was void."""
+    """Mean loss of the last round, for the party's history file; None if it was void, and under the protocol on
+    shares."""
     share: ElementVector | None = field(default=None, repr=False)
     """Under the protocol on shares, in place of `step`: the receiver's shares of the final w, the host's columns first,
     at `shares.format.MODEL_FRACTION_BITS`, shape (n_host + n_guest,). None in a journal."""

@@ -1,31 +1,35 @@
 """A party's state machine: messages in, messages out.
 
-It has three parts. The `Place` keeps track of the rounds and limits what the coordinator may ask for. The `Intake`
-takes the peer's vectors and checks their sizes. The `Arithmetic` computes.
+It has three parts. The `Place` keeps track of the rounds and limits what the coordinator may ask for. An `Intake` for
+each sender of vectors takes them and checks their sizes. The `Arithmetic` computes.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError, OutOfRangeError, ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.protocol.arithmetic import Arithmetic
+from trilateral.common.protocol.arithmetic import Arithmetic, Introduction
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.bounds import max_rounds
 from trilateral.common.protocol.intake import Expected, Intake
 from trilateral.common.protocol.messages import (
     BeginRound,
+    ElementPiece,
     Envelope,
     EvaluationRecord,
     FinishJob,
     Message,
     OutOfRange,
+    Piece,
     Ready,
     Result,
+    RoundKey,
     StepTaken,
     VectorPiece,
 )
@@ -65,8 +69,19 @@ class PartyMachine(ABC):
         n_batches = Batches.of(job, n_train).count
         self._max_rounds = max_rounds(job, n_batches)
         self._arithmetic = arithmetic
-        self._place = Place(self.role, job, n_batches, n_columns, arithmetic)
-        self._intake = Intake(self.peer, self._max_rounds, arithmetic.bounds, arithmetic.check)
+        on_shares = job.protocol == "shares"
+        self._place = Place(self.role, job, n_batches, 0 if on_shares else n_columns, arithmetic)
+        self._piece: type[Piece] = ElementPiece if on_shares else VectorPiece
+        unit = "rows" if on_shares else "ciphertexts"
+        self._intakes: dict[Role, Intake[Any]] = {
+            sender: Intake(sender, self._max_rounds, bounds, arithmetic.check, unit)
+            for sender, bounds in arithmetic.bounds.items()
+        }
+        self._sender = {kind: sender for sender, bounds in arithmetic.bounds.items() for kind in bounds.longest}
+        self._met: Introduction | None = None
+        self._is_ready = False
+        self._last: FinishJob | None = None
+        """The coordinator's last request, while the result waits for the other party."""
 
     @property
     def coef(self) -> FloatVector:
@@ -76,7 +91,7 @@ class PartyMachine(ABC):
     @property
     def ready(self) -> Ready:
         """The message to the coordinator once the proof of the IDs is complete."""
-        return Ready(*self._sizes, self._place.key.round)
+        return Ready(*self._sizes, self._place.key.round, self._arithmetic.shares_ready)
 
     def restore(self, steps: Sequence[BeginRound | FinishJob], evaluations: Sequence[EvaluationRecord] = ()) -> None:
         """Return to this party's place in earlier sessions of the job. Call it before any message is handled.
@@ -103,13 +118,11 @@ class PartyMachine(ABC):
         match message:
             case BeginRound() if sender is Role.COORDINATOR:
                 yield from self._begin_round(message)
-            case VectorPiece() if sender is self.peer:
-                yield from self._unless_out_of_range(self._intake.take(message, self._place.key))
+            case VectorPiece() | ElementPiece() if sender in self._intakes and isinstance(message, self._piece):
+                yield from self._unless_out_of_range(self._intakes[sender].take(message))
+                yield from self._go_on()
             case FinishJob() if sender is Role.COORDINATOR:
-                if self._place.finish(message):
-                    self._round_ended(message.round - 1, message.round_loss)
-                    yield Envelope(self.role, StepTaken(message))
-                    yield from self._finish(message)
+                yield from self._begin_end(message)
             case _:
                 yield from self._handle_own(sender, message)
 
@@ -121,6 +134,45 @@ class PartyMachine(ABC):
     def prepared(self) -> int:
         """See `Machine.prepared`."""
         return self._arithmetic.prepared
+
+    # --- before the first round
+
+    def _meet(self, peer: Introduction) -> Iterator[Envelope]:
+        """Exchange what the rounds need, once the parties know that they hold the same IDs. Then report readiness."""
+        if self._met is None:
+            self._met = peer
+            yield from self._start(self._arithmetic.meet(peer))
+        elif peer != self._met:
+            raise ProtocolError(
+                f"the {self.peer} proved its IDs a second time and brought another seed or other sample weights: start"
+                " the job again"
+            )
+        elif self._is_ready:
+            yield Envelope(Role.COORDINATOR, self.ready)
+        yield from self._go_on()
+
+    def _go_on(self) -> Iterator[Envelope]:
+        """Do what waited for the other party outside the rounds."""
+        if self._met is not None and not self._is_ready and self._arithmetic.may_begin:
+            self._is_ready = True
+            yield Envelope(Role.COORDINATOR, self.ready)
+        if self._last is not None and self._arithmetic.has_coef:
+            last, self._last = self._last, None
+            yield from self._finish(last)
+
+    def _start(self, work: Iterator[Envelope | Expected[Any]], early: Sequence[Piece] = ()) -> Iterator[Envelope]:
+        """Do the first part of some work, and use the pieces that have already come for it."""
+        for item in work:
+            if isinstance(item, Expected):
+                self._intakes[self._sender[item.kind]].expect(item)
+            else:
+                yield item
+        for piece in early:
+            yield from self._intakes[self._sender[piece.kind]].receive(piece)
+
+    def _open(self, key: RoundKey) -> list[Piece]:
+        """Let all intakes take the vectors of an attempt; return those that came early."""
+        return [piece for intake in self._intakes.values() for piece in intake.open(key)]
 
     # --- a round
 
@@ -150,23 +202,30 @@ class PartyMachine(ABC):
         self._check_peer_columns(begin)
         if not self._place.begin(begin):
             return
-        early = self._intake.open(begin.key)
+        early = self._open(begin.key)
         self._round_ended(begin.key.round - 1, begin.loss)
-        yield Envelope(self.role, StepTaken(begin))
+        # Shares of a point are of no use in another session, and belong in no file.
+        yield Envelope(self.role, StepTaken(begin if begin.shares is None else replace(begin, shares=None)))
         if begin.over:
             return
         yield from self._unless_out_of_range(self._work(begin, early))
 
-    def _work(self, begin: BeginRound, early: Sequence[VectorPiece]) -> Iterator[Envelope]:
-        """Start an attempt, and use the pieces that the peer has already sent for it."""
-        for item in self._arithmetic.begin(begin):
-            if isinstance(item, Expected):
-                self._intake.expect(item)
-            else:
-                yield item
+    def _work(self, begin: BeginRound, early: Sequence[Piece]) -> Iterator[Envelope]:
+        """Start an attempt, and use the pieces that have already come for it."""
+        yield from self._start(self._arithmetic.begin(begin))
         yield from self._work_on_holdout(begin)
-        for piece in early:
-            yield from self._intake.receive(piece)
+        yield from self._start(iter(()), early)
+
+    def _begin_end(self, finish: FinishJob) -> Iterator[Envelope]:
+        """Take the last step, and begin what makes this party's weights known."""
+        if not self._place.finish(finish):
+            return
+        early = self._open(RoundKey(finish.round, 1))
+        self._round_ended(finish.round - 1, finish.round_loss)
+        yield Envelope(self.role, StepTaken(finish if finish.share is None else replace(finish, share=None)))
+        self._last = finish
+        yield from self._start(self._arithmetic.finish(finish), early)
+        yield from self._go_on()
 
     def _unless_out_of_range(self, work: Iterator[Envelope]) -> Iterator[Envelope]:
         try:
@@ -177,7 +236,8 @@ class PartyMachine(ABC):
     def _declare_void(self) -> Iterator[Envelope]:
         """End the attempt for this party, which ignores all further pieces for it."""
         self._place.declare_void()
-        self._intake.close()
+        for intake in self._intakes.values():
+            intake.close()
         yield Envelope(Role.COORDINATOR, OutOfRange(self._place.key))
 
     def _result(
@@ -187,7 +247,8 @@ class PartyMachine(ABC):
         evaluations: Sequence[EvaluationRecord] = (),
     ) -> Envelope:
         """Pass this party's part of the model to the process around the machine."""
-        self._intake.end()
+        for intake in self._intakes.values():
+            intake.end()
         result = Result(
             coef=self.coef,
             loss=finish.loss,
@@ -220,4 +281,4 @@ class PartyMachine(ABC):
 
     @abstractmethod
     def _finish(self, finish: FinishJob) -> Iterator[Envelope]:
-        """Make this party's part of the model. The last step has been taken."""
+        """Make this party's part of the model. The last step has been taken, and `coef` is known."""

@@ -54,7 +54,7 @@ class Place:
         role: the party.
         job: the job's settings.
         n_batches: batches in an epoch.
-        n_columns: length of this party's steps.
+        n_columns: length of this party's steps; 0 under the protocol on shares, whose parties take no steps.
         weights: each round's step moves these once, whatever the number of attempts at the round.
     """
 
@@ -72,6 +72,7 @@ class Place:
         """The rounds of earlier sessions."""
         self._known_finish: FinishJob | None = None
         self._evaluated: set[int] = set()
+        self._on_shares = job.protocol == "shares"
 
     @property
     def key(self) -> RoundKey:
@@ -120,6 +121,7 @@ class Place:
         if begin.key <= self.key:
             return False
         self._check(begin)
+        self._check_shares(begin)
         self._step(begin.key.round, begin.step)
         self._newest = begin
         self.state = State.WAITING if begin.over else State.IN_ROUND
@@ -155,17 +157,21 @@ class Place:
             return
         self._weights.reset()
         self._newest = None
-        for number in range(1, round_number):
+        for number in sorted(number for number in self._known if number < round_number):
             known = self._known[number]
             self._step(number, known.step)
             self._newest = replace(known, key=RoundKey(number, MAX_ATTEMPTS))
 
     def _step(self, round_number: int, step: FloatVector) -> None:
-        """Move to w_k = w_{k-1} - g~_{k-1}, once per round, whatever the number of attempts."""
+        """Move to w_k = w_{k-1} - g~_{k-1}, once per round, whatever the number of attempts.
+
+        With shares there is no step to miss: the coordinator passes over a round whose point is out of range.
+        """
         begun = self.key.round
         if round_number == begun:
             return
-        if round_number != begun + 1 or step.shape != (self._n_columns,):
+        skips = round_number != begun + 1 and not (self._on_shares and round_number > begun)
+        if skips or step.shape != (self._n_columns,):
             raise ProtocolError(
                 f"the {self._role} is at round {begun} with {self._n_columns} columns,"
                 f" but was sent a step of {step.size} numbers for round {round_number}"
@@ -198,13 +204,24 @@ class Place:
 
     def _check_evaluation(self, begin: BeginRound, asked: str) -> None:
         """Check an evaluation, because each one gives the guest one more linear function of every hold-out row."""
-        if begin.evaluate_at is None:
+        if not begin.evaluates:
             return
         most = max_evaluations(self._job)
         self._evaluated.add(begin.key.round)
         if len(self._evaluated) > most:
             raise ProtocolError(f"{asked}, with an evaluation: this job has at most {most} of them")
-        self._check_length(begin.evaluate_at, f"{asked}, with an evaluation at {begin.evaluate_at.size} numbers")
+        if begin.evaluate_at is not None:
+            self._check_length(begin.evaluate_at, f"{asked}, with an evaluation at {begin.evaluate_at.size} numbers")
+
+    def _check_shares(self, begin: BeginRound) -> None:
+        """Check that the request is one of the job's protocol."""
+        if begin.over:
+            return
+        if (begin.shares is not None) != self._on_shares or (self._on_shares and begin.evaluate_at is not None):
+            raise ProtocolError(
+                f"the coordinator began round {begin.key.round} as a round of another protocol: this job uses"
+                f" {self._job.protocol}"
+            )
 
     def _check_direction(self, begin: BeginRound, asked: str) -> None:
         if begin.direction is None:
@@ -226,7 +243,8 @@ class Place:
     def _check_finish(self, finish: FinishJob) -> None:
         """Check that the host gives its scores at one point only: the point after its newest round."""
         begun = self.key.round
-        if finish.round != begun + 1 or finish.round in self._known:
+        skips = finish.round != begun + 1 and not (self._on_shares and finish.round > begun)
+        if skips or finish.round in self._known:
             newest = max([begun, *self._known])
             raise ProtocolError(
                 f"the coordinator sent the last step for round {finish.round}, but round {newest + 1} is due"
@@ -237,10 +255,19 @@ class Place:
 
 
 def _ask_alike(one: BeginRound, other: BeginRound) -> bool:
-    """Return whether two attempts at a round ask for the same sums. If not, each attempt would show one more sum."""
+    """Return whether two attempts at a round ask for the same sums. If not, each attempt would show one more sum.
+
+    With shares, a party does not know the points, and a journal does not have the shares.
+    """
     asked = [(begin.batch, begin.gradient, begin.curvature_draw) for begin in (one, other)]
+    parts = [
+        (begin.shares.weights is None, begin.shares.holdout is None)
+        for begin in (one, other)
+        if begin.shares is not None
+    ]
     return (
         asked[0] == asked[1]
+        and parts[:1] == parts[-1:]
         and _are_same(one.step, other.step)
         and _are_same(one.direction, other.direction)
         and _are_same(one.evaluate_at, other.evaluate_at)

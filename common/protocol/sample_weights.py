@@ -1,18 +1,20 @@
 """How much each training row counts: the guest's weights, scaled to the fixed-point numbers of the protocol on shares.
 
-The loss is sum(c_i loss_i) / sum(c_i), so only the ratios of the weights matter. They are scaled in one of two ways:
+The loss is sum(c_i loss_i) / sum(c_i), so only the ratios of the weights matter. The sums of the protocol hold weights
+whose root mean square is at most `MAX_RMS`, and rounding errors weigh least if it is not much less. So the weights are
+scaled to a root mean square between half of `MAX_RMS` and `MAX_RMS`, in one of two ways:
 
-- Weights that are whole numbers stay as they are, divided by their greatest common divisor. They are exact.
-- Other weights are scaled to mean 1 and rounded to 6 fraction bits. A rounded weight is off by up to 1/64. The error
-  cancels over the rows of each label: both sums of weights are right to 1/64.
-
-The sums of the protocol hold weights whose root mean square is at most `MAX_RMS`. More uneven weights are scaled to
-mean 1/2, 1/4 or 1/8. Whole numbers that are too large are treated like other weights.
+- Weights that are whole numbers are multiplied by a whole number, without fraction bits or, if they are too large for
+  that, with 6. They are exact.
+- Other weights are scaled to a mean that is a power of two, and rounded to 6 fraction bits. A rounded weight is off by
+  up to 1/64. The error cancels over the rows of each label: both sums of weights are right to 1/64.
 
 The number of fraction bits is told to both other organisations, and the sum of the scaled weights to the coordinator.
-So the fraction bits do not follow from the labels: weights that are `balanced` always have 6.
+So the fraction bits do not follow from the labels: weights that are `balanced` always have 6. Nor does the sum follow
+from the weights in detail, unless they are whole numbers.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal, Self, TypeAlias
 
@@ -28,12 +30,10 @@ ByLabel: TypeAlias = Literal["balanced"] | tuple[float, float]
 MAX_RMS = 4.0
 """The largest root mean square of the scaled weights. It costs the sums of a round 2 bits: by the Cauchy-Schwarz
 inequality, weights make a sum over m rows of mean square 1 at most `MAX_RMS` times as large as m."""
-MAX_HALVINGS = 3
-"""How often the mean may be halved to keep to `MAX_RMS`."""
-MAX_UNEVENNESS = MAX_RMS * 2**MAX_HALVINGS
-"""The largest ratio of the root mean square of the weights to their mean."""
+MAX_UNEVENNESS = 32.0
+"""The largest ratio of the root mean square of the weights to their mean. The mean is then at least 1/8."""
 WEIGHT_BITS = 6
-"""Fraction bits of weights that are not whole numbers."""
+"""Fraction bits of weights that are not small whole numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,16 +75,10 @@ class SampleWeights:
                 "every training row has the weight 0: correct the column of `label.weight`, or set another `seed`"
             )
         by_label = _by_label(class_weight, labels, of_rows / of_rows.max())
-        if class_weight != "balanced" and _is_whole(of_rows) and _is_whole(by_label):
-            whole = of_rows * by_label
-            whole /= np.gcd.reduce(whole.astype(np.int64))
-            if _rms(whole) <= MAX_RMS:
-                return cls(whole, 0)
         relative = (of_rows / of_rows.max()) * (by_label / by_label.max())
         relative /= relative.mean()
         unevenness = _rms(relative)
-        halvings = max(0, int(np.ceil(np.log2(unevenness / MAX_RMS))))
-        if halvings > MAX_HALVINGS:
+        if unevenness > MAX_UNEVENNESS:
             error = DataError(
                 f"the weights of the training rows are too uneven: their root mean square is more than"
                 f" {MAX_UNEVENNESS:g} times their mean; set an upper limit to the column of `label.weight`, or a less"
@@ -92,8 +86,15 @@ class SampleWeights:
             )
             error.add_note(f"the root mean square is {unevenness:.1f} times the mean")
             raise error
-        scaled = _rounded(relative * 2.0 ** (WEIGHT_BITS - halvings), labels, seed)
-        return cls(scaled / 2.0**WEIGHT_BITS, WEIGHT_BITS)
+        if class_weight != "balanced" and _is_whole(of_rows) and _is_whole(by_label):
+            whole = of_rows * by_label
+            whole /= np.gcd.reduce(whole.astype(np.int64))
+            for bits in (0, WEIGHT_BITS):
+                times = math.floor(MAX_RMS * 2**bits / _rms(whole))
+                if times >= 1:
+                    return cls(whole * times / 2**bits, bits)
+        mean = 2.0 ** math.floor(math.log2(MAX_RMS / unevenness))
+        return cls(_rounded(relative * mean * 2**WEIGHT_BITS, labels, seed) / 2**WEIGHT_BITS, WEIGHT_BITS)
 
 
 def n_effective(weights: FloatVector) -> float:

@@ -37,6 +37,8 @@ GROUP_ROWS = 8
 """Rows whose elements lie together in the layout of `shares.layout`. A piece may be cut only between two groups."""
 SESSION = RoundKey(0, 0)
 """The key of what belongs to the session, and to no round."""
+SESSION_KINDS = frozenset({Kind.MASKED_COLUMNS, Kind.SUMS})
+"""Kinds that have this key: the first always, the second for the products with the labels."""
 
 _DTYPE = np.dtype("<u8")
 _PADDING_TAG, _ELEMENTS_TAG = (
@@ -180,11 +182,11 @@ def decode_elements(request: ElementsRequest | rounds_pb2.SendElementsRequest) -
 
 
 def _decode_key(key: rounds_pb2.RoundKey, kind: Kind) -> RoundKey:
-    if kind is not Kind.MASKED_COLUMNS:
-        return decode_key(key)
-    if key.round or key.attempt:
+    if kind in SESSION_KINDS and not key.round and not key.attempt:
+        return SESSION
+    if kind is Kind.MASKED_COLUMNS:
         refuse(f"{kind} of a round")
-    return SESSION
+    return decode_key(key)
 
 
 def _as_elements(data: bytes | memoryview) -> ElementVector:

@@ -24,9 +24,10 @@ the parties drop as many low bits of a sum as give COVER_BITS bits more than the
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import ElementVector, FloatVector
 from trilateral.common.shares.ring import encode
@@ -146,12 +147,31 @@ class Format:
         """Columns that the host opens: its residual, and with sample weights its loss."""
         return 1 + self.weighted
 
-    @property
+    @cached_property
     def wave_bits(self) -> tuple[int, ...]:
         """Fraction bits of the dealt waves of each term."""
         return _wave_bits(self.series, self.f_d)
 
-    @property
+    @cached_property
+    def kernel_numbers(self) -> NDArray[np.int64]:
+        """The numbers as the kernel in C reads them: see `read_format` in native/bindings.c."""
+        waves = self.wave_bits
+        return np.array(
+            [
+                self.n_terms,
+                self.residual_cut,
+                self.square_cut,
+                self.weighted,
+                *(WAVE_BITS - wave for wave in waves),
+                *(WAVE_BITS + COEF_BITS - (self.f_d - wave) for wave in waves),
+                *(WAVE_BITS + LOSS_COEF_BITS - (2 * self.f_v - wave) for wave in waves),
+                *self.series.coef,
+                *self.series.loss_coef,
+            ],
+            np.int64,
+        )
+
+    @cached_property
     def holdout(self) -> "Format":
         """The numbers for hold-out rows, which have no sample weights."""
         return replace(self, f_c=0, weighted=False)

@@ -43,9 +43,6 @@ class Lbfgs:
     is_observed = False
     """The rounds are at trial points, and none is at the base point after the start."""
 
-    is_slow = True
-    """Where two exact steps hardly lower f, convergence is slow."""
-
     def __init__(self, n_columns: int, memory: int) -> None:
         self.base: FloatVector = np.zeros(n_columns)
         self.loss = math.inf
@@ -56,6 +53,7 @@ class Lbfgs:
         self._pairs = CurvaturePairs(memory)
         self._scaled_directions: list[FloatVector] = []
         self._flat = False
+        self._losses: list[float] = []
 
     @property
     def trial(self) -> FloatVector:
@@ -77,6 +75,7 @@ class Lbfgs:
             self._aim(FIRST_RATE * gradient)
         else:
             self._step_exactly(self._gradient, (gradient - self._gradient) / self._length)
+        self._losses.append(self.loss)
         return True
 
     def cut(self) -> None:
@@ -109,6 +108,10 @@ class Lbfgs:
             return math.inf
         # The largest singular value of the vectors d / sqrt(d'Q d), squared, is that eigenvalue.
         return square / 2 * float(np.linalg.norm(np.array(self._scaled_directions), 2)) ** 2
+
+    def is_stalled(self, tolerance: float) -> bool:
+        """Return whether the last two steps lowered f by less than the tolerance."""
+        return len(self._losses) >= 3 and self._losses[-3] - self.loss < tolerance
 
     def _step_exactly(self, gradient: FloatVector, product: FloatVector) -> None:
         """Go to the minimum of f along the direction, whose product with Q is given."""

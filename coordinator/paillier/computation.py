@@ -24,7 +24,7 @@ from trilateral.common.protocol.messages import (
     VectorPiece,
 )
 from trilateral.common.protocol.phases import Phase, no_phase
-from trilateral.common.protocol.scales import round_scale
+from trilateral.common.protocol.scales import GRADIENT_BITS, round_scale
 from trilateral.coordinator.computation import Opening
 from trilateral.coordinator.paillier.opening import Decrypt, PaillierOpening, direction_scale
 from trilateral.coordinator.plan import Conclusion, RoundPlan, split
@@ -86,9 +86,18 @@ class PaillierComputation:
         """One ciphertext per column in each of two vectors, and one for the loss."""
         return {party: (2 * count + 1, 0) for party, count in self._n_columns.items()}
 
+    @property
+    def gradient_error(self) -> float:
+        """See `scales.GRADIENT_BITS`."""
+        return 2.0**-GRADIENT_BITS
+
     def is_in_range(self, point: FloatVector) -> bool:
         """Return True: only the parties know whether their values are in range, and they say so."""
         return True
+
+    def disclose(self, loss: float) -> float:
+        """Return the loss as it is: the parties have always been told."""
+        return loss
 
     def open(self, plan: RoundPlan, key: RoundKey) -> PaillierOpening:
         """See `computation.Computation.open`."""
@@ -115,6 +124,10 @@ class PaillierComputation:
             )
             for party, begin in begins.items()
         }
+
+    def prepare(self) -> bool:
+        """Do nothing: the coordinator does not encrypt."""
+        return False
 
     def deal(self) -> Iterator[Envelope]:
         """Yield nothing: the parties need no more than the step."""

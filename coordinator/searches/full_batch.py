@@ -60,9 +60,8 @@ class FullBatchOptimiser(Protocol):
         """Estimate of how far f at `result` is above its minimum."""
         ...
 
-    @property
-    def is_slow(self) -> bool:
-        """Whether two steps that hardly lower f are enough to stop."""
+    def is_stalled(self, tolerance: float) -> bool:
+        """Return whether the last two steps lowered f by less than the tolerance, and more is not to be expected."""
         ...
 
     def learn(self, loss: float, gradient: FloatVector) -> bool:
@@ -104,7 +103,6 @@ def full_batch_search(optimiser: FullBatchOptimiser, job: JobConfig) -> Search:
 
     cuts = failures = 0
     note = None
-    reached_before: list[float] = []
     for epoch in range(1, job.epochs + 1):
         reached = None if math.isinf(optimiser.loss) else optimiser.loss
         base = optimiser.base
@@ -129,13 +127,9 @@ def full_batch_search(optimiser: FullBatchOptimiser, job: JobConfig) -> Search:
             return found(epoch, reason, converged=True, at_result=True)
         if failures > MAX_FAILURES:
             return found(epoch, NOT_LOWER, converged=True)
-        if failures > 0:
-            continue
-        lowered = reached_before[-2] - optimiser.loss if len(reached_before) >= 2 else math.inf
-        if lowered < job.tolerance and optimiser.is_slow:
+        if failures == 0 and optimiser.is_stalled(job.tolerance):
             less = f"by less than {job.tolerance:g}" if job.tolerance > 0 else "by no more than its rounding errors"
             return found(epoch, f"two rounds lowered the loss {less}", converged=True)
-        reached_before.append(optimiser.loss)
     if math.isinf(optimiser.loss):
         return GivenUp(OUT_OF_RANGE)
     return found(job.epochs, f"the training reached its limit of {job.epochs} epochs", converged=False)

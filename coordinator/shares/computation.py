@@ -118,9 +118,20 @@ class SharesComputation:
         n_columns = sum(self._n_columns.values())
         return dict.fromkeys(PARTIES, (n_columns + 2, n_vectors(self._rows) * n_columns))
 
+    @property
+    def gradient_error(self) -> float:
+        """That of the low bits which both parties drop; see `ring.join_shares`."""
+        fmt, rows = self._fmt, self._rows.training
+        deviation = math.ldexp(6**-0.5, fmt.gradient_drop(rows.n_rows) - fmt.gradient_bits)
+        return deviation / (self._objective.weight_of_a_row * rows.n_real)
+
     def is_in_range(self, point: FloatVector) -> bool:
         """See `points.Range`."""
         return self._range.contains(point)
+
+    def disclose(self, loss: float) -> float:
+        """Return a loss with 6 decimals."""
+        return disclosed_loss(loss)
 
     def open(self, plan: RoundPlan, key: RoundKey) -> SharesOpening:
         """See `computation.Computation.open`."""
@@ -132,6 +143,7 @@ class SharesComputation:
             plan,
             key,
             rows=rows,
+            n_padded=self._rows.training.n_rows,
             numbers=self._rows.numbers_of(plan.batch),
             deal=deal,
             dealing=self._dealing,
@@ -163,6 +175,10 @@ class SharesComputation:
             for party, begin in begins.items()
         }
 
+    def prepare(self) -> bool:
+        """See `LabelProducts.prepare`."""
+        return self._products.prepare()
+
     def deal(self) -> Iterator[Envelope]:
         """See `Dealing.deal`."""
         yield from self._dealing.deal()
@@ -185,11 +201,8 @@ class SharesComputation:
     def finish(self, conclusion: Conclusion, finishes: Mapping[Role, FinishJob]) -> Mapping[Role, FinishJob]:
         """Send each party its shares of the final weights."""
         self._dealing.stop()
-        shares, loss = share_result(conclusion.point), disclosed_loss(conclusion.loss)
-        return {
-            party: replace(finish, share=shares[party], loss=loss, round_loss=None)
-            for party, finish in finishes.items()
-        }
+        shares = share_result(conclusion.point)
+        return {party: replace(finish, share=shares[party], round_loss=None) for party, finish in finishes.items()}
 
 
 def _checked(job: JobConfig, party: Role, ready: Ready) -> SharesReady:

@@ -51,6 +51,8 @@ class SharesOpening:
         plan: what was asked.
         key: the attempt.
         rows: the training rows of the attempt.
+        n_padded: all training rows of the job, padding included. The bits that a sum of any batch drops cover them,
+            since a whitened column may have one value of sqrt(n_train).
         numbers: the numbers of their sections.
         deal: what is dealt for the attempt.
         dealing: learns that a party needs no more.
@@ -65,6 +67,7 @@ class SharesOpening:
         key: RoundKey,
         *,
         rows: Section,
+        n_padded: int,
         numbers: range,
         deal: Deal,
         dealing: Dealing,
@@ -75,6 +78,7 @@ class SharesOpening:
         self._plan = plan
         self._key = key
         self._rows = rows
+        self._n_padded = n_padded
         self._numbers = numbers
         self._deal = deal
         self._dealing = dealing
@@ -116,16 +120,16 @@ class SharesOpening:
         fmt, point, n_rows = self._fmt, self._plan.point, self._rows.n_real
         gradient = None
         if self._plan.gradient:
-            joined = self._join(0, self._n_gradient, self._own_gradient(), fmt.gradient_drop(self._rows.n_rows))
+            joined = self._join(0, self._n_gradient, self._own_gradient(), fmt.gradient_drop(self._n_padded))
             gradient = self._objective.gradient(decode(joined, fmt.gradient_bits), n_rows, point)
         total = self._objective.weight_of_a_row * n_rows * math.log(2)
         if needs_scores(self._plan):
             own = self._deal.sums.loss + self._linear(point, self._numbers)
-            total = self._loss(fmt, self._n_gradient, own, self._rows)
+            total = self._loss(fmt, self._n_gradient, own, self._n_padded)
         holdout_loss = None
         if self._holdout_point is not None and self._deal.holdout is not None:
             own, rows = self._linear(self._holdout_point, self._products.holdout), self._deal.holdout
-            holdout_loss = self._loss(fmt.holdout, self._n_sums - 1, own, rows)
+            holdout_loss = self._loss(fmt.holdout, self._n_sums - 1, own, rows.n_rows)
             holdout_loss /= rows.n_real
             self._evaluation = Evaluation(self._key, disclosed_loss(holdout_loss), None)
         return Observation(self._objective.loss(total, n_rows, point), gradient, holdout_loss=holdout_loss)
@@ -154,9 +158,9 @@ class SharesOpening:
         total: ElementVector = (weights * self._products.masked(numbers)).sum(keepdims=True, dtype=np.uint64)
         return total
 
-    def _loss(self, fmt: Format, at: int, own: ElementVector, rows: Section) -> float:
+    def _loss(self, fmt: Format, at: int, own: ElementVector, n_rows: int) -> float:
         """Return the sum of the losses of some rows, which is element `at` of the sums."""
-        joined = self._join(at, 1, own, fmt.loss_drop(rows.n_rows))
+        joined = self._join(at, 1, own, fmt.loss_drop(n_rows))
         return float(decode(joined, fmt.loss_bits)[0]) * fmt.loss_unit
 
     def _join(self, at: int, n: int, own: ElementVector, drop: int) -> ElementVector:
@@ -173,5 +177,9 @@ def needs_scores(plan: RoundPlan) -> bool:
 
 
 def disclosed_loss(loss: float) -> float:
-    """Return a loss that may leave the coordinator: with 6 decimals, it is a poor equation for the labels."""
+    """Return a loss that may leave the coordinator.
+
+    Losses are functions of the labels, and the fewer digits they have, the less they say. More than 6 decimals would
+    be noise; see `Format.loss_drop`.
+    """
     return round(loss, _DISCLOSED_DECIMALS)

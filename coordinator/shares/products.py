@@ -10,14 +10,15 @@ that only the parties have, and learns w.h / 2 as a part of one number, the loss
 times N. Nothing here grows with the rows: a section has one number for each column.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 
 import numpy as np
 
 from trilateral.common.base.arrays import ElementVector
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.protocol.messages import ElementPiece
-from trilateral.common.protocol.shares.rows import RowPlan, Section
+from trilateral.common.protocol.shares.rows import RowPlan, RowRange
 from trilateral.common.protocol.shares.session import StreamKeys
 from trilateral.common.shares import kernels
 from trilateral.common.shares.keys import Purpose
@@ -41,7 +42,9 @@ class LabelProducts:
         self._n_vectors = n_vectors(rows)
         total = self._n_vectors * self._n_columns
         self._masked = {party: ArrivingVector(party, "products with the labels", total) for party in PARTIES}
-        self._own: ElementVector | None = None
+        self._own = np.zeros(total, np.uint64)
+        """U_host' U_q of every section: the share of the host's columns. Of the guest's, the guest knows h."""
+        self._work = self._add_own()
 
     def add(self, sender: Role, piece: ElementPiece) -> None:
         """Add the next of a party's masked shares; see `ArrivingVector.add`."""
@@ -51,9 +54,15 @@ class LabelProducts:
         """Whether a party has sent all of its masked shares."""
         return self._masked[sender].is_complete
 
+    def prepare(self) -> bool:
+        """Work on one more block of the coordinator's own shares; return False if all blocks are done."""
+        return next(self._work, None) is not None
+
     def own(self, numbers: range) -> ElementVector:
         """Return the coordinator's share of h, summed over some sections, shape (n_columns,)."""
-        return self._sum(self._own_shares(), numbers)
+        while self.prepare():
+            pass
+        return self._sum(self._own, numbers)
 
     def masked(self, numbers: range) -> ElementVector:
         """Return G = h + N, summed over some sections, shape (n_columns,)."""
@@ -70,21 +79,16 @@ class LabelProducts:
         total: ElementVector = chosen.sum(axis=0, dtype=np.uint64)
         return total
 
-    def _own_shares(self) -> ElementVector:
-        """U_host' U_q of every section: the share of the host's columns. Of the guest's, the guest knows h."""
-        if self._own is None:
-            own = np.zeros((self._n_vectors, self._n_columns), np.uint64)
-            sections = [*self._rows.sections, self._rows.holdout][: self._n_vectors]
-            for vector, section in zip(own, sections, strict=True):
-                self._add_own(vector[: self._n_host], section)
-            self._own = own.ravel()
-        return self._own
-
-    def _add_own(self, sums: ElementVector, section: Section) -> None:
+    def _add_own(self) -> Iterator[RowRange]:
+        """Add the products of each block, and yield it."""
         host, guest = self._keys[Role.HOST].session, self._keys[Role.GUEST].session
-        for block in section.blocks():
-            labels = kernels.stream(guest, Purpose.LABELS, block.first, block.n_rows, 1)
-            kernels.add_mask_products(host, Purpose.COLUMNS, block.first, self._n_host, labels, sums)
+        sections = chain(self._rows.sections, [self._rows.holdout])
+        for vector, section in zip(self._own.reshape(self._n_vectors, self._n_columns), sections, strict=False):
+            for block in section.blocks():
+                labels = kernels.stream(guest, Purpose.LABELS, block.first, block.n_rows, 1)
+                sums = vector[: self._n_host]
+                kernels.add_mask_products(host, Purpose.COLUMNS, block.first, self._n_host, labels, sums)
+                yield block
 
 
 def n_vectors(rows: RowPlan) -> int:

@@ -30,8 +30,6 @@ from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.label_secrecy import draw_start
 from trilateral.common.protocol.messages import BeginRound
 from trilateral.common.protocol.party import CheckPeer
-from trilateral.guest_party.machine import GuestMachine
-from trilateral.host_party.machine import HostMachine
 
 DEFAULT = Policy()
 WITHOUT_RULE = Policy(min_label_bits=0)
@@ -121,15 +119,12 @@ class Problem:
             secrecy = label_secrecy(self.job, data.block, secret_start=secret_start)
             return lambda n: check_peer(self.job, policy, len(data.block.columns), n, role, secrecy=secrecy)
 
-        cipher = TRANSPARENT.make_cipher("packed", self.key.public_key)
         outcome = run_machines(
             {
                 Role.COORDINATOR: TRANSPARENT.coordinator(self.job, self.key),
-                Role.HOST: HostMachine(
-                    self.job, host, cipher, check_peer=check(host, host_policy, Role.HOST), start=None
-                ),
-                Role.GUEST: GuestMachine(
-                    self.job, guest, cipher, start=start, check_peer=check(guest, guest_policy, Role.GUEST)
+                Role.HOST: TRANSPARENT.host(self.job, host, self.key, check_peer=check(host, host_policy, Role.HOST)),
+                Role.GUEST: TRANSPARENT.guest(
+                    self.job, guest, self.key, start, check_peer=check(guest, guest_policy, Role.GUEST)
                 ),
             }
         )

@@ -53,7 +53,7 @@ def n_held(victim: Role, tables: Tables, private_key: PrivateKey) -> int:
             with suppress(ProtocolError):
                 for piece in pieces(kind, total):
                     list(party.handle(PEER[victim], piece))
-    return sum(len(piece.ciphertexts) for piece in party._intake._early.pieces.values())
+    return int(party._intakes[PEER[victim]].n_early)
 
 
 @pytest.mark.parametrize("victim", PARTIES)
@@ -68,8 +68,9 @@ def test_a_party_keeps_at_most_an_honest_vector_before_a_round(
 def test_without_the_bounds_it_keeps_two_ciphertexts_for_each_row(
     victim: Role, tables: Tables, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lax(self: object) -> VectorBounds:
-        return VectorBounds(dict.fromkeys(Kind, N_ROWS), may_be_early=True)
+    def lax(self: object) -> dict[Role, VectorBounds]:
+        longest = dict.fromkeys(KINDS[victim], N_ROWS)
+        return {PEER[victim]: VectorBounds(longest, early=longest)}
 
     for arithmetic in (HostArithmetic, GuestArithmetic):
         monkeypatch.setattr(arithmetic, "bounds", property(lax))

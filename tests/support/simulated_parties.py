@@ -303,15 +303,15 @@ class SimulatedParties:
                 for party, h in self._label_products(self.rows.section(number)).items():
                     out[party].append(h << np.uint64(fmt.f_d - 1))
             out = {party: [np.sum(vectors, axis=0, dtype=np.uint64)] for party, vectors in out.items()}
-            drops += [fmt.gradient_drop(training.n_rows)] * len(out[Role.HOST][0])
+            drops += [fmt.gradient_drop(self.rows.training.n_rows)] * len(out[Role.HOST][0])
         else:
             weights = {party: _weights(one, holdout=False) for party, one in begins.items()}
             gradient, loss = self._of_range(key, training, weights, numbers, gradient=begin.gradient)
             for party in PARTIES:
                 out[party] += [gradient[party], loss[party]] if begin.gradient else [loss[party]]
             if begin.gradient:
-                drops += [fmt.gradient_drop(training.n_rows)] * len(gradient[Role.HOST])
-            drops.append(fmt.loss_drop(training.n_rows))
+                drops += [fmt.gradient_drop(self.rows.training.n_rows)] * len(gradient[Role.HOST])
+            drops.append(fmt.loss_drop(self.rows.training.n_rows))
         if begin.shares.holdout is not None:
             weights = {party: _weights(one, holdout=True) for party, one in begins.items()}
             last = range(self.rows.n_sections, self.rows.n_sections + 1)

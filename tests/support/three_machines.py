@@ -18,6 +18,7 @@ from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.paillier.cipher import Decryptor, PartyCipher
 from trilateral.common.paillier.factory import CipherName, make_cipher, make_decryptor
 from trilateral.common.paillier.keys import PrivateKey, PublicKey
+from trilateral.common.protocol.arithmetic import PaillierSession, Session, SharesSession
 from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.evaluation import measure
 from trilateral.common.protocol.ids import NONCE_BYTES, id_digest
@@ -39,12 +40,15 @@ from trilateral.common.protocol.messages import (
     ScoresDue,
     StepTaken,
 )
+from trilateral.common.protocol.party import CheckPeer
+from trilateral.common.protocol.phases import no_phase
+from trilateral.common.shares.keys import SEED_BYTES
 from trilateral.coordinator.machine import CoordinatorMachine, Past
 from trilateral.coordinator.numpy_training import JoinedTable, join
 from trilateral.coordinator.paillier.computation import PaillierOffer
 from trilateral.coordinator.shares.computation import SharesOffer
-from trilateral.guest_party.machine import GuestMachine, Measure
-from trilateral.host_party.machine import HostMachine
+from trilateral.guest_party.machine import GuestMachine, Measure, make_guest
+from trilateral.host_party.machine import HostMachine, make_host
 
 
 @dataclass
@@ -105,6 +109,10 @@ def accept_peer(n_columns: int) -> None:
     """Accept any number of columns."""
 
 
+ANY_SEED = bytes(SEED_BYTES)
+"""The coordinator's part of the seed of a party that is alone."""
+
+
 @dataclass(frozen=True)
 class Workshop:
     """Makes machines with one choice of what is injected into them."""
@@ -113,15 +121,35 @@ class Workshop:
     make_decryptor: Callable[[CipherName, PrivateKey], Decryptor] = make_decryptor
     measure: Measure = measure
 
-    def host(self, job: JobConfig, data: PartyData, private_key: PrivateKey) -> HostMachine:
-        cipher = self.make_cipher(job.cipher, private_key.public_key)
-        return HostMachine(job, data, cipher, check_peer=accept_peer, start=None)
+    def host(
+        self,
+        job: JobConfig,
+        data: PartyData,
+        private_key: PrivateKey,
+        *,
+        seed: bytes = ANY_SEED,
+        check_peer: CheckPeer = accept_peer,
+    ) -> HostMachine:
+        session = self._session(job, private_key, seed, None)
+        return make_host(job, data, session, phase=no_phase, check_peer=check_peer)
 
     def guest(
-        self, job: JobConfig, data: PartyData, private_key: PrivateKey, start: FloatVector | None = None
+        self,
+        job: JobConfig,
+        data: PartyData,
+        private_key: PrivateKey,
+        start: FloatVector | None = None,
+        *,
+        seed: bytes = ANY_SEED,
+        check_peer: CheckPeer = accept_peer,
     ) -> GuestMachine:
-        cipher = self.make_cipher(job.cipher, private_key.public_key)
-        return GuestMachine(job, data, cipher, check_peer=accept_peer, start=start, measure=self.measure)
+        session = self._session(job, private_key, seed, start)
+        return make_guest(job, data, session, phase=no_phase, check_peer=check_peer, measure=self.measure)
+
+    def _session(self, job: JobConfig, private_key: PrivateKey, seed: bytes, start: FloatVector | None) -> Session:
+        if job.protocol == "shares":
+            return SharesSession(seed)
+        return PaillierSession(self.make_cipher(job.cipher, private_key.public_key), start)
 
     def coordinator(self, job: JobConfig, private_key: PrivateKey, past: Past | None = None) -> CoordinatorMachine:
         if job.protocol == "shares":
@@ -135,22 +163,31 @@ REAL = Workshop()
 def prove_ids(machine: HostMachine | GuestMachine, data: PartyData, peer_columns: int = 0) -> None:
     """Let a party alone go through the proof of the IDs, with a peer of so many columns."""
     if isinstance(machine, HostMachine):
-        list(machine.handle(Role.GUEST, IdChallenge(bytes(NONCE_BYTES), len(data.ids), peer_columns)))
+        challenge = IdChallenge(bytes(NONCE_BYTES), len(data.ids), peer_columns, ANY_SEED)
+        list(machine.handle(Role.GUEST, challenge))
         return
-    (challenge,) = machine.start()
-    assert isinstance(challenge.message, IdChallenge)
-    digest = id_digest(data.ids, challenge.message.nonce, bytes(NONCE_BYTES), Role.HOST)
-    list(machine.handle(Role.HOST, IdProof(bytes(NONCE_BYTES), digest, peer_columns)))
+    (sent,) = machine.start()
+    assert isinstance(sent.message, IdChallenge)
+    digest = id_digest(data.ids, sent.message.nonce, bytes(NONCE_BYTES), Role.HOST)
+    list(machine.handle(Role.HOST, IdProof(bytes(NONCE_BYTES), digest, peer_columns, ANY_SEED)))
 
 
 def make_machines(
     job: JobConfig, tables: Tables, private_key: PrivateKey, workshop: Workshop = REAL
 ) -> dict[Role, Machine]:
+    coordinator = workshop.coordinator(job, private_key)
+    seeds = seeds_of(coordinator)
     return {
-        Role.COORDINATOR: workshop.coordinator(job, private_key),
-        Role.HOST: workshop.host(job, tables.host, private_key),
-        Role.GUEST: workshop.guest(job, tables.guest, private_key, tables.start),
+        Role.COORDINATOR: coordinator,
+        Role.HOST: workshop.host(job, tables.host, private_key, seed=seeds[Role.HOST]),
+        Role.GUEST: workshop.guest(job, tables.guest, private_key, tables.start, seed=seeds[Role.GUEST]),
     }
+
+
+def seeds_of(coordinator: CoordinatorMachine) -> dict[Role, bytes]:
+    """Return the seed in each offer, which the process around a party's machine takes."""
+    offers = {envelope.to: envelope.message for envelope in coordinator.start()}
+    return {role: offer.seed for role, offer in offers.items() if isinstance(offer, OpenJob)}
 
 
 def run_machines(

@@ -64,7 +64,7 @@ def exact(problem: Problem) -> Observe:
     return observe
 
 
-def rounded(problem: Problem, seed: int = 0, gradient_error: float = 1e-6, loss_error: float = 1e-7) -> Observe:
+def rounded(problem: Problem, seed: int = 0, gradient_error: float = 1e-6, loss_error: float = 4e-6) -> Observe:
     """Answer like `exact`, with errors like those of sums on secret shares. At w = 0 there are none."""
     random, answer = np.random.default_rng(seed), exact(problem)
 
@@ -73,7 +73,7 @@ def rounded(problem: Problem, seed: int = 0, gradient_error: float = 1e-6, loss_
         if seen is None or seen.gradient is None or not w.any():
             return seen
         noise = gradient_error * random.standard_normal(len(w))
-        return Observation(seen.loss + loss_error * random.uniform(-1, 1), seen.gradient + noise)
+        return Observation(seen.loss + loss_error * random.standard_normal(), seen.gradient + noise)
 
     return observe
 

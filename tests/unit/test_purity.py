@@ -19,8 +19,10 @@ MODULES = [
     "guest_party/arithmetic.py",
     "guest_party/holdout.py",
     "guest_party/loss.py",
+    "guest_party/shares.py",
     "host_party/machine.py",
     "host_party/arithmetic.py",
+    "host_party/shares.py",
 ]
 NOT_PURE = {"common/paillier/reference.py"}
 """It is phe's arithmetic, and loaded only for a job that asks for it."""

@@ -136,9 +136,10 @@ def test_only_training_rows_have_weights_and_they_are_those_of_the_same_rows() -
     assert block.sample_weights is not None
     assert block.sample_weights.shape == (300,)
     feature = block.columns[:, 0]
-    assert np.unique(feature[block.sample_weights == 2]).size == 1
+    heavy = block.sample_weights == 6  # Three times the whole numbers of the table use the range.
+    assert np.unique(feature[heavy]).size == 1
     assert block.weight_bits == 0
-    assert block.total_weight == 300 + np.count_nonzero(block.sample_weights == 2)
+    assert block.total_weight == 3 * (300 + np.count_nonzero(heavy))
 
 
 def test_balanced_weights_balance_the_training_rows() -> None:
@@ -146,8 +147,8 @@ def test_balanced_weights_balance_the_training_rows() -> None:
     assert block.sample_weights is not None
     assert block.labels is not None
     totals = [block.sample_weights[block.labels == label].sum() for label in (-1, 1)]
-    assert totals == pytest.approx([150, 150], abs=1 / 64)
-    assert block.total_weight == 300
+    assert totals == pytest.approx([300, 300], abs=1 / 64)
+    assert block.total_weight == 600
 
 
 def test_without_weights_all_rows_count_alike() -> None:
@@ -161,7 +162,7 @@ def test_equal_weights_do_not_look_like_none() -> None:
     """Otherwise the other organisations would learn that the weights are equal."""
     block = block_of(weights=np.full(400, 3.0), class_weight=ClassWeight(positive=2, negative=2))
     assert block.sample_weights is not None
-    assert (block.sample_weights == 1).all()
+    assert (block.sample_weights == 4).all()
 
 
 def test_rows_of_weight_zero_do_not_count_as_rows_of_their_label() -> None:

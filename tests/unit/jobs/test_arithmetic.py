@@ -6,21 +6,25 @@ from trilateral.common.base.errors import ConfigError
 from trilateral.common.jobs.arithmetic import VARIABLE, processors, use_arithmetic
 from trilateral.common.paillier.native import path
 from trilateral.common.paillier.native.threads import set_threads, thread_count
+from trilateral.common.shares import path as shares_path
 
 
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(path._Choice, "path", None)
+    monkeypatch.setattr(shares_path._Choice, "level", None)
 
 
 def test_the_environment_chooses_the_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "gmpy2")
     assert use_arithmetic() == "gmpy2" == path.arithmetic_path()
+    assert shares_path.shares_level() == shares_path.NUMPY
 
 
 def test_without_a_choice_the_machine_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     assert use_arithmetic() == ("gmpy2" if path.obstacle() else "avx2")
+    assert shares_path.shares_level() == shares_path.best_level()[0]
 
 
 def test_an_unknown_arithmetic_is_refused_by_the_name_of_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:

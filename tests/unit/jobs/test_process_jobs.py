@@ -14,7 +14,6 @@ from gmpy2 import mpz
 
 from tests.support.three_servers import DATASET, make_configs, write_tables
 from tests.support.waiting import eventually
-from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import PeerError, PolicyError, ProtocolError, SuspendedError, TrilateralError
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
@@ -28,10 +27,10 @@ from trilateral.common.jobs.party_jobs import CommonRowFinder, PartyJobs
 from trilateral.common.jobs.process_jobs import ProcessJobs
 from trilateral.common.jobs.runner import MachineRunner
 from trilateral.common.observe.audit import Audit
-from trilateral.common.paillier.cipher import PartyCipher
 from trilateral.common.paillier.keys import generate_private_key
 from trilateral.common.pb.v1 import rounds_pb2
 from trilateral.common.pb.v1.rounds_pb2 import SendVectorRequest
+from trilateral.common.protocol.arithmetic import Session
 from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.messages import (
     BeginRound,
@@ -352,11 +351,10 @@ async def host_jobs(tmp_path: Path) -> AsyncIterator[tuple[PartyJobs, list[JobCo
     def make(
         job: JobConfig,
         data: PartyData,
-        cipher: PartyCipher,
+        session: Session,
         *,
         phase: Phase,
         check_peer: CheckPeer,
-        start: FloatVector | None,
     ) -> Listener:
         made.append(job)
         return Listener()

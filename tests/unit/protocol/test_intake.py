@@ -1,6 +1,6 @@
 """What the intake passes on, keeps, ignores and refuses."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,13 +14,14 @@ from trilateral.common.protocol.messages import Envelope, Kind, RoundKey, Vector
 NOW, NEXT = RoundKey(1, 1), RoundKey(2, 1)
 
 
-def check(ciphertexts: Sequence[mpz]) -> None:
-    if mpz(0) in ciphertexts:
+def check(piece: VectorPiece) -> None:
+    if mpz(0) in piece.ciphertexts:
         raise BadCiphertextError("zero")
 
 
-def make_intake(*, may_be_early: bool = True) -> Intake:
-    return Intake(Role.HOST, 4, VectorBounds({Kind.SCORES: 10, Kind.SQUARES: 1}, may_be_early=may_be_early), check)
+def make_intake(*, may_be_early: bool = True) -> Intake[VectorPiece]:
+    longest = {Kind.SCORES: 10, Kind.SQUARES: 1}
+    return Intake(Role.HOST, 4, VectorBounds(longest, early=longest if may_be_early else {}), check)
 
 
 def piece(offset: int, count: int, *, key: RoundKey = NOW, kind: Kind = Kind.SCORES, total: int = 4) -> VectorPiece:
@@ -45,10 +46,10 @@ def test_pieces_are_used_in_order_and_the_last_one_is_known() -> None:
     intake, vector = make_intake(), Vector()
     intake.open(NOW)
     intake.expect(vector.expected)
-    assert len(list(intake.take(piece(0, 3), NOW))) == 1
+    assert len(list(intake.take(piece(0, 3)))) == 1
     assert not vector.is_complete
-    assert list(intake.take(piece(0, 3), NOW)) == []  # sent again
-    assert len(list(intake.take(piece(3, 1), NOW))) == 1
+    assert list(intake.take(piece(0, 3))) == []  # sent again
+    assert len(list(intake.take(piece(3, 1)))) == 1
     assert (vector.came, vector.is_complete) == ([1, 2, 3, 4], True)
 
 
@@ -70,7 +71,7 @@ def test_a_piece_that_no_honest_sender_sends_is_refused(wrong: VectorPiece, said
     intake.open(NOW)
     intake.expect(vector.expected)
     with pytest.raises(ProtocolError, match=said):
-        list(intake.take(wrong, NOW))
+        list(intake.take(wrong))
     assert not vector.came
 
 
@@ -79,7 +80,7 @@ def test_unsafe_ciphertexts_are_refused_before_use() -> None:
     intake.open(NOW)
     intake.expect(vector.expected)
     with pytest.raises(BadCiphertextError):
-        list(intake.take(replace(piece(0, 1), ciphertexts=[mpz(0)]), NOW))
+        list(intake.take(replace(piece(0, 1), ciphertexts=[mpz(0)])))
     assert not vector.came
 
 
@@ -87,7 +88,7 @@ def test_early_pieces_are_returned_when_their_attempt_is_opened() -> None:
     intake = make_intake()
     early = [piece(0, 2, key=NEXT), piece(2, 2, key=NEXT)]
     for each in (*early, early[0]):
-        assert list(intake.take(each, NOW)) == []
+        assert list(intake.take(each)) == []
     assert intake.open(NEXT) == early
     assert intake.open(NEXT) == []
 
@@ -96,41 +97,41 @@ def test_only_the_newest_attempt_is_kept_early() -> None:
     intake = make_intake()
     old, new = piece(0, 1, key=NEXT), piece(0, 1, key=RoundKey(2, 2))
     for each in (old, new, old):
-        list(intake.take(each, NOW))
+        list(intake.take(each))
     assert intake.open(NEXT) == []
     assert intake.open(RoundKey(2, 2)) == [new]
 
 
 def test_more_early_pieces_than_a_vector_of_that_kind_has_are_refused() -> None:
     intake = make_intake()
-    list(intake.take(piece(0, 9, key=NEXT, total=10), NOW))
-    list(intake.take(piece(0, 1, key=NEXT, kind=Kind.SQUARES, total=1), NOW))
+    list(intake.take(piece(0, 9, key=NEXT, total=10)))
+    list(intake.take(piece(0, 1, key=NEXT, kind=Kind.SQUARES, total=1)))
     with pytest.raises(ProtocolError, match="more ciphertexts of scores for round 2 than a round has"):
-        list(intake.take(piece(8, 2, key=NEXT, total=10), NOW))
+        list(intake.take(piece(8, 2, key=NEXT, total=10)))
 
 
 def test_a_sender_that_only_answers_is_never_early() -> None:
     intake = make_intake(may_be_early=False)
     with pytest.raises(ProtocolError, match="round 2, attempt 1, before it was asked for them"):
-        list(intake.take(piece(0, 1, key=NEXT), NOW))
+        list(intake.take(piece(0, 1, key=NEXT)))
     assert intake.open(NEXT) == []
 
 
 def test_no_piece_is_used_for_a_closed_attempt_or_one_that_expects_none() -> None:
     intake, vector = make_intake(), Vector()
     intake.open(NOW)
-    assert list(intake.take(piece(0, 1), NOW)) == []
+    assert list(intake.take(piece(0, 1))) == []
     intake.expect(vector.expected)
     intake.close()
-    assert list(intake.take(piece(0, 1), NOW)) == []
+    assert list(intake.take(piece(0, 1))) == []
     intake.open(NEXT)
     intake.expect(vector.expected)
-    assert list(intake.take(piece(0, 1), NEXT)) == []  # of the attempt before
+    assert list(intake.take(piece(0, 1))) == []  # of the attempt before
     assert not vector.came
 
 
 def test_the_end_drops_early_pieces() -> None:
     intake = make_intake()
-    list(intake.take(piece(0, 1, key=NEXT), NOW))
+    list(intake.take(piece(0, 1, key=NEXT)))
     intake.end()
     assert intake.open(NEXT) == []

@@ -1,0 +1,689 @@
+"""What both parties compute on secret shares: the exchange of masked columns, and a round block by block.
+
+In the symbols of `shares.kernels`: X are a party's own columns, U their masks from its stream with the coordinator, and
+D = X - U is what the other party holds. A round goes through the blocks of its rows. For each block
+
+1. the parties exchange their parts of the masked scores: z = z_1 + z_2 = u' + r + OFFSET, where only the coordinator
+   knows r;
+2. with the values that the coordinator deals, each computes its share of the residual and of the loss from z;
+3. each opens its share of the residual under a mask to the other, and adds its products to its shares of the sums.
+
+At the end each sends its shares of the sums to the coordinator, masked by a stream that only the parties have, and
+without their low bits. A party sees no gradient, no step and no weight before the training has ended.
+
+All blocks of a window are under way at once. No array here grows with the rows, except for the columns.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trilateral.common.base.arrays import ElementVector, FloatMatrix, FloatVector, Rows
+from trilateral.common.base.errors import DataError, ProtocolError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
+from trilateral.common.protocol.arithmetic import Introduction, SharesSession, check_scaled, holdout_scores
+from trilateral.common.protocol.batches import Batches
+from trilateral.common.protocol.block import TrainingBlock
+from trilateral.common.protocol.intake import Expected, VectorBounds
+from trilateral.common.protocol.messages import (
+    BeginRound,
+    ElementPiece,
+    Envelope,
+    FinishJob,
+    Kind,
+    RoundKey,
+    RowsDone,
+    SharesReady,
+    WeightShares,
+)
+from trilateral.common.protocol.phases import Phase
+from trilateral.common.protocol.shares.bounds import WINDOW_BYTES, window_blocks, window_rows
+from trilateral.common.protocol.shares.rows import RowPlan, RowRange, Section
+from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_seed
+from trilateral.common.shares import kernels
+from trilateral.common.shares.format import MODEL_FRACTION_BITS, Format
+from trilateral.common.shares.kernels import Residual, Weights
+from trilateral.common.shares.keys import SEED_BYTES, Purpose
+from trilateral.common.shares.layout import BLOCK_ROWS, ROWS, grouped, pad, untile
+from trilateral.common.shares.ring import cut_share, decode
+
+Tile = NDArray[np.int32]
+"""A party's own columns as integers, in the layout of `shares.layout`."""
+DIAGONAL_TOLERANCE = 1e-9
+"""P counts as diagonal if no other element exceeds this share of the largest."""
+REPORTS_PER_WINDOW = 4
+"""How often a party tells the coordinator within a window how many rows it is done with."""
+_PIECE_ELEMENTS = 2**19
+"""Masked columns that are sent together, so that a piece has 4 MiB."""
+
+
+@dataclass(eq=False)
+class BlockState:
+    """A block that is under way, from this party's scores to the other's answer."""
+
+    rows: RowRange
+    is_holdout: bool
+    own_scores: ElementVector | None = field(default=None, repr=False)
+    peer_scores: ElementVector | None = field(default=None, repr=False)
+    dealt: ElementVector | None = field(default=None, repr=False)
+    residual: Residual | None = field(default=None, repr=False)
+    answer: ElementPiece | None = field(default=None, repr=False)
+    """The other party's share of the residual under a mask, if it came before this party's own was ready."""
+
+
+@dataclass(eq=False)
+class Sums:
+    """A party's shares of the sums over the rows of an attempt."""
+
+    host: ElementVector = field(repr=False)
+    """Of the gradient of the host's columns, shape (n_host,)."""
+    guest: ElementVector = field(repr=False)
+    """Of the gradient of the guest's columns, shape (n_guest,)."""
+    loss: ElementVector = field(default_factory=lambda: np.zeros(1, np.uint64), repr=False)
+    """Of the loss of the training rows, shape (1,)."""
+    holdout_loss: ElementVector = field(default_factory=lambda: np.zeros(1, np.uint64), repr=False)
+
+
+@dataclass(eq=False)
+class Attempt:
+    """An attempt at a round."""
+
+    asked: BeginRound = field(repr=False)
+    training: Section | None
+    """The training rows to work through; None at w = 0, where their residual is known."""
+    holdout: Section | None
+    sums: Sums = field(repr=False)
+    blocks: list[RowRange] = field(repr=False)
+    """Training rows, then hold-out rows."""
+    under_way: dict[int, BlockState] = field(default_factory=dict)
+    """Blocks of which something is known and something is missing, by their number."""
+    n_scored: int = 0
+    """Blocks of which this party has sent its scores."""
+    n_received: dict[Kind, int] = field(default_factory=dict)
+    """Blocks of which pieces of a kind have come."""
+    n_done: int = 0
+    n_rows_done: int = 0
+    n_reported: int = 0
+    """Blocks that the coordinator knows to be done."""
+
+
+class SharesArithmetic(ABC):
+    """The common part of the host and the guest. See the module.
+
+    Args:
+        job: the job's settings.
+        block: this party's columns.
+        session: see `SharesSession`.
+        phase: times the kinds of work, if the process has a clock.
+        weight_bits: fraction bits of this party's sample weights; None if it has none.
+
+    Raises:
+        DataError: a training column's mean square exceeds 1, or the penalty is not a sum over single columns.
+        ProtocolError: the seed does not have `SEED_BYTES` bytes.
+    """
+
+    role: ClassVar[Role]
+    peer: ClassVar[Role]
+
+    def __init__(
+        self, job: JobConfig, block: TrainingBlock, session: SharesSession, phase: Phase, weight_bits: int | None = None
+    ) -> None:
+        seed = session.seed
+        if len(seed) != SEED_BYTES:
+            raise ProtocolError(
+                f"the coordinator sent a seed of {len(seed)} bytes, but a job with `protocol: shares` needs"
+                f" {SEED_BYTES}"
+            )
+        check_scaled(block.columns)
+        self._job = job
+        self._block = block
+        self._phase = phase
+        self._weight_bits = weight_bits
+        self._n_train, self._n_own = block.columns.shape
+        self._penalty = _diagonal(block.penalty) if job.l2 > 0 else np.zeros(0)
+        self._rows = RowPlan.of(Batches.of(job, self._n_train), len(block.holdout_columns))
+        self._dealer_seed, self._peer_seed = draw_seed(), draw_seed()
+        self._dealer = StreamKeys.agreed(seed, self._dealer_seed)
+        """Streams that this party has in common with the coordinator."""
+        self._coef: FloatVector = np.zeros(self._n_own)
+        self._has_coef = False
+        self._has_met = False
+        self._norm_bits = 0
+        self._n_masked_sent = self._n_masked_received = 0
+        self._n_host = self._n_guest = 0
+        """Columns of both parties, once they have met."""
+        self._first_round: int | None = None
+        self._attempt: Attempt | None = None
+
+    # --- what does not depend on shares
+
+    @property
+    def coef(self) -> FloatVector:
+        """See Arithmetic: zeros until the training has ended."""
+        return self._coef.copy()
+
+    def apply(self, step: FloatVector) -> None:
+        """See Weights: the steps stay at the coordinator."""
+        del step
+
+    def reset(self) -> None:
+        """See Weights."""
+        self._coef = np.zeros(self._n_own)
+
+    def check(self, piece: ElementPiece) -> None:
+        """See Arithmetic: each element of the ring is safe."""
+        del piece
+
+    def prepare(self) -> bool:
+        """See Arithmetic: there is nothing to prepare."""
+        return False
+
+    @property
+    def prepared(self) -> int:
+        """See Arithmetic."""
+        return 0
+
+    def holdout_part(self, offset: FloatVector | None = None) -> FloatVector:
+        """See Arithmetic."""
+        return holdout_scores(self._block, self._coef if offset is None else self._coef + offset)
+
+    @property
+    def bounds(self) -> Mapping[Role, VectorBounds]:
+        """See Arithmetic: the other party may begin a round or the end first, and the coordinator deals ahead."""
+        n_rows = self._rows.n_rows
+        # The window does not depend on the sample weights, whose one value of a row is odd-numbered at most.
+        early = min(n_rows, 2 * window_rows(Format.of(self._n_train, self._job.max_score)))
+        from_peer = {
+            Kind.MASKED_COLUMNS: n_rows,
+            Kind.MASKED_SCORES: n_rows,
+            Kind.MASKED_RESIDUAL: n_rows,
+            Kind.WEIGHTS: self._n_own,
+        }
+        early_from_peer = {Kind.MASKED_SCORES: early, Kind.WEIGHTS: self._n_own}
+        return {
+            self.peer: VectorBounds(from_peer, early_from_peer, n_further=1),
+            Role.COORDINATOR: VectorBounds({Kind.DEALT: n_rows}, {Kind.DEALT: early}),
+        }
+
+    # --- before the first round
+
+    @property
+    def introduction(self) -> Introduction:
+        """See Arithmetic."""
+        return Introduction(self._n_own, self._peer_seed, self._weight_bits)
+
+    @property
+    def shares_ready(self) -> SharesReady:
+        """See Arithmetic."""
+        weights = self._block.total_weight if self._weight_bits is not None else 0.0
+        return SharesReady(
+            self._dealer_seed, self._rows.n_holdout, self._norm_bits, self._penalty, self._weight_bits, weights
+        )
+
+    @property
+    def may_begin(self) -> bool:
+        """See Arithmetic."""
+        n_rows = self._rows.n_rows
+        return self._n_masked_sent == n_rows and self._n_masked_received == n_rows
+
+    def meet(self, peer: Introduction) -> Iterator[Envelope | Expected[ElementPiece]]:
+        """See Arithmetic: exchange the masked columns, each party a window ahead of the other at most."""
+        if self._has_met:
+            # Columns are rounded at random. Two roundings under one mask would tell the other party their difference.
+            raise RuntimeError("the parties meet once in a session")
+        self._has_met = True
+        if len(peer.seed) != SEED_BYTES:
+            raise ProtocolError(
+                f"the {self.peer} sent a seed of {len(peer.seed)} bytes with the proof of its IDs, but a job with"
+                f" `protocol: shares` needs {SEED_BYTES}"
+            )
+        is_guest = self.role is Role.GUEST
+        bits = self._weight_bits if is_guest else peer.weight_bits
+        self._fmt = Format.of(self._n_train, self._job.max_score, bits)
+        self._window = window_blocks(self._fmt)
+        seeds = (self._peer_seed, peer.seed) if is_guest else (peer.seed, self._peer_seed)
+        self._parties = StreamKeys.agreed(*seeds)
+        """Streams that only the two parties have."""
+        self._n_host, self._n_guest = (peer.n_columns, self._n_own) if is_guest else (self._n_own, peer.n_columns)
+        self._n_vectors = self._rows.n_sections + (self._rows.n_holdout > 0)
+        n_columns = self._n_host + self._n_guest
+        self._products = np.zeros((self._n_vectors, n_columns), np.uint64)
+        """This party's shares of the products h of all columns with the labels: a row for each section."""
+        masks = kernels.stream(self._parties.session, Purpose.LINEAR, 0, pad(self._n_vectors), 2 * n_columns)
+        self._product_masks = untile(masks, 2 * n_columns)[: self._n_vectors].reshape(-1, 2, n_columns)
+        """N_1 and N_2, which mask the two parties' shares of h towards the coordinator."""
+        with self._phase("product"):
+            self._tile = self._encode_columns()
+        self._peer_tile = np.empty(self._rows.n_rows * peer.n_columns, np.uint64)
+        """The other party's masked columns."""
+        self._prepare_exchange()
+        yield Expected(Kind.MASKED_COLUMNS, self._rows.n_rows, self._take_masked)
+        yield from self._send_masked()
+
+    def _take_masked(self, piece: ElementPiece, is_last: bool) -> Iterator[Envelope]:
+        rows = RowRange(piece.offset, piece.n_rows)
+        n_columns = self._n_masked_columns(self.peer)
+        if rows.n_rows % 8 or len(piece.elements) != rows.n_rows * n_columns:
+            raise ProtocolError(
+                f"the {self.peer} sent {len(piece.elements)} elements for {rows.n_rows} rows of masked columns, but"
+                f" {n_columns} for each of 8 rows or a multiple are expected"
+            )
+        with self._phase("product"):
+            self._keep_masked(rows, grouped(piece.elements, n_columns))
+        self._n_masked_received = rows.end
+        yield from self._send_masked()
+
+    def _send_masked(self) -> Iterator[Envelope]:
+        """Send masked columns, as far as the window allows."""
+        n_columns, n_rows = self._n_masked_columns(self.role), self._rows.n_rows
+        size = min(BLOCK_ROWS, max(ROWS, _PIECE_ELEMENTS // n_columns // ROWS * ROWS))
+        ahead = max(2 * size, WINDOW_BYTES // (8 * n_columns))
+        while self._n_masked_sent < min(n_rows, self._n_masked_received + ahead):
+            rows = RowRange(self._n_masked_sent, min(size, n_rows - self._n_masked_sent))
+            with self._phase("product"):
+                elements = self._masked(rows)
+            self._n_masked_sent = rows.end
+            yield Envelope(
+                self.peer, ElementPiece(SESSION, Kind.MASKED_COLUMNS, rows.first, n_rows, rows.n_rows, elements)
+            )
+
+    def _n_masked_columns(self, sender: Role) -> int:
+        """Return how many masked columns a party sends: D_A, or D_B and D_q, and with sample weights D_c and D_Y."""
+        if sender is Role.HOST:
+            return self._n_host
+        return 2 * self._n_guest + 2 if self._fmt.weighted else self._n_guest + 1
+
+    def _encode_columns(self) -> Tile:
+        """Round the columns of all rows to integers, at random, so that no column of few values is biased.
+
+        Raises:
+            DataError: a value does not fit.
+        """
+        tile = np.zeros(self._rows.n_rows * self._n_own, np.int32)
+        by_group = tile.reshape(-1, self._n_own, 8)
+        random = np.random.default_rng()
+        largest = 0.0
+        for columns, rows, chosen in self._sources():
+            values = np.zeros((rows.n_rows, self._n_own))
+            values[: len(chosen)] = np.ldexp(columns[chosen], self._fmt.f_x)
+            np.floor(values + random.random(values.shape), out=values)
+            if not (np.abs(values) < 2.0**31).all():
+                raise DataError(
+                    f"a value of a training column exceeds {2.0 ** (31 - self._fmt.f_x):g} standard deviations, the"
+                    " most that `protocol: shares` takes: set `preprocessing.clip`"
+                )
+            largest = max(largest, float(np.square(values).sum(axis=1).max(initial=0.0)))
+            by_group[rows.first // 8 : rows.end // 8] = values.reshape(-1, 8, self._n_own).transpose(0, 2, 1)
+        norm = np.ldexp(np.sqrt(largest), -self._fmt.f_x)
+        self._norm_bits = max(0, int(np.ceil(np.log2(norm)))) if norm > 0 else 0
+        return tile
+
+    def _sources(self) -> Iterator[tuple[FloatMatrix, RowRange, Rows]]:
+        """Yield a matrix of the block, rows of the tables, and the rows of the matrix that they hold; then padding."""
+        order, first = self._rows.order, 0
+        for section in self._rows.sections:
+            for rows in section.blocks():
+                n_real = min(rows.n_rows, section.first + section.n_real - rows.first)
+                yield self._block.columns, rows, order[first : first + max(n_real, 0)]
+                first += max(n_real, 0)
+        holdout = self._rows.holdout
+        for rows in holdout.blocks():
+            start = rows.first - holdout.first
+            yield self._block.holdout_columns, rows, np.arange(start, min(start + rows.n_rows, holdout.n_real))
+
+    def _own(self, rows: RowRange) -> Tile:
+        """This party's columns of some rows."""
+        return self._tile[rows.first * self._n_own : rows.end * self._n_own]
+
+    def _peers(self, rows: RowRange) -> ElementVector:
+        """The other party's masked columns of some rows."""
+        n_columns = len(self._peer_tile) // self._rows.n_rows
+        return self._peer_tile[rows.first * n_columns : rows.end * n_columns]
+
+    def _by_section(self, rows: RowRange) -> Iterator[tuple[int, RowRange]]:
+        """Cut rows at the ends of the sections; yield each part with the number of its section."""
+        for number, section in self._sections_from(rows.first):
+            if section.first >= rows.end:
+                return
+            first, end = max(rows.first, section.first), min(rows.end, section.end)
+            if first < end:
+                yield number, RowRange(first, end - first)
+
+    def _sections_from(self, first: int) -> Iterator[tuple[int, Section]]:
+        """Yield the sections from the one with this row on, with their numbers; the hold-out rows are the last."""
+        n_sections = self._rows.n_sections
+        # No section is longer than the first.
+        for number in range(min(first // self._rows.section(0).n_rows, n_sections), n_sections):
+            yield number, self._rows.section(number)
+        if self._rows.n_holdout:
+            yield n_sections, self._rows.holdout
+
+    # --- a round
+
+    def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected[ElementPiece]]:
+        """See Arithmetic."""
+        if not self.may_begin:
+            raise ProtocolError(
+                f"the coordinator began round {asked.key.round} before the {self.role} had the masked columns of the"
+                f" {self.peer}"
+            )
+        self._attempt = attempt = self._new_attempt(asked)
+        self._first_round = self._first_round or asked.key.round
+        if asked.key.round == self._first_round:
+            yield from self._send_products()
+        if not attempt.blocks:
+            yield self._sums(attempt)
+            return
+        spans = [(part.first, part.n_rows) for part in (attempt.training, attempt.holdout) if part is not None]
+        n_rows = self._rows.n_rows
+        yield Expected(Kind.MASKED_SCORES, n_rows, self._take_scores, spans)
+        yield Expected(Kind.DEALT, n_rows, self._take_dealt, spans)
+        yield Expected(Kind.MASKED_RESIDUAL, n_rows, self._take_residual, spans)
+        yield from self._send_scores(attempt)
+
+    def _new_attempt(self, asked: BeginRound) -> Attempt:
+        shares = asked.shares
+        if shares is None:
+            raise ProtocolError(f"the coordinator began round {asked.key.round} without shares of the weights")
+        for weights in (shares.weights, shares.holdout):
+            self._check_weights(asked.key, weights)
+        training = None if shares.weights is None else self._rows.range_of(asked.batch)
+        holdout = None if shares.holdout is None else self._rows.holdout
+        if training is None and not asked.gradient:
+            raise ProtocolError(f"the coordinator asks for nothing of the training rows in round {asked.key.round}")
+        sums = Sums(np.zeros(self._n_host, np.uint64), np.zeros(self._n_guest, np.uint64))
+        blocks = [rows for part in (training, holdout) if part is not None for rows in part.blocks()]
+        return Attempt(asked, training, holdout, sums, blocks)
+
+    def _check_weights(self, key: RoundKey, weights: WeightShares | None) -> None:
+        if weights is None:
+            return
+        n_columns = self._n_host + self._n_guest
+        lengths = len(weights.score), len(weights.opened), len(weights.loss)
+        if lengths != (n_columns, self._n_own, n_columns):
+            raise ProtocolError(
+                f"the coordinator sent {', '.join(map(str, lengths))} shares of weights in round {key.round}, but"
+                f" {n_columns}, {self._n_own} and {n_columns} are expected"
+            )
+
+    def _send_scores(self, attempt: Attempt) -> Iterator[Envelope]:
+        """Send this party's parts of the masked scores, as far as the window allows."""
+        while attempt.n_scored < min(len(attempt.blocks), attempt.n_done + self._window):
+            number = attempt.n_scored
+            state = self._state(attempt, number)
+            with self._phase("product"):
+                scores = self._score_part(attempt, state)
+            state.own_scores = scores
+            attempt.n_scored += 1
+            yield self._piece(attempt, Kind.MASKED_SCORES, state.rows, scores)
+            yield from self._advance(attempt, number)
+
+    def _score_part(self, attempt: Attempt, state: BlockState) -> ElementVector:
+        shares = attempt.asked.shares
+        weights = None if shares is None else shares.holdout if state.is_holdout else shares.weights
+        if weights is None:
+            raise RuntimeError("a block of rows without a point")
+        host, guest = weights.score[: self._n_host], weights.score[self._n_host :]
+        is_host = self.role is Role.HOST
+        own, other = (host, guest) if is_host else (guest, host)
+        keys = self._dealer.session, self._dealer.of(attempt.asked.key)
+        rows = state.rows
+        parts = Weights(own=own, opened=weights.opened, other=other)
+        return kernels.score_part(self._own(rows), self._peers(rows), parts, keys, rows.first, offset=is_host)
+
+    def _take_scores(self, piece: ElementPiece, is_last: bool) -> Iterator[Envelope]:
+        del is_last
+        # The other party has at most this party's answers to the blocks that it has scored, and a window beyond.
+        yield from self._take_piece(piece, self._open_attempt.n_scored + self._window, 1)
+
+    def _take_dealt(self, piece: ElementPiece, is_last: bool) -> Iterator[Envelope]:
+        del is_last
+        n_columns = self._fmt.n_odd if self.role is Role.HOST else self._fmt.n_even
+        yield from self._take_piece(piece, self._open_attempt.n_done + 2 * self._window, n_columns)
+
+    def _take_residual(self, piece: ElementPiece, is_last: bool) -> Iterator[Envelope]:
+        del is_last
+        attempt = self._open_attempt
+        number = attempt.n_received.get(Kind.MASKED_RESIDUAL, 0)
+        n_columns = self._n_opened(self.peer, is_holdout=self._state(attempt, number).is_holdout)
+        yield from self._take_piece(piece, attempt.n_scored, n_columns)
+
+    def _n_opened(self, sender: Role, *, is_holdout: bool) -> int:
+        """Return how many elements of each row a party opens in the open attempt."""
+        if is_holdout:
+            return 0
+        gradient = 1 if self._open_attempt.asked.gradient else 0
+        return gradient + (self._fmt.n_opened - 1 if sender is Role.HOST else 0)
+
+    def _take_piece(self, piece: ElementPiece, limit: int, n_columns: int) -> Iterator[Envelope]:
+        """Take the next piece of a kind, which is one block; refuse it if it is further ahead than `limit` blocks."""
+        attempt = self._open_attempt
+        number = attempt.n_received.get(piece.kind, 0)
+        state = self._state(attempt, number)
+        sender = Role.COORDINATOR if piece.kind is Kind.DEALT else self.peer
+        if number >= limit:
+            raise ProtocolError(
+                f"the {sender} sent {piece.kind} of block {number + 1} of round {piece.key.round}, but at most"
+                f" {limit} blocks are due"
+            )
+        if piece.n_rows != state.rows.n_rows or len(piece.elements) != n_columns * piece.n_rows:
+            raise ProtocolError(
+                f"the {sender} sent {len(piece.elements)} elements of {piece.kind} for {piece.n_rows} rows, but"
+                f" {n_columns} for each of {state.rows.n_rows} rows are expected"
+            )
+        attempt.n_received[piece.kind] = number + 1
+        match piece.kind:
+            case Kind.MASKED_SCORES:
+                state.peer_scores = piece.elements
+            case Kind.DEALT:
+                state.dealt = piece.elements
+            case _:
+                state.answer = piece
+        yield from self._advance(attempt, number)
+
+    def _state(self, attempt: Attempt, number: int) -> BlockState:
+        state = attempt.under_way.get(number)
+        if state is None:
+            rows = attempt.blocks[number]
+            is_holdout = attempt.holdout is not None and rows.first >= attempt.holdout.first
+            state = attempt.under_way[number] = BlockState(rows, is_holdout)
+        return state
+
+    def _advance(self, attempt: Attempt, number: int) -> Iterator[Envelope]:
+        """Do what can be done for a block with what has come so far."""
+        state = self._state(attempt, number)
+        if state.residual is None:
+            own, other, dealt = state.own_scores, state.peer_scores, state.dealt
+            if own is None or other is None or dealt is None:
+                return
+            with self._phase("product"):
+                state.residual = self._residual(attempt, state, own + other, dealt)
+                opened = self._open(attempt, state, state.residual)
+            state.own_scores = state.peer_scores = state.dealt = None
+            if opened is not None:
+                yield self._piece(attempt, Kind.MASKED_RESIDUAL, state.rows, opened, state.residual.digest)
+        if state.answer is None:
+            return
+        if state.answer.digest != state.residual.digest:
+            raise ProtocolError(
+                f"the {self.role} and the {self.peer} have computed different integers from the same scores: install"
+                " the same release of trilateral at both, and run `trilateral check` on both machines"
+            )
+        with self._phase("product"):
+            reply = self._close(attempt, state, state.residual, state.answer.elements)
+        if reply is not None:
+            yield self._piece(attempt, Kind.MASKED_RESIDUAL, state.rows, reply, state.residual.digest)
+        yield from self._done(attempt, number)
+
+    def _done(self, attempt: Attempt, number: int) -> Iterator[Envelope]:
+        """Count a block as done. Blocks are done in their order, because each sender keeps it."""
+        del attempt.under_way[number]
+        attempt.n_done += 1
+        attempt.n_rows_done += attempt.blocks[number].n_rows
+        if attempt.n_done == len(attempt.blocks):
+            yield self._sums(attempt)
+            return
+        if attempt.n_done - attempt.n_reported >= max(1, self._window // REPORTS_PER_WINDOW):
+            attempt.n_reported = attempt.n_done
+            yield Envelope(Role.COORDINATOR, RowsDone(attempt.asked.key, attempt.n_rows_done))
+        yield from self._send_scores(attempt)
+
+    def _residual(self, attempt: Attempt, state: BlockState, z: ElementVector, dealt: ElementVector) -> Residual:
+        gradient = attempt.asked.gradient and not state.is_holdout
+        key = self._dealer.of(attempt.asked.key)
+        return kernels.residual(self._fmt, self.role, key, dealt, z, state.rows.first, gradient=gradient)
+
+    def _piece(
+        self, attempt: Attempt, kind: Kind, rows: RowRange, elements: ElementVector, digest: bytes = b""
+    ) -> Envelope:
+        key, total = attempt.asked.key, self._rows.n_rows
+        return Envelope(self.peer, ElementPiece(key, kind, rows.first, total, rows.n_rows, elements, digest))
+
+    @property
+    def _open_attempt(self) -> Attempt:
+        if self._attempt is None:
+            raise RuntimeError("a vector of a round came before any round began")
+        return self._attempt
+
+    # --- to the coordinator
+
+    def _send_products(self) -> Iterator[Envelope]:
+        """Send this party's shares of the label products of all sections, each under a mask of the parties' own."""
+        masks = self._product_masks[:, 0 if self.role is Role.HOST else 1]
+        masked = (self._products + masks).ravel()
+        piece = ElementPiece(SESSION, Kind.SUMS, 0, len(masked), len(masked), masked)
+        yield Envelope(Role.COORDINATOR, piece)
+
+    def _sums(self, attempt: Attempt) -> Envelope:
+        """Send this party's shares of the gradient and of the losses, as they were asked for."""
+        asked, fmt, sums = attempt.asked, self._fmt, attempt.sums
+        shares = asked.shares
+        # A whitened column may have one value of sqrt(n_train), whatever the batch: the noise of a batch is covered as
+        # that of all training rows.
+        n_rows = self._rows.training.n_rows
+        parts: list[tuple[ElementVector, int]] = []
+        if asked.gradient:
+            gradient = np.concatenate([sums.host, sums.guest])
+            if attempt.training is None:
+                products = self._of_sections(self._products, self._rows.numbers_of(asked.batch))
+                gradient = products << np.uint64(fmt.f_d - 1)  # h / 2, at the scale of a gradient
+            parts.append((gradient, fmt.gradient_drop(n_rows)))
+        if attempt.training is not None and shares is not None and shares.weights is not None:
+            numbers = self._rows.numbers_of(asked.batch)
+            loss = sums.loss + self._linear_part(shares.weights, numbers) + self._constant_part(attempt.training)
+            parts.append((loss, fmt.loss_drop(n_rows)))
+        if attempt.holdout is not None and shares is not None and shares.holdout is not None:
+            numbers = range(self._rows.n_sections, self._n_vectors)
+            loss = sums.holdout_loss + self._linear_part(shares.holdout, numbers) + self._constant_part(None)
+            parts.append((loss, fmt.holdout.loss_drop(attempt.holdout.n_rows)))
+        n_sums = sum(len(share) for share, _ in parts)
+        masks = kernels.stream(self._parties.of(asked.key), Purpose.SUMS, 0, pad(n_sums), 1)
+        cut, first = [], 0
+        for share, bits in parts:
+            mask = masks[first : first + len(share)]
+            cut.append(cut_share(share, mask, bits, subtract=self.role is Role.GUEST))
+            first += len(share)
+        elements = np.concatenate(cut)
+        return Envelope(Role.COORDINATOR, ElementPiece(asked.key, Kind.SUMS, 0, n_sums, n_sums, elements))
+
+    def _linear_part(self, weights: WeightShares, numbers: range) -> ElementVector:
+        """Take this party's share of w' N from the loss, because the coordinator adds w' (h + N); shape (1,)."""
+        masks = self._of_sections(self._product_masks.sum(axis=1, dtype=np.uint64), numbers)
+        products: ElementVector = (weights.loss * masks).sum(dtype=np.uint64, keepdims=True)
+        return np.negative(products)
+
+    @staticmethod
+    def _of_sections(vectors: ElementVector, numbers: range) -> ElementVector:
+        """Sum the rows of some sections, shape (n_host + n_guest,)."""
+        total: ElementVector = vectors[numbers.start : numbers.stop].sum(axis=0, dtype=np.uint64)
+        return total
+
+    # --- the end
+
+    def finish(self, asked: FinishJob) -> Iterator[Envelope | Expected[ElementPiece]]:
+        """See Arithmetic: each party gives the other its share of the other's weights."""
+        n_host, n_guest = self._n_host, self._n_guest
+        if asked.share is None or len(asked.share) != n_host + n_guest or not self.may_begin:
+            raise ProtocolError(
+                f"the coordinator ended the training with {0 if asked.share is None else len(asked.share)} shares of"
+                f" weights, but {n_host + n_guest} are expected"
+            )
+        self._attempt = None
+        host, guest = asked.share[:n_host], asked.share[n_host:]
+        own, other = (host, guest) if self.role is Role.HOST else (guest, host)
+        total = own.copy()
+
+        def use(piece: ElementPiece, is_last: bool) -> Iterator[Envelope]:
+            if len(piece.elements) != piece.n_rows:
+                raise ProtocolError(f"the {self.peer} sent {len(piece.elements)} shares as {piece.n_rows}")
+            total[piece.offset : piece.offset + piece.n_rows] += piece.elements
+            if is_last:
+                self._coef, self._has_coef = decode(total, MODEL_FRACTION_BITS), True
+            yield from ()
+
+        yield Expected(Kind.WEIGHTS, self._n_own, use)
+        key = RoundKey(asked.round, 1)
+        yield Envelope(self.peer, ElementPiece(key, Kind.WEIGHTS, 0, len(other), len(other), other))
+
+    @property
+    def has_coef(self) -> bool:
+        """See Arithmetic."""
+        return self._has_coef
+
+    # --- what the roles add
+
+    @abstractmethod
+    def _prepare_exchange(self) -> None:
+        """Make what this party keeps of the other's masked columns, and of its own labels."""
+
+    @abstractmethod
+    def _masked(self, rows: RowRange) -> ElementVector:
+        """Return this party's masked columns of some rows, in the layout."""
+
+    @abstractmethod
+    def _keep_masked(self, rows: RowRange, columns: NDArray[np.uint64]) -> None:
+        """Keep the other party's masked columns of some rows, shape (n_rows / 8, n_masked_columns, 8)."""
+
+    @abstractmethod
+    def _open(self, attempt: Attempt, state: BlockState, residual: Residual) -> ElementVector | None:
+        """Add what follows from this party's shares of a block to its sums.
+
+        Returns:
+            What it opens to the other party; None if that needs what the other opens.
+        """
+
+    @abstractmethod
+    def _close(
+        self, attempt: Attempt, state: BlockState, residual: Residual, opened: ElementVector
+    ) -> ElementVector | None:
+        """Add what follows from what the other party has opened.
+
+        Returns:
+            What this party opens, if `_open` has not returned it.
+        """
+
+    @abstractmethod
+    def _constant_part(self, training: Section | None) -> ElementVector:
+        """Return this party's share of the constant part of a loss: of training rows, or of the hold-out rows."""
+
+
+def _diagonal(penalty: FloatMatrix) -> FloatVector:
+    """Return the diagonal of P.
+
+    Raises:
+        DataError: P has other elements.
+    """
+    diagonal = np.diag(penalty)
+    rest = np.abs(penalty - np.diag(diagonal)).max(initial=0.0)
+    if rest > DIAGONAL_TOLERANCE * np.abs(diagonal).max(initial=0.0):
+        raise DataError(
+            "the L2 penalty of these columns is not a sum over single columns, which `protocol: shares` needs: set"
+            " `preprocessing.whiten` to its default, or `l2` to 0"
+        )
+    # Whitening leaves rounding errors around 0.
+    return np.maximum(diagonal, 0.0)
