@@ -6,12 +6,12 @@ The three processes compute them from the same three numbers, in integer arithme
 Columns have f_x bits and weights f_w = SCORE_BITS - f_x. A score fits if |u'| < 2^18.
 
 **Gradient.** A sum has f_x + f_d + f_c fraction bits. Columns have a root mean square of at most 1 over the n rows of
-the training set. With |w|_1 < MAX_WEIGHTS P the residual has a root mean square below 1 + MAX_WEIGHTS = 2.5, because
+the training set. If the root mean square of the scores u is below MAX_MEAN_SCORE P, that of the residual is below 2.5, because
 the staircase differs from 1/2 + u / P by less than 1/2. By Cauchy's inequality the sum is below 2.5 n, and f_x + f_d +
 f_c + ceil(log2 n) <= 61 keeps it below 2^62.4 in the ring: 2^63 is the end.
 
-**Loss.** A sum has 2 f_v + f_c fraction bits in units of P / 2048, in which u^2 / (2 P) is u'^2. With |w|_1 <
-MAX_WEIGHTS P the mean of u'^2 is below 48^2 = 2304, and the rest of the loss below 2048 / P (1.5 P / 2 + 2) < 1770 for
+**Loss.** A sum has 2 f_v + f_c fraction bits in units of P / 2048, in which u^2 / (2 P) is u'^2. With the same bound
+the mean of u'^2 is below 48^2 = 2304, and the rest of the loss below 2048 / P (1.5 P / 2 + 2) < 1770 for
 the P in use, together below 2^12. So 2 f_v + f_c + ceil(log2 n) <= 51 keeps the sum below 2^63.
 
 **Sample weights** have f_c bits. Both sums have two bits less then: the root mean square of the weights may be up to 4,
@@ -43,8 +43,8 @@ OFFSET = 1 << 62
 """Added to the scores, so that they are positive."""
 SCORE_LIMIT = 2.0**18
 """Every |u'| must be smaller."""
-MAX_WEIGHTS = 1.5
-"""The sum of all |w_j| must be below so many periods P, in training units."""
+MAX_MEAN_SCORE = 1.5
+"""The root mean square of the scores u must be below so many periods P. Means are over n_train rows."""
 COVER_BITS = 8
 MODEL_FRACTION_BITS = 40
 """Fraction bits of the shares of the final weights."""

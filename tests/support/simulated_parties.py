@@ -202,6 +202,9 @@ class SimulatedParties:
                 seed=part,
                 n_holdout=self.table.n_holdout,
                 norm_bits=int(np.ceil(np.log2(norm))),
+                spread_bits=int(
+                    np.ceil(np.log2(np.linalg.norm(X / 2**self.fmt.f_x, 2)) - np.log2(self.table.n_train) / 2)
+                ),
                 penalty=penalty,
                 weight_bits=None if sample_weights is None else self.table.weight_bits,
                 total_weight=0.0 if sample_weights is None else float(sample_weights.sum()),
