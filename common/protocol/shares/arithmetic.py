@@ -317,12 +317,13 @@ class SharesArithmetic(ABC):
         random = np.random.default_rng()
         for columns, rows, chosen in self._sources():
             values = np.zeros((rows.n_rows, self._n_own))
-            values[: len(chosen)] = np.ldexp(columns[chosen], self._fmt.f_x)
+            values[: len(chosen)] = columns[chosen] * self._fmt.column_scale
             np.floor(values + random.random(values.shape), out=values)
             if not (np.abs(values) < 2.0**31).all():
+                most = 2.0**31 / self._fmt.column_scale
                 raise DataError(
-                    f"a value of a training column exceeds {2.0 ** (31 - self._fmt.f_x):g} standard deviations, the"
-                    " most that `protocol: shares` takes: set `preprocessing.clip`"
+                    f"a value of a training column exceeds {most:g} standard deviations, the most that `protocol:"
+                    " shares` takes: set `preprocessing.clip`"
                 )
             by_group[rows.first // 8 : rows.end // 8] = values.reshape(-1, 8, self._n_own).transpose(0, 2, 1)
         return tile
@@ -334,8 +335,8 @@ class SharesArithmetic(ABC):
             if columns.size:
                 norm = max(norm, float(np.einsum("ij,ij->i", columns, columns).max()))
                 spread = max(spread, float(np.linalg.eigvalsh(columns.T @ columns)[-1]))
-        # Rounding moves each value by less than 2^-f_x.
-        rounding = math.ldexp(math.sqrt(self._n_own), -self._fmt.f_x)
+        # Rounding moves each value by less than 1 / column_scale.
+        rounding = math.sqrt(self._n_own) / self._fmt.column_scale
         return _bits(math.sqrt(norm) + rounding), _bits(math.sqrt(spread / len(self._block.columns)))
 
     def _sources(self) -> Iterator[tuple[FloatMatrix, RowRange, Rows]]:
