@@ -122,7 +122,9 @@ class CoordinatorMachine:
         self._ready[sender] = ready
         if len(self._ready) < len(PARTIES):
             return
-        host, guest = (self._ready[party] for party in PARTIES)
+        # They come in either order, and all vectors have the host's columns first.
+        self._ready = {party: self._ready[party] for party in PARTIES}
+        host, guest = self._ready.values()
         if host.n_train != guest.n_train:
             raise ProtocolError(f"the host trains on {host.n_train} rows and the guest on {guest.n_train}")
         least = max(1 if self._job.batch == "all" else self._job.batch, self._job.curvature_batch or 1)

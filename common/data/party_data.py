@@ -44,6 +44,16 @@ def _accept(n_train: int) -> None:
     """Refuse nothing."""
 
 
+def import_libraries() -> None:
+    """Import what prepares a table and assesses a model, so that the first job need not wait half a second for it."""
+    import sklearn.impute
+    import sklearn.isotonic
+    import sklearn.linear_model
+    import sklearn.metrics
+    import sklearn.model_selection
+    import sklearn.preprocessing  # noqa: F401
+
+
 def load_party_data(
     dataset: DatasetConfig, job: JobConfig, *, labelled: bool, check_sizes: CheckSizes = _accept
 ) -> PreparedData:
