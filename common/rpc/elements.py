@@ -37,7 +37,7 @@ GROUP_ROWS = 8
 """Rows whose elements lie together in the layout of `shares.layout`. A piece may be cut only between two groups."""
 SESSION = RoundKey(0, 0)
 """The key of what belongs to the session, and to no round."""
-SESSION_KINDS = {Kind.MASKED_COLUMNS, Kind.SUMS}
+SESSION_KINDS = frozenset({Kind.MASKED_COLUMNS, Kind.SUMS})
 """Kinds that have this key: the first always, the second for the products with the labels."""
 
 _DTYPE = np.dtype("<u8")
