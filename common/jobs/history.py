@@ -121,13 +121,22 @@ class History:
         folder: the folder of the job.
         role: the role of this process.
         resumed: whether to continue the file of the job's earlier sessions.
+        hides_loss: at a party, whether the coordinator keeps the losses of the rounds to itself, as with shares. A
+            round without a loss is then complete.
         on_event: called with what happens in the session.
     """
 
     def __init__(
-        self, folder: JobFolder, role: Role, *, resumed: bool = False, on_event: OnEvent = ignore_event
+        self,
+        folder: JobFolder,
+        role: Role,
+        *,
+        resumed: bool = False,
+        hides_loss: bool = False,
+        on_event: OnEvent = ignore_event,
     ) -> None:
         self._role = role
+        self._hides_loss = hides_loss
         self.on_event = on_event
         self.stopwatch = Stopwatch(on_event)
         self.sent = Traffic("sent", on_event)
@@ -186,20 +195,28 @@ class History:
             self._partial.replace(self._path)
 
     def _write_over(self, begun: BeginRound, loss: float | None) -> None:
-        """Write the line of a round that is over. A round without a loss was void, and so was its evaluation."""
-        if loss is None:
+        """Write the line of a round that is over. The evaluation of a void round does not count."""
+        over = RoundOver(begun.key, loss, self._hides_loss)
+        if over.is_void:
             self._evaluated = None
-        self.on_event(RoundOver(begun.key, loss))
-        self._write_begun(begun, loss)
+        self.on_event(over)
+        self._write_begun(begun, loss, is_complete=not over.is_void)
 
-    def _write_begun(self, begun: BeginRound, loss: float | None) -> None:
+    def _write_begun(self, begun: BeginRound, loss: float | None, *, is_complete: bool = False) -> None:
         evaluation = None
         if self._evaluated is not None and self._evaluated.key == begun.key:
             evaluation = asdict(self._evaluated.metrics)
-        self._write(begun.key, begun.batch.epoch, begun.batch.index + 1, loss, evaluation)
+        self._write(begun.key, begun.batch.epoch, begun.batch.index + 1, loss, evaluation, is_complete=is_complete)
 
     def _write(
-        self, key: RoundKey, epoch: int, batch: int, loss: float | None, evaluation: dict[str, Any] | None
+        self,
+        key: RoundKey,
+        epoch: int,
+        batch: int,
+        loss: float | None,
+        evaluation: dict[str, Any] | None,
+        *,
+        is_complete: bool = False,
     ) -> None:
         self.rounds = key.round
         line: dict[str, Any] = {
@@ -212,6 +229,8 @@ class History:
             "sent": self.sent.pop_round(key),
             "received": self.received.pop_round(key),
         }
+        if loss is None and is_complete:
+            line["complete"] = True
         if evaluation is not None:
             line["evaluation"] = evaluation
         if key.round == self._over:  # An earlier session wrote it, but ended before the journal had the next round.
@@ -229,10 +248,13 @@ def _cut_torn_line(path: Path) -> None:
 
 
 def _last_round_over(path: Path) -> int:
-    """Return the round of the last line if that round was over; otherwise 0. A round that is over has a loss."""
+    """Return the round of the last line if that round was complete; otherwise 0.
+
+    A complete round has a loss, or says that it is complete.
+    """
     lines = path.read_bytes().splitlines()
     try:
         last = json.loads(lines[-1])
-        return 0 if last["loss"] is None else int(last["round"])
+        return 0 if last["loss"] is None and not last.get("complete") else int(last["round"])
     except (IndexError, ValueError, TypeError, KeyError):  # no line, or a line that `History` did not write
         return 0

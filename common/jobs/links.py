@@ -32,7 +32,7 @@ from trilateral.common.rpc.access import call_metadata
 from trilateral.common.rpc.calls import MIN_PAUSE, Silence, call_once, until_answered
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import JobKey, encode_piece
-from trilateral.common.rpc.elements import encode_elements
+from trilateral.common.rpc.elements import SESSION, encode_elements
 from trilateral.common.rpc.errors import UntrustedPeerError
 from trilateral.common.rpc.routes import VectorRoute, encode, route_for
 
@@ -313,7 +313,8 @@ class Link:
         self._has_room.set()
 
     def _is_overtaken(self, message: Message | None) -> bool:
-        return isinstance(message, Piece) and message.key < self._oldest
+        # What belongs to the session is due whatever the round.
+        return isinstance(message, Piece) and SESSION < message.key < self._oldest
 
     @asynccontextmanager
     async def _report_silence(self, seconds: float) -> AsyncIterator[None]:

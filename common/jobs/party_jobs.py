@@ -247,7 +247,13 @@ class PartyJobs(ProcessJobs):
         )
         await self._replace(job.name)
         folder = self._folder(job)
-        history = History(folder, self.role, resumed=known is not None, on_event=self._observer_of(key))
+        history = History(
+            folder,
+            self.role,
+            resumed=known is not None,
+            hides_loss=job.protocol == "shares",
+            on_event=self._observer_of(key),
+        )
         if known is None:
             await asyncio.to_thread(self.journal.add, job_id, job)
         else:

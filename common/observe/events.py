@@ -54,10 +54,19 @@ class RoundBegun:
 
 @dataclass(frozen=True, slots=True)
 class RoundOver:
-    """A round is over; its loss is None if it was void. A round that another attempt begins again is not over."""
+    """A round is over. A round that another attempt begins again is not over.
+
+    A round without a loss was void, unless `hides_loss`: with shares, a party does not learn losses.
+    """
 
     key: RoundKey
     loss: float | None
+    hides_loss: bool = False
+
+    @property
+    def is_void(self) -> bool:
+        """Whether the round has brought nothing."""
+        return self.loss is None and not self.hides_loss
 
 
 @dataclass(frozen=True, slots=True)

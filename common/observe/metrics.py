@@ -198,7 +198,7 @@ class Metrics(Collector):
                     self._attempts.labels("first" if key.attempt == 1 else "further").inc()
             case RoundOver(key, loss):
                 job = self._job(name)
-                self._rounds.labels("void" if loss is None else "complete").inc()
+                self._rounds.labels("void" if event.is_void else "complete").inc()
                 if loss is not None:
                     job.loss = round(loss, LOSS_DECIMALS)
                 if key.round == job.newest.round:

@@ -37,6 +37,8 @@ GROUP_ROWS = 8
 """Rows whose elements lie together in the layout of `shares.layout`. A piece may be cut only between two groups."""
 SESSION = RoundKey(0, 0)
 """The key of what belongs to the session, and to no round."""
+SESSION_KINDS = frozenset({Kind.MASKED_COLUMNS, Kind.SUMS})
+"""Kinds that have this key: the first always, the second for the products with the labels."""
 
 _DTYPE = np.dtype("<u8")
 _PADDING_TAG, _ELEMENTS_TAG = (
@@ -136,7 +138,8 @@ def encode_elements(job: JobKey, piece: ElementPiece) -> Iterator[ElementsReques
         DataError: eight rows are more than a chunk can hold.
     """
     n_columns = len(piece.elements) // piece.n_rows
-    step = min(MAX_ROWS, MAX_ELEMENTS_BYTES // (ELEMENT_BYTES * n_columns) // GROUP_ROWS * GROUP_ROWS)
+    room = MAX_ELEMENTS_BYTES // (ELEMENT_BYTES * max(1, n_columns))
+    step = min(MAX_ROWS, room // GROUP_ROWS * GROUP_ROWS)
     if not step:
         most = MAX_ELEMENTS_BYTES // (ELEMENT_BYTES * GROUP_ROWS)
         raise DataError(f"rows of {n_columns} training columns cannot be sent; the maximum is {most}")
@@ -168,7 +171,7 @@ def decode_elements(request: ElementsRequest | rounds_pb2.SendElementsRequest) -
     key, offset, total = _decode_key(header.key, kind), header.offset, header.total
     if not 1 <= n_rows <= MAX_ROWS:
         refuse(f"{n_rows} rows in one message; expected 1 to {MAX_ROWS}")
-    if not 0 < n_bytes <= MAX_ELEMENTS_BYTES or n_bytes % (ELEMENT_BYTES * n_rows):
+    if n_bytes > MAX_ELEMENTS_BYTES or n_bytes % (ELEMENT_BYTES * n_rows) or not (n_bytes or header.digest):
         refuse(f"{n_bytes} bytes as ring elements of {n_rows} rows")
     if total > MAX_TOTAL or offset + n_rows > total:
         refuse(f"rows {offset} to {offset + n_rows} of {total} of {kind}")
@@ -179,11 +182,11 @@ def decode_elements(request: ElementsRequest | rounds_pb2.SendElementsRequest) -
 
 
 def _decode_key(key: rounds_pb2.RoundKey, kind: Kind) -> RoundKey:
-    if kind is not Kind.MASKED_COLUMNS:
-        return decode_key(key)
-    if key.round or key.attempt:
+    if kind in SESSION_KINDS and not key.round and not key.attempt:
+        return SESSION
+    if kind is Kind.MASKED_COLUMNS:
         refuse(f"{kind} of a round")
-    return SESSION
+    return decode_key(key)
 
 
 def _as_elements(data: bytes | memoryview) -> ElementVector:

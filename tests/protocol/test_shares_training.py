@@ -60,7 +60,7 @@ def mean_loss(tables: Tables, job: JobConfig, w: FloatVector, rows: Any = slice(
     joined, c = tables.joined, sample_weights(tables)
     losses = np.logaddexp(0.0, -joined.labels[rows] * (joined.columns[rows] @ w))
     mean = float(c[rows] @ losses) / (c.mean() * len(losses))
-    return mean + job.l2 / 2 * float(w @ joined.penalty @ w)
+    return float(mean + job.l2 / 2 * (w @ joined.penalty @ w))
 
 
 def mean_gradient(tables: Tables, job: JobConfig, w: FloatVector, rows: Any = slice(None)) -> FloatVector:

@@ -40,6 +40,7 @@ HISTORY = [
     "epoch",
     "batch",
     "loss",
+    "complete",
     "evaluation",
     "seconds.all",
     "seconds.*",

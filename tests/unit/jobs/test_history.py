@@ -12,6 +12,7 @@ from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.roles import Role
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.history import History, Stopwatch, Traffic
+from trilateral.common.observe.events import Event, RoundOver
 from trilateral.common.protocol.batches import Batch
 from trilateral.common.protocol.evaluation import measure
 from trilateral.common.protocol.messages import (
@@ -242,20 +243,37 @@ def test_a_whole_job_is_counted_by_peer_and_kind() -> None:
 
 
 @pytest.mark.parametrize("written", [1, 2])
-def test_a_resumed_history_has_each_round_once(folder: JobFolder, written: int) -> None:
-    before = History(folder, Role.HOST)
+@pytest.mark.parametrize("loss", [0.7, None], ids=["told", "hidden"])
+def test_a_resumed_history_has_each_round_once(folder: JobFolder, written: int, loss: float | None) -> None:
+    before = History(folder, Role.HOST, hides_loss=loss is None)
     for number in range(1, written + 2):
-        before.begin_round(begin(number, loss=0.7))  # writes the line of the round before
+        before.begin_round(begin(number, loss=loss))  # writes the line of the round before
 
     # The journal has the second round as the last one begun, whether or not that round's line was written.
-    resumed = History(folder, Role.HOST, resumed=True)
-    resumed.restore(begin(2, loss=0.7))
-    resumed.begin_round(begin(2, loss=0.7))
-    resumed.begin_round(begin(3, loss=0.6))
-    resumed.finish(FinishJob(4, STEP, 0.4, 1, "converged", round_loss=0.5))
+    resumed = History(folder, Role.HOST, resumed=True, hides_loss=loss is None)
+    resumed.restore(begin(2, loss=loss))
+    resumed.begin_round(begin(2, loss=loss))
+    resumed.begin_round(begin(3, loss=loss))
+    resumed.finish(FinishJob(4, STEP, 0.4, 1, "converged", round_loss=loss))
     resumed.complete()
 
     assert [line["round"] for line in lines(folder.history)] == [1, 2, 3]
+
+
+def test_a_round_whose_loss_is_hidden_is_complete_and_keeps_its_evaluation(folder: JobFolder) -> None:
+    """With shares, no party learns the loss of a round."""
+    events: list[Event] = []
+    history = History(folder, Role.GUEST, hides_loss=True, on_event=events.append)
+    history.begin_round(begin(1))
+    history.begin_round(begin(1, attempt=2))
+    metrics = measure(np.array([-1.0, 0.5, 2.0]), np.array([-1, 1, 1]))
+    history.evaluate(EvaluationRecord(RoundKey(1, 2), 1, metrics))
+    history.begin_round(begin(2))
+    first, second = lines(folder.unfinished_history)
+    assert (first["attempt"], first["loss"], "complete" in first) == (1, None, False)
+    assert (second["attempt"], second["loss"], second["complete"]) == (2, None, True)
+    assert second["evaluation"]["log_loss"] == metrics.log_loss
+    assert [(event.key, event.is_void) for event in events if isinstance(event, RoundOver)] == [(RoundKey(1, 2), False)]
 
 
 def test_a_resumed_history_has_the_attempt_that_was_in_progress(folder: JobFolder) -> None:

@@ -436,6 +436,17 @@ async def test_messages_that_a_newer_attempt_overtakes_are_dropped(recorder: Rec
     assert recorder.calls == ["SendVector", "ReportReady", "SendVector"]
 
 
+async def test_what_belongs_to_the_session_is_never_overtaken(recorder: Recorder, make_link: MakeLink) -> None:
+    async with served(Role.GUEST, recorder) as address, connected(Role.GUEST, address) as peer:
+        link = make_link(peer)
+        link.overtake(RoundKey(3, 1))
+        link.send(elements(0, kind=Kind.MASKED_SCORES))
+        link.send(elements(1, RoundKey(0, 0), Kind.MASKED_COLUMNS))
+        link.overtake(RoundKey(4, 1))
+        await link.close(5)
+    assert told(recorder) == [("masked_columns", RoundKey(0, 0), 1)]
+
+
 async def test_a_vector_for_a_peer_that_is_away_is_dropped_when_overtaken(
     recorder: Recorder, make_link: MakeLink, failures: Failures, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -28,9 +28,12 @@ def pieces(draw: st.DrawFn) -> ElementPiece:
     kind, n_rows, n_columns = draw(st.sampled_from(sorted(ELEMENT_KINDS))), draw(st.integers(1, 40)), draw(positive) % 5
     offset = draw(st.integers(0, 1000))
     total = offset + n_rows + draw(st.integers(0, 1000))
-    key = RoundKey(0, 0) if kind is Kind.MASKED_COLUMNS else RoundKey(draw(positive), draw(positive))
-    values = draw(arrays(np.uint64, n_rows * (n_columns + 1), elements=st.integers(0, 2**64 - 1)))
+    is_of_session = kind is Kind.MASKED_COLUMNS or (kind is Kind.SUMS and draw(st.booleans()))
+    key = RoundKey(0, 0) if is_of_session else RoundKey(draw(positive), draw(positive))
     digest = draw(st.binary(max_size=64)) if kind is Kind.MASKED_RESIDUAL else b""
+    # A party that opens nothing of some rows sends their digest alone.
+    n_columns = n_columns if digest else n_columns + 1
+    values = draw(arrays(np.uint64, n_rows * n_columns, elements=st.integers(0, 2**64 - 1)))
     return ElementPiece(key, kind, offset, total, n_rows, values, digest)
 
 
@@ -143,7 +146,7 @@ def test_rows_that_no_request_can_hold_are_refused_by_name() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"elements": b""},
+        {"elements": b"", "digest": b""},
         {"elements": bytes(47)},
         {"elements": bytes(40)},
         {"elements": bytes(7 * 2**19 + 16), "n_rows": 1, "total": 5},
