@@ -213,8 +213,8 @@ def describe_scores_beyond(job: JobConfig, scores: FloatVector | None) -> str | 
     if not n_beyond:
         return None
     return (
-        f"{n_beyond:,} of {len(scores):,} hold-out rows have a score of more than {job.max_score}, where the loss is not "
-        "the logistic one: set a larger `max_score` or `l2`"
+        f"{n_beyond:,} of {len(scores):,} hold-out rows have a score of more than {job.max_score}, where the loss is "
+        "not the logistic one: set a larger `max_score` or `l2`"
     )
 
 
