@@ -295,9 +295,7 @@ class PartyJobs(ProcessJobs):
                 with writing(self.role, folder.model):
                     await runner.in_thread(save_model, folder.model, model)
                 await runner.in_thread(self.journal.set_outcome, job_id, Outcome.FINISHED)
-                log.info("job %s: model written after %d rounds, loss %.6f", job.name, message.rounds, message.loss)
-                if beyond := describe_scores_beyond(job, message.holdout_scores):
-                    log.warning("job %s: %s", job.name, beyond)
+                _log_result(job, message)
 
         runner = MachineRunner(
             self.role,
@@ -475,3 +473,9 @@ def _make_session(offer: OpenJob, public_key: PublicKey | None, start: FloatVect
     if public_key is None:
         return SharesSession(offer.seed)
     return PaillierSession(make_cipher(offer.job.cipher, public_key), start)
+
+
+def _log_result(job: JobConfig, result: Result) -> None:
+    log.info("job %s: model written after %d rounds, loss %.6f", job.name, result.rounds, result.loss)
+    if beyond := describe_scores_beyond(job, result.holdout_scores):
+        log.warning("job %s: %s", job.name, beyond)
