@@ -122,7 +122,9 @@ class CoordinatorMachine:
         self._ready[sender] = ready
         if len(self._ready) < len(PARTIES):
             return
-        host, guest = (self._ready[party] for party in PARTIES)
+        # They come in either order, and all vectors have the host's columns first.
+        self._ready = {party: self._ready[party] for party in PARTIES}
+        host, guest = self._ready.values()
         if host.n_train != guest.n_train:
             raise ProtocolError(f"the host trains on {host.n_train} rows and the guest on {guest.n_train}")
         least = max(1 if self._job.batch == "all" else self._job.batch, self._job.curvature_batch or 1)
@@ -250,11 +252,15 @@ def _are_alike(now: SharesReady | None, before: SharesReady | None) -> bool:
     if now is None or before is None:
         return now is before
     return (
-        (now.n_holdout, now.norm_bits, now.weight_bits) == (before.n_holdout, before.norm_bits, before.weight_bits)
+        _whole_numbers(now) == _whole_numbers(before)
         and math.isclose(now.total_weight, before.total_weight)
         and now.penalty.shape == before.penalty.shape
         and np.allclose(now.penalty, before.penalty, rtol=1e-6, atol=0)
     )
+
+
+def _whole_numbers(shares: SharesReady) -> tuple[int | None, ...]:
+    return shares.n_holdout, shares.norm_bits, shares.spread_bits, shares.weight_bits
 
 
 def _record(round_number: int, observation: Observation | None) -> ObservationRecord:

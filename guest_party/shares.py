@@ -95,9 +95,10 @@ class GuestShares(SharesArithmetic):
         rows, sums, nothing = state.rows, attempt.sums, np.zeros(0, np.uint64)
         if state.is_holdout:
             sums.holdout_loss += residual.loss.sum(dtype=np.uint64)
-            return nothing
         if self._fmt.weighted:
-            return None
+            return None  # Hold-out rows wait as well, so that the pieces leave in the order of the rows.
+        if state.is_holdout:
+            return nothing
         sums.loss += residual.loss.sum(dtype=np.uint64)
         if not attempt.asked.gradient:
             return nothing
@@ -119,7 +120,9 @@ class GuestShares(SharesArithmetic):
         self, attempt: Attempt, state: BlockState, residual: Residual, opened: ElementVector
     ) -> ElementVector | None:
         rows, sums = state.rows, attempt.sums
-        if self._fmt.weighted and not state.is_holdout:
+        if self._fmt.weighted:
+            if state.is_holdout:
+                return np.zeros(0, np.uint64)
             return self._close_weighted(attempt, state, residual, opened)
         if len(opened):
             key = self._dealer.session

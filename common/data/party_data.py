@@ -44,6 +44,16 @@ def _accept(n_train: int) -> None:
     """Refuse nothing."""
 
 
+def import_libraries() -> None:
+    """Import what prepares a table and assesses a model, so that the first job need not wait half a second for it."""
+    import sklearn.impute
+    import sklearn.isotonic
+    import sklearn.linear_model
+    import sklearn.metrics
+    import sklearn.model_selection
+    import sklearn.preprocessing  # noqa: F401
+
+
 def load_party_data(
     dataset: DatasetConfig, job: JobConfig, *, labelled: bool, check_sizes: CheckSizes = _accept
 ) -> PreparedData:
@@ -148,7 +158,7 @@ def check_labels(block: TrainingBlock) -> None:
     """
     if block.labels is None or block.holdout_labels is None:
         return
-    train = block.labels if block.sample_weights is None else block.labels[block.sample_weights > 0]
+    train = _counting_labels(block.labels, block)
     sides = {"training": (train, MIN_TRAIN_OF_LABEL), "hold-out": (block.holdout_labels, MIN_HOLDOUT_OF_LABEL)}
     if not len(block.holdout_labels):
         del sides["hold-out"]
@@ -175,9 +185,14 @@ def check_labels(block: TrainingBlock) -> None:
 
 def describe_few_labels(block: TrainingBlock) -> str | None:
     """Return a warning, for the guest only, if there are few training rows of a label; otherwise None."""
-    if block.labels is None or (n_rarer := _count_rarer(block.labels)) >= FEW_OF_LABEL:
+    if block.labels is None or (n_rarer := _count_rarer(_counting_labels(block.labels, block))) >= FEW_OF_LABEL:
         return None
     return f"only {n_rarer} training rows have the rarer label: each of them changes the model much"
+
+
+def _counting_labels(labels: FloatVector, block: TrainingBlock) -> FloatVector:
+    """Return the training labels without those of rows of weight 0."""
+    return labels if block.sample_weights is None else labels[block.sample_weights > 0]
 
 
 def _count_rarer(labels: FloatVector) -> int:

@@ -1,4 +1,4 @@
-"""Which arithmetic of shares this process uses: the kernel at a level of the processor, or numpy. The bits are the same."""
+"""The arithmetic of shares in this process: the kernel at a level of the processor, or numpy, with the same bits."""
 
 import logging
 

@@ -44,15 +44,17 @@ from trilateral.coordinator.optimisers.inverse_hessian import CurvaturePairs, tw
 GRADIENT_ERROR = 1e-6
 """Typical rounding error of a component of a gradient, if no other is given. It is new in each round."""
 
-LOSS_ERROR = 2e-4
-"""A difference of two losses that is not larger may be rounding errors."""
+LOSS_ERROR = 5e-4
+"""A difference of two losses that is not larger may be rounding errors. They are largest in small tables with sample
+weights, and some 4e-6 in a table of 24,000 rows."""
 
 MIN_GAIN = 1e-7
 """Where convergence is slow, two steps that gain less than this are enough to stop. This ends a training whose rounding
 errors are larger than expected."""
 
-MIN_CHANGE = 10.0
-"""A pair is kept if the gradients differ by at least this many times the difference that rounding errors cause."""
+MIN_CHANGE = 1.5
+"""A pair is kept if the gradients differ by at least this many times the difference that rounding errors cause. Rough
+pairs still help: with 5, trainings with errors of 3e-5 took twice as many rounds."""
 
 MAX_FIRST_STEP = 1.0
 """Limit of ||v|| in the first step."""
@@ -119,7 +121,7 @@ class QuasiNewton:
             # The mean slope along a short step says more than the losses: its error is that of a gradient times the
             # length of the step.
             rise = float((self._gradient + gradient) @ step) / 2
-        moved = rise <= 0
+        moved = rise <= 0 or not step.any()
         if moved:
             self.base, self.loss, self._gradient = self.trial, self.loss + rise, gradient
             self.is_observed, self._is_assumed = True, False
@@ -145,7 +147,7 @@ class QuasiNewton:
         worse.
 
         On whitened columns, the estimate at the base point was between 0.6 and 9 times the truth on both of the paper's
-        data sets, and above it from the fourth round on. With badly scaled columns it can be too low in the first
+        data sets, and above it from the fifth round on. With badly scaled columns it can be too low in the first
         rounds.
 
         It is infinite while no curvature is known, and 0 once the gradient consists of rounding errors only.

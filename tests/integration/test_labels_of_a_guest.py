@@ -161,6 +161,25 @@ async def test_a_refusal_names_the_setting_to_all_and_the_numbers_to_the_guest_a
 # --- a guest without features
 
 
+async def test_a_job_that_cannot_weight_rows_is_refused_before_any_table_is_read(configs: Configs) -> None:
+    guest = configs[Role.GUEST]
+    dataset = guest.datasets[JOB.dataset]
+    label = dataset.label
+    assert label is not None
+    dataset = dataset.model_copy(
+        update={"path": Path("gone.csv"), "label": label.model_copy(update={"class_weight": "balanced"})}
+    )
+    weighted = {**configs, Role.GUEST: guest.model_copy(update={"datasets": {JOB.dataset: dataset}})}
+    async with serving(weighted) as client:
+        status = await train_over_localhost(client, JOB)
+    assert status.state == JOB_STATE_FAILED
+    assert status.detail == (
+        f"the guest refuses the job under datasets.{JOB.dataset}.label.class_weight: a ciphertext holds many rows and"
+        " can only be multiplied as a whole, so all rows count alike: set `protocol: shares` in the job, or remove the"
+        " setting"
+    )
+
+
 async def test_a_guest_with_labels_and_no_features_trains_predicts_and_exports(
     tmp_path: Path,
 ) -> None:

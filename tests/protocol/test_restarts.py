@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.three_machines import REAL, Workshop, make_tables, prove_ids
+from tests.support.three_machines import REAL, Tables, Workshop, make_tables, prove_ids, seeds_of
 from tests.support.transparent import TRANSPARENT
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
@@ -31,10 +31,12 @@ from trilateral.common.protocol.messages import (
     FinishJob,
     HoldoutScores,
     JobEnded,
+    Kind,
     Machine,
     Message,
     ObservationRecord,
     OpenJob,
+    Piece,
     Ready,
     Result,
     RoundKey,
@@ -79,6 +81,8 @@ EXPECTED = train_plain(
 class Journals:
     """The journals of the three processes."""
 
+    job: JobConfig = JOB
+    tables: Tables = field(default_factory=lambda: TABLES)
     ready: dict[Role, Ready] = field(default_factory=dict)
     observations: list[Observation | None] = field(default_factory=list)
     steps: dict[Role, dict[int, BeginRound | FinishJob]] = field(default_factory=lambda: {role: {} for role in PARTIES})
@@ -127,11 +131,13 @@ class Journals:
         """Of a session."""
         key = KEYS[number % len(KEYS)]
         past = Past(b"1", self.ready, list(self.observations))
-        host = workshop.host(JOB, TABLES.host, key)
-        guest = workshop.guest(JOB, TABLES.guest, key, TABLES.start)
+        coordinator = workshop.coordinator(self.job, key, past)
+        seeds = seeds_of(coordinator)
+        host = workshop.host(self.job, self.tables.host, key, seed=seeds[Role.HOST])
+        guest = workshop.guest(self.job, self.tables.guest, key, self.tables.start, seed=seeds[Role.GUEST])
         host.restore(list(self.steps[Role.HOST].values()))
         guest.restore(list(self.steps[Role.GUEST].values()), list(self.evaluations.values()))
-        return {Role.COORDINATOR: workshop.coordinator(JOB, key, past), Role.HOST: host, Role.GUEST: guest}
+        return {Role.COORDINATOR: coordinator, Role.HOST: host, Role.GUEST: guest}
 
 
 @dataclass
@@ -143,14 +149,22 @@ class Trouble:
     """Messages of rounds that are lost. The coordinator's clock makes up for them."""
     alarms: int = 0
     """How often that clock strikes although nothing is lost."""
+    lost: set[tuple[RoundKey, Kind]] = field(default_factory=set)
+    """Vectors of which a piece is lost: those after it never come either."""
 
     def strikes(self) -> bool:
         self.alarms -= (strikes := self.alarms > 0 and self.chance.random() < 0.01)
         return strikes
 
     def loses(self, message: Message) -> bool:
-        is_of_round = isinstance(message, BeginRound | VectorPiece | Evaluation) and not is_over(message)
+        is_of_round = isinstance(message, BeginRound | Piece | Evaluation) and not is_over(message)
+        # What belongs to a session is sent again until it arrives, or the session ends.
+        is_of_round = is_of_round and (not isinstance(message, Piece) or message.key.round > 0)
+        if isinstance(message, Piece) and (message.key, message.kind) in self.lost:
+            return True
         self.drops -= (loses := is_of_round and self.drops > 0 and self.chance.random() < 0.03)
+        if loses and isinstance(message, Piece):
+            self.lost.add((message.key, message.kind))
         return loses
 
 
@@ -192,12 +206,14 @@ def run_session(journals: Journals, machines: dict[Role, Machine], trouble: Trou
             return
 
 
-def run_sessions(seed: int, cuts: list[int], workshop: Workshop = REAL) -> Journals:
+def run_sessions(
+    seed: int, cuts: list[int], workshop: Workshop = REAL, job: JobConfig = JOB, tables: Tables = TABLES
+) -> Journals:
     """Break sessions off after so many messages, put back an old copy of a journal now and then, end the job.
 
     A session loses two messages of rounds at most, and times out twice more: no round fails in all of its attempts.
     """
-    journals, chance = Journals(), random.Random(seed)
+    journals, chance = Journals(job, tables), random.Random(seed)
     for number, n_messages in enumerate([*cuts, 20_000]):
         if journals.ended is None:
             trouble = Trouble(chance, drops=chance.randint(0, 2), alarms=chance.randint(0, 2))

@@ -1,5 +1,6 @@
 """Weights of rows in the guest's table: what is read, what is refused, and what reaches the training."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from trilateral.common.base.errors import ConfigError, DataError, notes
 from trilateral.common.config.dataset import ClassWeight, DatasetConfig, PreprocessingConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.settings import parse_settings
-from trilateral.common.data.party_data import check_labels, make_block
+from trilateral.common.data.party_data import check_labels, describe_few_labels, make_block
 from trilateral.common.data.tables.table import PartyTable, read_table, read_table_ids
 from trilateral.common.jobs.party_record import table_digest
 from trilateral.common.protocol.block import TrainingBlock
@@ -167,6 +168,10 @@ def test_equal_weights_do_not_look_like_none() -> None:
 
 def test_rows_of_weight_zero_do_not_count_as_rows_of_their_label() -> None:
     check_labels(block_of(weights=np.ones(400)))
+    few = block_of(weights=np.where((LABELS < 0) | (np.arange(400) < 40), 1.0, 0.0))
+    check_labels(few)
+    assert describe_few_labels(block_of(weights=np.ones(400))) is None
+    assert re.match(r"only \d training rows have the rarer label", describe_few_labels(few) or "")
     with pytest.raises(DataError, match="training rows and 1 hold-out row of each label") as error:
         check_labels(block_of(weights=np.where(LABELS > 0, 0.0, 1.0)))
     assert notes(error.value)[0].startswith("0 of ")

@@ -303,7 +303,12 @@ def test_the_guest_does_not_evaluate_a_hold_out_smaller_than_its_minimum_batch()
 
 
 def test_the_default_policy_allows_the_jobs_that_come_with_the_project() -> None:
-    for settings in ({}, {"algorithm": SGD, "batch": 450}, {"algorithm": {"name": "sqn"}, "batch": 450}):
+    of_paillier: list[dict[str, Any]] = [
+        {},
+        {"algorithm": SGD, "batch": 450},
+        {"algorithm": {"name": "sqn"}, "batch": 450},
+    ]
+    for settings in (*of_paillier, {"protocol": "shares"}):
         offer(Role.HOST, {}, {}, settings)
         check_sizes(make_job(**settings), Policy(), 455, Role.HOST)
         check_peer_columns(make_job(**settings), Policy(), 455, 15, Role.GUEST)

@@ -1,0 +1,141 @@
+"""Secrecy of the protocol on shares by construction.
+
+For any two tables of the other party there are masks under which everything that a party receives in a session is the
+same, bit for bit. So what it receives does not depend on which of the two tables the other party has, as long as the
+streams look random. The tests run a session, take other tables, construct these masks, and run a session with them on
+the real machines.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.support.share_views import Randomness, Transcript, image, run_session, substitute
+from tests.support.three_machines import Tables, Tamper, make_tables
+from trilateral.common.base.arrays import Rows
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig, Sgd
+from trilateral.common.data.party_data import PreparedData
+from trilateral.common.paillier.keys import PrivateKey
+from trilateral.common.protocol.batches import Batches
+from trilateral.common.protocol.messages import ElementPiece, Envelope, Kind, Message, RoundKey, RoundTimedOut
+from trilateral.common.shares.keys import Purpose
+
+WHOLE = JobConfig(name="job", dataset="data", protocol="shares", epochs=4, tolerance=0.0, holdout=0.2, evaluate_every=2)
+BATCHES = WHOLE.model_copy(update={"algorithm": Sgd(), "batch": 40, "epochs": 2, "evaluate_every": 1})
+JOBS = pytest.mark.parametrize("job", [WHOLE, BATCHES], ids=["whole set", "batches"])
+WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted rows"])
+
+
+def tables_of(job: JobConfig, *, weighted: bool, seed: int) -> Tables:
+    tables = make_tables(job, n_rows=150, n_host=3, n_guest=2, seed=seed)
+    if not weighted:
+        return tables
+    n_train = len(tables.guest.block.columns)
+    weights = np.random.default_rng(seed).integers(16, 128, n_train) / 64
+    block = replace(tables.guest.block, sample_weights=weights, weight_bits=6)
+    return replace(tables, guest=replace(tables.guest, block=block))
+
+
+class LostSums:
+    """Loses the host's first sums of round 2, so that the round has a second attempt."""
+
+    def __init__(self) -> None:
+        self.lost: Message | None = None
+
+    def __call__(self, sender: Role, envelope: Envelope) -> list[Envelope]:
+        message = envelope.message
+        if self.lost is None and sender is Role.HOST and isinstance(message, ElementPiece):
+            if (message.kind, message.key) != (Kind.SUMS, RoundKey(2, 1)):
+                return [envelope]
+            self.lost = message
+            return [Envelope(Role.COORDINATOR, RoundTimedOut(message.key))]
+        return [envelope]
+
+
+def same_view(one: Transcript, other: Transcript, role: Role) -> bool:
+    views = [[(sender, image(message, role)) for sender, message in each.view(role)] for each in (one, other)]
+    return views[0] == views[1]
+
+
+def lossy() -> Tamper:
+    return LostSums()
+
+
+@JOBS
+@WEIGHTED
+@pytest.mark.parametrize("role", [Role.HOST, Role.GUEST])
+def test_any_table_of_the_other_party_explains_what_a_party_received(
+    job: JobConfig, weighted: bool, role: Role, private_key: PrivateKey
+) -> None:
+    mine, other = (tables_of(job, weighted=weighted, seed=seed) for seed in (1, 2))
+    others = Tables(mine.host, other.guest) if role is Role.HOST else Tables(other.host, mine.guest)
+    recorded = run_session(job, mine, private_key, Randomness(7), lossy)
+    assert {report.key.attempt for report in recorded.outcome.reports} == {1, 2}
+    assert len(recorded.outcome.reports) >= 4
+
+    found = substitute(recorded, role, lambda randomness: run_session(job, others, private_key, randomness, lossy))
+
+    assert same_view(recorded, found, role)
+    # The other party had other data, and the coordinator came to other weights.
+    peer = Role.GUEST if role is Role.HOST else Role.HOST
+    assert not same_view(recorded, found, peer)
+    assert not np.allclose(recorded.outcome.coef, found.outcome.coef, atol=0.05)
+    # No number changed that the party knows.
+    known = [recorded.dealer[role], recorded.parties]
+    keys = {keys.of(key) for keys in known for key in [RoundKey(0, 0), *recorded.begun]}
+    assert not {key for key, _ in found.randomness.changed()} & keys
+    if role is Role.HOST:  # Its shares of the weights are drawn before anything depends on w.
+        assert not {number for key, number in found.randomness.changed() if not key}
+
+
+def shuffled(tables: Tables, job: JobConfig, seed: int) -> Tables:
+    """The same rows in another order within each batch: all sums are the same, and no row is where it was."""
+    rng = np.random.default_rng(seed)
+    n_train, n_holdout = len(tables.host.block.columns), len(tables.host.block.holdout_columns)
+    order = np.arange(n_train)
+    batches = Batches.of(job, n_train)
+    for number in range(batches.count):
+        rows: Rows = batches.part_rows(number)
+        order[rows] = rng.permutation(rows)
+    holdout = rng.permutation(n_holdout)
+
+    def party(data: PreparedData) -> PreparedData:
+        block = data.block
+        labels = None if block.labels is None else block.labels[order]
+        weights = None if block.sample_weights is None else block.sample_weights[order]
+        changed = replace(
+            block,
+            columns=block.columns[order],
+            holdout_columns=block.holdout_columns[holdout],
+            labels=labels,
+            holdout_labels=None if block.holdout_labels is None else block.holdout_labels[holdout],
+            sample_weights=weights,
+        )
+        return replace(data, block=changed)
+
+    return Tables(party(tables.host), party(tables.guest))
+
+
+@JOBS
+@WEIGHTED
+def test_any_tables_with_the_same_rounded_sums_explain_what_the_coordinator_received(
+    job: JobConfig, weighted: bool, private_key: PrivateKey
+) -> None:
+    tables = tables_of(job, weighted=weighted, seed=1)
+    others = shuffled(tables, job, 3)
+    moved = np.abs(tables.host.block.columns - others.host.block.columns).max(axis=1) > 0
+    assert moved.mean() > 0.9
+    recorded = run_session(job, tables, private_key, Randomness(7), lossy)
+
+    found = substitute(
+        recorded, Role.COORDINATOR, lambda randomness: run_session(job, others, private_key, randomness, lossy)
+    )
+
+    assert same_view(recorded, found, Role.COORDINATOR)
+    assert np.array_equal(recorded.outcome.coef, found.outcome.coef)
+    assert not same_view(recorded, found, Role.HOST)
+    parties = {recorded.parties.of(key) for key in [RoundKey(0, 0), *recorded.begun]}
+    assert {key for key, _ in found.randomness.changed()} <= parties
+    assert {purpose for _, purpose in found.randomness.changed()} == {int(Purpose.LINEAR), int(Purpose.SUMS)}

@@ -1,0 +1,118 @@
+"""Trainings on shares whose messages come late, twice or never, and whose sessions break off anywhere."""
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.protocol.test_restarts import Journals, run_sessions
+from tests.protocol.test_schedules import run_shuffled
+from tests.protocol.test_shares_training import make_job, train, weigh
+from tests.support.shares_rounds import cut_small
+from tests.support.three_machines import make_machines, make_tables, run_machines
+from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig, Sgd
+from trilateral.common.paillier.keys import generate_private_key
+from trilateral.common.protocol.messages import (
+    ELEMENT_KINDS,
+    BeginRound,
+    ElementPiece,
+    Envelope,
+    JobEnded,
+    Kind,
+    Result,
+    RoundKey,
+    RoundTimedOut,
+)
+
+KEY = generate_private_key(384)
+"""The jobs here have no key. The helpers ask for one."""
+LBFGS = make_job(epochs=5, evaluate_every=2)
+SGD = make_job(algorithm=Sgd(learning_rate=0.5), batch=25, epochs=2, evaluate_every=1)
+TABLES = {
+    (job.algorithm.name, bits): weigh(make_tables(job, n_rows=150, n_host=2, n_guest=2), bits)
+    for job in (LBFGS, SGD)
+    for bits in (None, 6)
+}
+for _tables in TABLES.values():
+    _tables.start = None
+CASES = [(job, bits) for job in (LBFGS, SGD) for bits in (None, 6)]
+EXPECTED: dict[tuple[str, int | None], FloatVector] = {}
+TOLERANCE = 5e-3
+"""The bits that the parties drop from sums of a hundred rows move the weights by a tenth of this."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_blocks() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        cut_small(patch)
+        for job, bits in CASES:
+            name = job.algorithm.name, bits
+            EXPECTED[name] = train(job, TABLES[name], KEY).coef
+        yield
+
+
+def check(ended: JobEnded | None, results: dict[Role, Result], name: tuple[str, int | None]) -> None:
+    assert ended is not None, "the machines stopped talking"
+    assert ended.loss is not None, ended.reason
+    coef = np.concatenate([results[Role.HOST].coef, results[Role.GUEST].coef])
+    np.testing.assert_allclose(coef, EXPECTED[name], rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(("job", "bits"), CASES)
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=12)
+def test_any_order_of_arrival_gives_the_same_model(job: JobConfig, bits: int | None, seed: int) -> None:
+    name = job.algorithm.name, bits
+    ended, results = run_shuffled(make_machines(job, TABLES[name], KEY), random.Random(seed))
+    check(ended, results, name)
+
+
+@pytest.mark.parametrize(("job", "bits"), CASES)
+@given(seed=st.integers(0, 2**32), cuts=st.lists(st.integers(1, 400), max_size=6))
+@settings(max_examples=12)
+def test_sessions_that_break_off_anywhere_lead_to_the_same_model(
+    job: JobConfig, bits: int | None, seed: int, cuts: list[int]
+) -> None:
+    name = job.algorithm.name, bits
+    journals: Journals = run_sessions(seed, cuts, job=job, tables=TABLES[name])
+    check(journals.ended, journals.results, name)
+
+
+class _Deaf:
+    """Drops the vectors of one kind in two attempts: they never arrive, until the clock strikes."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.dropped: set[RoundKey] = set()
+        self.begun = RoundKey(0, 0)
+
+    def __call__(self, sender: Role, envelope: Envelope) -> list[Envelope]:
+        message = envelope.message
+        if isinstance(message, BeginRound):
+            self.begun = max(self.begun, message.key)
+        if not isinstance(message, ElementPiece) or message.kind is not self.kind or message.key.round == 0:
+            return [envelope]
+        if message.key > self.begun:
+            return [envelope]  # It was dealt ahead.
+        if message.key in self.dropped:
+            return []
+        if len(self.dropped) == 2:
+            return [envelope]
+        self.dropped.add(message.key)
+        return [Envelope(Role.COORDINATOR, RoundTimedOut(message.key))]
+
+
+@pytest.mark.parametrize("kind", sorted(ELEMENT_KINDS - {Kind.MASKED_COLUMNS, Kind.WEIGHTS}))
+@pytest.mark.parametrize("bits", [None, 6])
+def test_a_lost_vector_costs_an_attempt_and_not_the_model(kind: Kind, bits: int | None) -> None:
+    deaf = _Deaf(kind)
+    tables = TABLES["lbfgs", bits]
+    outcome = run_machines(make_machines(LBFGS, tables, KEY), tamper=deaf)
+    assert len(deaf.dropped) == 2
+    assert max(report.key.attempt for report in outcome.reports) > 1
+    check(outcome.ended, outcome.results, ("lbfgs", bits))
