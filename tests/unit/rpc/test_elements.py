@@ -218,7 +218,7 @@ def test_no_message_shows_a_seed_a_share_or_an_element() -> None:
         OpenJob(job, mpz(0), Role.HOST, seed=seed),
         IdChallenge(bytes(32), 5, 2, seed),
         IdProof(bytes(32), bytes(32), 2, seed),
-        Ready(5, 1, shares=SharesReady(seed, 0, 1, np.array([81985529216486895.0]))),
+        Ready(5, 1, shares=SharesReady(seed, 0, 1, 0, np.array([81985529216486895.0]))),
         BeginRound(key, np.zeros(0), Batch(1, 0), gradient=True, shares=shares),
         FinishJob(2, np.zeros(0), 0.5, 1, "converged", None, value),
     ):
