@@ -215,7 +215,9 @@ def score_differences(
     n_rows = len(host_columns)
     n_host, n_guest = (transcript.n_columns[party] for party in PARTIES)
     masked_host = untile(received(transcript, Role.HOST, Kind.MASKED_COLUMNS, SESSION), n_host)[:n_rows]
-    masked_guest = untile(received(transcript, Role.GUEST, Kind.MASKED_COLUMNS, SESSION), n_guest + 1)[:n_rows, :n_guest]
+    masked_guest = untile(received(transcript, Role.GUEST, Kind.MASKED_COLUMNS, SESSION), n_guest + 1)[
+        :n_rows, :n_guest
+    ]
     guest = [shares_of(transcript, Role.GUEST, key) for key in (one, other)]
     scores = [received(transcript, Role.HOST, Kind.MASKED_SCORES, key)[:n_rows] for key in (one, other)]
     guess = scores[0] - scores[1]

@@ -21,9 +21,7 @@ from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.messages import ElementPiece, Envelope, Kind, Message, RoundKey, RoundTimedOut
 from trilateral.common.shares.keys import Purpose
 
-WHOLE = JobConfig(
-    name="job", dataset="data", protocol="shares", epochs=4, tolerance=0.0, holdout=0.2, evaluate_every=2
-)
+WHOLE = JobConfig(name="job", dataset="data", protocol="shares", epochs=4, tolerance=0.0, holdout=0.2, evaluate_every=2)
 BATCHES = WHOLE.model_copy(update={"algorithm": Sgd(), "batch": 40, "epochs": 2, "evaluate_every": 1})
 JOBS = pytest.mark.parametrize("job", [WHOLE, BATCHES], ids=["whole set", "batches"])
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted rows"])

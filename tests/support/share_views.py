@@ -149,7 +149,9 @@ def sources(randomness: Randomness) -> Iterator[None]:
         patch.setattr(StreamKeys, "alone", classmethod(lambda cls: randomness.alone))
         for module in ("common.protocol.shares.session.secrets", "guest_party.machine", "host_party.machine"):
             patch.setattr(f"trilateral.{module}.token_bytes", randomness.draw)
-        patch.setattr(np.random, "default_rng", lambda seed=None: _ToNearest() if seed is None else make_generator(seed))
+        patch.setattr(
+            np.random, "default_rng", lambda seed=None: _ToNearest() if seed is None else make_generator(seed)
+        )
         yield
 
 
@@ -179,7 +181,9 @@ class Transcript:
         traffic = [message for _, _, message in self.outcome.traffic]
         offers = {each.party: each.seed for each in traffic if isinstance(each, OpenJob)}
         ready = {
-            sender: each for sender, _, each in self.outcome.traffic if isinstance(each, Ready) and each.shares is not None
+            sender: each
+            for sender, _, each in self.outcome.traffic
+            if isinstance(each, Ready) and each.shares is not None
         }
         (challenge,) = [each for each in traffic if isinstance(each, IdChallenge)]
         (proof,) = [each for each in traffic if isinstance(each, IdProof)]
@@ -272,9 +276,7 @@ class Transcript:
                 parts = [(Purpose.OPENED, width, width - n, n)]
         yield from self._of_rows(piece, dealer, parts)
 
-    def _of_rows(
-        self, piece: ElementPiece, key: bytes, parts: list[tuple[Purpose, int, int, int]]
-    ) -> Iterator[Masked]:
+    def _of_rows(self, piece: ElementPiece, key: bytes, parts: list[tuple[Purpose, int, int, int]]) -> Iterator[Masked]:
         total = sum(n for _, _, _, n in parts)
         elements = piece.elements.reshape(piece.n_rows // 8, total, 8) if total else piece.elements
         assert total or not len(piece.elements), f"{piece.kind} has elements that no stream masks"
@@ -376,7 +378,9 @@ def _solve_sums(recorded: Transcript, found: Transcript, role: Role) -> bool:
         if len(both) < len(PARTIES):  # The other party's sums were lost: any mask will do.
             ((sender, (old, new)),) = both.items()
             (one,), (other,) = recorded.masked(sender, role, old), found.masked(sender, role, new)
-            bits = np.concatenate([np.full(len(c.share), c.bits, np.uint64) for c in found.randomness.cuts[sender, key]])
+            bits = np.concatenate(
+                [np.full(len(c.share), c.bits, np.uint64) for c in found.randomness.cuts[sender, key]]
+            )
             by = (one.flat[1] - other.flat[1]) << bits
             found.randomness.change(one.place, one.flat[0], by if one.sign > 0 else np.negative(by))
             return True
