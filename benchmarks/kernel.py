@@ -15,8 +15,8 @@ threads_ratio           time on one thread over time on all threads, for the pro
 seconds_T_threads       encryption of 1000 packed values, and the product, on T threads, for each T
 windows                 milliseconds of processor time on one thread for a ciphertext in the product, for 13, 100 and
                         300 columns, by the width w of the digits; `chosen` is the w that the kernel chooses itself
-shares                  nanoseconds a row on one thread, in the shares of a round that host, guest and coordinator compute,
-                        with 10 + 10 columns and 16 terms, for each path of this machine
+shares                  nanoseconds a row and round of each role under `protocol: shares`, on one thread, with 10 + 10
+                        columns and 16 terms, for each path of this machine
 
 phe encrypts 10 values and multiplies 10 rows, and its time is scaled up to 1000: the cost of each does not depend on
 their number.
