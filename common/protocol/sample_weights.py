@@ -10,8 +10,9 @@ scaled to a root mean square between half of `MAX_RMS` and `MAX_RMS`, in one of 
   up to 1/64. The error cancels over the rows of each label: both sums of weights are right to 1/64.
 
 The number of fraction bits is told to both other organisations, and the sum of the scaled weights to the coordinator.
-So the fraction bits do not follow from the labels: weights that are `balanced` always have 6. Nor does the sum follow
-from the weights in detail, unless they are whole numbers.
+Weights that are `balanced` always have 6 fraction bits, so that the number does not tell whether the labels are. For
+whole numbers it tells one bit: whether their root mean square exceeds `MAX_RMS`. Only the sum of whole numbers has more
+than a few bits.
 """
 
 import math

@@ -138,8 +138,9 @@ def encode_elements(job: JobKey, piece: ElementPiece) -> Iterator[ElementsReques
         DataError: eight rows are more than a chunk can hold.
     """
     n_columns = len(piece.elements) // piece.n_rows
-    room = MAX_ELEMENTS_BYTES // (ELEMENT_BYTES * max(1, n_columns))
-    step = min(MAX_ROWS, room // GROUP_ROWS * GROUP_ROWS)
+    step = piece.n_rows  # A digest alone is not cut.
+    if n_columns:
+        step = min(MAX_ROWS, MAX_ELEMENTS_BYTES // (ELEMENT_BYTES * n_columns) // GROUP_ROWS * GROUP_ROWS)
     if not step:
         most = MAX_ELEMENTS_BYTES // (ELEMENT_BYTES * GROUP_ROWS)
         raise DataError(f"rows of {n_columns} training columns cannot be sent; the maximum is {most}")

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from tests.support.share_views import Randomness, Transcript, image, run_session, substitute
-from tests.support.three_machines import Tables, Tamper, deliver, make_tables
+from tests.support.three_machines import Tables, Tamper, make_tables
 from trilateral.common.base.arrays import Rows
 from trilateral.common.base.roles import Role
-from trilateral.common.config.job import JobConfig, Lbfgs, Sgd
+from trilateral.common.config.job import JobConfig, Sgd
+from trilateral.common.data.party_data import PreparedData
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.messages import ElementPiece, Envelope, Kind, Message, RoundKey, RoundTimedOut
@@ -45,10 +46,11 @@ class LostSums:
 
     def __call__(self, sender: Role, envelope: Envelope) -> list[Envelope]:
         message = envelope.message
-        if isinstance(message, ElementPiece) and message.kind is Kind.SUMS and sender is Role.HOST:
-            if message.key == RoundKey(2, 1) and self.lost is None:
-                self.lost = message
-                return [Envelope(Role.COORDINATOR, RoundTimedOut(message.key))]
+        if self.lost is None and sender is Role.HOST and isinstance(message, ElementPiece):
+            if (message.kind, message.key) != (Kind.SUMS, RoundKey(2, 1)):
+                return [envelope]
+            self.lost = message
+            return [Envelope(Role.COORDINATOR, RoundTimedOut(message.key))]
         return [envelope]
 
 
@@ -99,7 +101,7 @@ def shuffled(tables: Tables, job: JobConfig, seed: int) -> Tables:
         order[rows] = rng.permutation(rows)
     holdout = rng.permutation(n_holdout)
 
-    def party(data):  # type: ignore[no-untyped-def]
+    def party(data: PreparedData) -> PreparedData:
         block = data.block
         labels = None if block.labels is None else block.labels[order]
         weights = None if block.sample_weights is None else block.sample_weights[order]

@@ -25,6 +25,7 @@ from trilateral.common.trial.development import write_development_files
 from trilateral.common.trial.localhost import free_addresses
 
 JOB = JobConfig(name="watched", dataset=DATASET, algorithm=Sqn(interval=2), batch=60, epochs=4, key_bits=512)
+SHARED_JOB = JobConfig(name="watched", dataset=DATASET, protocol="shares", tolerance=0.0, epochs=8)
 POSITIVE, NEGATIVE = "labelled-zqpositive", "labelled-zqnegative"
 MIN_DIGITS = 6
 """Fewest digits of a number to search for; shorter ones occur by chance."""
@@ -104,7 +105,8 @@ def key() -> PrivateKey:
     return generate_private_key(512)
 
 
-def test_nothing_private_is_in_any_log_or_record_of_a_training(tmp_path: Path, key: PrivateKey) -> None:
+@pytest.mark.parametrize("job", [JOB, SHARED_JOB], ids=lambda job: job.protocol)
+def test_nothing_private_is_in_any_log_or_record_of_a_training(job: JobConfig, tmp_path: Path, key: PrivateKey) -> None:
     tables = write_recognisable_tables(tmp_path)
     write_development_files(tmp_path / "certificates")
     configs = make_configs(tmp_path, certificates=tmp_path / "certificates")
@@ -117,11 +119,11 @@ def test_nothing_private_is_in_any_log_or_record_of_a_training(tmp_path: Path, k
     configs = with_metrics(configs)
 
     with KnownProcesses(configs, tmp_path, key, "--log-level", "debug", "--log-format", "json") as processes:
-        assert asyncio.run(train(configs, JOB)) == JOB_STATE_FINISHED
+        assert asyncio.run(train(configs, job)) == JOB_STATE_FINISHED
         # This job fails because of a party's table, and an error might quote rows.
         tables[Role.HOST].iloc[:-1].to_csv(tmp_path / "host.csv", index=False)
         assert (
-            asyncio.run(train(configs, JOB.model_copy(update={"name": "failing", "aligned": True}))) == JOB_STATE_FAILED
+            asyncio.run(train(configs, job.model_copy(update={"name": "failing", "aligned": True}))) == JOB_STATE_FAILED
         )
         metrics = save_metrics(configs, tmp_path)
 
@@ -129,13 +131,15 @@ def test_nothing_private_is_in_any_log_or_record_of_a_training(tmp_path: Path, k
         check_places(log)
     logs = [*processes.logs.values(), *metrics]
     records = [path for config in configs.values() for path in config.state.rglob("*") if path.is_file()]
-    models = {role: load_model(JobFolder(configs[role].state, JOB.name).model) for role in PARTIES}
-    written = {role: JobFolder(configs[role].state, JOB.name).model for role in PARTIES}
+    models = {role: load_model(JobFolder(configs[role].state, job.name).model) for role in PARTIES}
+    written = {role: JobFolder(configs[role].state, job.name).model for role in PARTIES}
     assert {path.name for path in records} >= {"model.json", "history.jsonl"}
 
     ids = [*tables[Role.HOST]["id"], "person-zq", POSITIVE, NEGATIVE]
     assert not found(ids, [*logs, *records])
     assert not found(spellings_of_key(key), [*logs, *records])
+    # What prints a message whole prints its seed, or its shares and elements as an array.
+    assert not found(["seed=", "seed:", "array(", "uint64", "elements="], [*logs, *records])
     for role in PARTIES:
         # Weights and medians of features are in the party's own model file, and nowhere else.
         elsewhere = [path for path in [*logs, *records] if path != written[role]]

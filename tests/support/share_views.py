@@ -1,8 +1,8 @@
 """Whole sessions on shares in which every random number is known to the test, and can be chosen by it.
 
-A session runs on the real machines, with kernels in numpy. Its streams are those of AES plus a table of differences, by
-default zero. So a test can ask: is there a value of the numbers that a party does not know, with which it would have
-received the same bytes from other tables? `substitute` finds these numbers: each element that travels is a value plus or
+A session runs on the real machines, with kernels in numpy. Its streams are those of AES plus a table of differences,
+which are zero at first. So a test can ask: are there other values of the numbers that a party does not know, with which
+it receives the same bytes from other tables? `substitute` finds them: each element that travels is a value plus or
 minus one number of one stream, so the difference of two runs is added to that number, message by message.
 """
 
@@ -37,10 +37,10 @@ from trilateral.common.protocol.messages import (
     WeightShares,
 )
 from trilateral.common.protocol.shares import arithmetic
-from trilateral.common.protocol.shares.session import SEED_BYTES, SESSION, StreamKeys
-from trilateral.common.shares import kernels, reference, stream
+from trilateral.common.protocol.shares.session import SESSION, StreamKeys
+from trilateral.common.shares import kernels, reference, ring, stream
 from trilateral.common.shares.format import Format
-from trilateral.common.shares.keys import Purpose
+from trilateral.common.shares.keys import SEED_BYTES, Purpose
 from trilateral.coordinator.shares import points
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
@@ -116,7 +116,7 @@ class _ToNearest:
 @contextmanager
 def sources(randomness: Randomness) -> Iterator[None]:
     """Let all machines that run in here take their random numbers from one source."""
-    make_generator, aes, cut = np.random.default_rng, stream.elements, arithmetic.cut_share
+    make_generator, aes, cut = np.random.default_rng, stream.elements, ring.cut_share
     send_sums = arithmetic.SharesArithmetic._sums
     now: list[CutShare] = []
 
@@ -127,6 +127,9 @@ def sources(randomness: Randomness) -> Iterator[None]:
     def share(values: ElementVector) -> Mapping[Role, ElementVector]:
         mask = randomness.mask_of_shares(len(values))
         return {Role.HOST: mask, Role.GUEST: values - mask}
+
+    def generator(seed: Any = None) -> Any:
+        return _ToNearest() if seed is None else make_generator(seed)
 
     def cut_share(share: ElementVector, mask: ElementVector, bits: int, *, subtract: bool) -> ElementVector:
         now.append(CutShare(share.copy(), bits))
@@ -212,6 +215,12 @@ class Transcript:
                         draws[key, f"{name} {scale}"] = len(draws) + 1
         draws[None, "result"] = len(draws) + 1
         return draws
+
+    def dropped(self, sender: Role, key: RoundKey) -> ElementVector:
+        """How many low bits of each of its sums a party dropped."""
+        return np.concatenate(
+            [np.full(len(cut.share), cut.bits, np.uint64) for cut in self.randomness.cuts[sender, key]]
+        )
 
     def view(self, role: Role) -> list[tuple[Role, Message]]:
         """All messages that a role receives from another, in their order."""

@@ -116,7 +116,8 @@ class PartyModel(Settings):
     calibration_report: CalibrationReport | None
     """Guest only: the reliability before and after calibration, if the model was calibrated."""
     evaluations: list[EvaluatedEpoch]
-    """Guest only: the evaluations during the training, if the job has any."""
+    """Guest only: the evaluations during the training, if the job has any. Under the protocol on shares, only the
+    coordinator is told them."""
 
     @classmethod
     def of(

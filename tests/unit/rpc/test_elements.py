@@ -5,14 +5,32 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gmpy2 import mpz
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from trilateral.common.base.errors import DataError, ProtocolError
+from trilateral.common.base.roles import Role
+from trilateral.common.config.job import JobConfig
 from trilateral.common.pb.v1 import rounds_pb2
-from trilateral.common.protocol.messages import ELEMENT_KINDS, ElementPiece, Kind, RoundKey
+from trilateral.common.protocol.batches import Batch
+from trilateral.common.protocol.messages import (
+    ELEMENT_KINDS,
+    BeginRound,
+    ElementPiece,
+    FinishJob,
+    IdChallenge,
+    IdProof,
+    Kind,
+    OpenJob,
+    Ready,
+    RoundKey,
+    RoundShares,
+    SharesReady,
+    WeightShares,
+)
 from trilateral.common.rpc import elements as elements_module
 from trilateral.common.rpc.channel import MAX_MESSAGE_BYTES
 from trilateral.common.rpc.codec import JobKey, job_key
@@ -56,7 +74,7 @@ def same(one: ElementPiece, other: ElementPiece) -> bool:
 @given(piece=pieces(), max_rows=st.sampled_from((8, 16, 8192)))
 def test_the_chunks_of_a_piece_join_to_the_piece(piece: ElementPiece, max_rows: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(elements_module, "MAX_ROWS", max_rows)
+        patch.setattr(elements_module, "MAX_ROWS", max_rows if len(piece.elements) else 40)
         requests = list(encode_elements(RUN, piece))
         sent = [request.SerializeToString() for request in requests]
         received = [ElementsRequest.FromString(data) for data in sent]
@@ -188,9 +206,22 @@ def test_a_chunk_that_does_not_fit_is_refused(fields: dict[str, Any]) -> None:
 
 def test_no_message_shows_a_seed_a_share_or_an_element() -> None:
     """The text of a message may reach a log."""
+    key, seed = RoundKey(1, 1), b"\xef\xcd\xab\x89" * 8
     value = np.array([0x0123456789ABCDEF], dtype=np.uint64)
-    piece = ElementPiece(RoundKey(1, 1), Kind.DEALT, 0, 1, 1, value)
+    piece, weights = ElementPiece(key, Kind.DEALT, 0, 1, 1, value), WeightShares(value, value, value)
     (request,) = encode_elements(RUN, piece)
-    for shown in (repr(piece), str(piece), repr(request), str(request)):
-        assert "81985529216486895" not in shown
-        assert r"\xef\xcd" not in shown
+    job = JobConfig(name="credit", dataset="credit", protocol="shares")
+    shares = RoundShares(weights, weights)
+    for message in (
+        piece,
+        request,
+        OpenJob(job, mpz(0), Role.HOST, seed=seed),
+        IdChallenge(bytes(32), 5, 2, seed),
+        IdProof(bytes(32), bytes(32), 2, seed),
+        Ready(5, 1, shares=SharesReady(seed, 0, 1, np.array([81985529216486895.0]))),
+        BeginRound(key, np.zeros(0), Batch(1, 0), gradient=True, shares=shares),
+        FinishJob(2, np.zeros(0), 0.5, 1, "converged", None, value),
+    ):
+        for shown in (repr(message), str(message), repr([message])):
+            assert "8198552921648" not in shown
+            assert r"\xef\xcd" not in shown
