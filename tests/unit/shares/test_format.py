@@ -6,8 +6,8 @@ import pytest
 
 from trilateral.common.shares.format import (
     COVER_BITS,
+    MAX_MEAN_SCORE,
     MAX_RESIDUAL_BITS,
-    MAX_WEIGHTS,
     SCORE_BITS,
     WAVE_BITS,
     WEIGHT_ROOM,
@@ -29,7 +29,7 @@ def test_no_sum_within_its_bounds_leaves_the_ring(n_rows: int, max_score: int, b
     # A gradient of n rows with a root mean square of 1 and a mean loss of 1.
     assert n_rows * fmt.column_scale * 2 ** (fmt.f_d + fmt.f_c + room) <= 2**63
     # A loss at the largest root mean square of the scores: the squares, and the linear rest of wrong labels.
-    u = MAX_WEIGHTS * fmt.series.period
+    u = MAX_MEAN_SCORE * fmt.series.period
     loss = u**2 / (2 * fmt.series.period) + fmt.series.loss_at_zero * 2 + math.log(2) + u / 2
     assert loss / fmt.loss_unit * n_rows * 2 ** (fmt.loss_bits + room) < 2**63
 
