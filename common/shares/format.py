@@ -3,22 +3,28 @@
 The three processes compute them from the same three numbers, in integer arithmetic, so all have the same.
 
 **Scores.** u' = u 32 / P has SCORE_BITS fraction bits, so the period of the series is 2^PERIOD_BITS in the ring.
-Columns have f_x bits and weights f_w = SCORE_BITS - f_x. A score fits if |u'| < 2^18.
+Columns are multiplied by a whole number, `column_scale` = 2^f_x, and weights have f_w = SCORE_BITS - f_x bits. A score
+fits if |u'| < 2^18.
 
-**Gradient.** A sum has f_x + f_d + f_c fraction bits. Columns have a root mean square of at most 1 over the n rows of
-the training set. With |w|_1 < MAX_WEIGHTS P the residual has a root mean square below 1 + MAX_WEIGHTS = 2.5, because
-the staircase differs from 1/2 + u / P by less than 1/2. By Cauchy's inequality the sum is below 2.5 n, and f_x + f_d +
-f_c + ceil(log2 n) <= 61 keeps it below 2^62.4 in the ring: 2^63 is the end.
+**Gradient.** A sum has f_x + f_d + f_c fraction bits, and those are at most 63 - log2 n for the n rows of the training
+set. Columns have a root mean square of at most 1 over these rows. The square of a residual is at most the loss of its
+row, so by Cauchy's inequality a sum over all rows is at most n times the square root of their mean loss. It is in the
+range of the ring, 2^63, while the mean loss is below 1, and a sum over a batch of b rows while its mean loss is below
+n / b. At w = 0 it is log 2 = 0.69, so a step out of the range is one that its loss refuses.
 
-**Loss.** A sum has 2 f_v + f_c fraction bits in units of P / 2048, in which u^2 / (2 P) is u'^2. With |w|_1 <
-MAX_WEIGHTS P the mean of u'^2 is below 48^2 = 2304, and the rest of the loss below 2048 / P (1.5 P / 2 + 2) < 1770 for
-the P in use, together below 2^12. So 2 f_v + f_c + ceil(log2 n) <= 51 keeps the sum below 2^63.
+**Loss.** A sum has 2 f_v + f_c fraction bits in units of P / 2048, in which u^2 / (2 P) is u'^2. If the root mean
+square of u is below MAX_WEIGHTS P, which holds for |w|_1 < MAX_WEIGHTS P, the mean of u'^2 is below 48^2 = 2304, and
+the rest of the loss below 2048 / P (1.5 P / 2 + 2) < 1770 for the P in use, together below 2^12. So 2 f_v + f_c <= 51 -
+log2 n keeps the sum below 2^63.
 
 **Sample weights** have f_c bits. Both sums have two bits less then: the root mean square of the weights may be up to 4,
 and the bounds hold if the weighted mean of u'^2 is not above four times the plain one.
 
 **Noise.** Waves and cuts are rounded, which gives every row an error that depends on r, and the coordinator knows r. So
-the parties drop as many low bits of a sum as give COVER_BITS bits more than the deviation of its noise.
+the parties drop as many low bits of a sum as give COVER_BITS bits more than the deviation of its noise. What they drop
+is the noise of the gradient. `column_scale` and f_d share the bits of a gradient such that this noise and that of
+rounded columns are together the smallest, and what is dropped is COVER_BITS more than the noise, and not up to twice as
+much.
 """
 
 import math
@@ -30,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import ElementVector, FloatVector
+from trilateral.common.shares.layout import pad
 from trilateral.common.shares.ring import encode
 from trilateral.common.shares.series import COEF_BITS, LOSS_COEF_BITS, SERIES, Series
 
@@ -44,14 +51,15 @@ OFFSET = 1 << 62
 SCORE_LIMIT = 2.0**18
 """Every |u'| must be smaller."""
 MAX_WEIGHTS = 1.5
-"""The sum of all |w_j| must be below so many periods P, in training units."""
+"""The root mean square of the scores must be below so many periods P."""
+MIN_COLUMN_SCALE, MAX_COLUMN_SCALE, MAX_RESIDUAL_BITS = 2**5, 2**13, 40
 COVER_BITS = 8
 MODEL_FRACTION_BITS = 40
 """Fraction bits of the shares of the final weights."""
-GRADIENT_BITS, LOSS_BITS = 61, 51
-"""What the fraction bits of a sum and ceil(log2 n) may amount to; see the module."""
+GRADIENT_BITS, LOSS_BITS = 63, 51
+"""What the fraction bits of a sum and log2 n may amount to; see the module."""
 WEIGHT_ROOM = 2
-"""Bits of the root mean square of sample weights."""
+"""Bits of the root mean square of sample weights, which is at most 4. The guest scales them to more than 2."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +67,8 @@ class Format:
     """The public numbers of a job. See `of`."""
 
     series: Series
-    f_x: int
-    """Fraction bits of the columns."""
+    column_scale: int
+    """What columns are multiplied by before they are rounded: 2^f_x."""
     f_d: int
     """Fraction bits of the residual."""
     f_v: int
@@ -93,17 +101,22 @@ class Format:
         return len(self.series.coef)
 
     @property
-    def f_w(self) -> int:
+    def f_x(self) -> float:
+        """Fraction bits of the columns."""
+        return math.log2(self.column_scale)
+
+    @property
+    def f_w(self) -> float:
         """Fraction bits of weights for scores, which are w 32 / P."""
         return SCORE_BITS - self.f_x
 
     @property
-    def f_wl(self) -> int:
+    def f_wl(self) -> float:
         """Fraction bits of weights for the linear part of the loss, which are w 1024 / P."""
         return 2 * self.f_v - self.f_x
 
     @property
-    def gradient_bits(self) -> int:
+    def gradient_bits(self) -> float:
         """Fraction bits of a sum that belongs to a gradient."""
         return self.f_x + self.f_d + self.f_c
 
@@ -199,11 +212,28 @@ class Format:
 
     def gradient_drop(self, n_rows: int) -> int:
         """Return how many low bits of a gradient over so many rows the parties drop."""
-        # The variance of a row's residual, in units of its last bit: a rounding has 1/12, the cut of u' on average 1/6.
+        return _cover(self.gradient_variance(n_rows))
+
+    def gradient_noise(self, n_rows: int) -> float:
+        """Return the standard deviation of an element of a gradient over so many rows: of the sum, not of the mean."""
+        return math.pow(2, self.gradient_drop(n_rows) - self.gradient_bits) / math.sqrt(6)
+
+    def loss_noise(self, n_rows: int) -> float:
+        """Return the standard deviation of a loss over so many rows: of the sum, not of the mean."""
+        return math.pow(2, self.loss_drop(n_rows) - self.loss_bits) * self.loss_unit / math.sqrt(6)
+
+    def gradient_variance(self, n_rows: int) -> Fraction:
+        """Return the variance of the noise of an element of a gradient over so many rows, in units of its last bit."""
+        return self._row_variance * n_rows * self.column_scale**2
+
+    @cached_property
+    def _row_variance(self) -> Fraction:
+        """Variance of the noise of a row's residual, in units of its last bit, times a squared sample weight."""
+        # A rounding has a variance of 1/12, the cut of u' of 1/6 on average.
         variance = Fraction(1, 6)
         for b, wave in zip(self.series.coef, self.wave_bits, strict=True):
             variance += (4**wave + Fraction(b * b, 4**COEF_BITS) * 4 ** (self.f_d - wave)) / 12
-        return _cover(variance * n_rows * 4 ** (self.f_x + self.f_c + self.weighted))
+        return variance * (1 << 2 * (self.f_c + WEIGHT_ROOM * self.weighted))
 
     def loss_drop(self, n_rows: int) -> int:
         """Return how many low bits of a loss over so many rows the parties drop."""
@@ -212,7 +242,7 @@ class Format:
         variance = Fraction(4 * 8**2 * 4**self.f_v, 6)
         for b, wave in zip(self.series.loss_coef, self.wave_bits, strict=True):
             variance += (4**wave + Fraction(b * b, 4**LOSS_COEF_BITS) * 4 ** (2 * self.f_v - wave)) / 12
-        return _cover(variance * n_rows * 4 ** (self.f_c + self.weighted))
+        return _cover(variance * n_rows * 4 ** (self.f_c + WEIGHT_ROOM * self.weighted))
 
 
 def _cover(variance: Fraction) -> int:
@@ -238,22 +268,42 @@ def _wave_bits(series: Series, f_d: int) -> tuple[int, ...]:
 
 @cache
 def _format(n_rows: int, max_score: int, weight_bits: int | None) -> Format:
-    """Return the numbers for some rows."""
-    weighted, f_c = weight_bits is not None, weight_bits or 0
-    room = f_c + (n_rows - 1).bit_length() + WEIGHT_ROOM * weighted
-    f_v = (LOSS_BITS - room) // 2
-
-    def error(fmt: Format) -> Fraction:
-        # Variance of a weight in units of its own sampling variance, for sigma' = 1/8. Columns are rounded at random,
-        # with a mean variance of 1/6; the dropped bits have 4^q / 6.
-        dropped = Fraction(8 * 4 ** fmt.gradient_drop(n_rows), 4**fmt.gradient_bits * n_rows)
-        return (Fraction(1, 4**fmt.f_x) + dropped) / 6
-
+    """Return the numbers for some rows: of all that fit, those with the least noise."""
+    series, weighted, f_c = SERIES[max_score], weight_bits is not None, weight_bits or 0
+    room = f_c + WEIGHT_ROOM * weighted
+    f_v = 0
+    while n_rows << 2 * (f_v + 1) + room <= 1 << LOSS_BITS:
+        f_v += 1
     choices = [
-        Format(SERIES[max_score], f_x, f_d, f_v, f_c, weighted)
-        for f_x in range(6, 13)
-        if (f_d := min(38, GRADIENT_BITS - room - f_x)) >= f_v + 5 and f_d >= 16 and 2 * f_v >= f_x
+        fmt
+        for f_d in range(max(16, f_v + 5), MAX_RESIDUAL_BITS + 1)
+        for scale in _column_scales(Format(series, 1, f_d, f_v, f_c, weighted), n_rows, room)
+        if (fmt := Format(series, scale, f_d, f_v, f_c, weighted)).f_wl >= 1
     ]
     if not choices:
         raise ValueError(f"{n_rows} rows with {f_c} bits of sample weights do not fit 64 bits")
-    return min(choices, key=error)
+    return min(choices, key=lambda fmt: _error(fmt, n_rows))
+
+
+def _column_scales(fmt: Format, n_rows: int, room: int) -> list[int]:
+    """Return the scales of columns that may be the best for the residual of `fmt`.
+
+    One is the largest. The other is the largest whose noise has a cover of exactly COVER_BITS.
+    """
+    largest = min((1 << GRADIENT_BITS - room - fmt.f_d) // n_rows, MAX_COLUMN_SCALE)
+    variance = fmt.gradient_variance(pad(n_rows)) * 4**COVER_BITS
+    exact, q = 0, 0
+    while (scale := math.isqrt(int(4**q / variance))) <= largest:
+        exact, q = scale, q + 1
+    return [scale for scale in {largest, exact} if scale >= MIN_COLUMN_SCALE]
+
+
+def _error(fmt: Format, n_rows: int) -> Fraction:
+    """Return the variance of a weight in units of its own sampling variance, for sigma' = 1/12, times 6.
+
+    Columns are rounded at random, with a mean variance of 1/6. The dropped bits have 4^q / 6. The mean square of sample
+    weights is between 4 and 16: 8 is in the middle.
+    """
+    squared_weight = 8 if fmt.weighted else 1
+    dropped = Fraction(12 * 4 ** fmt.gradient_drop(pad(n_rows)), 4 ** (fmt.f_d + fmt.f_c) * n_rows * squared_weight)
+    return (1 + dropped) / fmt.column_scale**2

@@ -1,4 +1,4 @@
-"""The arithmetic of shares that this process uses: the kernel, at a level of the processor, or numpy, with the same bits."""
+"""The arithmetic of shares in this process: the kernel at a level of the processor, or numpy, with the same bits."""
 
 import logging
 

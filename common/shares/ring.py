@@ -1,8 +1,10 @@
 """Elements of the ring of integers modulo 2^64: how they stand for numbers, and how a sum leaves the parties.
 
-A number v with f fraction bits is the element v 2^f, rounded, in two's complement. Addition and multiplication of
-uint64 arrays in numpy are those of the ring.
+A number v with f fraction bits is the element v 2^f, rounded, in two's complement. f need not be a whole number.
+Addition and multiplication of uint64 arrays in numpy are those of the ring.
 """
+
+import math
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from trilateral.common.base.errors import OutOfRangeError
 LIMIT = 2.0**63
 
 
-def encode(values: FloatVector, fraction_bits: int) -> ElementVector:
+def encode(values: FloatVector, fraction_bits: float) -> ElementVector:
     """Return the elements of some numbers.
 
     Args:
@@ -25,15 +27,15 @@ def encode(values: FloatVector, fraction_bits: int) -> ElementVector:
     Raises:
         OutOfRangeError: a number is not finite, or |v| 2^f reaches 2^63.
     """
-    scaled = np.rint(np.ldexp(np.asarray(values, np.float64), fraction_bits))
+    scaled = np.rint(np.asarray(values, np.float64) * math.pow(2, fraction_bits))
     if not (np.abs(scaled) < LIMIT).all():
-        raise OutOfRangeError(f"a number does not fit 64 bits with {fraction_bits} fraction bits")
+        raise OutOfRangeError(f"a number does not fit 64 bits with {fraction_bits:g} fraction bits")
     return scaled.astype(np.int64).view(np.uint64)
 
 
-def decode(elements: ElementVector, fraction_bits: int) -> FloatVector:
+def decode(elements: ElementVector, fraction_bits: float) -> FloatVector:
     """Return the numbers that some elements stand for, the reverse of `encode`."""
-    return np.ldexp(elements.view(np.int64).astype(np.float64), -fraction_bits)
+    return elements.view(np.int64).astype(np.float64) * math.pow(2, -fraction_bits)
 
 
 def cut_share(share: ElementVector, mask: ElementVector, bits: int, *, subtract: bool) -> ElementVector:

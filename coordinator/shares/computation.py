@@ -122,8 +122,7 @@ class SharesComputation:
     def gradient_error(self) -> float:
         """That of the low bits which both parties drop; see `ring.join_shares`."""
         fmt, rows = self._fmt, self._rows.training
-        deviation = math.ldexp(6**-0.5, fmt.gradient_drop(rows.n_rows) - fmt.gradient_bits)
-        return deviation / (self._objective.weight_of_a_row * rows.n_real)
+        return fmt.gradient_noise(rows.n_rows) / (self._objective.weight_of_a_row * rows.n_real)
 
     def is_in_range(self, point: FloatVector) -> bool:
         """See `points.Range`."""

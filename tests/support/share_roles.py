@@ -63,7 +63,7 @@ class ShareRoles:
         self._open_columns()
 
     def _columns(self, X: Array) -> NDArray[np.int32]:
-        return np.rint(X * 2.0**self.fmt.f_x).astype(np.int32)
+        return np.rint(X * self.fmt.column_scale).astype(np.int32)
 
     def _vector(self, elements: Elements) -> Elements:
         return np.concatenate([elements, np.zeros(self.n_padded - self.n_rows, np.uint64)])

@@ -153,12 +153,12 @@ class SimulatedParties:
         real = order >= 0
         rng = np.random.default_rng(1)
 
-        def laid_out(values: FloatMatrix, fraction_bits: int) -> FloatMatrix:
-            scaled = np.ldexp(values[order], fraction_bits)
+        def laid_out(values: FloatMatrix, scale: int) -> FloatMatrix:
+            scaled = values[order] * scale
             scaled[~real] = 0
             return np.asarray(np.floor(scaled + rng.random(scaled.shape) * (scaled != np.floor(scaled))))
 
-        X = laid_out(table.columns, fmt.f_x).astype(np.int64).astype(np.int32)
+        X = laid_out(table.columns, fmt.column_scale).astype(np.int64).astype(np.int32)
         self.X = {Role.HOST: X[:, : self.n_host], Role.GUEST: X[:, self.n_host :]}
         c = np.where(real, np.append(table.weights_of(slice(None)), 0)[order], 0)
         self.in_training = np.arange(rows.n_rows) < rows.training.n_rows
@@ -190,7 +190,7 @@ class SimulatedParties:
 
     def ready(self, party: Role, part: bytes) -> Ready:
         X, is_guest = self.X[party], party is Role.GUEST
-        norm = float(np.sqrt((X.astype(float) ** 2).sum(1).max())) / 2**self.fmt.f_x
+        norm = float(np.sqrt((X.astype(float) ** 2).sum(1).max())) / self.fmt.column_scale
         penalty = np.zeros(0)
         if self._l2:
             penalty = self.table.penalty[: self.n_host] if not is_guest else self.table.penalty[self.n_host :]

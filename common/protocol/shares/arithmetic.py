@@ -310,16 +310,17 @@ class SharesArithmetic(ABC):
         largest = 0.0
         for columns, rows, chosen in self._sources():
             values = np.zeros((rows.n_rows, self._n_own))
-            values[: len(chosen)] = np.ldexp(columns[chosen], self._fmt.f_x)
+            values[: len(chosen)] = columns[chosen] * self._fmt.column_scale
             np.floor(values + random.random(values.shape), out=values)
             if not (np.abs(values) < 2.0**31).all():
+                most = 2.0**31 / self._fmt.column_scale
                 raise DataError(
-                    f"a value of a training column exceeds {2.0 ** (31 - self._fmt.f_x):g} standard deviations, the"
-                    " most that `protocol: shares` takes: set `preprocessing.clip`"
+                    f"a value of a training column exceeds {most:g} standard deviations, the most that `protocol:"
+                    " shares` takes: set `preprocessing.clip`"
                 )
             largest = max(largest, float(np.square(values).sum(axis=1).max(initial=0.0)))
             by_group[rows.first // 8 : rows.end // 8] = values.reshape(-1, 8, self._n_own).transpose(0, 2, 1)
-        norm = np.ldexp(np.sqrt(largest), -self._fmt.f_x)
+        norm = np.sqrt(largest) / self._fmt.column_scale
         self._norm_bits = max(0, int(np.ceil(np.log2(norm)))) if norm > 0 else 0
         return tile
 

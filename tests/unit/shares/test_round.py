@@ -23,16 +23,16 @@ def table(n_rows: int, n_host: int, n_guest: int, seed: int = 0) -> tuple[Array,
 
 
 def rounded(X: Array, fmt: Format) -> Array:
-    return np.rint(X * 2.0**fmt.f_x) / 2.0**fmt.f_x
+    return np.rint(X * fmt.column_scale) / fmt.column_scale
 
 
 def gradient_bound(fmt: Format, n_rows: int) -> float:
     """Two cuts and their correction are off by less than 2^q; a row has the error of the series and of its rounding."""
-    return 2.0 ** (fmt.gradient_drop(n_rows) - fmt.gradient_bits) + 2e-6 * n_rows
+    return 3 * fmt.gradient_noise(n_rows) + 2e-6 * n_rows
 
 
 def loss_bound(fmt: Format, n_rows: int) -> float:
-    return 2.0 ** (fmt.loss_drop(n_rows) - fmt.loss_bits) * fmt.loss_unit + 2e-6 * n_rows
+    return 3 * fmt.loss_noise(n_rows) + 2e-6 * n_rows
 
 
 @pytest.mark.parametrize("max_score", [8, 12, 24])
