@@ -95,6 +95,7 @@ def _sizes(ready: Ready) -> dict[str, Any]:
         sizes["shares"] = {
             "n_holdout": ready.shares.n_holdout,
             "norm_bits": ready.shares.norm_bits,
+            "spread_bits": ready.shares.spread_bits,
             "penalty": ready.shares.penalty.tolist(),
             "weight_bits": ready.shares.weight_bits,
             "total_weight": ready.shares.total_weight,

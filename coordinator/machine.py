@@ -252,11 +252,15 @@ def _are_alike(now: SharesReady | None, before: SharesReady | None) -> bool:
     if now is None or before is None:
         return now is before
     return (
-        (now.n_holdout, now.norm_bits, now.weight_bits) == (before.n_holdout, before.norm_bits, before.weight_bits)
+        _whole_numbers(now) == _whole_numbers(before)
         and math.isclose(now.total_weight, before.total_weight)
         and now.penalty.shape == before.penalty.shape
         and np.allclose(now.penalty, before.penalty, rtol=1e-6, atol=0)
     )
+
+
+def _whole_numbers(shares: SharesReady) -> tuple[int | None, ...]:
+    return shares.n_holdout, shares.norm_bits, shares.spread_bits, shares.weight_bits
 
 
 def _record(round_number: int, observation: Observation | None) -> ObservationRecord:

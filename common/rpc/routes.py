@@ -420,12 +420,13 @@ def _decode_shares_ready(shares: coordinator_pb2.SharesReady, n_columns: int) ->
     penalty, total_weight = decode_floats(shares.penalty, "penalty"), decode_float(shares.total_weight, "total weight")
     if not shares.seed or len(penalty) not in (0, n_columns):
         refuse(f"a party without a seed, or with {len(penalty)} penalties of {n_columns} columns")
-    if shares.n_holdout > MAX_TOTAL or abs(shares.norm_bits) > MAX_NORM_BITS:
-        refuse(f"{shares.n_holdout} hold-out rows and norms of {shares.norm_bits} bits")
+    bits = shares.norm_bits, shares.spread_bits
+    if shares.n_holdout > MAX_TOTAL or max(map(abs, bits)) > MAX_NORM_BITS:
+        refuse(f"{shares.n_holdout} hold-out rows, norms of {bits[0]} bits and singular values of {bits[1]} bits")
     if (penalty < 0).any() or total_weight < 0:
         refuse("a negative penalty or total weight")
     weight_bits = decode_weight_bits(shares.weight_bits) if shares.HasField("weight_bits") else None
-    return SharesReady(decode_seed(shares.seed), shares.n_holdout, shares.norm_bits, penalty, weight_bits, total_weight)
+    return SharesReady(decode_seed(shares.seed), shares.n_holdout, *bits, penalty, weight_bits, total_weight)
 
 
 def _encode_rows_done(message: RowsDone) -> Fields:

@@ -13,9 +13,8 @@ range of the ring, 2^63, while the mean loss is below 1, and a sum over a batch 
 n / b. At w = 0 it is log 2 = 0.69, so a step out of the range is one that its loss refuses.
 
 **Loss.** A sum has 2 f_v + f_c fraction bits in units of P / 2048, in which u^2 / (2 P) is u'^2. If the root mean
-square of u is below MAX_WEIGHTS P, which holds for |w|_1 < MAX_WEIGHTS P, the mean of u'^2 is below 48^2 = 2304, and
-the rest of the loss below 2048 / P (1.5 P / 2 + 2) < 1770 for the P in use, together below 2^12. So 2 f_v + f_c <= 51 -
-log2 n keeps the sum below 2^63.
+square of u is below MAX_MEAN_SCORE P, the mean of u'^2 is below 48^2 = 2304, and the rest of the loss below 2048 / P
+(1.5 P / 2 + 2) < 1770 for the P in use, together below 2^12. So 2 f_v + f_c <= 51 - log2 n keeps the sum below 2^63.
 
 **Sample weights** have f_c bits. Both sums have two bits less then: the root mean square of the weights may be up to 4,
 and the bounds hold if the weighted mean of u'^2 is not above four times the plain one.
@@ -50,8 +49,8 @@ OFFSET = 1 << 62
 """Added to the scores, so that they are positive."""
 SCORE_LIMIT = 2.0**18
 """Every |u'| must be smaller."""
-MAX_WEIGHTS = 1.5
-"""The root mean square of the scores must be below so many periods P."""
+MAX_MEAN_SCORE = 1.5
+"""The root mean square of the scores u must be below so many periods P. Means are over n_train rows."""
 MIN_COLUMN_SCALE, MAX_COLUMN_SCALE, MAX_RESIDUAL_BITS = 2**5, 2**13, 40
 COVER_BITS = 8
 MODEL_FRACTION_BITS = 40

@@ -121,7 +121,7 @@ class QuasiNewton:
             # The mean slope along a short step says more than the losses: its error is that of a gradient times the
             # length of the step.
             rise = float((self._gradient + gradient) @ step) / 2
-        moved = rise <= 0
+        moved = rise <= 0 or not step.any()
         if moved:
             self.base, self.loss, self._gradient = self.trial, self.loss + rise, gradient
             self.is_observed, self._is_assumed = True, False
@@ -147,7 +147,7 @@ class QuasiNewton:
         worse.
 
         On whitened columns, the estimate at the base point was between 0.6 and 9 times the truth on both of the paper's
-        data sets, and above it from the fourth round on. With badly scaled columns it can be too low in the first
+        data sets, and above it from the fifth round on. With badly scaled columns it can be too low in the first
         rounds.
 
         It is infinite while no curvature is known, and 0 once the gradient consists of rounding errors only.

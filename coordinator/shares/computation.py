@@ -101,7 +101,8 @@ class SharesComputation:
         self._fmt = _format_of(job, n_train, guest.weight_bits)
         self._rows = RowPlan.of(batches, guest.n_holdout)
         norm_bits = {party: each.norm_bits for party, each in sizes.items()}
-        self._range = Range(norm_bits, self._fmt.series.period, n_columns)
+        spread_bits = {party: each.spread_bits for party, each in sizes.items()}
+        self._range = Range(norm_bits, spread_bits, self._fmt.series.period, n_columns)
         penalty = [each.penalty if job.l2 > 0 else np.zeros(n_columns[party]) for party, each in sizes.items()]
         is_weighted = guest.weight_bits is not None
         self._objective = Objective(
@@ -217,7 +218,7 @@ def _checked(job: JobConfig, party: Role, ready: Ready) -> SharesReady:
     is_weighted = sizes.weight_bits is not None
     wrong = {
         "number of hold-out rows": sizes.n_holdout < (job.evaluate_every is not None),
-        "size of its values": abs(sizes.norm_bits) > MAX_NORM_BITS,
+        "size of its values": max(abs(sizes.norm_bits), abs(sizes.spread_bits)) > MAX_NORM_BITS,
         "penalty": sizes.penalty.shape != (n_penalty,) or not (np.isfinite(sizes.penalty) & (sizes.penalty >= 0)).all(),
         "sum of sample weights": not (math.isfinite(sizes.total_weight) and (sizes.total_weight > 0) == is_weighted),
     }

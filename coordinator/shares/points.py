@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -11,7 +11,7 @@ from trilateral.common.base.arrays import ElementVector, FloatVector
 from trilateral.common.base.roles import Role
 from trilateral.common.protocol.messages import WeightShares
 from trilateral.common.shares import kernels
-from trilateral.common.shares.format import MAX_WEIGHTS, MODEL_FRACTION_BITS, SCORE_LIMIT, Format
+from trilateral.common.shares.format import MAX_MEAN_SCORE, MODEL_FRACTION_BITS, SCORE_LIMIT, Format
 from trilateral.common.shares.keys import Purpose
 from trilateral.common.shares.layout import pad
 from trilateral.common.shares.ring import encode
@@ -29,9 +29,9 @@ class ScoreMasks:
     the same rows are dealt for twice under one key, the masks must be the same ones, since the streams of that key are.
     """
 
-    host: ElementVector
+    host: ElementVector = field(repr=False)
     """a: masks the guest's share of the host's weights, shape (n_host,)."""
-    guest: ElementVector
+    guest: ElementVector = field(repr=False)
     """b: masks the host's share of the guest's weights, shape (n_guest,)."""
 
     @classmethod
@@ -76,12 +76,14 @@ def share_result(point: FloatVector) -> Mapping[Role, ElementVector]:
 class Range:
     """Where the parties can compute, from what they have published about the sizes of their values.
 
-    Outside, a score leaves the ring's range. The residual is then off by 8, and from such errors the coordinator could
-    find rows; see docs/security.md.
+    Outside, a score leaves the ring's range. The residual is then off by 2^15, and from such errors the coordinator
+    could find rows; see docs/security.md.
     """
 
     norm_bits: Mapping[Role, int]
     """R: ceiling of log2 of the largest Euclidean norm of a row, of each party."""
+    spread_bits: Mapping[Role, int]
+    """S: ceiling of log2 of the largest singular value of the columns divided by sqrt(n_train), of each party."""
     period: float
     """P of the series."""
     n_columns: Mapping[Role, int]
@@ -89,15 +91,16 @@ class Range:
     def contains(self, point: FloatVector) -> bool:
         """Return whether the parties can compute at w.
 
-        The scores are bounded by Cauchy's inequality: |u| <= 2^R_host |w_host| + 2^R_guest |w_guest|. `format` says
-        why the sum of all |w_j| is bounded, too: it keeps the sums of gradient and loss in the ring's range.
+        The scores are bounded by Cauchy's inequality: |u| <= 2^R_host |w_host| + 2^R_guest |w_guest|. Their root mean
+        square is at most 2^S_host |w_host| + 2^S_guest |w_guest|. `format` says why it is bounded, too: it keeps the
+        sums of gradient and loss in the ring's range.
         """
         if not bool((np.abs(point) < MAX_WEIGHT).all()):
             return False
-        parts = split(point, self.n_columns)
-        reach = sum(2.0 ** self.norm_bits[party] * float(np.linalg.norm(parts[party])) for party in parts)
-        mass = float(np.abs(point).sum())
-        return reach * 32 / self.period < SCORE_LIMIT and mass < MAX_WEIGHTS * self.period
+        norms = {party: float(np.linalg.norm(part)) for party, part in split(point, self.n_columns).items()}
+        largest = sum(2.0 ** self.norm_bits[party] * norm for party, norm in norms.items())
+        mean = sum(2.0 ** self.spread_bits[party] * norm for party, norm in norms.items())
+        return largest * 32 / self.period < SCORE_LIMIT and mean < MAX_MEAN_SCORE * self.period
 
 
 def _share(elements: ElementVector) -> Mapping[Role, ElementVector]:

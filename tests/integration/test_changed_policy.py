@@ -225,6 +225,7 @@ async def end_of(client: JobClient, job: str) -> JobStatus:
         (Role.GUEST, {"min_rows_per_feature": 20}),
         (Role.GUEST, {"max_rounds": 100}),
         (Role.GUEST, {"min_key_bits": 1024}),
+        (Role.GUEST, {"protocols": ["shares"]}),
     ],
 )
 async def test_a_running_training_obeys_a_tighter_policy(world: World, role: Role, policy: dict[str, Any]) -> None:

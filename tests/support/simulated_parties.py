@@ -190,7 +190,8 @@ class SimulatedParties:
 
     def ready(self, party: Role, part: bytes) -> Ready:
         X, is_guest = self.X[party], party is Role.GUEST
-        norm = float(np.sqrt((X.astype(float) ** 2).sum(1).max())) / self.fmt.column_scale
+        columns = X / self.fmt.column_scale
+        norm, spread = np.linalg.norm(columns, axis=1).max(), np.linalg.norm(columns, 2) / np.sqrt(self.table.n_train)
         penalty = np.zeros(0)
         if self._l2:
             penalty = self.table.penalty[: self.n_host] if not is_guest else self.table.penalty[self.n_host :]
@@ -202,6 +203,7 @@ class SimulatedParties:
                 seed=part,
                 n_holdout=self.table.n_holdout,
                 norm_bits=int(np.ceil(np.log2(norm))),
+                spread_bits=int(np.ceil(np.log2(spread))),
                 penalty=penalty,
                 weight_bits=None if sample_weights is None else self.table.weight_bits,
                 total_weight=0.0 if sample_weights is None else float(sample_weights.sum()),

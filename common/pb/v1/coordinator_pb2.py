@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from trilateral.common.pb.v1 import rounds_pb2 as trilateral_dot_common_dot_pb_dot_v1_dot_rounds__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)trilateral/common/pb/v1/coordinator.proto\x12\rtrilateral.v1\x1a$trilateral/common/pb/v1/rounds.proto\"\x88\x01\n\x16ReportAlignmentRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0c\n\x04\x64one\x18\x02 \x01(\r\x12\x10\n\x08n_shards\x18\x03 \x01(\r\x12\x0e\n\x06n_host\x18\x04 \x01(\x04\x12\x0f\n\x07n_guest\x18\x05 \x01(\x04\x12\x10\n\x08n_common\x18\x06 \x01(\x04\"\x19\n\x17ReportAlignmentResponse\"\x90\x01\n\x12ReportReadyRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0f\n\x07n_train\x18\x02 \x01(\x04\x12\x11\n\tn_columns\x18\x03 \x01(\r\x12\r\n\x05round\x18\x04 \x01(\r\x12*\n\x06shares\x18\x05 \x01(\x0b\x32\x1a.trilateral.v1.SharesReady\"\x15\n\x13ReportReadyResponse\"\x92\x01\n\x0bSharesReady\x12\x0c\n\x04seed\x18\x01 \x01(\x0c\x12\x11\n\tn_holdout\x18\x02 \x01(\x04\x12\x11\n\tnorm_bits\x18\x03 \x01(\x11\x12\x0f\n\x07penalty\x18\x04 \x03(\x01\x12\x18\n\x0bweight_bits\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x14\n\x0ctotal_weight\x18\x06 \x01(\x01\x42\x0e\n\x0c_weight_bits\"j\n\x15ReportRowsDoneRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12$\n\x03key\x18\x02 \x01(\x0b\x32\x17.trilateral.v1.RoundKey\x12\x0e\n\x06n_rows\x18\x03 \x01(\x04\"\x18\n\x16ReportRowsDoneResponse\"\\\n\x17ReportOutOfRangeRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12$\n\x03key\x18\x02 \x01(\x0b\x32\x17.trilateral.v1.RoundKey\"\x1a\n\x18ReportOutOfRangeResponse\"\x88\x01\n\x17ReportEvaluationRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12$\n\x03key\x18\x02 \x01(\x0b\x32\x17.trilateral.v1.RoundKey\x12\x10\n\x08log_loss\x18\x03 \x01(\x01\x12\x10\n\x03\x61uc\x18\x04 \x01(\x01H\x00\x88\x01\x01\x42\x06\n\x04_auc\"\x1a\n\x18ReportEvaluationResponse\"4\n\x15ReportFinishedRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\"\x18\n\x16ReportFinishedResponse\"3\n\x14ReportWaitingRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\"\x17\n\x15ReportWaitingResponse\"C\n\x14ReportFailureRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x17\n\x15ReportFailureResponse2\xbc\x07\n\x12\x43oordinatorService\x12`\n\x0fReportAlignment\x12%.trilateral.v1.ReportAlignmentRequest\x1a&.trilateral.v1.ReportAlignmentResponse\x12T\n\x0bReportReady\x12!.trilateral.v1.ReportReadyRequest\x1a\".trilateral.v1.ReportReadyResponse\x12S\n\nSendVector\x12 .trilateral.v1.SendVectorRequest\x1a!.trilateral.v1.SendVectorResponse(\x01\x12Y\n\x0cSendElements\x12\".trilateral.v1.SendElementsRequest\x1a#.trilateral.v1.SendElementsResponse(\x01\x12]\n\x0eReportRowsDone\x12$.trilateral.v1.ReportRowsDoneRequest\x1a%.trilateral.v1.ReportRowsDoneResponse\x12\x63\n\x10ReportOutOfRange\x12&.trilateral.v1.ReportOutOfRangeRequest\x1a\'.trilateral.v1.ReportOutOfRangeResponse\x12\x63\n\x10ReportEvaluation\x12&.trilateral.v1.ReportEvaluationRequest\x1a\'.trilateral.v1.ReportEvaluationResponse\x12]\n\x0eReportFinished\x12$.trilateral.v1.ReportFinishedRequest\x1a%.trilateral.v1.ReportFinishedResponse\x12Z\n\rReportWaiting\x12#.trilateral.v1.ReportWaitingRequest\x1a$.trilateral.v1.ReportWaitingResponse\x12Z\n\rReportFailure\x12#.trilateral.v1.ReportFailureRequest\x1a$.trilateral.v1.ReportFailureResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)trilateral/common/pb/v1/coordinator.proto\x12\rtrilateral.v1\x1a$trilateral/common/pb/v1/rounds.proto\"\x88\x01\n\x16ReportAlignmentRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0c\n\x04\x64one\x18\x02 \x01(\r\x12\x10\n\x08n_shards\x18\x03 \x01(\r\x12\x0e\n\x06n_host\x18\x04 \x01(\x04\x12\x0f\n\x07n_guest\x18\x05 \x01(\x04\x12\x10\n\x08n_common\x18\x06 \x01(\x04\"\x19\n\x17ReportAlignmentResponse\"\x90\x01\n\x12ReportReadyRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0f\n\x07n_train\x18\x02 \x01(\x04\x12\x11\n\tn_columns\x18\x03 \x01(\r\x12\r\n\x05round\x18\x04 \x01(\r\x12*\n\x06shares\x18\x05 \x01(\x0b\x32\x1a.trilateral.v1.SharesReady\"\x15\n\x13ReportReadyResponse\"\xa7\x01\n\x0bSharesReady\x12\x0c\n\x04seed\x18\x01 \x01(\x0c\x12\x11\n\tn_holdout\x18\x02 \x01(\x04\x12\x11\n\tnorm_bits\x18\x03 \x01(\x11\x12\x0f\n\x07penalty\x18\x04 \x03(\x01\x12\x18\n\x0bweight_bits\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x14\n\x0ctotal_weight\x18\x06 \x01(\x01\x12\x13\n\x0bspread_bits\x18\x07 \x01(\x11\x42\x0e\n\x0c_weight_bits\"j\n\x15ReportRowsDoneRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12$\n\x03key\x18\x02 \x01(\x0b\x32\x17.trilateral.v1.RoundKey\x12\x0e\n\x06n_rows\x18\x03 \x01(\x04\"\x18\n\x16ReportRowsDoneResponse\"\\\n\x17ReportOutOfRangeRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12$\n\x03key\x18\x02 \x01(\x0b\x32\x17.trilateral.v1.RoundKey\"\x1a\n\x18ReportOutOfRangeResponse\"\x88\x01\n\x17ReportEvaluationRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12$\n\x03key\x18\x02 \x01(\x0b\x32\x17.trilateral.v1.RoundKey\x12\x10\n\x08log_loss\x18\x03 \x01(\x01\x12\x10\n\x03\x61uc\x18\x04 \x01(\x01H\x00\x88\x01\x01\x42\x06\n\x04_auc\"\x1a\n\x18ReportEvaluationResponse\"4\n\x15ReportFinishedRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\"\x18\n\x16ReportFinishedResponse\"3\n\x14ReportWaitingRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\"\x17\n\x15ReportWaitingResponse\"C\n\x14ReportFailureRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x0f \x01(\x0c\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x17\n\x15ReportFailureResponse2\xbc\x07\n\x12\x43oordinatorService\x12`\n\x0fReportAlignment\x12%.trilateral.v1.ReportAlignmentRequest\x1a&.trilateral.v1.ReportAlignmentResponse\x12T\n\x0bReportReady\x12!.trilateral.v1.ReportReadyRequest\x1a\".trilateral.v1.ReportReadyResponse\x12S\n\nSendVector\x12 .trilateral.v1.SendVectorRequest\x1a!.trilateral.v1.SendVectorResponse(\x01\x12Y\n\x0cSendElements\x12\".trilateral.v1.SendElementsRequest\x1a#.trilateral.v1.SendElementsResponse(\x01\x12]\n\x0eReportRowsDone\x12$.trilateral.v1.ReportRowsDoneRequest\x1a%.trilateral.v1.ReportRowsDoneResponse\x12\x63\n\x10ReportOutOfRange\x12&.trilateral.v1.ReportOutOfRangeRequest\x1a\'.trilateral.v1.ReportOutOfRangeResponse\x12\x63\n\x10ReportEvaluation\x12&.trilateral.v1.ReportEvaluationRequest\x1a\'.trilateral.v1.ReportEvaluationResponse\x12]\n\x0eReportFinished\x12$.trilateral.v1.ReportFinishedRequest\x1a%.trilateral.v1.ReportFinishedResponse\x12Z\n\rReportWaiting\x12#.trilateral.v1.ReportWaitingRequest\x1a$.trilateral.v1.ReportWaitingResponse\x12Z\n\rReportFailure\x12#.trilateral.v1.ReportFailureRequest\x1a$.trilateral.v1.ReportFailureResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,31 +41,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPORTREADYRESPONSE']._serialized_start=411
   _globals['_REPORTREADYRESPONSE']._serialized_end=432
   _globals['_SHARESREADY']._serialized_start=435
-  _globals['_SHARESREADY']._serialized_end=581
-  _globals['_REPORTROWSDONEREQUEST']._serialized_start=583
-  _globals['_REPORTROWSDONEREQUEST']._serialized_end=689
-  _globals['_REPORTROWSDONERESPONSE']._serialized_start=691
-  _globals['_REPORTROWSDONERESPONSE']._serialized_end=715
-  _globals['_REPORTOUTOFRANGEREQUEST']._serialized_start=717
-  _globals['_REPORTOUTOFRANGEREQUEST']._serialized_end=809
-  _globals['_REPORTOUTOFRANGERESPONSE']._serialized_start=811
-  _globals['_REPORTOUTOFRANGERESPONSE']._serialized_end=837
-  _globals['_REPORTEVALUATIONREQUEST']._serialized_start=840
-  _globals['_REPORTEVALUATIONREQUEST']._serialized_end=976
-  _globals['_REPORTEVALUATIONRESPONSE']._serialized_start=978
-  _globals['_REPORTEVALUATIONRESPONSE']._serialized_end=1004
-  _globals['_REPORTFINISHEDREQUEST']._serialized_start=1006
-  _globals['_REPORTFINISHEDREQUEST']._serialized_end=1058
-  _globals['_REPORTFINISHEDRESPONSE']._serialized_start=1060
-  _globals['_REPORTFINISHEDRESPONSE']._serialized_end=1084
-  _globals['_REPORTWAITINGREQUEST']._serialized_start=1086
-  _globals['_REPORTWAITINGREQUEST']._serialized_end=1137
-  _globals['_REPORTWAITINGRESPONSE']._serialized_start=1139
-  _globals['_REPORTWAITINGRESPONSE']._serialized_end=1162
-  _globals['_REPORTFAILUREREQUEST']._serialized_start=1164
-  _globals['_REPORTFAILUREREQUEST']._serialized_end=1231
-  _globals['_REPORTFAILURERESPONSE']._serialized_start=1233
-  _globals['_REPORTFAILURERESPONSE']._serialized_end=1256
-  _globals['_COORDINATORSERVICE']._serialized_start=1259
-  _globals['_COORDINATORSERVICE']._serialized_end=2215
+  _globals['_SHARESREADY']._serialized_end=602
+  _globals['_REPORTROWSDONEREQUEST']._serialized_start=604
+  _globals['_REPORTROWSDONEREQUEST']._serialized_end=710
+  _globals['_REPORTROWSDONERESPONSE']._serialized_start=712
+  _globals['_REPORTROWSDONERESPONSE']._serialized_end=736
+  _globals['_REPORTOUTOFRANGEREQUEST']._serialized_start=738
+  _globals['_REPORTOUTOFRANGEREQUEST']._serialized_end=830
+  _globals['_REPORTOUTOFRANGERESPONSE']._serialized_start=832
+  _globals['_REPORTOUTOFRANGERESPONSE']._serialized_end=858
+  _globals['_REPORTEVALUATIONREQUEST']._serialized_start=861
+  _globals['_REPORTEVALUATIONREQUEST']._serialized_end=997
+  _globals['_REPORTEVALUATIONRESPONSE']._serialized_start=999
+  _globals['_REPORTEVALUATIONRESPONSE']._serialized_end=1025
+  _globals['_REPORTFINISHEDREQUEST']._serialized_start=1027
+  _globals['_REPORTFINISHEDREQUEST']._serialized_end=1079
+  _globals['_REPORTFINISHEDRESPONSE']._serialized_start=1081
+  _globals['_REPORTFINISHEDRESPONSE']._serialized_end=1105
+  _globals['_REPORTWAITINGREQUEST']._serialized_start=1107
+  _globals['_REPORTWAITINGREQUEST']._serialized_end=1158
+  _globals['_REPORTWAITINGRESPONSE']._serialized_start=1160
+  _globals['_REPORTWAITINGRESPONSE']._serialized_end=1183
+  _globals['_REPORTFAILUREREQUEST']._serialized_start=1185
+  _globals['_REPORTFAILUREREQUEST']._serialized_end=1252
+  _globals['_REPORTFAILURERESPONSE']._serialized_start=1254
+  _globals['_REPORTFAILURERESPONSE']._serialized_end=1277
+  _globals['_COORDINATORSERVICE']._serialized_start=1280
+  _globals['_COORDINATORSERVICE']._serialized_end=2236
 # @@protoc_insertion_point(module_scope)

@@ -123,6 +123,7 @@ class SharesReady(google.protobuf.message.Message):
     PENALTY_FIELD_NUMBER: builtins.int
     WEIGHT_BITS_FIELD_NUMBER: builtins.int
     TOTAL_WEIGHT_FIELD_NUMBER: builtins.int
+    SPREAD_BITS_FIELD_NUMBER: builtins.int
     seed: builtins.bytes
     """the party's part of the seed of the streams that it shares with the coordinator"""
     n_holdout: builtins.int
@@ -133,6 +134,8 @@ class SharesReady(google.protobuf.message.Message):
     """fraction bits of the sample weights; absent without sample weights"""
     total_weight: builtins.float
     """sum of the sample weights of the training rows; 0 without sample weights"""
+    spread_bits: builtins.int
+    """ceiling of log2 of the largest singular value of its columns over sqrt(n_train)"""
     @property
     def penalty(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """one number for each column; empty without an L2 penalty"""
@@ -146,9 +149,10 @@ class SharesReady(google.protobuf.message.Message):
         penalty: collections.abc.Iterable[builtins.float] | None = ...,
         weight_bits: builtins.int | None = ...,
         total_weight: builtins.float = ...,
+        spread_bits: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_weight_bits", b"_weight_bits", "weight_bits", b"weight_bits"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_weight_bits", b"_weight_bits", "n_holdout", b"n_holdout", "norm_bits", b"norm_bits", "penalty", b"penalty", "seed", b"seed", "total_weight", b"total_weight", "weight_bits", b"weight_bits"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_weight_bits", b"_weight_bits", "n_holdout", b"n_holdout", "norm_bits", b"norm_bits", "penalty", b"penalty", "seed", b"seed", "spread_bits", b"spread_bits", "total_weight", b"total_weight", "weight_bits", b"weight_bits"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_weight_bits", b"_weight_bits"]) -> typing.Literal["weight_bits"] | None: ...
 
 Global___SharesReady: typing_extensions.TypeAlias = SharesReady

@@ -14,6 +14,7 @@ without their low bits. A party sees no gradient, no step and no weight before t
 All blocks of a window are under way at once. No array here grows with the rows, except for the columns.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -153,7 +154,7 @@ class SharesArithmetic(ABC):
         self._coef: FloatVector = np.zeros(self._n_own)
         self._has_coef = False
         self._has_met = False
-        self._norm_bits = 0
+        self._norm_bits = self._spread_bits = 0
         self._n_masked_sent = self._n_masked_received = 0
         self._n_host = self._n_guest = 0
         """Columns of both parties, once they have met."""
@@ -222,7 +223,13 @@ class SharesArithmetic(ABC):
         """See Arithmetic."""
         weights = self._block.total_weight if self._weight_bits is not None else 0.0
         return SharesReady(
-            self._dealer_seed, self._rows.n_holdout, self._norm_bits, self._penalty, self._weight_bits, weights
+            self._dealer_seed,
+            self._rows.n_holdout,
+            self._norm_bits,
+            self._spread_bits,
+            self._penalty,
+            self._weight_bits,
+            weights,
         )
 
     @property
@@ -258,6 +265,7 @@ class SharesArithmetic(ABC):
         self._product_masks = untile(masks, 2 * n_columns)[: self._n_vectors].reshape(-1, 2, n_columns)
         """N_1 and N_2, which mask the two parties' shares of h towards the coordinator."""
         with self._phase("product"):
+            self._norm_bits, self._spread_bits = self._measure_sizes()
             self._tile = self._encode_columns()
         self._peer_tile = np.empty(self._rows.n_rows * peer.n_columns, np.uint64)
         """The other party's masked columns."""
@@ -307,7 +315,6 @@ class SharesArithmetic(ABC):
         tile = np.zeros(self._rows.n_rows * self._n_own, np.int32)
         by_group = tile.reshape(-1, self._n_own, 8)
         random = np.random.default_rng()
-        largest = 0.0
         for columns, rows, chosen in self._sources():
             values = np.zeros((rows.n_rows, self._n_own))
             values[: len(chosen)] = columns[chosen] * self._fmt.column_scale
@@ -318,11 +325,19 @@ class SharesArithmetic(ABC):
                     f"a value of a training column exceeds {most:g} standard deviations, the most that `protocol:"
                     " shares` takes: set `preprocessing.clip`"
                 )
-            largest = max(largest, float(np.square(values).sum(axis=1).max(initial=0.0)))
             by_group[rows.first // 8 : rows.end // 8] = values.reshape(-1, 8, self._n_own).transpose(0, 2, 1)
-        norm = np.sqrt(largest) / self._fmt.column_scale
-        self._norm_bits = max(0, int(np.ceil(np.log2(norm)))) if norm > 0 else 0
         return tile
+
+    def _measure_sizes(self) -> tuple[int, int]:
+        """Return `SharesReady.norm_bits` and `SharesReady.spread_bits`."""
+        norm = spread = 0.0
+        for columns in (self._block.columns, self._block.holdout_columns):
+            if columns.size:
+                norm = max(norm, float(np.einsum("ij,ij->i", columns, columns).max()))
+                spread = max(spread, float(np.linalg.eigvalsh(columns.T @ columns)[-1]))
+        # Rounding moves each value by less than 1 / column_scale.
+        rounding = math.sqrt(self._n_own) / self._fmt.column_scale
+        return _bits(math.sqrt(norm) + rounding), _bits(math.sqrt(spread / len(self._block.columns)))
 
     def _sources(self) -> Iterator[tuple[FloatMatrix, RowRange, Rows]]:
         """Yield a matrix of the block, rows of the tables, and the rows of the matrix that they hold; then padding."""
@@ -688,3 +703,8 @@ def _diagonal(penalty: FloatMatrix) -> FloatVector:
         )
     # Whitening leaves rounding errors around 0.
     return np.maximum(diagonal, 0.0)
+
+
+def _bits(size: float) -> int:
+    """Return the ceiling of log2 of a size, at least 0. Whitened columns are of size 1 up to rounding errors."""
+    return max(0, math.ceil(math.log2(size) - 1e-6)) if size > 0 else 0

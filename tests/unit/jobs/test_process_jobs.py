@@ -407,6 +407,42 @@ async def test_an_offer_that_is_refused_replaces_nothing(tmp_path: Path) -> None
         await jobs.dispatch(Role.COORDINATOR, key, Waiting(), 0)
 
 
+SHARES = JobConfig(name="one", dataset=DATASET, protocol="shares", aligned=True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (OpenJob(SHARES, mpz(0), Role.HOST), "`protocol: shares`, a seed of 0 bytes and a public key of 0 bits"),
+        (
+            OpenJob(SHARES, mpz(0), Role.HOST, seed=bytes(31)),
+            "a seed of 31 bytes .* expected a seed of 32 bytes and no",
+        ),
+        (OpenJob(SHARES, MODULUS, Role.HOST, seed=bytes(32)), "a public key of 256 bits: expected .* no key"),
+        (
+            replace(OFFER, seed=bytes(32)),
+            "`protocol: paillier`, a seed of 32 bytes .* expected a seed of 0 bytes and a",
+        ),
+    ],
+)
+async def test_an_offer_with_the_secrets_of_the_other_protocol_is_refused(
+    wrong: OpenJob, said: str, tmp_path: Path
+) -> None:
+    async with host_jobs(tmp_path) as (jobs, made):
+        with pytest.raises(ProtocolError, match=said):
+            await jobs.dispatch(Role.COORDINATOR, JobKey.draw("one"), wrong, 0)
+    assert not made
+
+
+async def test_an_offer_on_shares_brings_no_key(tmp_path: Path) -> None:
+    async with host_jobs(tmp_path) as (jobs, made):
+        await jobs.dispatch(Role.COORDINATOR, JobKey.draw("one"), OpenJob(SHARES, mpz(0), Role.HOST, seed=bytes(32)), 0)
+        async with asyncio.timeout(10):
+            while not made:
+                await asyncio.sleep(0.001)
+    assert made == [SHARES]
+
+
 async def test_an_offer_that_comes_again_after_its_job_has_ended_opens_none(tmp_path: Path) -> None:
     async with host_jobs(tmp_path) as (jobs, _):
         key = JobKey.draw("one")

@@ -95,8 +95,9 @@ def weight_shares(draw: st.DrawFn) -> WeightShares:
 def ready(draw: st.DrawFn) -> Ready:
     n_columns = draw(st.integers(1, 9))
     penalties = arrays(np.float64, draw(st.sampled_from((0, n_columns))), elements=st.floats(0, 1e9))
+    bits = st.integers(-64, 64)
     shares = st.builds(
-        SharesReady, seeds, st.integers(0, 2**31), st.integers(-64, 64), penalties, weight_bits, st.floats(0, 1e18)
+        SharesReady, seeds, st.integers(0, 2**31), bits, bits, penalties, weight_bits, st.floats(0, 1e18)
     )
     return Ready(draw(counts), n_columns, draw(uint32), draw(st.none() | shares))
 
@@ -318,6 +319,8 @@ WRONG_SHARES_READY: list[dict[str, Any]] = [
     {"n_holdout": 2**31 + 1},
     {"norm_bits": 65},
     {"norm_bits": -65},
+    {"spread_bits": 65},
+    {"spread_bits": -65},
     {"penalty": [1.0]},
     {"penalty": [1.0, -1.0]},
     {"penalty": [1.0, float("nan")]},

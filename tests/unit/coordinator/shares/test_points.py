@@ -7,7 +7,7 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.shares.session import StreamKeys
-from trilateral.common.shares.format import MAX_WEIGHTS, MODEL_FRACTION_BITS, SCORE_LIMIT, Format
+from trilateral.common.shares.format import MAX_MEAN_SCORE, MODEL_FRACTION_BITS, SCORE_LIMIT, Format
 from trilateral.common.shares.ring import decode
 from trilateral.coordinator.plan import Observation, RoundPlan
 from trilateral.coordinator.shares.points import Range, ScoreMasks, share_point, share_result
@@ -18,8 +18,8 @@ PERIOD = FORMAT.series.period
 COLUMNS = {Role.HOST: 2, Role.GUEST: 3}
 
 
-def range_of(norm_bits: int) -> Range:
-    return Range(dict.fromkeys(PARTIES, norm_bits), PERIOD, COLUMNS)
+def range_of(norm_bits: int, spread_bits: int = 0) -> Range:
+    return Range(dict.fromkeys(PARTIES, norm_bits), dict.fromkeys(PARTIES, spread_bits), PERIOD, COLUMNS)
 
 
 def test_the_shares_of_a_point_add_up_at_both_scales() -> None:
@@ -71,10 +71,13 @@ def test_a_point_is_in_range_as_long_as_no_row_can_have_a_score_beyond_the_limit
     assert not range_of(bits + 1).contains(point)
 
 
-def test_a_point_with_much_weight_is_out_of_range_even_if_no_score_is() -> None:
-    inside = np.full(5, MAX_WEIGHTS * PERIOD / 5 * 0.999)
+def test_a_point_with_large_scores_on_average_is_out_of_range_even_if_no_score_is() -> None:
+    point = np.array([3.0, 4.0, 0.0, 0.0, 12.0])  # norms 5 and 12
+    inside = point * (MAX_MEAN_SCORE * PERIOD / 17 * 0.999)
     assert range_of(0).contains(inside)
     assert not range_of(0).contains(inside * 1.002)
+    assert range_of(0, 2).contains(inside / 4)
+    assert not range_of(0, 2).contains(inside / 4 * 1.002)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 2.0**40])
