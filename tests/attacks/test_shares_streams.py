@@ -187,6 +187,29 @@ def test_the_statistics_tell_columns_without_masks_from_random_numbers(private_k
     assert (byte_statistics(elements)[2:] > BYTES_LIMIT).all()
 
 
+# --- sizes
+
+
+def sizes(transcript: Transcript) -> list[tuple[Role, Role, str, list[int]]]:
+    """What an observer sees of each message."""
+    found = []
+    for sender, to, message in between_roles(transcript):
+        lengths = [len(each.flat[0]) for each in transcript.masked(sender, to, message)]
+        found.append((sender, to, type(message).__name__, lengths))
+    return found
+
+
+@JOBS
+@WEIGHTED
+def test_sizes_and_order_of_messages_do_not_depend_on_values(
+    job: JobConfig, weighted: bool, private_key: PrivateKey
+) -> None:
+    one, other = (
+        run_session(job, tables_of(job, weighted=weighted, seed=seed), private_key, Randomness(None)) for seed in (1, 2)
+    )
+    assert sizes(one) == sizes(other)
+
+
 # --- what a party reads if a stream serves twice
 
 
