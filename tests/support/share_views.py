@@ -63,6 +63,8 @@ class Randomness:
 
     seed: int | None
     """Of everything that processes draw from the operating system; None to draw it from there."""
+    unmasked: frozenset[Purpose] = frozenset()
+    """Purposes whose numbers are all 0, so that they mask nothing."""
     differences: dict[Place, ElementVector] = field(default_factory=dict)
     alone: StreamKeys = field(default_factory=StreamKeys.alone)
     """Keys of the coordinator's own streams."""
@@ -122,6 +124,8 @@ def sources(randomness: Randomness) -> Iterator[None]:
 
     def elements(key: bytes, purpose: Purpose, first_row: int, n_rows: int, n_columns: int) -> ElementVector:
         first, end = first_row * n_columns, (first_row + n_rows) * n_columns
+        if purpose in randomness.unmasked:
+            return np.zeros(end - first, np.uint64)
         return aes(key, purpose, first_row, n_rows, n_columns) + randomness.difference((key, int(purpose)), end)[first:]
 
     def share(values: ElementVector) -> Mapping[Role, ElementVector]:
@@ -339,7 +343,7 @@ def substitute(
     Returns:
         The session on the other tables.
     """
-    randomness = Randomness(recorded.randomness.seed)
+    randomness = Randomness(recorded.randomness.seed, recorded.randomness.unmasked)
     for _ in range(max_runs):
         found = run(randomness)
         solve = _solve_sums if role is Role.COORDINATOR else _solve_messages
