@@ -151,13 +151,16 @@ def trained_coef(configs: Mapping[Role, ProcessConfig], job: JobConfig) -> Float
 
 
 def plain_model(configs: Mapping[Role, ProcessConfig], job: JobConfig, tables: Tables | None = None) -> PlainResult:
-    """Train in plain numpy on the joined columns, from the start that the guest has drawn for the job."""
+    """Train in plain numpy on the joined columns, from the start that the guest has drawn for a job on ciphertexts."""
     joined = (tables or load_tables(configs, job)).joined
     holdout = joined.holdout_columns, joined.holdout_labels
     guest = configs[Role.GUEST]
     start = read_start(guest.state, job.name, load_sealer(guest.state_key))
-    assert start is not None
-    assert start.any()
+    if job.protocol == "shares":
+        assert start is None
+    else:
+        assert start is not None
+        assert start.any()
     return train_plain(job, joined.columns, joined.labels, joined.penalty, holdout, n_host=joined.n_host, start=start)
 
 
@@ -172,9 +175,11 @@ def check_coef(coef: FloatVector, plain: FloatVector, joined: JoinedTable, job: 
 
     The bound is one on the loss: what it would rise by between the two if `plain` was its minimum. In a direction in
     which the loss is flat, rounding moves the coefficients further than in others. Under the short keys of the tests,
-    which leave 22 fraction bits for a row's value, 180 random starts gave at most 2.7e-13.
+    which leave 22 fraction bits for a row's value, 180 random starts gave at most 2.7e-13. On shares, the parties drop
+    more bits of a gradient the fewer rows there are: on the tables of the tests, components are off by up to 1e-4.
     """
+    most, most_apart = (1e-7, 1e-3) if job.protocol == "shares" else (1e-12, 1e-5)
     gap = coef - plain
     curvature = joined.columns.T @ joined.columns / (4 * len(joined.columns)) + job.l2 * joined.penalty
-    assert gap @ curvature @ gap / 2 < 1e-12, gap
-    np.testing.assert_allclose(coef, plain, rtol=0, atol=1e-5)
+    assert gap @ curvature @ gap / 2 < most, gap
+    np.testing.assert_allclose(coef, plain, rtol=0, atol=most_apart)
