@@ -292,9 +292,7 @@ class PartyJobs(ProcessJobs):
             elif isinstance(message, Result) and permission.data is not None:
                 data, run_id = permission.data, key.run_id.hex()
                 model = await runner.in_thread(PartyModel.of, self.role, job, data, dataset, message, run_id=run_id)
-                with writing(self.role, folder.model):
-                    await runner.in_thread(save_model, folder.model, model)
-                await runner.in_thread(self.journal.set_outcome, job_id, Outcome.FINISHED)
+                await self._keep_model(runner, folder, job_id, model)
                 _log_result(job, message)
 
         runner = MachineRunner(
@@ -318,6 +316,12 @@ class PartyJobs(ProcessJobs):
                 await self._set_outcome(job_id, error)
 
         self._launch(runner, begin, on_end)
+
+    async def _keep_model(self, runner: MachineRunner, folder: JobFolder, job_id: bytes, model: PartyModel) -> None:
+        """Write this party's part of the model, and then that the job has finished."""
+        with writing(self.role, folder.model):
+            await runner.in_thread(save_model, folder.model, model)
+        await runner.in_thread(self.journal.set_outcome, job_id, Outcome.FINISHED)
 
     def _start(self, job: JobConfig, record: PartyRecord, block: TrainingBlock) -> FloatVector | None:
         """Return the guest's secret first weights, the same in every session of a job.
