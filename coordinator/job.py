@@ -11,7 +11,7 @@ from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.jobs.journal import Record
 from trilateral.common.jobs.states import END_STATES, ENDED
-from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_STARTING, JOB_STATE_TRAINING, JobStatus
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED, JOB_STATE_STARTING, JOB_STATE_TRAINING, JobStatus
 from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.messages import (
     BeginRound,
@@ -76,7 +76,9 @@ class Job:
 
     def begin_session(self, why: str | None = None) -> None:
         """Begin a session; `why` is the reason for another session, or None for the first one."""
-        self._status.state, self._status.detail = JOB_STATE_STARTING, "making the job's key"
+        self._status.state, self._status.detail = JOB_STATE_STARTING, ""
+        if self.config.protocol == "paillier":
+            self._status.detail = "making the job's key"
         self._n_opened = self._n_caught_up = 0
         if why is not None:
             self._status.notes.append(f"the job continues in another session: {why}")
@@ -86,30 +88,38 @@ class Job:
         self._left = True
         self.update()
 
-    def status(self, n_known_notes: int | None = 0) -> JobStatus:
+    def status(self, n_known_notes: int | None = 0, viewer: Role | None = None) -> JobStatus:
         """Return what the job is doing now.
 
         Args:
             n_known_notes: how many notes the receiver already has; None to leave out all notes.
+            viewer: the role of the receiver, if it has one. Under shares, the host sees no loss of a round and no
+                evaluation: these are functions of the labels, and it learns nothing else about them before the end.
         """
         status = JobStatus()
         status.CopyFrom(self._status)
         del status.notes[:n_known_notes]
+        if viewer is Role.HOST and self.config.protocol == "shares":
+            shown = [note for note in status.notes if _EVALUATED not in note]
+            del status.notes[:]
+            status.notes.extend(shown)
+            if status.state != JOB_STATE_FINISHED:
+                status.ClearField("loss")
         if not self.ended.is_set():
             status.seconds = self._elapsed()
             status.detail = "; ".join(self._waiting.values()) or status.detail
         return status
 
-    async def watch(self) -> AsyncIterator[JobStatus]:
-        """Yield the status now and after each change, until the job ends.
+    async def watch(self, viewer: Role | None = None) -> AsyncIterator[JobStatus]:
+        """Yield the status now and after each change, until the job ends; see `status` for the viewer.
 
         Statuses are not queued: a watcher that is slow to ask for the next status gets the newest one.
         """
         n_notes = 0
         while True:
             changed = self._changed
-            status = self.status(n_notes)
-            n_notes += len(status.notes)
+            status = self.status(n_notes, viewer)
+            n_notes = len(self._status.notes)
             yield status
             if status.state in ENDED or self._left:
                 return
@@ -213,6 +223,10 @@ class Job:
         return self._seconds + time.monotonic() - self._started
 
 
+_EVALUATED = "on the hold-out rows: log loss"
+"""What the note on an evaluation says, and no other note."""
+
+
 def _described(evaluation: Evaluation, epochs: int) -> str:
     auc = "" if evaluation.auc is None else f", AUC {evaluation.auc:.4f}"
-    return f"after epoch {epochs}, on the hold-out rows: log loss {evaluation.log_loss:.5g}{auc}"
+    return f"after epoch {epochs}, {_EVALUATED} {evaluation.log_loss:.5g}{auc}"

@@ -6,6 +6,7 @@
 from collections.abc import AsyncIterator
 
 from trilateral.common.pb.v1 import jobs_pb2, jobs_pb2_grpc
+from trilateral.common.rpc.access import calling
 from trilateral.common.rpc.codec import parse_job
 from trilateral.common.rpc.interceptor import Context
 from trilateral.coordinator.jobs import CoordinatorJobs
@@ -26,15 +27,16 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         return jobs_pb2.StartJobResponse()
 
     async def GetJob(self, request: jobs_pb2.GetJobRequest, context: Context) -> jobs_pb2.GetJobResponse:
-        return jobs_pb2.GetJobResponse(status=self._jobs.find(request.job).status())
+        return jobs_pb2.GetJobResponse(status=self._jobs.find(request.job).status(viewer=calling().role))
 
     async def ListJobs(self, request: jobs_pb2.ListJobsRequest, context: Context) -> jobs_pb2.ListJobsResponse:
-        return jobs_pb2.ListJobsResponse(statuses=[job.status(n_known_notes=None) for job in self._jobs.all()])
+        viewer = calling().role
+        return jobs_pb2.ListJobsResponse(statuses=[job.status(None, viewer) for job in self._jobs.all()])
 
     async def WatchJob(
         self, request: jobs_pb2.WatchJobRequest, context: Context
     ) -> AsyncIterator[jobs_pb2.WatchJobResponse]:
-        async for status in self._jobs.find(request.job).watch():
+        async for status in self._jobs.find(request.job).watch(calling().role):
             yield jobs_pb2.WatchJobResponse(status=status)
 
     async def ResumeJob(self, request: jobs_pb2.ResumeJobRequest, context: Context) -> jobs_pb2.ResumeJobResponse:

@@ -31,6 +31,7 @@ from trilateral.common.data.party_data import (
     describe_few_labels,
     describe_left_out,
     describe_repeated,
+    describe_scores_beyond,
     make_party_data,
     read_party_table,
 )
@@ -294,6 +295,8 @@ class PartyJobs(ProcessJobs):
                     await runner.in_thread(save_model, folder.model, model)
                 await runner.in_thread(self.journal.set_outcome, job_id, Outcome.FINISHED)
                 log.info("job %s: model written after %d rounds, loss %.6f", job.name, message.rounds, message.loss)
+                if beyond := describe_scores_beyond(job, message.holdout_scores):
+                    log.warning("job %s: %s", job.name, beyond)
 
         runner = MachineRunner(
             self.role,

@@ -10,7 +10,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.jobs.journal import Record
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_STOPPED
-from trilateral.common.protocol.messages import Failed, JobEnded
+from trilateral.common.protocol.messages import Evaluation, Failed, JobEnded, RoundKey, RoundReport
 from trilateral.common.rpc.calls import Silence
 from trilateral.common.rpc.channel import Peer
 from trilateral.coordinator.job import Job
@@ -67,3 +67,25 @@ async def test_an_ended_job_is_shown_after_a_restart_as_the_journal_has_it(
     shown = [status async for status in again.watch()]
     assert [each.state for each in shown] == [state]
     assert again.status().detail == (detail if is_status_known or error is not None else "")
+
+
+@pytest.mark.parametrize("protocol", ["paillier", "shares"])
+@pytest.mark.parametrize("viewer", [Role.HOST, Role.GUEST, Role.COORDINATOR, None])
+async def test_under_shares_the_host_watches_without_losses_until_the_end(protocol: str, viewer: Role | None) -> None:
+    """Each loss is a function of the labels, and the host learns nothing about them from its own messages."""
+    job = Job(JOB.model_copy(update={"protocol": protocol}), b"run")
+    evaluation = Evaluation(RoundKey(2, 1), 0.4567, None)
+    job.on_message(RoundReport(RoundKey(2, 1), 2, 1, 1, 0.4321, False, "the step is cut", evaluation))
+    is_hidden = viewer is Role.HOST and protocol == "shares"
+
+    watch = job.watch(viewer)
+    seen = [job.status(viewer=viewer), await anext(watch)]
+    job.on_message(RoundReport(RoundKey(3, 1), 3, 1, 1, 0.4, False, "again", evaluation))
+    seen.append(await anext(watch))
+    for status in seen:
+        assert status.HasField("loss") is not is_hidden
+        assert ("0.4567" in str(status)) is not is_hidden
+    assert [note for note in seen[-1].notes if "log loss" not in note] == ["round 3: again"]  # each note once
+    job.on_message(JobEnded("converged", 0.25, 3))
+    job.end(None)
+    assert job.status(viewer=viewer).loss == 0.25
