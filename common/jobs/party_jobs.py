@@ -291,9 +291,7 @@ class PartyJobs(ProcessJobs):
             elif isinstance(message, Result) and permission.data is not None:
                 data, run_id = permission.data, key.run_id.hex()
                 model = await runner.in_thread(PartyModel.of, self.role, job, data, dataset, message, run_id=run_id)
-                with writing(self.role, folder.model):
-                    await runner.in_thread(save_model, folder.model, model)
-                await runner.in_thread(self.journal.set_outcome, job_id, Outcome.FINISHED)
+                await self._keep_model(runner, folder, job_id, model)
                 log.info("job %s: model written after %d rounds, loss %.6f", job.name, message.rounds, message.loss)
                 if beyond := describe_scores_beyond(job, message.holdout_scores):
                     log.warning("job %s: %s", job.name, beyond)
@@ -319,6 +317,12 @@ class PartyJobs(ProcessJobs):
                 await self._set_outcome(job_id, error)
 
         self._launch(runner, begin, on_end)
+
+    async def _keep_model(self, runner: MachineRunner, folder: JobFolder, job_id: bytes, model: PartyModel) -> None:
+        """Write this party's part of the model, and then that the job has finished."""
+        with writing(self.role, folder.model):
+            await runner.in_thread(save_model, folder.model, model)
+        await runner.in_thread(self.journal.set_outcome, job_id, Outcome.FINISHED)
 
     def _start(self, job: JobConfig, record: PartyRecord, block: TrainingBlock) -> FloatVector | None:
         """Return the guest's secret first weights, the same in every session of a job.

@@ -38,11 +38,11 @@ ONE = np.uint64(1)
 class Weights:
     """What a party multiplies the three tables of a row by."""
 
-    own: ElementVector
+    own: ElementVector = field(repr=False)
     """Its own columns: its share of its own weights, shape (n_own,)."""
-    opened: ElementVector
+    opened: ElementVector = field(repr=False)
     """Its mask U: the other party's share of its own weights, minus a mask, shape (n_own,)."""
-    other: ElementVector
+    other: ElementVector = field(repr=False)
     """The other party's masked columns: its share of the other's weights, shape (n_other,)."""
 
 
@@ -50,21 +50,21 @@ class Weights:
 class DealerKeys:
     """The keys of the streams that the coordinator has in common with each party."""
 
-    host_session: bytes
-    guest_session: bytes
-    host_round: bytes
-    guest_round: bytes
+    host_session: bytes = field(repr=False)
+    guest_session: bytes = field(repr=False)
+    host_round: bytes = field(repr=False)
+    guest_round: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, eq=False)
 class DealerSums:
     """The coordinator's own shares of the sums, to which `deal` adds."""
 
-    host: ElementVector
+    host: ElementVector = field(repr=False)
     """Of the gradient of the host's columns, shape (n_host,)."""
-    guest: ElementVector
+    guest: ElementVector = field(repr=False)
     """Of the gradient of the guest's columns, shape (n_guest,)."""
-    loss: ElementVector
+    loss: ElementVector = field(repr=False)
     """Of the loss, shape (1,). It stays 0 without sample weights."""
 
     @classmethod
@@ -77,13 +77,13 @@ class DealerSums:
 class Residual:
     """What a party computes from the scores and the dealt values of some rows."""
 
-    d: ElementVector
+    d: ElementVector = field(repr=False)
     """Its share of sigma(u) - 1/2 with f_d fraction bits, shape (n_rows,); empty if no gradient was asked for."""
-    loss: ElementVector
+    loss: ElementVector = field(repr=False)
     """Its share of each row's part of the loss, with 2 f_v fraction bits, shape (n_rows,)."""
     digest: bytes
     """64 bytes, a digest of z and of all integers by which it has multiplied the dealt values."""
-    v: ElementVector = field(default_factory=lambda: np.zeros(0, np.uint64))
+    v: ElementVector = field(default_factory=lambda: np.zeros(0, np.uint64), repr=False)
     """With sample weights: its share of U_c e, shape (n_rows,); else empty."""
 
 

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -29,9 +29,9 @@ class ScoreMasks:
     the same rows are dealt for twice under one key, the masks must be the same ones, since the streams of that key are.
     """
 
-    host: ElementVector
+    host: ElementVector = field(repr=False)
     """a: masks the guest's share of the host's weights, shape (n_host,)."""
-    guest: ElementVector
+    guest: ElementVector = field(repr=False)
     """b: masks the host's share of the guest's weights, shape (n_guest,)."""
 
     @classmethod
@@ -76,8 +76,8 @@ def share_result(point: FloatVector) -> Mapping[Role, ElementVector]:
 class Range:
     """Where the parties can compute, from what they have published about the sizes of their values.
 
-    Outside, a score leaves the ring's range. The residual is then off by 8, and from such errors the coordinator could
-    find rows; see docs/security.md.
+    Outside, a score leaves the ring's range. The residual is then off by 2^15, and from such errors the coordinator
+    could find rows; see docs/security.md.
     """
 
     norm_bits: Mapping[Role, int]

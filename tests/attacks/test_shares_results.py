@@ -22,7 +22,7 @@ from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.policy import check_peer, label_secrecy
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.protocol.logistic import probability
-from trilateral.common.protocol.messages import BeginRound
+from trilateral.common.protocol.messages import BeginRound, Machine
 
 JOB = JobConfig(name="job", dataset="data", protocol="shares", epochs=40, tolerance=1e-9, l2=1e-3, holdout=0.0)
 N_ROWS = 3000
@@ -61,7 +61,7 @@ def attacked(n_host: int, n_positive: int, private_key: PrivateKey, guest: Polic
 
     coordinator = REAL.coordinator(JOB, private_key)
     seeds = seeds_of(coordinator)
-    machines = {
+    machines: dict[Role, Machine] = {
         Role.COORDINATOR: coordinator,
         Role.HOST: REAL.host(
             JOB, data[Role.HOST], private_key, seed=seeds[Role.HOST], check_peer=lambda n: check(Role.HOST, n)

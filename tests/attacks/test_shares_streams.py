@@ -6,19 +6,31 @@ party reads from it.
 
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from tests.attacks.test_shares_views import BATCHES, JOBS, WEIGHTED, WHOLE, LostSums, tables_of
-from tests.support.share_views import Indices, Randomness, Transcript, run_session
+from tests.support.share_views import Indices, Randomness, Transcript, run_session, watching
+from tests.support.three_machines import Outcome
+from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
 from trilateral.common.base.arrays import ElementVector, FloatMatrix, FloatVector
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.paillier.keys import PrivateKey
+from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.protocol.batches import Batches
-from trilateral.common.protocol.messages import BeginRound, ElementPiece, Kind, Message, RoundKey, WeightShares
+from trilateral.common.protocol.messages import (
+    BeginRound,
+    ElementPiece,
+    JobEnded,
+    Kind,
+    Message,
+    RoundKey,
+    WeightShares,
+)
 from trilateral.common.protocol.shares.rows import RowPlan
 from trilateral.common.protocol.shares.session import SESSION, StreamKeys
 from trilateral.common.shares import stream
@@ -64,20 +76,24 @@ def masked_values(transcript: Transcript) -> Iterator[tuple[Use, Indices, Elemen
                 values = np.concatenate([cut.share for cut in transcript.randomness.cuts[sender, message.key]])
                 yield Use(key, purpose, sender), indices, values
                 continue
-            n_rows = -(-int(indices.max() + 1) // 16) * 16
-            words = stream.elements(key, Purpose(purpose), 0, n_rows, 1)[indices]
+            first, end = int(indices.min()) // 16 * 16, -(-int(indices.max() + 1) // 16) * 16
+            words = stream.elements(key, Purpose(purpose), first, end - first, 1)[indices - first]
             yield Use(key, purpose, None), indices, elements - words if masked.sign > 0 else elements + words
 
 
 def numbers_with_two_values(*sessions: Transcript) -> int:
-    """Count the numbers of all streams that mask two different values."""
-    seen: dict[Use, dict[int, int]] = defaultdict(dict)
-    conflicts = 0
+    """Count the values that a number of a stream masks although it has masked another."""
+    found: dict[Use, list[tuple[Indices, ElementVector]]] = defaultdict(list)
     for transcript in sessions:
         for use, indices, values in masked_values(transcript):
-            before = seen[use]
-            for index, value in zip(indices.tolist(), values.tolist(), strict=True):
-                conflicts += before.setdefault(index, value) != value
+            found[use].append((indices, values))
+    conflicts = 0
+    for parts in found.values():
+        indices = np.concatenate([part[0] for part in parts])
+        values = np.concatenate([part[1] for part in parts])
+        order = np.lexsort((values, indices))
+        same_number = np.diff(indices[order]) == 0
+        conflicts += int((same_number & (values[order][1:] != values[order][:-1])).sum())
     return conflicts
 
 
@@ -93,6 +109,22 @@ def test_no_number_of_a_stream_masks_two_values(job: JobConfig, weighted: bool, 
         if isinstance(message, ElementPiece) and message.kind is Kind.DEALT
     ]
     assert len(dealt) > len(set(dealt)) or job is BATCHES
+
+
+async def test_no_number_masks_two_values_between_three_processes(tmp_path: Path) -> None:
+    """With the kernels and windows of a real job, and several blocks."""
+    write_tables(tmp_path, n_rows=12_000)
+    randomness = Randomness(None)
+    job = WHOLE.model_copy(update={"dataset": DATASET, "evaluate_every": 1})
+    with watching(randomness) as traffic:
+        async with serving(make_configs(tmp_path)) as client:
+            status = await train_over_localhost(client, job)
+    assert status.state == JOB_STATE_FINISHED
+
+    transcript = Transcript(Outcome(JobEnded("", None, 0), {}, [], traffic), randomness)
+    n_elements = sum(len(each.elements) for _, _, each in traffic if isinstance(each, ElementPiece))
+    assert n_elements > 12_000 * 4 * transcript.fmt.n_values
+    assert numbers_with_two_values(transcript) == 0
 
 
 @JOBS
@@ -185,6 +217,29 @@ def test_the_statistics_tell_columns_without_masks_from_random_numbers(private_k
     columns = tables_of(job, weighted=False, seed=1).host.block.columns
     elements = np.rint(np.ldexp(columns, 12)).astype(np.int64).view(np.uint64).ravel()
     assert (byte_statistics(elements)[2:] > BYTES_LIMIT).all()
+
+
+# --- sizes
+
+
+def sizes(transcript: Transcript) -> list[tuple[Role, Role, str, list[int]]]:
+    """What an observer sees of each message."""
+    found = []
+    for sender, to, message in between_roles(transcript):
+        lengths = [len(each.flat[0]) for each in transcript.masked(sender, to, message)]
+        found.append((sender, to, type(message).__name__, lengths))
+    return found
+
+
+@JOBS
+@WEIGHTED
+def test_sizes_and_order_of_messages_do_not_depend_on_values(
+    job: JobConfig, weighted: bool, private_key: PrivateKey
+) -> None:
+    one, other = (
+        run_session(job, tables_of(job, weighted=weighted, seed=seed), private_key, Randomness(None)) for seed in (1, 2)
+    )
+    assert sizes(one) == sizes(other)
 
 
 # --- what a party reads if a stream serves twice

@@ -90,6 +90,47 @@ def test_any_table_of_the_other_party_explains_what_a_party_received(
         assert not {number for key, number in found.randomness.changed() if not key}
 
 
+@pytest.mark.parametrize("role", [Role.HOST, Role.GUEST])
+@pytest.mark.parametrize("purpose", [Purpose.COLUMNS, Purpose.SCORES, Purpose.OPENED, Purpose.DEALT, Purpose.SHARES])
+def test_without_one_of_the_masks_the_messages_depend_on_the_other_table(
+    role: Role, purpose: Purpose, private_key: PrivateKey
+) -> None:
+    mine, other = (tables_of(WHOLE, weighted=False, seed=seed) for seed in (1, 2))
+    others = Tables(mine.host, other.guest) if role is Role.HOST else Tables(other.host, mine.guest)
+    recorded = run_session(WHOLE, mine, private_key, Randomness(7, frozenset([purpose])))
+    with pytest.raises(AssertionError, match="do not make the messages"):
+        substitute(recorded, role, lambda randomness: run_session(WHOLE, others, private_key, randomness), max_runs=25)
+
+
+@pytest.mark.parametrize("purpose", [Purpose.LABELS, Purpose.WEIGHTS, Purpose.WEIGHTED])
+def test_without_a_mask_the_guests_labels_and_weights_of_rows_are_visible(
+    purpose: Purpose, private_key: PrivateKey
+) -> None:
+    mine, other = (tables_of(WHOLE, weighted=True, seed=seed) for seed in (1, 2))
+    others = Tables(mine.host, other.guest)
+    recorded = run_session(WHOLE, mine, private_key, Randomness(7, frozenset([purpose])))
+    with pytest.raises(AssertionError, match="do not make the messages"):
+        substitute(
+            recorded, Role.HOST, lambda randomness: run_session(WHOLE, others, private_key, randomness), max_runs=25
+        )
+
+
+@pytest.mark.parametrize("purpose", [Purpose.SUMS, Purpose.LINEAR])
+def test_without_the_parties_own_masks_the_coordinator_sees_shares_that_depend_on_rows(
+    purpose: Purpose, private_key: PrivateKey
+) -> None:
+    tables = tables_of(WHOLE, weighted=False, seed=1)
+    others = shuffled(tables, WHOLE, 3)
+    recorded = run_session(WHOLE, tables, private_key, Randomness(7, frozenset([purpose])))
+    with pytest.raises(AssertionError, match="do not make the messages"):
+        substitute(
+            recorded,
+            Role.COORDINATOR,
+            lambda randomness: run_session(WHOLE, others, private_key, randomness),
+            max_runs=25,
+        )
+
+
 def shuffled(tables: Tables, job: JobConfig, seed: int) -> Tables:
     """The same rows in another order within each batch: all sums are the same, and no row is where it was."""
     rng = np.random.default_rng(seed)

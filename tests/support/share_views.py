@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from hashlib import shake_256
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -36,12 +37,15 @@ from trilateral.common.protocol.messages import (
     RoundTimedOut,
     WeightShares,
 )
+from trilateral.common.protocol.party import PartyMachine
 from trilateral.common.protocol.shares import arithmetic
 from trilateral.common.protocol.shares.session import SESSION, StreamKeys
 from trilateral.common.shares import kernels, reference, ring, stream
 from trilateral.common.shares.format import Format
 from trilateral.common.shares.keys import SEED_BYTES, Purpose
+from trilateral.coordinator.machine import CoordinatorMachine
 from trilateral.coordinator.shares import points
+from trilateral.coordinator.shares.computation import SharesOffer
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 Place = tuple[bytes, int]
@@ -63,6 +67,8 @@ class Randomness:
 
     seed: int | None
     """Of everything that processes draw from the operating system; None to draw it from there."""
+    unmasked: frozenset[Purpose] = frozenset()
+    """Purposes whose numbers are all 0, so that they mask nothing."""
     differences: dict[Place, ElementVector] = field(default_factory=dict)
     alone: StreamKeys = field(default_factory=StreamKeys.alone)
     """Keys of the coordinator's own streams."""
@@ -116,12 +122,12 @@ class _ToNearest:
 @contextmanager
 def sources(randomness: Randomness) -> Iterator[None]:
     """Let all machines that run in here take their random numbers from one source."""
-    make_generator, aes, cut = np.random.default_rng, stream.elements, ring.cut_share
-    send_sums = arithmetic.SharesArithmetic._sums
-    now: list[CutShare] = []
+    make_generator, aes = np.random.default_rng, stream.elements
 
     def elements(key: bytes, purpose: Purpose, first_row: int, n_rows: int, n_columns: int) -> ElementVector:
         first, end = first_row * n_columns, (first_row + n_rows) * n_columns
+        if purpose in randomness.unmasked:
+            return np.zeros(end - first, np.uint64)
         return aes(key, purpose, first_row, n_rows, n_columns) + randomness.difference((key, int(purpose)), end)[first:]
 
     def share(values: ElementVector) -> Mapping[Role, ElementVector]:
@@ -131,31 +137,35 @@ def sources(randomness: Randomness) -> Iterator[None]:
     def generator(seed: Any = None) -> Any:
         return _ToNearest() if seed is None else make_generator(seed)
 
-    def cut_share(share: ElementVector, mask: ElementVector, bits: int, *, subtract: bool) -> ElementVector:
-        now.append(CutShare(share.copy(), bits))
-        return cut(share, mask, bits, subtract=subtract)
-
-    def sums(self: arithmetic.SharesArithmetic, attempt: arithmetic.Attempt) -> Any:
-        now.clear()
-        envelope = send_sums(self, attempt)
-        randomness.cuts[self.role, attempt.asked.key] = list(now)
-        return envelope
-
     with pytest.MonkeyPatch.context() as patch:
         for name in ("mask", "score_part", "deal", "residual", "add_products", "add_mask_products"):
             patch.setattr(kernels, name, getattr(reference, name))
         patch.setattr(kernels, "stream", elements)
         patch.setattr(stream, "elements", elements)
         patch.setattr(points, "_share", share)
-        patch.setattr(arithmetic, "cut_share", cut_share)
-        patch.setattr(arithmetic.SharesArithmetic, "_sums", sums)
         patch.setattr(StreamKeys, "alone", classmethod(lambda cls: randomness.alone))
         for module in ("common.protocol.shares.session.secrets", "guest_party.machine", "host_party.machine"):
             patch.setattr(f"trilateral.{module}.token_bytes", randomness.draw)
-        patch.setattr(
-            np.random, "default_rng", lambda seed=None: _ToNearest() if seed is None else make_generator(seed)
-        )
+        patch.setattr(np.random, "default_rng", generator)
+        keep_cuts(randomness, patch)
         yield
+
+
+def keep_cuts(randomness: Randomness, patch: pytest.MonkeyPatch) -> None:
+    """Keep each party's shares of sums as they are before they leave. Parties may run in threads of their own."""
+    cut, send_sums = ring.cut_share, arithmetic.SharesArithmetic._sums
+    now: dict[int, list[CutShare]] = {}
+
+    def cut_share(share: ElementVector, mask: ElementVector, bits: int, *, subtract: bool) -> ElementVector:
+        now[get_ident()].append(CutShare(share.copy(), bits))
+        return cut(share, mask, bits, subtract=subtract)
+
+    def sums(self: arithmetic.SharesArithmetic, attempt: arithmetic.Attempt) -> Any:
+        randomness.cuts[self.role, attempt.asked.key] = now[get_ident()] = []
+        return send_sums(self, attempt)
+
+    patch.setattr(arithmetic, "cut_share", cut_share)
+    patch.setattr(arithmetic.SharesArithmetic, "_sums", sums)
 
 
 @dataclass(frozen=True)
@@ -308,6 +318,34 @@ class Transcript:
         return Masked((self.parties.session, int(Purpose.LINEAR)), indices, piece.elements, 1)
 
 
+@contextmanager
+def watching(randomness: Randomness) -> Iterator[list[tuple[Role, Role, Message]]]:
+    """Note all messages that machines handle in here, whatever runs them, with their own random numbers."""
+    traffic: list[tuple[Role, Role, Message]] = []
+
+    def noting(handle: Any, role: Role | None = None) -> Any:
+        def call(self: Any, sender: Role, message: Message) -> Any:
+            traffic.append((sender, role or self.role, message))
+            return handle(self, sender, message)
+
+        return call
+
+    offer = SharesOffer.to
+
+    def to(self: SharesOffer, party: Role) -> OpenJob:
+        message = offer(self, party)
+        traffic.append((Role.COORDINATOR, party, message))
+        return message
+
+    with pytest.MonkeyPatch.context() as patch:
+        keep_cuts(randomness, patch)
+        patch.setattr(SharesOffer, "to", to)
+        patch.setattr(StreamKeys, "alone", classmethod(lambda cls: randomness.alone))
+        patch.setattr(PartyMachine, "handle", noting(PartyMachine.handle))
+        patch.setattr(CoordinatorMachine, "handle", noting(CoordinatorMachine.handle, Role.COORDINATOR))
+        yield traffic
+
+
 MakeTamper = Callable[[], Tamper]
 
 
@@ -339,7 +377,7 @@ def substitute(
     Returns:
         The session on the other tables.
     """
-    randomness = Randomness(recorded.randomness.seed)
+    randomness = Randomness(recorded.randomness.seed, recorded.randomness.unmasked)
     for _ in range(max_runs):
         found = run(randomness)
         solve = _solve_sums if role is Role.COORDINATOR else _solve_messages
