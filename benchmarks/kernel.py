@@ -1,4 +1,4 @@
-"""Compare the encrypted arithmetic with gmpy2 and phe, in one process.
+"""Compare the encrypted arithmetic with gmpy2 and phe, and time that of shares, in one process.
 
 python benchmarks/kernel.py [--json] [--threads N]
 
@@ -15,6 +15,8 @@ threads_ratio           time on one thread over time on all threads, for the pro
 seconds_T_threads       encryption of 1000 packed values, and the product, on T threads, for each T
 windows                 milliseconds of processor time on one thread for a ciphertext in the product, for 13, 100 and
                         300 columns, by the width w of the digits; `chosen` is the w that the kernel chooses itself
+shares                  nanoseconds a row and round of each role under `protocol: shares`, on one thread, with 10 + 10
+                        columns and 16 terms, for each path of this machine
 
 phe encrypts 10 values and multiplies 10 rows, and its time is scaled up to 1000: the cost of each does not depend on
 their number.
@@ -27,6 +29,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from secrets import randbelow
 from typing import Any
@@ -39,6 +42,7 @@ from phe import EncryptedNumber, PaillierPrivateKey, PaillierPublicKey
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.jobs.arithmetic import use_arithmetic
 from trilateral.common.paillier.cipher import PartyCipher
@@ -48,8 +52,15 @@ from trilateral.common.paillier.keys import generate_private_key
 from trilateral.common.paillier.native.path import arithmetic_path
 from trilateral.common.paillier.native.threads import set_threads, thread_count
 from trilateral.common.protocol.scales import VALUE_BITS, round_scale
+from trilateral.common.shares import kernels
+from trilateral.common.shares import path as shares_path
+from trilateral.common.shares.format import Format
+from trilateral.common.shares.keys import Purpose
+from trilateral.common.shares.layout import BLOCK_ROWS
 
 N_ROWS, N_COLUMNS, N_DECRYPTED = 1000, 13, 25
+SHARES_COLUMNS = 10
+"""Columns of each party."""
 WINDOWS, WINDOW_COLUMNS, WINDOW_CIPHERTEXTS = range(5, 13), (13, 100, 300), 32
 FEW = 10
 """Number of values or rows that phe handles, out of a thousand."""
@@ -206,6 +217,57 @@ def window_figures() -> dict[str, dict[str, float]]:
     return figures
 
 
+def shares_figures() -> dict[str, dict[str, float]]:
+    """Measure a block of a round of each role, for each path, in a thread as in a server."""
+    figures: dict[str, dict[str, float]] = {}
+    with ThreadPoolExecutor(1) as thread:
+        for level in range(shares_path.best_level()[0], -1, -1):
+            shares_path.use_level(level)
+            figures[("numpy", "avx2", "avx512")[level]] = thread.submit(
+                shares_nanoseconds, 100 if level else 5
+            ).result()
+    shares_path.choose_shares_arithmetic()
+    return figures
+
+
+def shares_nanoseconds(times: int) -> dict[str, float]:
+    """Return the least time of each role, in nanoseconds a row."""
+    n_rows, n = BLOCK_ROWS, SHARES_COLUMNS
+    fmt, rng = Format.of(1_000_000, 12), np.random.default_rng(0)
+    keys = kernels.DealerKeys(*(rng.bytes(16) for _ in range(4)))
+
+    def elements(columns: int) -> NDArray[np.uint64]:
+        return kernels.stream(rng.bytes(16), Purpose.SHARES, 0, n_rows, columns)
+
+    masks, sums = (elements(1)[:n], elements(1)[:n]), kernels.DealerSums.zeros(n, n)
+    weights = kernels.Weights(elements(1)[:n], elements(1)[:n], elements(1)[:n])
+    columns, other, z, peer = (
+        rng.integers(-4096, 4096, n_rows * n).astype(np.int32),
+        elements(n),
+        elements(1),
+        elements(1),
+    )
+    own, others = np.zeros(n, np.uint64), np.zeros(n, np.uint64)
+    for_host, for_guest = kernels.deal(fmt, keys, masks, 0, n_rows, sums)
+
+    def party(role: Role) -> None:
+        is_host = role is Role.HOST
+        session, key = (keys.host_session, keys.host_round) if is_host else (keys.guest_session, keys.guest_round)
+        kernels.score_part(columns, other, weights, (session, key), 0, offset=is_host)
+        shares = kernels.residual(fmt, role, key, for_host if is_host else for_guest, z + peer, 0, gradient=True)
+        kernels.mask(shares.d, key, Purpose.OPENED, 0, 1)
+        kernels.add_products(columns, shares.d, own)
+        kernels.add_mask_products(session, Purpose.COLUMNS, 0, n, peer, own)
+        kernels.add_products(other, shares.d, others)
+
+    work: dict[str, Callable[[], object]] = {
+        "host": lambda: party(Role.HOST),
+        "guest": lambda: party(Role.GUEST),
+        "coordinator": lambda: kernels.deal(fmt, keys, masks, 0, n_rows, sums),
+    }
+    return {name: round(min(seconds(each) for _ in range(times)) / n_rows * 1e9, 1) for name, each in work.items()}
+
+
 def measure() -> dict[str, Any]:
     """Return all figures; without the kernel, only those of whole operations."""
     gc.disable()
@@ -218,7 +280,7 @@ def measure() -> dict[str, Any]:
     figures |= operation_figures()
     rounded = {name: round(value, 3) for name, value in figures.items()}
     windows = {"windows": window_figures()} if path == "avx2" else {}
-    return {"path": path, "threads": thread_count()} | rounded | windows
+    return {"path": path, "threads": thread_count()} | rounded | windows | {"shares": shares_figures()}
 
 
 def main() -> None:

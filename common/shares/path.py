@@ -41,6 +41,11 @@ def shares_level() -> int:
     return choose_shares_arithmetic() if _Choice.level is None else _Choice.level
 
 
+def use_level(level: int) -> None:
+    """Use a level that the machine has, for tests and benchmarks that compare them."""
+    _Choice.level = level
+
+
 def best_level() -> tuple[int, str]:
     """Return the best level of this machine, and why it is not the kernel; empty if it is."""
     try:

@@ -3,7 +3,7 @@
     sigma(u) = 1/2 + u / P + sum_k b_k sin(2 pi k u / P)      for |u| <= max_score
 
 The b_k come from `benchmarks/series.py`, which fits them by Remez exchange. Beyond max_score the right side goes on as
-a rising staircase around 1/2 + u / P. Its slope is positive everywhere, so the loss that belongs to it,
+a rising staircase around 1/2 + u / P. Its slope is nowhere below -5e-9, so the loss that belongs to it,
 
     sum u^2 / (2 P) - sum_k L_k cos(2 pi k u / P) + log 2 + sum_k L_k - (y - 1/2) u,      L_k = b_k P / (2 pi k),
 

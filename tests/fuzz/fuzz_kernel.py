@@ -1,4 +1,4 @@
-"""Call the kernel with random buffers: every call must give right numbers or a ValueError, and never crash.
+"""Call the kernels with random buffers: every call must give right numbers or a ValueError, and never crash.
 
 python tests/fuzz/fuzz_kernel.py [seconds] [seed]
 
@@ -13,9 +13,13 @@ from contextlib import suppress
 
 import numpy as np
 from gmpy2 import mpz
+from numpy.typing import NDArray
 
 from trilateral.common.paillier.native import _kernel
 from trilateral.common.paillier.native.numbers import Elements, Numbers
+from trilateral.common.shares.format import Format
+from trilateral.common.shares.native import _kernel as shares_kernel
+from trilateral.common.shares.reference import wave_table
 
 
 class Fuzzer:
@@ -88,15 +92,99 @@ class Fuzzer:
         return self.random.randbytes(self.random.choice([0, 1, 7, 64, 512, 1024, 3000]))
 
 
+FORMATS = [Format.of(10_000, max_score, bits) for max_score in (8, 12, 24) for bits in (None, 3)]
+
+
+class SharesFuzzer:
+    """Makes random calls of the kernel for shares. Its own tests compare the results with numpy."""
+
+    def __init__(self, source: random.Random) -> None:
+        self.random = source
+
+    def call_anything(self) -> None:
+        """Call a function with sizes that mostly fit each other."""
+        draw, kernel = self.random, shares_kernel
+        level = draw.randrange(0, 4) if draw.random() < 0.1 else draw.randrange(1, kernel.level + 1)
+        rows, own, other, row = (
+            16 * draw.randrange(0, 9),
+            draw.randrange(0, 70),
+            draw.randrange(0, 4),
+            8 * draw.randrange(9),
+        )
+        fmt, some, key, yes = draw.choice(FORMATS), self._elements, self._bytes(16), draw.random() < 0.5
+        numbers, table = self._numbers(fmt), wave_table()
+        is_host, gradient = draw.random() < 0.5, draw.random() < 0.5
+        n_v = rows if gradient and fmt.weighted else 0
+        dealt = fmt.n_odd if is_host else fmt.n_even
+        narrow = self._bytes(4 * rows * own)
+        calls: list[Callable[[], None]] = [
+            lambda: kernel.stream(level, some(rows * own), key, 1, row, own),
+            lambda: kernel.mask(level, some(rows * own), narrow if yes else some(rows * own), key, 1, row, own),
+            lambda: kernel.score_part(
+                level, some(rows), narrow, some(rows * other), some(own), some(own), some(other), key, key, row, yes
+            ),
+            lambda: kernel.deal(
+                level,
+                some(rows * fmt.n_odd),
+                some(rows * fmt.n_even),
+                some(own),
+                some(other),
+                some(1),
+                numbers,
+                table,
+                self._bytes(64),
+                some(own),
+                some(other),
+                row,
+                rows,
+                yes,
+            ),
+            lambda: kernel.residual(
+                level,
+                some(rows if gradient else 0),
+                some(rows),
+                some(n_v),
+                some(8),
+                numbers,
+                table,
+                key,
+                some(rows * dealt),
+                some(rows),
+                row,
+                is_host,
+                gradient,
+            ),
+            lambda: kernel.add_products(level, some(own), narrow if yes else some(rows * own), some(rows)),
+            lambda: kernel.add_mask_products(level, some(own), key, some(rows), 1, row),
+        ]
+        with suppress(ValueError):
+            draw.choice(calls)()
+
+    def _elements(self, n: int) -> NDArray[np.uint64]:
+        n = max(0, n + self.random.choice([-1, 1, 8])) if self.random.random() < 0.03 else n
+        return np.frombuffer(bytearray(self.random.randbytes(8 * n)), np.uint64)
+
+    def _bytes(self, n: int) -> bytes:
+        return self.random.randbytes(n if self.random.random() < 0.97 else self.random.randrange(2 * n + 1))
+
+    def _numbers(self, fmt: Format) -> NDArray[np.int64]:
+        numbers = fmt.kernel_numbers.copy()
+        if self.random.random() < 0.1:
+            numbers[self.random.randrange(len(numbers))] = self.random.choice([-1, 0, 1, 63, 64, 2**31, 2**62])
+        return numbers
+
+
 def main(seconds: float, seed: int) -> None:
     """Run for some seconds."""
     source, end, rounds = random.Random(seed), time.monotonic() + seconds, 0
+    shares = SharesFuzzer(source)
     while time.monotonic() < end:
         fuzzer = Fuzzer(source)
         for _ in range(20):
             fuzzer.check_products()
             for _ in range(5):
                 fuzzer.call_anything()
+                shares.call_anything()
             rounds += 1
     print(f"{rounds} rounds, seed {seed}")
 

@@ -42,7 +42,14 @@ static void fill(const struct schedule *s, uint64_t purpose, uint64_t group, int
 
 /* Products of the low 32 bits, signed. */
 #define MUL32(a, b) ((signed_lanes)_mm512_mul_epi32((__m512i)(a), (__m512i)(b)))
-#define TOTAL(a) ((uint64_t)_mm512_reduce_add_epi64((__m512i)(a)))
+typedef uint64_t four __attribute__((vector_size(32)));
+
+/* The sum of all lanes. The intrinsic for it adds signed numbers, which must not overflow. */
+static inline uint64_t total_of(__m512i a) {
+    const four sum = (four)_mm512_castsi512_si256(a) + (four)_mm512_extracti64x4_epi64(a, 1);
+    return sum[0] + sum[1] + sum[2] + sum[3];
+}
+#define TOTAL(a) total_of((__m512i)(a))
 
 #include "loops.h"
 

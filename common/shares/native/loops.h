@@ -1,7 +1,7 @@
 /* The loops of every level, included once by each. The includer defines LANES, `fill`, MUL32 and TOTAL.
  *
  * Everything is integer arithmetic modulo 2^64, and gives the bits of reference.py, which explains it. Two vectors at a
- * time hide the latency of the multiplications. Buffers on the stack take less than 110 KB.
+ * time hide the latency of the multiplications. Buffers on the stack take less than 64 KB.
  */
 #define VECTOR_BYTES (8 * LANES)
 #define STEP (2 * LANES)

@@ -31,10 +31,10 @@ EDGES = [
 
 @pytest.fixture(params=LEVELS, ids=lambda level: {1: "avx2", 2: "avx512"}[level])
 def level(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = path._Choice.level
-    path._Choice.level = request.param
+    before = path.shares_level()
+    path.use_level(request.param)
     yield request.param
-    path._Choice.level = before
+    path.use_level(before)
 
 
 def elements(n: int, seed: int = 0) -> Elements:
