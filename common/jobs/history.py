@@ -3,7 +3,7 @@
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -69,8 +69,8 @@ class Traffic:
     def __init__(self, direction: Direction, on_event: OnEvent = ignore_event) -> None:
         self._direction: Direction = direction
         self._on_event = on_event
-        self._rounds: dict[RoundKey, dict[Kind, Counter[str]]] = {}
-        self._totals: dict[Role, dict[str, Counter[str]]] = {}
+        self._rounds: dict[RoundKey, defaultdict[Kind, Counter[str]]] = {}
+        self._totals: defaultdict[Role, defaultdict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
 
     @property
     def totals(self) -> dict[str, dict[str, dict[str, int]]]:
@@ -89,9 +89,12 @@ class Traffic:
             n_bytes: size of the chunk as it travels.
             n_ciphertexts: number of ciphertexts in it; 0 for ring elements.
         """
-        if key not in self._rounds and len(self._rounds) >= MAX_ROUNDS_COUNTED:
-            del self._rounds[min(self._rounds)]
-        for counter in (self._rounds.setdefault(key, {}).setdefault(kind, Counter()), self._total(peer, kind.value)):
+        of_round = self._rounds.get(key)
+        if of_round is None:
+            if len(self._rounds) >= MAX_ROUNDS_COUNTED:
+                del self._rounds[min(self._rounds)]
+            of_round = self._rounds[key] = defaultdict(Counter)
+        for counter in (of_round[kind], self._totals[peer][kind.value]):
             counter["bytes"] += n_bytes
             if n_ciphertexts:
                 counter["ciphertexts"] += n_ciphertexts
@@ -99,14 +102,11 @@ class Traffic:
 
     def count_scores(self, peer: Role, n_scores: int) -> None:
         """Add scores of hold-out rows, which travel in clear, to or from a peer."""
-        self._total(peer, "holdout_scores").update(values=n_scores)
-
-    def _total(self, peer: Role, kind: str) -> Counter[str]:
-        return self._totals.setdefault(peer, {}).setdefault(kind, Counter())
+        self._totals[peer]["holdout_scores"].update(values=n_scores)
 
     def pop_round(self, key: RoundKey) -> dict[str, dict[str, int]]:
         """Return what was counted for a round, by kind; forget it and everything of earlier rounds."""
-        counted = self._rounds.get(key, {})
+        counted: Mapping[Kind, Counter[str]] = self._rounds.get(key, {})
         self._rounds = {other: kinds for other, kinds in self._rounds.items() if other > key}
         return {kind.value: dict(counter) for kind, counter in counted.items()}
 

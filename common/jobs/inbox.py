@@ -10,7 +10,7 @@ from trilateral.common.protocol.messages import Message
 MAX_MESSAGES = 64
 """How many messages may wait. Pieces of ciphertexts are then at most 16 MiB under a 2048-bit key, because a piece has
 at most `bounds.PIECE` of them."""
-MAX_BYTES = 16 * 1024 * 1024
+MAX_BYTES = 8 * 1024 * 1024
 """How many bytes may wait before further messages are held up. Only ring elements reach this limit."""
 
 

@@ -43,9 +43,9 @@ NOTICE_SECONDS = 1.0
 LOG_SECONDS = 5.0
 """Seconds of silence after which a line about it goes to the log."""
 
-CALL_BYTES = 16 * 1024 * 1024
-"""Bytes after which a streaming call ends."""
-QUEUE_BYTES = 16 * 1024 * 1024
+CALL_BYTES = 8 * 1024 * 1024
+"""Bytes after which a streaming call ends. With 4 MiB, a byte costs a fifth more processor time."""
+QUEUE_BYTES = 4 * 1024 * 1024
 """Bytes of ring elements in the queue from which on the link counts as full."""
 LINGER_SECONDS = 0.05
 """How long a streaming call of ring elements waits for further pieces. It is short: the message of another kind that

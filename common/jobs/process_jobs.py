@@ -86,7 +86,7 @@ class ProcessJobs:
         sealer = load_sealer(self.config.state_key)
         self.journal = Journal(self.config.state, self.role, self.config.limits.journal_days, sealer)
 
-    async def deliver(self, request: Request | ElementsRequest) -> None:
+    async def deliver(self, request: Request) -> None:
         """Pass on the message that a servicer received; return once it may be acknowledged.
 
         Raises:
@@ -101,7 +101,7 @@ class ProcessJobs:
             await self.dispatch(sender, key, message, request.ByteSize())
 
     async def deliver_vector(self, chunks: AsyncIterator[Any]) -> None:
-        """Pass on the chunks of a vector as they arrive, each as `deliver` does.
+        """Pass on the chunks of a vector as they arrive, each once there is room for it.
 
         A chunk is decoded only if its run is in progress and takes such chunks. If the run has ended, the answer to the
         first chunk is the answer to the whole vector, and the other chunks are not read.
@@ -110,26 +110,18 @@ class ProcessJobs:
             chunks: each a `SendVectorRequest`, which form one vector, or each an `ElementsRequest`. Ring elements of
                 several vectors may come in one call: the state machine has the order of each.
         """
-        stream = VectorStream()
+        stream, sender = VectorStream(), calling_role()
         async for chunk in chunks:
             key = job_key(chunk)
             runner = self._find_running(key)
             if runner is None:
                 self._check_ended_well(key)
                 return
-            with self._blaming(calling_role(), key):
-                if isinstance(chunk, ElementsRequest) is not runner.has_shares:
-                    raise ProtocolError("received a vector that is not part of the job's protocol")
-                if not runner.has_shares:
-                    stream.check(chunk)
-                    if chunk.width != runner.width:
-                        raise ProtocolError(
-                            f"received ciphertexts of {chunk.width} bytes, expected ciphertexts of {runner.width} bytes"
-                        )
-                if not runner.takes_vectors:
-                    what = "ring elements" if runner.has_shares else "ciphertexts"
-                    raise ProtocolError(f"received {what} before the first round, which begins when both are ready")
-            await self.deliver(chunk)
+            with runner.log_context.current():
+                with self._blaming(sender, key):
+                    _check_chunk(chunk, stream, runner)
+                    message = decode(chunk)
+                await runner.deliver(sender, message, chunk.ByteSize())
 
     async def dispatch(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:
         """Pass a message to its job.
@@ -270,6 +262,25 @@ class ProcessJobs:
             await asyncio.to_thread(self.journal.set_outcome, job_id, outcome_of(error), reason, facts)
         except ConfigError as problem:
             log.error("the end of the job is not in the journal: %s", problem)
+
+
+def _check_chunk(chunk: Any, stream: VectorStream, runner: MachineRunner) -> None:
+    """Check that a chunk fits its call and its job, before it is decoded.
+
+    Raises:
+        ProtocolError: it does not.
+    """
+    if isinstance(chunk, ElementsRequest) is not runner.has_shares:
+        raise ProtocolError("received a vector that is not part of the job's protocol")
+    if not runner.has_shares:
+        stream.check(chunk)
+        if chunk.width != runner.width:
+            raise ProtocolError(
+                f"received ciphertexts of {chunk.width} bytes, expected ciphertexts of {runner.width} bytes"
+            )
+    if not runner.takes_vectors:
+        what = "ring elements" if runner.has_shares else "ciphertexts"
+        raise ProtocolError(f"received {what} before the first round, which begins when both are ready")
 
 
 def ended_error(error: TrilateralError, role: Role) -> TrilateralError:

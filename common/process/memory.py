@@ -16,8 +16,8 @@ M_ARENA_MAX = -8
 """As in glibc's malloc.h."""
 ARENAS = 2
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-KEPT_BYTES = 64 * 1024 * 1024
-"""Freed bytes at the end of a heap that the process keeps: about four times what one direction of a link holds."""
+KEPT_BYTES = 32 * 1024 * 1024
+"""Freed bytes at the end of a heap that the process keeps: what the links of a job and its inbox hold at most."""
 SEPARATE_BYTES = 8 * 1024 * 1024
 """Size from which an allocation gets pages of its own, which the system takes back: larger than any message."""
 PR_SET_DUMPABLE = 4
