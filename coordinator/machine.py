@@ -96,8 +96,8 @@ class CoordinatorMachine:
             case VectorPiece() | ElementPiece() if sender in PARTIES:
                 yield from self._take_piece(sender, message)
             case RowsDone() if sender in PARTIES:
-                self._begun_rounds.computation.take_rows_done(sender, message)
                 if self._conclusion is None:
+                    self._begun_rounds.computation.take_rows_done(sender, message)
                     yield from self._begun_rounds.computation.deal()
             case Evaluation() if sender is Role.GUEST:
                 yield from self._take_evaluation(sender, message)

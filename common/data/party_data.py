@@ -200,6 +200,24 @@ def _count_rarer(labels: FloatVector) -> int:
     return min(n_positive, len(labels) - n_positive)
 
 
+def describe_scores_beyond(job: JobConfig, scores: FloatVector | None) -> str | None:
+    """Return a warning, for the guest only, if hold-out rows have scores for which the job has another loss.
+
+    Args:
+        job: a job on shares; other jobs have no range of scores.
+        scores: u of the hold-out rows at the end of the training, shape (n_holdout,); None if there are none.
+    """
+    if job.protocol != "shares" or scores is None:
+        return None
+    n_beyond = int(np.sum(np.abs(scores) > job.max_score))
+    if not n_beyond:
+        return None
+    return (
+        f"{n_beyond:,} of {len(scores):,} hold-out rows have a score of more than {job.max_score}, where the loss is "
+        "not the logistic one: set a larger `max_score` or `l2`"
+    )
+
+
 def describe_left_out(left_out: Mapping[str, str]) -> list[str]:
     """Return a sentence for each reason for which columns are left out, for this party only."""
     names: dict[str, list[str]] = {}

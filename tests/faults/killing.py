@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.forked import ForkedProcesses
 from tests.support.three_processes import write_configs
-from tests.support.three_servers import DATASET, check_model, make_configs, write_tables
+from tests.support.three_servers import DATASET, Protocol, check_model, make_configs, under, write_tables
 from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.roles import PARTIES, Role
@@ -33,7 +33,11 @@ JOB = JobConfig(
     tolerance=0.0,
     evaluate_every=4,
 )
+JOBS = {"paillier": JOB, "shares": under("shares", JOB.model_copy(update={"epochs": 140, "evaluate_every": 40}))}
+"""Rounds on shares are so short that a training needs ten times as many of them for all faults to hit it."""
 N_FAULTS = 3
+LONGEST_WAIT = {"paillier": 15, "shares": 150}
+"""Rounds before a fault."""
 TRIAL_SECONDS = 150.0
 LONGEST_FREEZE = 3.0
 """In seconds; shorter than the time that peers wait."""
@@ -101,7 +105,7 @@ class Victims(ForkedProcesses):
             self._processes[role].send_signal(number)
 
 
-def run_trial(seed: int, folder: Path) -> Trial:
+def run_trial(seed: int, folder: Path, protocol: Protocol = "paillier") -> Trial:
     """Train on synthetic tables with `N_FAULTS` random faults, and check the model at the end.
 
     Raises:
@@ -111,24 +115,24 @@ def run_trial(seed: int, folder: Path) -> Trial:
     configs = make_configs(folder, peer_timeout=10)
     with Victims(configs, folder) as processes:
         try:
-            trial = asyncio.run(_follow(configs[Role.COORDINATOR], processes, random.Random(seed)))
+            trial = asyncio.run(_follow(configs[Role.COORDINATOR], processes, random.Random(seed), protocol))
             assert trial.status.state == JOB_STATE_FINISHED, trial.status.detail
         except (AssertionError, TimeoutError, TrilateralError) as error:
             raise AssertionError(f"{error}\n{processes.log_tails()}") from error
-    check_model(configs, JOB)
+    check_model(configs, JOBS[protocol])
     trial.n_repeated = max(_count_repeated(configs[party].state / JOURNAL) for party in PARTIES)
     return trial
 
 
-async def _follow(config: ProcessConfig, processes: Victims, chance: random.Random) -> Trial:
+async def _follow(config: ProcessConfig, processes: Victims, chance: random.Random, protocol: Protocol) -> Trial:
     trial = Trial()
     deadline = time.monotonic() + TRIAL_SECONDS
     async with JobClient(config) as client:
-        await client.start(JOB)
+        await client.start(JOBS[protocol])
         reached = 0
         while len(trial.faults) < N_FAULTS:
             # One fault in five hits at the beginning of a job or session, the others hit in a later round.
-            due = reached if chance.random() < 0.2 else reached + chance.randint(1, 15)
+            due = reached if chance.random() < 0.2 else reached + chance.randint(1, LONGEST_WAIT[protocol])
             status = await _at_round(client, due, deadline)
             if status.state in ENDED:
                 break

@@ -1,5 +1,9 @@
-"""Run many jobs in the same three processes, which must not grow: ``python -m tests.faults.soak JOBS``."""
+"""Run many jobs in the same three processes, which must not grow.
 
+python -m tests.faults.soak JOBS [--protocol paillier|shares]
+"""
+
+import argparse
 import asyncio
 import sys
 import tempfile
@@ -10,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.three_processes import write_configs
-from tests.support.three_servers import DATASET, make_configs, write_tables
+from tests.support.three_servers import DATASET, PROTOCOLS, Protocol, make_configs, under, write_tables
 from trilateral.client.job_client import JobClient
 from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.roles import Role
@@ -74,7 +78,9 @@ async def run_job(config: ProcessConfig, job: JobConfig, *, stop: bool) -> JobSt
         return status
 
 
-async def soak(config: ProcessConfig, metrics: Mapping[Role, str], n_jobs: int) -> dict[Role, list[Size]]:
+async def soak(
+    config: ProcessConfig, metrics: Mapping[Role, str], n_jobs: int, protocol: Protocol
+) -> dict[Role, list[Size]]:
     """Run jobs; return the size of each process after each tenth of the jobs."""
     ends: Counter[str] = Counter()
     n_rounds = 0
@@ -82,7 +88,7 @@ async def soak(config: ProcessConfig, metrics: Mapping[Role, str], n_jobs: int) 
     print(" jobs  rounds" + "".join(f"  {role:>11} MiB files" for role in Role))
     for number in range(n_jobs):
         kind = KINDS[number % len(KINDS)]
-        job = kind.model_copy(update={"name": f"{kind.name}-{number}"})
+        job = under(protocol, kind.model_copy(update={"name": f"{kind.name}-{number}"}))
         status = await run_job(config, job, stop=kind.name == "stopped")
         ends[JobState.Name(status.state).removeprefix("JOB_STATE_").lower()] += 1
         n_rounds += status.round
@@ -95,7 +101,7 @@ async def soak(config: ProcessConfig, metrics: Mapping[Role, str], n_jobs: int) 
     return sizes
 
 
-def main(n_jobs: int) -> int:
+def main(n_jobs: int, protocol: Protocol) -> int:
     """Return how many of the three processes grew."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -110,7 +116,7 @@ def main(n_jobs: int) -> int:
         logs = {role: folder / f"{role}.log" for role in configs}
         with LocalProcesses(write_configs(configs, folder), logs) as processes:
             try:
-                sizes = asyncio.run(soak(configs[Role.GUEST], metrics, n_jobs))
+                sizes = asyncio.run(soak(configs[Role.GUEST], metrics, n_jobs, protocol))
             except (TrilateralError, TimeoutError):
                 print(processes.log_tails())
                 raise
@@ -121,4 +127,8 @@ def main(n_jobs: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])) > 0)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("jobs", type=int)
+    parser.add_argument("--protocol", choices=PROTOCOLS, default="paillier", help="default: paillier")
+    arguments = parser.parse_args()
+    sys.exit(main(arguments.jobs, arguments.protocol) > 0)

@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from tests.faults.networks import GOOD_LINE, Network, end_of, on_wan, partition, reach
-from tests.support.three_servers import DATASET, check_model
+from tests.support.three_servers import DATASET, PROTOCOLS, Protocol, check_model, under
 from tests.support.waiting import eventually
 from tests.support.wan import Line, Wan, why_not
 from trilateral.client.job_client import JobClient
@@ -40,8 +40,9 @@ def shape_all(wan: Wan, line: Line) -> None:
         wan.shape(role, line)
 
 
-def test_a_training_survives_late_lost_and_reordered_packets(wan: Wan, network: Network) -> None:
-    job = JOB.model_copy(update={"name": "lossy"})
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_training_survives_late_lost_and_reordered_packets(protocol: Protocol, wan: Wan, network: Network) -> None:
+    job = under(protocol, JOB.model_copy(update={"name": f"lossy-{protocol}"}))
     shape_all(wan, Line(delay=0.01, jitter=0.005, loss=0.02, reordering=0.1))
     try:
         network.train(job)
@@ -62,8 +63,11 @@ def test_a_training_survives_a_line_of_1_mbit_s(wan: Wan, network: Network) -> N
     check_model(network.configs, job)
 
 
-def test_a_training_survives_a_partition_of_each_pair_and_of_all(wan: Wan, network: Network) -> None:
-    job = JOB.model_copy(update={"name": "parted"})
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_training_survives_a_partition_of_each_pair_and_of_all(
+    protocol: Protocol, wan: Wan, network: Network
+) -> None:
+    job = under(protocol, JOB.model_copy(update={"name": f"parted-{protocol}"}))
 
     network.train(job, [(2 + 3 * k, partition(wan, 1.0, *hosts)) for k, hosts in enumerate([*PAIRS, ()])])
 

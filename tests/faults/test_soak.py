@@ -6,8 +6,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.faults.soak import JOB, run_job
-from tests.support.three_servers import make_configs, serving, write_tables
+from tests.support.three_servers import PROTOCOLS, Protocol, make_configs, serving, under, write_tables
 from tests.support.waiting import eventually
 from trilateral.common.base.roles import Role
 from trilateral.common.jobs.links import Link
@@ -19,7 +21,7 @@ from trilateral.guest_party.machine import GuestMachine
 from trilateral.host_party.machine import HostMachine
 
 HELD = (MachineRunner, Link, PrivateKey, CoordinatorMachine, GuestMachine, HostMachine)
-CHANGES: list[dict[str, Any]] = [{"epochs": 1}, {"epochs": 50}, {"dataset": "absent"}]
+CHANGES: list[dict[str, Any]] = [{"epochs": 1}, {"epochs": 500}, {"dataset": "absent"}]
 
 
 def alive() -> Counter[str]:
@@ -27,14 +29,15 @@ def alive() -> Counter[str]:
     return Counter(type(one).__name__ for one in gc.get_objects() if isinstance(one, HELD))
 
 
-async def test_a_dozen_jobs_leave_no_machine_no_key_and_no_descriptor(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_dozen_jobs_leave_no_machine_no_key_and_no_descriptor(protocol: Protocol, tmp_path: Path) -> None:
     write_tables(tmp_path)
     configs = make_configs(tmp_path)
     before = alive()
     states, descriptors = [], []
     async with serving(configs):
         for number in range(12):
-            job = JOB.model_copy(update={"name": f"job-{number}", **CHANGES[number % 3]})
+            job = under(protocol, JOB.model_copy(update={"name": f"job-{number}", **CHANGES[number % 3]}))
             states.append((await run_job(configs[Role.GUEST], job, stop=number % 3 == 1)).state)
             descriptors.append(len(os.listdir("/dev/fd")))
         # The parties exchange a few last messages, and gRPC closes the last connection of a client a moment later.

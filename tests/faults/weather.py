@@ -1,5 +1,9 @@
-"""Run many trainings over randomly failing networks, and report: ``python -m tests.faults.weather TRIALS``."""
+"""Run many trainings over randomly failing networks, and report.
 
+python -m tests.faults.weather TRIALS [--protocol paillier|shares]
+"""
+
+import argparse
 import random
 import sys
 import tempfile
@@ -11,7 +15,7 @@ from pathlib import Path
 
 from tests.faults.networks import GOOD_LINE, behind_proxies, deck_of_cuts, on_wan, partition
 from tests.support.tcp_proxy import Cut, DrawCut
-from tests.support.three_servers import DATASET, check_model
+from tests.support.three_servers import DATASET, PROTOCOLS, Protocol, check_model, under
 from tests.support.wan import Line, Wan, why_not
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sqn
@@ -84,7 +88,7 @@ def over_cut_connections(stack: ExitStack, faults: Counter[str]) -> Trial:
     return run
 
 
-def main(n_trials: int) -> int:
+def main(n_trials: int, protocol: Protocol) -> int:
     """Run trials of each kind, each seeded by its number; return how many failed."""
     faults: Counter[str] = Counter()
     n_sessions = n_again = n_wrong = n_run = 0
@@ -97,7 +101,7 @@ def main(n_trials: int) -> int:
         for seed in range(n_trials):
             for kind, run in kinds.items():
                 n_run += 1
-                job = JOB.model_copy(update={"name": f"{kind}-{seed}"})
+                job = under(protocol, JOB.model_copy(update={"name": f"{kind}-{seed}"}))
                 try:
                     status = run(job, random.Random(seed))
                 except (AssertionError, TimeoutError) as error:
@@ -114,4 +118,8 @@ def main(n_trials: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])) > 0)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trials", type=int)
+    parser.add_argument("--protocol", choices=PROTOCOLS, default="paillier", help="default: paillier")
+    arguments = parser.parse_args()
+    sys.exit(main(arguments.trials, arguments.protocol) > 0)

@@ -14,11 +14,14 @@ import pytest
 
 from tests.support.three_servers import (
     DATASET,
+    PROTOCOLS,
+    Protocol,
     check_model,
     load_tables,
     make_configs,
     serving,
     train_over_localhost,
+    under,
     write_tables,
 )
 from tests.support.waiting import SECONDS
@@ -63,18 +66,20 @@ def check_against_plain(folder: Path, configs: Configs, job: JobConfig) -> None:
     check_model(configs, job, tables)
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_overlapping_tables_give_the_model_of_their_common_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    job = under(protocol, JOB)
     monkeypatch.setattr(dealing, "SHARD_IDS", 50)
     assert len(write_overlapping(tmp_path)) == 90
     configs = make_configs(tmp_path)
     async with serving(configs) as client:
-        status = await train_over_localhost(client, JOB)
+        status = await train_over_localhost(client, job)
         assert status.state == JOB_STATE_FINISHED, status.detail
         notes = (await client.status(JOB.name)).notes
     assert list(notes) == ["the host has 120 rows, the guest 130; they have 90 in common"]
-    check_against_plain(tmp_path, configs, JOB)
+    check_against_plain(tmp_path, configs, job)
     for role in PARTIES:
         assert load_model(JobFolder(configs[role].state, JOB.name).model).data.n_rows == 90
 

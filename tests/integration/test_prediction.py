@@ -26,6 +26,7 @@ from tests.support.three_servers import (
     make_configs,
     serving,
     train_over_localhost,
+    under,
     write_tables,
 )
 from tests.support.waiting import SECONDS, eventually
@@ -54,6 +55,7 @@ from trilateral.host_party.score_release import ScoreRelease
 
 JOB = JobConfig(name="scores", aligned=True, dataset=DATASET, key_bits=512)
 OTHER = JOB.model_copy(update={"name": "other", "holdout": 0.0})
+ON_SHARES = under("shares", JOB.model_copy(update={"name": "on-shares", "l2": 0.01}))
 N_COMMON, N_ONLY = 60, 15
 
 
@@ -151,7 +153,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     async def train() -> None:
         async with serving(configs_in(folder)) as client:
-            for job in (JOB, OTHER):
+            for job in (JOB, OTHER, ON_SHARES):
                 assert (await train_over_localhost(client, job)).state == JOB_STATE_FINISHED
 
     asyncio.run(train())
@@ -180,16 +182,17 @@ def rows_of(counts: PredictionCounts) -> tuple[int, int, int]:
     return counts.n_scored, counts.n_guest, counts.n_host
 
 
-async def test_scores_match_plain_numpy_on_the_joined_rows_in_the_guests_order(world: World) -> None:
+@pytest.mark.parametrize("job", [JOB, ON_SHARES], ids=lambda job: job.protocol)
+async def test_scores_match_plain_numpy_on_the_joined_rows_in_the_guests_order(job: JobConfig, world: World) -> None:
     async with world.host() as peer:
-        counts = await world.predict(peer)
+        counts = await world.predict(peer, job=job.name)
     assert rows_of(counts) == (N_COMMON, N_COMMON + N_ONLY, N_COMMON + N_ONLY)
     assert counts.calibration.startswith("calibrated by Platt scaling on the hold-out rows; 10 to 99 of the model's")
     table = pd.read_csv(world.folder / "scores.csv")
-    expected = plain_scores(world.configs, JOB.name, world.rows)
+    expected = plain_scores(world.configs, job.name, world.rows)
     assert table["id"].tolist() == expected.index.tolist()
     np.testing.assert_allclose(table["score"], expected, rtol=0, atol=1e-9)
-    calibration = load_model(world.model_path(Role.GUEST)).calibration
+    calibration = load_model(world.model_path(Role.GUEST, job.name)).calibration
     assert calibration is not None
     assert calibration.method == "platt"
     np.testing.assert_allclose(table["probability"], expit(calibration.a * expected + calibration.b), atol=1e-9)

@@ -20,11 +20,14 @@ import trilateral.coordinator.jobs
 from tests.support.three_servers import (
     DATASET,
     LENIENT,
+    PROTOCOLS,
+    Protocol,
     check_model,
     lenient,
     make_configs,
     serving,
     train_over_localhost,
+    under,
     write_tables,
 )
 from tests.support.waiting import SECONDS, eventually, interruptible
@@ -72,12 +75,13 @@ def is_training(status: JobStatus) -> bool:
     return status.state == JOB_STATE_TRAINING and status.round >= 3
 
 
-async def test_two_simultaneous_jobs_train_the_models_of_plain_numpy(configs: Configs) -> None:
-    jobs = [QUICK.model_copy(update={"name": name}) for name in ("one", "two")]
+async def test_simultaneous_jobs_under_both_protocols_train_the_models_of_plain_numpy(configs: Configs) -> None:
+    named: dict[str, Protocol] = {"one": "paillier", "two": "paillier", "three": "shares", "four": "shares"}
+    jobs = [under(protocol, QUICK.model_copy(update={"name": name})) for name, protocol in named.items()]
     async with serving(configs) as client:
         statuses = await asyncio.gather(*(train_over_localhost(client, job) for job in jobs))
-        assert [status.state for status in statuses] == [JOB_STATE_FINISHED] * 2
-        assert {status.job for status in await client.statuses()} == {"one", "two"}
+        assert [status.state for status in statuses] == [JOB_STATE_FINISHED] * len(jobs)
+        assert {status.job for status in await client.statuses()} == {job.name for job in jobs}
     for job in jobs:
         check_model(configs, job)
 
@@ -314,16 +318,24 @@ async def goes_on(client: JobClient, after: int) -> None:
     await client.stop("endless")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("number", "protocol"),
+    [
+        (signal.SIGTERM, "paillier"),
+        (signal.SIGINT, "paillier"),
+        (signal.SIGKILL, "paillier"),
+        (signal.SIGKILL, "shares"),
+    ],
+)
 async def test_a_party_that_was_ended_by_a_signal_resumes_its_jobs_when_it_restarts(
-    number: signal.Signals, tmp_path: Path
+    number: signal.Signals, protocol: Protocol, tmp_path: Path
 ) -> None:
     write_tables(tmp_path)
     configs = make_configs(tmp_path, peer_timeout=30, round_timeout=6000)
     others = {role: configs[role] for role in (Role.COORDINATOR, Role.HOST)}
     async with serving(others) as client:
         with process(configs[Role.GUEST], tmp_path) as guest:
-            await client.start(ENDLESS)
+            await client.start(under(protocol, ENDLESS))
             before = await until(client, "endless", is_training)
             guest.send_signal(number)
             assert await asyncio.to_thread(guest.wait, 15) == (-number if number is signal.SIGKILL else 0)
@@ -333,17 +345,19 @@ async def test_a_party_that_was_ended_by_a_signal_resumes_its_jobs_when_it_resta
     assert any("continues in another session: the guest at" in note for note in notes)
 
 
-async def test_a_restarted_coordinator_resumes_its_jobs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_restarted_coordinator_resumes_its_jobs(protocol: Protocol, tmp_path: Path) -> None:
+    job = under(protocol, ENDLESS)
     write_tables(tmp_path)
     configs = make_configs(tmp_path, **LONG_LIMITS)
     leader = {Role.COORDINATOR: configs[Role.COORDINATOR]}
     async with serving({role: configs[role] for role in PARTIES}):
         async with serving(leader) as client:
-            await client.start(ENDLESS)
+            await client.start(job)
             before = await until(client, "endless", is_training)
         async with serving(leader) as client:
             with pytest.raises(NameTakenError):
-                await client.start(ENDLESS)
+                await client.start(job)
             await goes_on(client, before.round)
             assert (await client.status("endless")).state == JOB_STATE_STOPPED
         async with serving(leader) as client:
@@ -411,10 +425,12 @@ async def test_a_host_that_dies_when_its_holdout_scores_are_due_ends_the_job_aft
 
 
 @pytest.mark.slow
-async def test_late_answers_of_a_party_do_no_harm(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_late_answers_of_a_party_do_no_harm(protocol: Protocol, tmp_path: Path) -> None:
     write_tables(tmp_path)
     configs = make_configs(tmp_path, round_timeout=8)  # a busy machine needs a second or two to start
-    job = ENDLESS.model_copy(update={"name": "late", "epochs": 20})
+    epochs = {"paillier": 20, "shares": 60}
+    job = under(protocol, ENDLESS.model_copy(update={"name": "late", "epochs": epochs[protocol]}))
     others = {role: configs[role] for role in (Role.COORDINATOR, Role.HOST)}
     async with serving(others) as client:
         with process(configs[Role.GUEST], tmp_path) as guest:

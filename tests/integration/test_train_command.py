@@ -5,7 +5,9 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.support.three_servers import DATASET, make_configs, serving, write_tables
+import pytest
+
+from tests.support.three_servers import DATASET, Protocol, make_configs, serving, under, write_tables
 from tests.support.waiting import interruptible
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd
@@ -45,11 +47,12 @@ async def test_an_interrupted_command_says_how_to_watch_again_and_leaves_the_job
     assert status.state == JOB_STATE_TRAINING
 
 
-async def test_a_command_outlives_a_restart_of_the_coordinator(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("protocol", "epochs"), [("paillier", 60), ("shares", 120)])
+async def test_a_command_outlives_a_restart_of_the_coordinator(protocol: Protocol, epochs: int, tmp_path: Path) -> None:
     write_tables(tmp_path)
     configs = make_configs(tmp_path)
     job, config = tmp_path / "job.yaml", tmp_path / "guest.yaml"
-    job.write_text(ENDLESS.model_copy(update={"epochs": 60}).model_dump_json())
+    job.write_text(under(protocol, ENDLESS.model_copy(update={"epochs": epochs})).model_dump_json())
     config.write_text(configs[Role.GUEST].model_dump_json(exclude_unset=True))
     command = [sys.executable, "-m", "trilateral.cli.main", "train", str(job), "--config", str(config)]
     coordinator = {Role.COORDINATOR: configs.pop(Role.COORDINATOR)}

@@ -158,9 +158,9 @@ class Trouble:
 
     def loses(self, message: Message) -> bool:
         is_of_round = isinstance(message, BeginRound | Piece | Evaluation) and not is_over(message)
-        # What belongs to a session or to its end has no clock: it is sent again until it arrives, or the session ends.
+        # What belongs to no round is sent again until it arrives, or the session ends.
         if isinstance(message, Piece) and (message.key.round == 0 or message.kind is Kind.WEIGHTS):
-            is_of_round = False
+            return False
         if isinstance(message, Piece) and (message.key, message.kind) in self.lost:
             return True
         self.drops -= (loses := is_of_round and self.drops > 0 and self.chance.random() < 0.03)

@@ -50,6 +50,8 @@ _LISTED_NAMES = 40
 """The maximum number of column names in an error."""
 
 _ROWS_AT_A_TIME = 100_000
+_PARSED_ROWS = 8192
+"""Rows of a file that are turned from text into numbers together, while the whole table stays in memory."""
 
 _NOW_NUMBERS = (
     "was categorical at training, now holds {count:number|numbers} (preprocessing mismatch): write the column in the "
@@ -137,7 +139,7 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
     labels: list[FloatVector] = []
     weights: list[FloatVector] = []
     chunks: list[pd.DataFrame] = []
-    for batch in file.batches(others + features, _ROWS_AT_A_TIME):
+    for batch in file.batches(others + features, _PARSED_ROWS):
         if label is not None:
             labels.append(read_labels(batch[label.column], label, faults, len(ids)))
         if weight is not None:
@@ -153,6 +155,8 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
         )
         chunks.append(columns)
         ids += read_ids(batch, id_columns, faults, len(ids))
+    # What Arrow keeps for more batches is needed for the columns.
+    pa.default_memory_pool().release_unused()
     _check_rows(file, ids)
     faults.check(len(ids))
 
@@ -209,7 +213,7 @@ def read_table_ids(dataset: DatasetConfig) -> NormalIds:
     _check_names(file, _required(dataset))
     faults = Faults(file)
     ids: list[str] = []
-    for batch in file.batches(dataset.id_columns, _ROWS_AT_A_TIME):
+    for batch in file.batches(dataset.id_columns, _PARSED_ROWS):
         ids += read_ids(batch, dataset.id_columns, faults, len(ids))
     _check_rows(file, ids)
     faults.check(len(ids))

@@ -1,4 +1,4 @@
-"""A trial on one machine: three processes, two tables that ship with scikit-learn, and a job."""
+"""A trial on one machine: three processes, two tables that ship with scikit-learn, and a job under each protocol."""
 
 import asyncio
 import os
@@ -98,6 +98,11 @@ class Demo:
     def job(self) -> JobConfig:
         """The job of the demo, for `Session.train`."""
         return load_job(self.files.job)
+
+    @property
+    def job_on_shares(self) -> JobConfig:
+        """The same job with `protocol: shares`. In place of `sqn`, which shares do not have, it trains with `lbfgs`."""
+        return load_job(self.files.job_on_shares)
 
     def log_tails(self) -> str:
         """Return the last lines of each process's log."""

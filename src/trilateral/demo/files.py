@@ -1,4 +1,4 @@
-"""The files that the demo writes before it starts: two tables, three configurations and two jobs."""
+"""The files that the demo writes before it starts: two tables, three configurations and three jobs."""
 
 import shutil
 from dataclasses import dataclass
@@ -15,8 +15,10 @@ from trilateral.common.trial.localhost import process_settings
 from trilateral.demo.tables import DATASET, demo_tables
 
 JOB = "demo"
+JOB_ON_SHARES = "demo-shares"
+"""The same job with `protocol: shares`."""
 JOB_BY_HAND = "by-hand"
-"""A second name for the same job, to run it again after the demo."""
+"""A second name for the first job, to run it again after the demo."""
 MARKER = ".trilateral-demo"
 """Marks the folder of a demo. The demo replaces files in such folders only."""
 ALGORITHMS: dict[str, dict[str, Any]] = {
@@ -24,6 +26,10 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "sqn": {"algorithm": {"name": "sqn"}},
     "sgd": {"algorithm": {"name": "sgd"}},
 }
+MAX_SCORE = 24
+"""Because of the separation, some rows have scores of more than 12, the default."""
+ON_SHARES = {"lbfgs": "lbfgs", "sqn": "lbfgs", "sgd": "sgd"}
+"""The algorithm of the job on shares, which have no `sqn`."""
 PENALTY = 0.01
 """The training rows can be separated completely by diagnosis. Without a penalty, the logistic regression of
 scikit-learn, with which the demo compares, would have no finite optimum."""
@@ -41,8 +47,13 @@ class DemoFiles:
         return self.folder / "job.yaml"
 
     @property
+    def job_on_shares(self) -> Path:
+        """The same job with `protocol: shares`, for `trilateral train`."""
+        return self.folder / "job-shares.yaml"
+
+    @property
     def job_by_hand(self) -> Path:
-        """The same job under the second name, to run it without the demo."""
+        """The first job under the second name, to run it without the demo."""
         return self.folder / "by-hand.yaml"
 
     @property
@@ -91,8 +102,8 @@ class DemoFiles:
 def write_files(folder: Path, addresses: dict[Role, str], key_bits: int, algorithm: str) -> DemoFiles:
     """Write everything that the three processes need, and replace the files of an earlier demo.
 
-    In the state folders, only the folders of the demo's own job and the ledgers are removed. The other folders may hold
-    models trained by hand. Ledgers would otherwise refuse the demo after some runs, and its rows are public.
+    In the state folders, only the folders of the demo's own jobs and the ledgers are removed. The other folders may
+    hold models trained by hand. Ledgers would otherwise refuse the demo after some runs, and its rows are public.
 
     Args:
         folder: where to write.
@@ -116,8 +127,10 @@ def write_files(folder: Path, addresses: dict[Role, str], key_bits: int, algorit
         raise ConfigError(f"--out {folder}: cannot be written: {error.strerror}") from error
     for role in Role:
         files.config(role).write_text(_process_yaml(files, role, addresses, key_bits))
-    files.job.write_text(_job_yaml(JOB, key_bits, algorithm))
-    files.job_by_hand.write_text(_job_yaml(JOB_BY_HAND, key_bits, algorithm))
+    files.job.write_text(_job_yaml(JOB, {**ALGORITHMS[algorithm], "key_bits": key_bits}))
+    on_shares = {"protocol": "shares", "max_score": MAX_SCORE, **ALGORITHMS[ON_SHARES[algorithm]]}
+    files.job_on_shares.write_text(_job_yaml(JOB_ON_SHARES, on_shares))
+    files.job_by_hand.write_text(_job_yaml(JOB_BY_HAND, {**ALGORITHMS[algorithm], "key_bits": key_bits}))
     return files
 
 
@@ -131,7 +144,8 @@ def _claim(files: DemoFiles) -> None:
         files.marker.write_text("`trilateral demo` replaces the files of an earlier demo in this folder.\n")
     for role in Role:
         # Release 0.1.0 kept the folder of a job directly in the state folder.
-        for job in (JobFolder(files.states / role, JOB).path, files.states / role / JOB):
+        jobs = [JobFolder(files.states / role, name).path for name in (JOB, JOB_ON_SHARES)]
+        for job in (*jobs, files.states / role / JOB):
             if job.exists():
                 shutil.rmtree(job)
         (files.states / role / LEDGER).unlink(missing_ok=True)
@@ -154,6 +168,6 @@ def _process_yaml(files: DemoFiles, role: Role, addresses: dict[Role, str], key_
     return commented_yaml(f"The {role} of the demo. All options: configs/demo/{role}.yaml", config)
 
 
-def _job_yaml(name: str, key_bits: int, algorithm: str) -> str:
-    job = {"name": name, "dataset": DATASET, **ALGORITHMS[algorithm], "l2": PENALTY, "key_bits": key_bits}
+def _job_yaml(name: str, settings: dict[str, Any]) -> str:
+    job = {"name": name, "dataset": DATASET, **settings, "l2": PENALTY}
     return commented_yaml("The job of the demo. All options: configs/jobs/", job)

@@ -1,6 +1,7 @@
 """The demo without its processes: what it writes, and what it makes of the result."""
 
 import io
+import re
 import socket
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from trilateral.common.jobs.ledger import LEDGER
 from trilateral.common.protocol.messages import Result
 from trilateral.common.trial.localhost import LocalProcesses, free_addresses
 from trilateral.coordinator.numpy_training import join, train_plain
-from trilateral.demo.files import ALGORITHMS, JOB, DemoFiles, write_files
+from trilateral.demo.files import ALGORITHMS, JOB, JOB_ON_SHARES, ON_SHARES, DemoFiles, write_files
 from trilateral.demo.tables import DATASET
 
 ADDRESSES = {Role.HOST: "127.0.0.1:1", Role.GUEST: "127.0.0.1:2", Role.COORDINATOR: "127.0.0.1:3"}
@@ -45,6 +46,9 @@ def test_what_is_written_loads(tmp_path: Path, algorithm: str) -> None:
     job = load_job(files.job)
     assert job.algorithm.name == algorithm
     assert job.key_bits == 1024
+    on_shares = load_job(files.job_on_shares)
+    assert on_shares.protocol == "shares"
+    assert on_shares.algorithm.name == ON_SHARES[algorithm]
     for role in Role:
         config = load_process_config(files.config(role), {})
         assert config.role is role
@@ -70,13 +74,15 @@ def test_a_folder_that_no_demo_made_is_left_alone(tmp_path: Path, name: str) -> 
 @pytest.mark.parametrize("role", Role)
 def test_a_second_demo_replaces_the_first_and_keeps_what_was_trained_by_hand(files: DemoFiles, role: Role) -> None:
     jobs = files.states / role / "jobs"
-    old, by_hand = (jobs / job / "model.json" for job in (JOB, load_job(files.job_by_hand).name))
+    names = (JOB, JOB_ON_SHARES, load_job(files.job_by_hand).name)
+    old, on_shares, by_hand = (jobs / job / "model.json" for job in names)
     ledger = files.states / role / LEDGER
-    for path in (old, by_hand, ledger):
+    for path in (old, on_shares, by_hand, ledger):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     write_files(files.folder, ADDRESSES, 1024, "sgd")
     assert not old.exists()
+    assert not on_shares.exists()
     assert not ledger.exists()
     assert by_hand.exists()
     assert load_job(files.job).algorithm.name == "sgd"
@@ -122,39 +128,45 @@ def test_a_process_that_ends_at_once_is_told_with_its_log(tmp_path: Path) -> Non
     assert "is in use by another program" in processes.log_tails()
 
 
-def test_the_report_has_each_partys_part_and_the_same_figures_for_the_same_model(files: DemoFiles) -> None:
-    # Prepare: what the parties would hold after a perfect training.
-    job = load_job(files.job)
+def test_the_report_has_each_partys_part_and_compares_perfect_models_with_those_of_joined_columns(
+    files: DemoFiles,
+) -> None:
+    # Prepare: what the parties would hold after perfect trainings.
     configs = {role: load_process_config(files.config(role), {}) for role in (Role.HOST, Role.GUEST)}
     tables = {role: config.datasets[DATASET] for role, config in configs.items()}
-    data = {role: load_party_data(table, job, labelled=role is Role.GUEST) for role, table in tables.items()}
-    joined = join(data[Role.HOST].block, data[Role.GUEST].block)
-    plain = train_plain(job, joined.columns, joined.labels, joined.penalty)
-    scores = joined.holdout_scores(plain.coef)
-    for role, coef in zip(configs, (plain.coef[:15], plain.coef[15:]), strict=True):
-        result = Result(coef, plain.loss, 20, 20, "done", scores if role is Role.GUEST else None)
-        path = configs[role].state / "jobs" / JOB / "model.json"
-        save_model(path, PartyModel.of(role, job, data[role], tables[role], result, run_id="0" * 32))
+    for job in (load_job(files.job), load_job(files.job_on_shares).model_copy(update={"tolerance": 1e-12})):
+        data = {role: load_party_data(table, job, labelled=role is Role.GUEST) for role, table in tables.items()}
+        joined = join(data[Role.HOST].block, data[Role.GUEST].block)
+        plain = train_plain(job, joined.columns, joined.labels, joined.penalty)
+        scores = joined.holdout_scores(plain.coef)
+        for role, coef in zip(configs, (plain.coef[:15], plain.coef[15:]), strict=True):
+            result = Result(coef, plain.loss, 20, 20, "done", scores if role is Role.GUEST else None)
+            path = configs[role].state / "jobs" / job.name / "model.json"
+            save_model(path, PartyModel.of(role, job, data[role], tables[role], result, run_id="0" * 32))
+    seconds = {JOB: 7.0, JOB_ON_SHARES: 1.5}
 
     console = Console(file=io.StringIO(), width=160)
-    print_report(files, console)
+    print_report(files, seconds, console)
 
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     lines = text.split("\n")
     assert "worst_fractal_dimension" in text
     assert "mean_radius" in text
-    federated, plain_numpy, scikit_learn = (
-        next(line for line in lines if name in line).replace("│", " ").split()[-4:]
-        for name in ("federated, encrypted", "plain numpy", "scikit-learn")
+    paillier, shares, scikit_learn = (
+        next(line for line in lines if line.startswith(f"│ {name}")).replace("│", " ").split()
+        for name in ("paillier", "shares", "scikit-learn, columns joined")
     )
-    assert federated == plain_numpy
-    assert float(federated[0]) > 0.99
-    assert abs(float(federated[0]) - float(scikit_learn[0])) < 0.01
-    assert "plain numpy: 0.0e+00" in text
+    assert float(paillier[1]) > 0.99
+    assert paillier[-2:] == ["20", "7.0"]
+    assert shares[-2:] == ["20", "1.5"]
+    assert shares[1:3] == scikit_learn[3:5]  # AUC and log loss
+    assert paillier[2] != scikit_learn[4]
+    assert "that of plain numpy: 0.0e+00" in text
+    assert re.search(r"that of scikit-learn: -?\d.\de-\d\d \(the job has", text)
 
     # A terminal's lines are broken between words.
     terminal = Console(file=io.StringIO(), width=72, force_terminal=True, color_system=None)
-    print_report(files, terminal)
+    print_report(files, seconds, terminal)
     assert isinstance(terminal.file, io.StringIO)
     assert max(map(len, terminal.file.getvalue().split("\n"))) <= 72

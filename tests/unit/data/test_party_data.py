@@ -18,6 +18,7 @@ from trilateral.common.data.party_data import (
     PreparedData,
     check_labels,
     describe_few_labels,
+    describe_scores_beyond,
     describe_left_out,
     load_party_data,
 )
@@ -300,3 +301,15 @@ def test_a_host_has_no_labels_to_check(path: Path) -> None:
     block = load(path, labelled=False).block
     check_labels(block)
     assert describe_few_labels(block) is None
+
+
+def test_scores_beyond_the_range_of_the_job_are_counted() -> None:
+    job = JobConfig(name="j", dataset="d", protocol="shares")
+    scores = np.array([-13.0, 11.9, 12.1, 0.0])
+    text = describe_scores_beyond(job, scores)
+    assert text is not None
+    assert text.startswith("2 of 4 hold-out rows have a score of more than 12")
+    assert describe_scores_beyond(job, scores[[1, 3]]) is None
+    assert describe_scores_beyond(job, None) is None
+    assert describe_scores_beyond(job.model_copy(update={"max_score": 24}), scores) is None
+    assert describe_scores_beyond(JobConfig(name="j", dataset="d"), scores) is None

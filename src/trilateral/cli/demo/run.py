@@ -20,7 +20,7 @@ from trilateral.demo.files import DemoFiles
 
 
 def run_demo(folder: Path, key_bits: int, algorithm: Literal["lbfgs", "sqn", "sgd"]) -> None:
-    """Train in three processes and print the result.
+    """Train in three processes under both protocols, and print the result.
 
     Raises:
         ConfigError: the size of the key is not possible, or the folder cannot be used.
@@ -34,20 +34,28 @@ def run_demo(folder: Path, key_bits: int, algorithm: Literal["lbfgs", "sqn", "sg
     with _ended_by_signals():
         try:
             with demo:
-                _train(demo, progress)
+                seconds = _train(demo, progress)
         except TrilateralError as error:
             # Some errors take other arguments than a text.
             raise TrilateralError(f"{error}\n{demo.log_tails()}") from error
-    print_report(demo.files, Console())
+    print_report(demo.files, seconds, Console())
     _print_way_on(demo.files, Console())
 
 
-def _train(demo: Demo, progress: Console) -> None:
-    try:
-        final = follow_job(demo.guest, demo.job, progress, patience=0)
-    except DetachedError:
-        raise KeyboardInterrupt from None
-    progress.print(f"trained in {duration(final.seconds)}, {final.round} rounds; {final.detail}", highlight=False)
+def _train(demo: Demo, progress: Console) -> dict[str, float]:
+    """Train under both protocols; return the seconds of each job by its name."""
+    seconds = {}
+    for job in (demo.job, demo.job_on_shares):
+        try:
+            final = follow_job(demo.guest, job, progress, patience=0)
+        except DetachedError:
+            raise KeyboardInterrupt from None
+        progress.print(
+            f"{job.protocol}: trained in {duration(final.seconds)}, {final.round} rounds; {final.detail}",
+            highlight=False,
+        )
+        seconds[job.name] = final.seconds
+    return seconds
 
 
 def _print_way_on(files: DemoFiles, console: Console) -> None:

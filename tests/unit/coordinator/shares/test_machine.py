@@ -213,6 +213,20 @@ def test_repeated_messages_change_nothing() -> None:
     assert session.sent
 
 
+def test_late_messages_of_rounds_change_nothing_once_the_training_has_ended() -> None:
+    session = begun(Session(JOB.model_copy(update={"epochs": 2, "evaluate_every": None})))
+    late: list[tuple[Role, Message]] = []
+    while not any(isinstance(envelope.message, FinishJob) for envelope in session.sent):
+        begun_round, session.sent = session.sent, []
+        for sender, answer in session.answers(begun_round):
+            late.append((sender, answer))
+            session.give(sender, answer)
+    late += [(party, RowsDone(RoundKey(number, 1), 512)) for party in PARTIES for number in (1, 2)]
+    for sender, answer in late:
+        assert session.give(sender, answer) == []
+    assert session.give(Role.COORDINATOR, RoundTimedOut(RoundKey(2, 1))) == []
+
+
 # --- what a party must not send
 
 
