@@ -18,8 +18,8 @@ from trilateral.common.data.party_data import (
     PreparedData,
     check_labels,
     describe_few_labels,
-    describe_scores_beyond,
     describe_left_out,
+    describe_scores_beyond,
     load_party_data,
 )
 from trilateral.common.data.tables.table import stream_table
