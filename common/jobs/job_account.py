@@ -39,7 +39,8 @@ class JobAccount:
         self._run_id = run_id
         self._record = record
         self._account = account
-        self._block = data.block
+        self._n_train, self._n_own = data.block.columns.shape
+        self._n_holdout = len(data.block.holdout_columns)
         self._steps = data.preprocessing
         self._is_counted = record.counted_columns is not None
         self._secrecy: LabelSecrecy | None = None
@@ -56,7 +57,7 @@ class JobAccount:
         """
         job, record, account = self._job, self._record, self._account()
         role = account.role
-        n_holdout = len(self._block.holdout_columns)
+        n_holdout = self._n_holdout
         n_points = scored_points(job, n_holdout, role)
         if n_points:
             given = account.ledger.entry(account.dataset).points
@@ -116,6 +117,6 @@ class JobAccount:
 
     def _equations(self, n_columns: int, account: Account) -> tuple[int, int]:
         """Return how many equations a peer with so many columns gets, and how many all trainings may give."""
-        n_train, n_own = self._block.columns.shape
+        n_train, n_own = self._n_train, self._n_own
         n_equations = training_equations(self._job, (n_train, n_own), n_columns, self._secrecy)
         return n_equations, account.max_equations(n_train, self._secrecy)

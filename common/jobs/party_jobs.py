@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Protocol
 
 from trilateral.common.base.arrays import FloatVector
@@ -255,11 +256,7 @@ class PartyJobs(ProcessJobs):
             hides_loss=job.protocol == "shares",
             on_event=self._observer_of(key),
         )
-        if known is None:
-            await asyncio.to_thread(self.journal.add, job_id, job)
-        else:
-            await asyncio.to_thread(self.journal.set_running, job_id)
-        record = PartyRecord(self.journal, self.role, key, job_id, known)
+        record = await asyncio.to_thread(self._begin_record, key, job, job_id, known)
 
         async def begin() -> Machine:
             with permission.recording():
@@ -281,6 +278,8 @@ class PartyJobs(ProcessJobs):
                 phase=history.stopwatch.phase,
                 check_peer=permission.check_peer,
             )
+            if public_key is None:  # The machine keeps its columns in another form.
+                permission.data = replace(data, block=data.block.without_columns())
             await runner.in_thread(record.restore, machine, history)
             return machine
 
@@ -331,6 +330,13 @@ class PartyJobs(ProcessJobs):
         if self.role is Role.HOST or job.protocol == "shares":
             return None
         return record.start(lambda: draw_start(block.columns))
+
+    def _begin_record(self, key: JobKey, job: JobConfig, job_id: bytes, known: Record | None) -> PartyRecord:
+        if known is None:
+            self.journal.add(job_id, job)
+        else:
+            self.journal.set_running(job_id)
+        return PartyRecord(self.journal, self.role, key, job_id, known)
 
     def _find_known(self, key: JobKey, offer: OpenJob) -> tuple[bytes, Record | None]:
         """Return the job's ID, and this party's record if both parties were ready in an earlier session."""

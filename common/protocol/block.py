@@ -1,6 +1,9 @@
 """The rows of one party in one job, in the form that its state machine computes with."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
 
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
 
@@ -29,6 +32,10 @@ class TrainingBlock:
     def total_weight(self) -> float:
         """Sum of the weights, which is exact; 0 without weights."""
         return 0.0 if self.sample_weights is None else float(self.sample_weights.sum())
+
+    def without_columns(self) -> Self:
+        """Return the block for code that needs its sizes only: its training columns are 0 and take no memory."""
+        return replace(self, columns=np.broadcast_to(np.float64(0), self.columns.shape))
 
 
 @dataclass(frozen=True, eq=False)

@@ -163,15 +163,11 @@ class Place:
             self._newest = replace(known, key=RoundKey(number, MAX_ATTEMPTS))
 
     def _step(self, round_number: int, step: FloatVector) -> None:
-        """Move to w_k = w_{k-1} - g~_{k-1}, once per round, whatever the number of attempts.
-
-        With shares there is no step to miss: the coordinator passes over a round whose point is out of range.
-        """
+        """Move to w_k = w_{k-1} - g~_{k-1}, once per round, whatever the number of attempts."""
         begun = self.key.round
         if round_number == begun:
             return
-        skips = round_number != begun + 1 and not (self._on_shares and round_number > begun)
-        if skips or step.shape != (self._n_columns,):
+        if round_number != begun + 1 or step.shape != (self._n_columns,):
             raise ProtocolError(
                 f"the {self._role} is at round {begun} with {self._n_columns} columns,"
                 f" but was sent a step of {step.size} numbers for round {round_number}"
@@ -247,8 +243,7 @@ class Place:
     def _check_finish(self, finish: FinishJob) -> None:
         """Check that the host gives its scores at one point only: the point after its newest round."""
         begun = self.key.round
-        skips = finish.round != begun + 1 and not (self._on_shares and finish.round > begun)
-        if skips or finish.round in self._known:
+        if finish.round != begun + 1 or finish.round in self._known:
             newest = max([begun, *self._known])
             raise ProtocolError(
                 f"the coordinator sent the last step for round {finish.round}, but round {newest + 1} is due"

@@ -236,6 +236,7 @@ def met_host(private_key: PrivateKey, job: JobConfig = JOB) -> Any:
         ({"shares": RoundShares(weights(), weights())}, "with an evaluation: this job has at most 0 of them"),
         ({"shares": RoundShares(None), "gradient": False}, "asks for nothing of the training rows in round 1"),
         ({"key": RoundKey(9, 1)}, "at most 6 rounds"),
+        ({"key": RoundKey(2, 1)}, "the host is at round 0 .* but was sent a step of 0 numbers for round 2"),
         ({"key": RoundKey(1, 6)}, "at most 5 attempts"),
         ({"peer_columns": 4}, "told the host 3 of training columns, and the coordinator 4"),
     ],

@@ -267,6 +267,7 @@ class SharesArithmetic(ABC):
         with self._phase("product"):
             self._norm_bits, self._spread_bits = self._measure_sizes()
             self._tile = self._encode_columns()
+        self._block = self._block.without_columns()
         self._peer_tile = np.empty(self._rows.n_rows * peer.n_columns, np.uint64)
         """The other party's masked columns."""
         self._prepare_exchange()
