@@ -213,7 +213,6 @@ class Link:
         subjects = dict.fromkeys([subject_of(piece)])
 
         async def stream() -> None:
-            nonlocal piece
             channel = await self._peer.connected()
             method = channel.stream_unary(
                 route.path,
@@ -230,12 +229,11 @@ class Link:
                         # The peer is connected, so the silence after an earlier failure is over.
                         self._peer.unanswered.pop(attempt, None)
                     written = len(sent)
-                    following = None if n_bytes >= CALL_BYTES else await self._following(piece)
+                    following = None if n_bytes >= CALL_BYTES else await self._following(sent[-1][0])
                     if following is None:
                         break
-                    piece = following
-                    sent.extend(self._encode(piece))
-                    subjects[subject_of(piece)] = None
+                    sent.extend(self._encode(following))
+                    subjects[subject_of(following)] = None
                 await call.done_writing()
                 await call
             except (asyncio.InvalidStateError, grpc.aio.InternalError):
@@ -259,7 +257,12 @@ class Link:
         def on_silence(silence: Silence) -> None:
             log.info("job %s: %s", self._job.name, silence)
 
-        await until_answered(attempt, self._peer, self._sender, self._limits, seconds, on_silence=on_silence)
+        try:
+            await until_answered(attempt, self._peer, self._sender, self._limits, seconds, on_silence=on_silence)
+        finally:
+            # `stream` and `attempt` refer to each other, so only a garbage collection would free what they refer to,
+            # and with a few large objects that does not come for long.
+            sent.clear()
         return [subject for subject in subjects if subject is not None]
 
     async def _following(self, piece: Piece) -> Piece | None:
