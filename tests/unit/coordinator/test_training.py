@@ -179,7 +179,7 @@ class TestDivergence:
     def test_with_sample_weights_is_a_mean_loss_of_an_epoch_far_above_the_lowest(self) -> None:
         run = drive(self.JOB, 1, 3, quiet(lambda k: 0.2 if k < 6 else 1.0), is_weighted=True)
         # The mean loss was lowest in rounds 3 to 5. That of rounds 6 to 8 is 0.8 above it.
-        assert [plan.round for plan in run.plans if plan.note][0] == 9
+        assert next(plan.round for plan in run.plans if plan.note) == 9
         assert run.points[8].tolist() == [-2.0]
 
     def test_with_sample_weights_in_the_first_epoch_is_a_loss_far_above_that_of_no_weights(self) -> None:
