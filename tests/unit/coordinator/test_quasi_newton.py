@@ -127,6 +127,15 @@ class TestSteps:
         assert 0 < optimiser.trial[0] - base[0] <= (far - base)[0] / 2
         assert optimiser.gap == math.inf
 
+    def test_learn_no_curvature_from_a_gradient_that_left_the_range_of_the_ring(self) -> None:
+        """f rises by 20, so its slope along the step cannot be 0.2 at its end: 1.0 has become 1.0 - 2."""
+        optimiser = QuasiNewton(2, 10, intercept=False)
+        optimiser.learn(10.0, np.array([-0.1, -0.1]))
+        optimiser.learn(9.9, np.array([-0.09, -0.09]))
+        base, far = optimiser.base, optimiser.trial
+        assert not optimiser.learn(30.0, np.array([-1.0, 1.05]))
+        assert optimiser.trial == pytest.approx(base + (far - base) / 2)
+
     def test_are_cut_to_an_eighth(self) -> None:
         optimiser = QuasiNewton(13, 10, intercept=True)
         learn(optimiser, make_logistic())
