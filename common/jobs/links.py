@@ -216,7 +216,6 @@ class Link:
         subjects = dict.fromkeys([subject_of(piece)])
 
         async def stream() -> None:
-            nonlocal piece
             channel = await self._peer.connected()
             method = channel.stream_unary(
                 route.path,
@@ -234,12 +233,11 @@ class Link:
                         self._peer.unanswered.pop(attempt, None)
                         self._on_answer()
                     written = len(sent)
-                    following = None if n_bytes >= CALL_BYTES else await self._following(piece)
+                    following = None if n_bytes >= CALL_BYTES else await self._following(sent[-1][0])
                     if following is None:
                         break
-                    piece = following
-                    sent.extend(self._encode(piece))
-                    subjects[subject_of(piece)] = None
+                    sent.extend(self._encode(following))
+                    subjects[subject_of(following)] = None
                 await call.done_writing()
                 await call
             except (asyncio.InvalidStateError, grpc.aio.InternalError):
@@ -264,6 +262,9 @@ class Link:
             await until_answered(attempt, self._peer, self._sender, self._limits, seconds, on_silence=self._on_silence)
         finally:
             self._on_answer()
+            # `stream` and `attempt` refer to each other, so only a garbage collection would free what they refer to,
+            # and with a few large objects that does not come for long.
+            sent.clear()
         return [subject for subject in subjects if subject is not None]
 
     def _on_silence(self, silence: Silence) -> None:

@@ -624,7 +624,7 @@ class SharesArithmetic(ABC):
 
     def _linear_part(self, weights: WeightShares, numbers: range) -> ElementVector:
         """Take this party's share of w' N from the loss, because the coordinator adds w' (h + N); shape (1,)."""
-        masks = self._of_sections(self._product_masks.sum(axis=1, dtype=np.uint64), numbers)
+        masks = self._product_masks[numbers.start : numbers.stop].sum(axis=(0, 1), dtype=np.uint64)
         products: ElementVector = (weights.loss * masks).sum(dtype=np.uint64, keepdims=True)
         return np.negative(products)
 
