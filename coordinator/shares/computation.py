@@ -98,8 +98,8 @@ class SharesComputation:
     ) -> None:
         batches, guest = Batches.of(job, n_train), sizes[Role.GUEST]
         self._n_columns = n_columns
-        self._fmt = _format_of(job, n_train, guest.weight_bits)
         self._rows = RowPlan.of(batches, guest.n_holdout)
+        self._fmt = _format_of(job, self._rows.most_summed, guest.weight_bits)
         norm_bits = {party: each.norm_bits for party, each in sizes.items()}
         spread_bits = {party: each.spread_bits for party, each in sizes.items()}
         self._range = Range(norm_bits, spread_bits, self._fmt.series.period, n_columns)
@@ -227,8 +227,8 @@ def _checked(job: JobConfig, party: Role, ready: Ready) -> SharesReady:
     return sizes
 
 
-def _format_of(job: JobConfig, n_train: int, weight_bits: int | None) -> Format:
+def _format_of(job: JobConfig, n_rows: int, weight_bits: int | None) -> Format:
     try:
-        return Format.of(n_train, job.max_score, weight_bits)
+        return Format.of(n_rows, job.max_score, weight_bits)
     except ValueError as error:
         raise ProtocolError(f"these tables do not fit the protocol on shares: {error}") from None

@@ -133,8 +133,8 @@ class SimulatedParties:
     def __init__(self, job: JobConfig, table: SharedTable) -> None:
         self.table = table
         weight_bits = None if table.sample_weights is None else table.weight_bits
-        self.fmt = fmt = Format.of(table.n_train, job.max_score, weight_bits)
         self.rows = rows = RowPlan.of(Batches.of(job, table.n_train), table.n_holdout)
+        self.fmt = fmt = Format.of(rows.most_summed, job.max_score, weight_bits)
         self.seeds: dict[Role, StreamKeys] = {}
         self.between = StreamKeys.alone()
         self.shares: dict[Role, ElementVector] = {}

@@ -94,6 +94,11 @@ class RowPlan:
         """Rows of the tables."""
         return self.holdout.end
 
+    @property
+    def most_summed(self) -> int:
+        """The most rows that a sum is over: all training rows or, if they are more, all hold-out rows."""
+        return max(self.batches.n_train, self.n_holdout)
+
     def range_of(self, batch: Batch) -> Section:
         """Return the rows that a round on this batch works through."""
         numbers = self.numbers_of(batch)
