@@ -7,6 +7,7 @@ import numpy as np
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ConfigError, Counted, DataError
+from trilateral.common.base.heap import trim_heap
 from trilateral.common.config.dataset import ClassWeight, DatasetConfig, PreprocessingConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.preprocessing import Preprocessing
@@ -111,12 +112,15 @@ def make_party_data(
     train, holdout = holdout_split(len(table.ids), job.holdout, job.seed)
     intercept = table.labels is not None and job.intercept
     _check_sizes(len(train), 1, job)  # How many features are left is not known yet.
-    preprocessing = Preprocessing.fit(table.features.iloc[train], config, intercept, job.l2)
+    features = table.features.iloc[train]
+    preprocessing = Preprocessing.fit(features, config, intercept, job.l2)
     # A gradient has as many equations for the labels as there are terms.
     n_features = len(preprocessing.terms)
     _check_sizes(len(train), n_features, job)
     check_sizes(len(train))
-    columns = preprocessing.transform(table.features.iloc[train])
+    trim_heap()
+    columns = preprocessing.transform(features)
+    del features
     with np.errstate(over="ignore"):  # The check below finds what overflows.
         holdout_columns = preprocessing.transform(table.features.iloc[holdout])
     if not np.isfinite(holdout_columns).all():

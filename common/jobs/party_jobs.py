@@ -19,6 +19,7 @@ from trilateral.common.base.errors import (
     TrilateralError,
     notes,
 )
+from trilateral.common.base.heap import trim_heap
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
@@ -260,8 +261,11 @@ class PartyJobs(ProcessJobs):
 
         async def begin() -> Machine:
             with permission.recording():
-                table = await self._read(runner, dataset, job, record, permission)
-                data = permission.data = await runner.in_thread(self._prepare, table, dataset, job)
+                # No variable keeps the table, which the job does not need from here on.
+                data = permission.data = await runner.in_thread(
+                    self._prepare, await self._read(runner, dataset, job, record, permission), dataset, job
+                )
+                await runner.in_thread(trim_heap)
                 await runner.in_thread(record.check_columns, data.block.columns)
                 check_holdout(job, self.config.policy, len(data.block.holdout_columns), self.role)
                 check_effective_rows(job, self.config.policy, data.block, self.role)
@@ -441,6 +445,7 @@ class PartyJobs(ProcessJobs):
         with self._naming(dataset):
             table = await runner.in_thread(read_party_table, dataset, job, labelled=self.role is Role.GUEST)
             await runner.in_thread(record.check_table, table, dataset)
+            await runner.in_thread(trim_heap)
         log.info("job %s: %d rows loaded", job.name, len(table.ids))
         if changes := describe_changes(table.changed_ids):
             log.info("job %s: IDs changed by rules of `id_form`: %s", job.name, changes)

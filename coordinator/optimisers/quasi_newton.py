@@ -119,9 +119,9 @@ class QuasiNewton:
         # says otherwise left the range of the ring, which only a sum at a high loss can do; see `shares.format`.
         elif rise <= LOSS_ERROR or gradient @ step >= rise - LOSS_ERROR:
             self._add_pair(step, gradient - self._gradient)
-        if abs(rise) <= LOSS_ERROR:
+        if abs(rise) <= LOSS_ERROR and not self._is_assumed:
             # The mean slope along a short step says more than the losses: its error is that of a gradient times the
-            # length of the step.
+            # length of the step. The gradient that was assumed at the start may be far off.
             rise = float((self._gradient + gradient) @ step) / 2
         moved = rise <= 0 or not step.any()
         if moved:

@@ -14,7 +14,7 @@ from tests.support.shares_rounds import cut_small
 from tests.support.three_machines import ANY_SEED, REAL, Tables, make_machines, make_tables, prove_ids, run_machines
 from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
-from trilateral.common.config.job import JobConfig
+from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.protocol.batches import WHOLE_SET
 from trilateral.common.protocol.ids import NONCE_BYTES
@@ -128,6 +128,17 @@ def test_the_seed_and_the_weights_of_a_session_cannot_change(private_key: Privat
     # The same proof again sends no column a second time.
     list(host.handle(Role.GUEST, challenge.message))
     assert list(host.handle(Role.GUEST, confirmation.message)) == []
+
+
+def test_so_many_columns_that_their_products_do_not_fit_are_refused_before_anything_is_made_for_them(
+    private_key: PrivateKey,
+) -> None:
+    """The other party names its number of columns."""
+    job = make_job(algorithm=Sgd(), batch=4)
+    told = replacing(IdChallenge, lambda message: replace(message, n_columns=2**21))
+    said = reason(private_key, told, job)
+    assert "host: the parties have 2097154 columns and 30 batches: the host would need 1488 MiB" in said
+    assert "raise `batch`, or leave out columns" in said
 
 
 def test_a_column_that_does_not_fit_is_refused_with_the_way_out(private_key: PrivateKey) -> None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.base.errors import Counted, DataError
+from trilateral.common.base.heap import trim_heap
 from trilateral.common.config.dataset import ClassWeight, DatasetConfig
 from trilateral.common.data.preprocessing.terms import CategoryColumn
 from trilateral.common.data.tables.column_reader import (
@@ -155,8 +156,7 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
         )
         chunks.append(columns)
         ids += read_ids(batch, id_columns, faults, len(ids))
-    # What Arrow keeps for more batches is needed for the columns.
-    pa.default_memory_pool().release_unused()
+    _release_freed_memory()  # What Arrow keeps for more batches is needed for the columns.
     _check_rows(file, ids)
     faults.check(len(ids))
 
@@ -381,10 +381,18 @@ def _join(chunks: list[pd.DataFrame], order: NDArray[np.int64]) -> pd.DataFrame:
     """Join chunks and reorder the rows. Empties the list of chunks, so that no column is in memory twice."""
     parts = {name: [chunk[name] for chunk in chunks] for name in chunks[0].columns}
     chunks.clear()
-    columns = {
-        name: pd.concat(parts.pop(name), ignore_index=True).take(order).reset_index(drop=True) for name in [*parts]
-    }
-    return pd.DataFrame(columns, index=pd.RangeIndex(len(order)))
+    columns = {}
+    for name in [*parts]:
+        columns[name] = pd.concat(parts.pop(name), ignore_index=True).take(order).reset_index(drop=True)
+        _release_freed_memory()
+    # The constructor would copy all columns into one array.
+    return pd.DataFrame(columns, index=pd.RangeIndex(len(order)), copy=False)
+
+
+def _release_freed_memory() -> None:
+    """Give memory back that Arrow and the C library keep after a whole table went through it."""
+    pa.default_memory_pool().release_unused()
+    trim_heap()
 
 
 def _check_rows(file: TableFile, ids: list[str]) -> None:

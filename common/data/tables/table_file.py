@@ -40,6 +40,8 @@ ours, which must not look like a damaged file."""
 
 _CSV_BLOCK = 4 << 20
 """Bytes that Arrow parses at a time. No row may be longer."""
+_PARQUET_BUFFER = 256 << 10
+"""Bytes of each column that Arrow reads at a time."""
 
 
 class TableFile(ABC):
@@ -385,8 +387,9 @@ class _ParquetFile(TableFile):
         return list(schema.names)
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
-        # With pre_buffer, Arrow would keep everything that it has read until the file is closed.
-        with parquet.ParquetFile(self.path, pre_buffer=False) as file:
+        # With pre_buffer, Arrow would keep everything that it has read until the file is closed. Without a buffer, it
+        # would read a column of a whole row group at once, and a group often has all rows of the file.
+        with parquet.ParquetFile(self.path, pre_buffer=False, buffer_size=_PARQUET_BUFFER) as file:
             yield from file.iter_batches(rows, columns=columns)
 
 

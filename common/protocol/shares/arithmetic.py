@@ -43,7 +43,7 @@ from trilateral.common.protocol.messages import (
     WeightShares,
 )
 from trilateral.common.protocol.phases import Phase
-from trilateral.common.protocol.shares.bounds import WINDOW_BYTES, window_blocks, window_rows
+from trilateral.common.protocol.shares.bounds import MAX_PRODUCTS, WINDOW_BYTES, window_blocks, window_rows
 from trilateral.common.protocol.shares.rows import RowPlan, RowRange, Section
 from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_seed
 from trilateral.common.shares import kernels
@@ -259,6 +259,7 @@ class SharesArithmetic(ABC):
         self._n_host, self._n_guest = (peer.n_columns, self._n_own) if is_guest else (self._n_own, peer.n_columns)
         self._n_vectors = self._rows.n_sections + (self._rows.n_holdout > 0)
         n_columns = self._n_host + self._n_guest
+        self._check_memory(n_columns)
         self._products = np.zeros((self._n_vectors, n_columns), np.uint64)
         """This party's shares of the products h of all columns with the labels: a row for each section."""
         masks = kernels.stream(self._parties.session, Purpose.LINEAR, 0, pad(self._n_vectors), 2 * n_columns)
@@ -273,6 +274,19 @@ class SharesArithmetic(ABC):
         self._prepare_exchange()
         yield Expected(Kind.MASKED_COLUMNS, self._rows.n_rows, self._take_masked)
         yield from self._send_masked()
+
+    def _check_memory(self, n_columns: int) -> None:
+        """Refuse a number of columns of both parties for whose products with the labels there is no room.
+
+        The other party names its number, and a job of many batches has as many products of each column.
+        """
+        needed = 3 * self._n_vectors * n_columns  # h, N_1 and N_2
+        if needed > MAX_PRODUCTS:
+            raise ProtocolError(
+                f"the parties have {n_columns} columns and {self._rows.n_sections} batches: the {self.role} would need"
+                f" {needed // 2**17} MiB for the products with the labels, and takes at most {MAX_PRODUCTS // 2**17}:"
+                " raise `batch`, or leave out columns"
+            )
 
     def _take_masked(self, piece: ElementPiece, is_last: bool) -> Iterator[Envelope]:
         rows = RowRange(piece.offset, piece.n_rows)

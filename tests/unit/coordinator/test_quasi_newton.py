@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.oracles.plain import Array, LogisticProblem
@@ -313,6 +313,7 @@ class TestTraining:
         l2=st.sampled_from([0.0, 1e-3, 1.0, 100.0]),
         whiten=st.booleans(),
     )
+    @example(seed=262, n_columns=9, strength=0.0, log_odds=-2.96875, l2=0.0, whiten=False)
     def test_never_ends_above_the_model_without_features_and_always_says_why(
         self, seed: int, n_columns: int, strength: float, log_odds: float, l2: float, whiten: bool
     ) -> None:

@@ -1,9 +1,11 @@
 """A link delivers in order, tries again as long as the peer may come back, and reports which peer it waits for."""
 
 import asyncio
+import gc
 import logging
 import re
 import socket
+import weakref
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
@@ -595,6 +597,25 @@ async def test_pieces_of_several_vectors_share_a_call_and_keep_their_order(
     assert recorder.calls == ["SendElements"]
 
 
+async def test_a_peer_that_takes_no_elements_is_named_until_it_does(
+    recorder: Recorder, make_link: MakeLink, waits: Waits
+) -> None:
+    """The coordinator deals as long as there is room, and asks a peer nothing while it waits for room."""
+    address = free_address()
+    async with connected(Role.HOST, address) as peer:
+        link = make_link(peer, Role.COORDINATOR, peer_timeout=42)
+        link.send(elements(0))
+        async with asyncio.timeout(10):
+            await waits.begun.wait()
+        silence = waits[0]
+        assert silence is not None
+        assert silence.until == pytest.approx(silence.since + 42)
+        async with served(Role.HOST, recorder, address):
+            await link.close(10)
+    assert told(recorder) == [("dealt", KEY, 0)]
+    assert waits == [silence, None]
+
+
 async def test_a_call_ends_after_its_bytes_so_that_the_link_keeps_no_more(
     recorder: Recorder, make_link: MakeLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -607,6 +628,27 @@ async def test_a_call_ends_after_its_bytes_so_that_the_link_keeps_no_more(
     assert told(recorder) == [("dealt", KEY, number) for number in range(5)]
     assert recorder.calls == ["SendElements"] * 3
     assert sum(piece.elements.nbytes for piece in map(elements, range(5))) > links.CALL_BYTES
+
+
+async def test_pieces_are_freed_with_their_call_without_a_garbage_collection(
+    recorder: Recorder, make_link: MakeLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has a mebibyte: what waits for the collector is most of the memory of a process that sends many."""
+    monkeypatch.setattr(links, "CALL_BYTES", 300)
+    gc.disable()
+    try:
+        async with served(Role.HOST, recorder) as address, connected(Role.HOST, address) as peer:
+            link = make_link(peer, Role.COORDINATOR)
+            pieces = [elements(number) for number in range(5)]
+            alive = [weakref.ref(piece.elements) for piece in pieces]
+            for number in range(5):
+                link.send(pieces[number])
+            pieces.clear()
+            await link.close(5)
+        assert len(recorder.messages) == 5
+        assert [each() is None for each in alive] == [True] * 5
+    finally:
+        gc.enable()
 
 
 async def test_a_call_is_acknowledged_although_nothing_follows(
