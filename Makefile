@@ -112,6 +112,6 @@ $(SET_UP): pyproject.toml requirements-dev.txt $(wildcard common/paillier/native
 	@"$(PYTHON)" -m venv $(VENV)
 	@$(PIP) install -q --require-hashes -r requirements-dev.txt
 	@$(PIP) install -q --no-deps --no-build-isolation -e .
-	@$(BIN)/python -c 'import trilateral.common.paillier.native._kernel, trilateral.common.shares.native._kernel' 2>/dev/null || echo "the kernel was not built, so" \
-		"everything is five times slower: install gcc and the headers of Python (Debian: python3-dev), then run make clean"
+	@$(BIN)/python -c 'import trilateral.common.paillier.native._kernel, trilateral.common.shares.native._kernel' 2>/dev/null || echo "a kernel was not built, so" \
+		"the arithmetic of paillier is five and that of shares forty times slower: install gcc and the headers of Python (Debian: python3-dev), then run make clean"
 	@touch $@

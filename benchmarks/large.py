@@ -9,7 +9,7 @@ seconds                    from the request until both parties have written thei
 seconds_rounds             the part of these seconds in which the rounds ran
 seconds_round              median of the rounds, without the first, which has no scores under `shares`
 processor_us_row_round     processor time of all three processes together for a row and round, in microseconds: the
-                           difference between this job and a second one of fewer rounds, so without the setup
+                           difference between two further jobs of many and of few rounds, so without the setup
 peak_rss_mb                peak memory of each process up to the end of the first job
 excess_loss                training loss of the result, minus the minimum on joined columns
 """
@@ -36,7 +36,7 @@ FEW_ROUNDS = 2
 
 
 def measure(rows: int, columns: tuple[int, int], protocol: Protocol, tolerance: float) -> dict[str, Any]:
-    """Train twice, the second time for a few rounds only."""
+    """Train three times. The first job has new processes, and the other two differ in their rounds alone."""
     job = JobConfig(
         name="large",
         dataset=DATASET,
@@ -46,13 +46,14 @@ def measure(rows: int, columns: tuple[int, int], protocol: Protocol, tolerance: 
         tolerance=tolerance,
     )
     short = job.model_copy(update={"name": "short", "epochs": FEW_ROUNDS})
+    again = job.model_copy(update={"name": "again"})
     with scratch_folder() as folder:
         setup = Setup(folder, tables(rows, *columns))
-        training, few = setup.train(job, short)
+        training, few, more = setup.train(job, short, again)
         objective = Objective(job, setup.joined(job))
     lines = training.histories[Role.COORDINATOR]
-    more_rounds = len(lines) - len(few.histories[Role.COORDINATOR])
-    used = sum(training.processor_seconds.values()) - sum(few.processor_seconds.values())
+    more_rounds = len(more.histories[Role.COORDINATOR]) - len(few.histories[Role.COORDINATOR])
+    used = sum(more.processor_seconds.values()) - sum(few.processor_seconds.values())
     return {
         "path": use_arithmetic(),
         "protocol": protocol,

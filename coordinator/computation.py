@@ -73,6 +73,11 @@ class Computation(Protocol):
         """Standard deviation of the rounding error of a component of a mean gradient over all training rows."""
         ...
 
+    @property
+    def is_weighted(self) -> bool:
+        """Whether samples have weights. The loss of a batch then depends on how much weight its rows have, too."""
+        ...
+
     def is_in_range(self, point: FloatVector) -> bool:
         """Return whether the parties can compute at a point w; it depends on nothing but the job and the sizes."""
         ...

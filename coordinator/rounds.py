@@ -82,7 +82,12 @@ class Rounds:
         }
         """What each party may still send."""
         self.training = Training(
-            job, sum(n_columns.values()), self._n_batches, computation.is_in_range, computation.gradient_error
+            job,
+            sum(n_columns.values()),
+            self._n_batches,
+            computation.is_in_range,
+            computation.gradient_error,
+            is_weighted=computation.is_weighted,
         )
         self.computation = computation
 

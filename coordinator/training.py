@@ -33,6 +33,7 @@ class Training:
             learns at once that it is void. Replayed observations lead to the same points, so the same points are left
             out. By default, the parties themselves say that a round is void.
         gradient_error: standard deviation of the rounding error of a component of a gradient, under `shares`.
+        is_weighted: whether samples have weights.
 
     Raises:
         ValueError: a count is below 1, or lbfgs has several batches.
@@ -45,6 +46,8 @@ class Training:
         n_batches: int,
         is_in_range: Callable[[FloatVector], bool] = lambda _: True,
         gradient_error: float = GRADIENT_ERROR,
+        *,
+        is_weighted: bool = False,
     ) -> None:
         if n_columns < 1 or n_batches < 1:
             raise ValueError("a training needs at least one column and one batch")
@@ -54,7 +57,7 @@ class Training:
         """The current epoch, from 1 up. While the result is chosen, it is the last one."""
         self._job = job
         self._is_in_range = is_in_range
-        self._search = _search(job, n_columns, n_batches, gradient_error)
+        self._search = _search(job, n_columns, n_batches, gradient_error, is_weighted=is_weighted)
         self._position: FloatVector = np.zeros(n_columns)
         self._round = 0
         self._draws = 0
@@ -146,7 +149,7 @@ class Training:
         return step
 
 
-def _search(job: JobConfig, n_columns: int, n_batches: int, gradient_error: float) -> Search:
+def _search(job: JobConfig, n_columns: int, n_batches: int, gradient_error: float, *, is_weighted: bool) -> Search:
     algorithm = job.algorithm
     if algorithm.name == "lbfgs":
         if n_batches != 1:
@@ -158,4 +161,4 @@ def _search(job: JobConfig, n_columns: int, n_batches: int, gradient_error: floa
             return full_batch_search(quasi_newton, job)
         return full_batch_search(Lbfgs(n_columns, algorithm.memory), job)
     optimiser = Sgd(algorithm) if algorithm.name == "sgd" else Sqn(algorithm)
-    return minibatch_search(optimiser, job, n_columns, n_batches)
+    return minibatch_search(optimiser, job, n_columns, n_batches, is_weighted=is_weighted)

@@ -68,7 +68,8 @@ class Link:
         limits: how long to wait.
         on_sent: see `OnSent`.
         on_failure: called with the error that ends the link and the job. The link sends nothing after that.
-        on_wait: see `OnWait`; not called for the last messages after `clear`.
+        on_wait: see `OnWait`; not called for the last messages after `clear`. For vectors it is called once, after the
+            first failure.
         on_delivered: called for each message that has been acknowledged, with its `Delivered` event.
     """
 
@@ -97,6 +98,8 @@ class Link:
         self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
         self._held: list[Message | None] = []
         self._oldest = RoundKey(0, 0)
+        self._is_silent = False
+        """Whether the peer was reported as silent in a call of pieces."""
         self._n_expected = 0
         """Bytes of ring elements that were handed over: only one thread at a time changes it."""
         self._n_taken = 0
@@ -228,6 +231,7 @@ class Link:
                         n_bytes += request.ByteSize()
                         # The peer is connected, so the silence after an earlier failure is over.
                         self._peer.unanswered.pop(attempt, None)
+                        self._on_answer()
                     written = len(sent)
                     following = None if n_bytes >= CALL_BYTES else await self._following(sent[-1][0])
                     if following is None:
@@ -254,16 +258,27 @@ class Link:
                 if not all(self._is_overtaken(of) for of, _ in sent):
                     raise
 
-        def on_silence(silence: Silence) -> None:
-            log.info("job %s: %s", self._job.name, silence)
-
         try:
-            await until_answered(attempt, self._peer, self._sender, self._limits, seconds, on_silence=on_silence)
+            await until_answered(attempt, self._peer, self._sender, self._limits, seconds, on_silence=self._on_silence)
         finally:
+            self._on_answer()
             # `stream` and `attempt` refer to each other, so only a garbage collection would free what they refer to,
             # and with a few large objects that does not come for long.
             sent.clear()
         return [subject for subject in subjects if subject is not None]
+
+    def _on_silence(self, silence: Silence) -> None:
+        """Report that the peer takes no pieces."""
+        log.info("job %s: %s", self._job.name, silence)
+        if self._on_wait is not None:
+            self._is_silent = True
+            self._on_wait(self._peer, silence)
+
+    def _on_answer(self) -> None:
+        """Report that it takes them again, if it did not before."""
+        if self._is_silent and self._on_wait is not None:
+            self._on_wait(self._peer, None)
+        self._is_silent = False
 
     async def _following(self, piece: Piece) -> Piece | None:
         """Return the next piece that the same call can carry, as soon as there is one.

@@ -296,9 +296,7 @@ class PartyJobs(ProcessJobs):
                 data, run_id = permission.data, key.run_id.hex()
                 model = await runner.in_thread(PartyModel.of, self.role, job, data, dataset, message, run_id=run_id)
                 await self._keep_model(runner, folder, job_id, model)
-                log.info("job %s: model written after %d rounds, loss %.6f", job.name, message.rounds, message.loss)
-                if beyond := describe_scores_beyond(job, message.holdout_scores):
-                    log.warning("job %s: %s", job.name, beyond)
+                _log_result(job, message)
 
         runner = MachineRunner(
             self.role,
@@ -493,3 +491,9 @@ def _make_session(offer: OpenJob, public_key: PublicKey | None, start: FloatVect
     if public_key is None:
         return SharesSession(offer.seed)
     return PaillierSession(make_cipher(offer.job.cipher, public_key), start)
+
+
+def _log_result(job: JobConfig, result: Result) -> None:
+    log.info("job %s: model written after %d rounds, loss %.6f", job.name, result.rounds, result.loss)
+    if beyond := describe_scores_beyond(job, result.holdout_scores):
+        log.warning("job %s: %s", job.name, beyond)

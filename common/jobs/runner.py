@@ -82,8 +82,8 @@ class MachineRunner:
         history: records times, counts and losses.
         on_message: see `OnMessage`. If it raises an error, the job fails.
         on_wait: called while a peer does not answer; see `OnWait`.
-        on_disclosure: called before the work of each round and before each piece of hold-out scores leaves. If it
-            raises an error, the job fails.
+        on_disclosure: called before the work of each round, before each piece of hold-out scores leaves, and with
+            shares before the other party's weights leave. If it raises an error, the job fails.
     """
 
     def __init__(
@@ -262,6 +262,8 @@ class MachineRunner:
                     self._begun(message.key)
                 case FinishJob():
                     self._current = max(self._current, RoundKey(message.round, 0))
+                    if self.has_shares:  # What follows gives the other party its weights, which no round has shown.
+                        self._on_disclosure()
                     self._history.finish(message)
                 case ElementPiece() | RowsDone():
                     batch.extend(self._inbox.take((ElementPiece, RowsDone), MAX_BATCH))

@@ -8,7 +8,7 @@ import numpy as np
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TrainingBlock:
     """One party's columns. Rows are in canonical order of their IDs."""
 
@@ -38,7 +38,7 @@ class TrainingBlock:
         return replace(self, columns=np.broadcast_to(np.float64(0), self.columns.shape))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PartyData:
     """All data that a party brings to a job."""
 

@@ -115,11 +115,13 @@ class QuasiNewton:
         if not step.any():
             # The gradient that was assumed at the start was wrong, and so is what was learnt from it.
             self._pairs.clear()
-        else:
+        # f is convex, so it rises along the step at the trial point at least as fast as on average. A gradient that
+        # says otherwise left the range of the ring, which only a sum at a high loss can do; see `shares.format`.
+        elif rise <= LOSS_ERROR or gradient @ step >= rise - LOSS_ERROR:
             self._add_pair(step, gradient - self._gradient)
-        if abs(rise) <= LOSS_ERROR:
+        if abs(rise) <= LOSS_ERROR and not self._is_assumed:
             # The mean slope along a short step says more than the losses: its error is that of a gradient times the
-            # length of the step.
+            # length of the step. The gradient that was assumed at the start may be far off.
             rise = float((self._gradient + gradient) @ step) / 2
         moved = rise <= 0 or not step.any()
         if moved:

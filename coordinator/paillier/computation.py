@@ -73,6 +73,7 @@ class PaillierComputation:
     """
 
     unit = "ciphertexts"
+    is_weighted = False
 
     def __init__(self, job: JobConfig, n_train: int, n_columns: Mapping[Role, int], decrypt: Decrypt) -> None:
         self._job = job

@@ -1,6 +1,7 @@
 """Training on mini-batches (sgd and sqn): epochs, the paper's stopping rule, and the return from divergence."""
 
 import math
+from collections import deque
 from collections.abc import Generator, Sequence
 
 import numpy as np
@@ -32,7 +33,9 @@ NO_RESULT = (
 )
 
 
-def minibatch_search(optimiser: MinibatchOptimiser, job: JobConfig, n_columns: int, n_batches: int) -> Search:
+def minibatch_search(
+    optimiser: MinibatchOptimiser, job: JobConfig, n_columns: int, n_batches: int, *, is_weighted: bool = False
+) -> Search:
     """Take one step per batch until the mean loss of an epoch is within the tolerance of the previous epoch's.
 
     The result is the last point or the mean of the last epoch's points, whichever has the lower loss on the whole
@@ -43,15 +46,22 @@ def minibatch_search(optimiser: MinibatchOptimiser, job: JobConfig, n_columns: i
     memory, and continues with the next batch. An epoch in which that happens is not compared with its neighbours, and
     the round's evaluation on the hold-out rows is ignored.
 
+    With sample weights, the loss of a batch also depends on how much weight its rows have. There the mean loss of as
+    many rounds as an epoch has batches takes the place of the round's loss. Losses are positive, so while there are
+    fewer rounds, their sum divided by that number is at most the mean.
+
     Args:
         optimiser: chooses the steps.
         job: the job's settings.
         n_columns: columns of both parties together.
         n_batches: batches in an epoch.
+        is_weighted: whether samples have weights.
     """
     stopping = EarlyStopping(job)
     point = best_point = np.zeros(n_columns)
-    best_loss = math.inf
+    window = n_batches if is_weighted else 1
+    recent: deque[float] = deque(maxlen=window)
+    best_loss = math.inf if window == 1 else MARGIN  # The loss of a model without weights.
     last_mean: float | None = None
     returns = 0
     note = None
@@ -67,11 +77,14 @@ def minibatch_search(optimiser: MinibatchOptimiser, job: JobConfig, n_columns: i
             evaluate = point if index == 0 and stopping.is_due(epoch) else None
             seen = yield Probe(point, Batch(epoch, index), direction=direction, note=note, evaluate=evaluate)
             note = None
-            if seen is None or seen.gradient is None or not seen.is_finite or seen.loss > best_loss + MARGIN:
+            recent.append(math.nan if seen is None else seen.loss)
+            level = math.fsum(recent) / window
+            if seen is None or seen.gradient is None or not seen.is_finite or level > best_loss + MARGIN:
                 returns += 1
                 if returns > MAX_RETURNS:
                     return GivenUp(DIVERGED_AGAIN)
                 optimiser.restart()
+                recent.clear()
                 point, note = best_point, BACK
                 losses, points = [], []
                 continue
@@ -80,8 +93,8 @@ def minibatch_search(optimiser: MinibatchOptimiser, job: JobConfig, n_columns: i
                 break
             losses.append(seen.loss)
             points.append(point)
-            if seen.loss < best_loss:
-                best_loss, best_point = seen.loss, point
+            if level < best_loss and len(recent) == window:
+                best_loss, best_point = level, point
             point = point - optimiser.step(k, seen.gradient, seen.curvature)
         mean = float(np.mean(losses)) if len(losses) == n_batches else None
         converged = mean is not None and last_mean is not None and abs(mean - last_mean) < job.tolerance

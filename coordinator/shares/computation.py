@@ -104,10 +104,10 @@ class SharesComputation:
         spread_bits = {party: each.spread_bits for party, each in sizes.items()}
         self._range = Range(norm_bits, spread_bits, self._fmt.series.period, n_columns)
         penalty = [each.penalty if job.l2 > 0 else np.zeros(n_columns[party]) for party, each in sizes.items()]
-        is_weighted = guest.weight_bits is not None
+        self.is_weighted = guest.weight_bits is not None
         self._objective = Objective(
             curvature=job.l2 * np.concatenate(penalty),
-            weight_of_a_row=guest.total_weight / n_train if is_weighted else 1.0,
+            weight_of_a_row=guest.total_weight / n_train if self.is_weighted else 1.0,
         )
         self._products = LabelProducts(self._rows, n_columns, keys)
         rounds = max_rounds(job, batches.count)

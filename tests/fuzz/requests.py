@@ -11,6 +11,7 @@ SCALARS: dict[int, st.SearchStrategy[Any]] = {
     FieldDescriptor.TYPE_STRING: st.text(max_size=50) | st.just('{"name": "a", "dataset": "b"}') | st.just("a"),
     FieldDescriptor.TYPE_BYTES: st.binary(max_size=200) | st.just(bytes(16)),
     FieldDescriptor.TYPE_UINT32: st.integers(0, 2**32 - 1) | st.integers(0, 3),
+    FieldDescriptor.TYPE_SINT32: st.integers(-(2**31), 2**31 - 1) | st.integers(-3, 3),
     FieldDescriptor.TYPE_UINT64: st.integers(0, 2**64 - 1) | st.integers(0, 3),
     FieldDescriptor.TYPE_DOUBLE: st.floats(),
     FieldDescriptor.TYPE_BOOL: st.booleans(),

@@ -14,7 +14,7 @@ from tests.support.shares_rounds import cut_small
 from tests.support.three_machines import ANY_SEED, REAL, Tables, make_machines, make_tables, prove_ids, run_machines
 from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
-from trilateral.common.config.job import JobConfig
+from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.protocol.batches import WHOLE_SET
 from trilateral.common.protocol.ids import NONCE_BYTES
@@ -128,6 +128,17 @@ def test_the_seed_and_the_weights_of_a_session_cannot_change(private_key: Privat
     # The same proof again sends no column a second time.
     list(host.handle(Role.GUEST, challenge.message))
     assert list(host.handle(Role.GUEST, confirmation.message)) == []
+
+
+def test_so_many_columns_that_their_products_do_not_fit_are_refused_before_anything_is_made_for_them(
+    private_key: PrivateKey,
+) -> None:
+    """The other party names its number of columns."""
+    job = make_job(algorithm=Sgd(), batch=4)
+    told = replacing(IdChallenge, lambda message: replace(message, n_columns=2**21))
+    said = reason(private_key, told, job)
+    assert "host: the parties have 2097154 columns and 30 batches: the host would need 1488 MiB" in said
+    assert "raise `batch`, or leave out columns" in said
 
 
 def test_a_column_that_does_not_fit_is_refused_with_the_way_out(private_key: PrivateKey) -> None:
@@ -360,6 +371,16 @@ def test_a_sender_far_ahead_in_a_round_is_refused(kind: Kind, limit: int, privat
         send(number)
     with pytest.raises(ProtocolError, match=f"the {sender} sent {kind} of block 7 of round 1, but at most 6 blocks"):
         send(limit)
+
+
+@pytest.mark.parametrize("kind", [Kind.MASKED_SCORES, Kind.WEIGHTS, Kind.DEALT])
+def test_a_row_kept_for_a_later_attempt_is_bounded(kind: Kind, private_key: PrivateKey) -> None:
+    """Otherwise pieces of one row and megabytes of elements would fill the memory."""
+    host = REAL.host(JOB, tables_of().host, private_key)
+    sender = Role.COORDINATOR if kind is Kind.DEALT else Role.GUEST
+    piece = ElementPiece(RoundKey(2, 1), kind, 0, 2, 1, zeros(40))
+    with pytest.raises(ProtocolError, match=f"sent 40 elements of {kind} for 1 rows of round 2, but a row has at most"):
+        list(host.handle(sender, piece))
 
 
 @pytest.mark.parametrize(("kind", "most"), [(Kind.MASKED_SCORES, 6), (Kind.DEALT, 6), (Kind.WEIGHTS, 0)])

@@ -171,6 +171,19 @@ def test_the_guest_gets_the_scores_of_the_holdout_rows_once_and_no_metrics_befor
     assert outcome.results[Role.HOST].holdout_scores is None
 
 
+def test_sgd_in_small_batches_with_a_few_heavy_rows_trains_a_model(private_key: PrivateKey) -> None:
+    """The loss of a batch then depends on how many heavy rows it has more than on the model."""
+    job = make_job(algorithm=Sgd(learning_rate=0.2), batch=20, epochs=6, tolerance=0)
+    tables = make_tables(job, n_rows=1500)
+    block = tables.guest.block
+    weights = np.where(np.arange(len(block.columns)) % 60 == 0, 24.0, 0.25)
+    tables = replace(tables, guest=replace(tables.guest, block=replace(block, sample_weights=weights, weight_bits=6)))
+    outcome = train(job, tables, private_key)
+    assert outcome.ended.loss is not None, outcome.ended.reason
+    assert not [report.note for report in outcome.reports if report.note]
+    assert mean_loss(tables, job, outcome.coef) <= mean_loss(tables, job, optimum(tables, job)) + 0.1
+
+
 def test_patience_ends_a_training_at_the_best_point(private_key: PrivateKey) -> None:
     job = make_job(algorithm=Sgd(learning_rate=0.5), batch=20, epochs=200, evaluate_every=1, patience=2, tolerance=0)
     tables = make_tables(job, n_rows=60)

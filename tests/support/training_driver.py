@@ -103,9 +103,9 @@ class Run:
         return self.end
 
 
-def drive(job: JobConfig, n_columns: int, n_batches: int, observe: Observe) -> Run:
+def drive(job: JobConfig, n_columns: int, n_batches: int, observe: Observe, *, is_weighted: bool = False) -> Run:
     """Train as a party lives it: the weights are what the steps make of the origin."""
-    training = Training(job, n_columns, n_batches)
+    training = Training(job, n_columns, n_batches, is_weighted=is_weighted)
     w: FloatVector = np.zeros(n_columns)
     plans, points, losses = [], [], []
     plan: RoundPlan | Conclusion | GivenUp = training.begin()

@@ -168,8 +168,8 @@ Global___SendVectorResponse: typing_extensions.TypeAlias = SendVectorResponse
 
 @typing.final
 class SendElementsRequest(google.protobuf.message.Message):
-    """One chunk of a vector of ring elements: consecutive rows, all columns. A call of SendElements carries the chunks of
-    one vector, in order, as SendVector does.
+    """One chunk of a vector of ring elements: consecutive rows, all columns. A call of SendElements carries chunks of one
+    or more vectors of one run. The chunks of each vector are in order; those of several vectors may alternate.
 
     The sender writes the padding first and the elements next, so that the elements begin at a multiple of 8 bytes. The
     receiver then uses them where they arrived. It accepts every other order of the fields, too.
@@ -204,7 +204,7 @@ class SendElementsRequest(google.protobuf.message.Message):
     """has no meaning"""
     @property
     def key(self) -> Global___RoundKey:
-        """round 0, attempt 0 for the masked columns, which belong to the session"""
+        """round 0, attempt 0 for masked columns and for sums of the labels, which belong to the session"""
 
     def __init__(
         self,

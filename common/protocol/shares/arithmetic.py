@@ -43,7 +43,7 @@ from trilateral.common.protocol.messages import (
     WeightShares,
 )
 from trilateral.common.protocol.phases import Phase
-from trilateral.common.protocol.shares.bounds import WINDOW_BYTES, window_blocks, window_rows
+from trilateral.common.protocol.shares.bounds import MAX_PRODUCTS, WINDOW_BYTES, window_blocks, window_rows
 from trilateral.common.protocol.shares.rows import RowPlan, RowRange, Section
 from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_seed
 from trilateral.common.shares import kernels
@@ -198,7 +198,8 @@ class SharesArithmetic(ABC):
         """See Arithmetic: the other party may begin a round or the end first, and the coordinator deals ahead."""
         n_rows = self._rows.n_rows
         # The window does not depend on the sample weights, whose one value of a row is odd-numbered at most.
-        early = min(n_rows, 2 * window_rows(Format.of(self._n_train, self._job.max_score)))
+        fmt = Format.of(self._n_train, self._job.max_score)
+        early = min(n_rows, 2 * window_rows(fmt))
         from_peer = {
             Kind.MASKED_COLUMNS: n_rows,
             Kind.MASKED_SCORES: n_rows,
@@ -208,7 +209,9 @@ class SharesArithmetic(ABC):
         early_from_peer = {Kind.MASKED_SCORES: early, Kind.WEIGHTS: self._n_own}
         return {
             self.peer: VectorBounds(from_peer, early_from_peer, n_further=1),
-            Role.COORDINATOR: VectorBounds({Kind.DEALT: n_rows}, {Kind.DEALT: early}),
+            Role.COORDINATOR: VectorBounds(
+                {Kind.DEALT: n_rows}, {Kind.DEALT: early}, widest=max(fmt.n_even, fmt.n_odd) + 1
+            ),
         }
 
     # --- before the first round
@@ -259,6 +262,7 @@ class SharesArithmetic(ABC):
         self._n_host, self._n_guest = (peer.n_columns, self._n_own) if is_guest else (self._n_own, peer.n_columns)
         self._n_vectors = self._rows.n_sections + (self._rows.n_holdout > 0)
         n_columns = self._n_host + self._n_guest
+        self._check_memory(n_columns)
         self._products = np.zeros((self._n_vectors, n_columns), np.uint64)
         """This party's shares of the products h of all columns with the labels: a row for each section."""
         masks = kernels.stream(self._parties.session, Purpose.LINEAR, 0, pad(self._n_vectors), 2 * n_columns)
@@ -273,6 +277,19 @@ class SharesArithmetic(ABC):
         self._prepare_exchange()
         yield Expected(Kind.MASKED_COLUMNS, self._rows.n_rows, self._take_masked)
         yield from self._send_masked()
+
+    def _check_memory(self, n_columns: int) -> None:
+        """Refuse a number of columns of both parties for whose products with the labels there is no room.
+
+        The other party names its number, and a job of many batches has as many products of each column.
+        """
+        needed = 3 * self._n_vectors * n_columns  # h, N_1 and N_2
+        if needed > MAX_PRODUCTS:
+            raise ProtocolError(
+                f"the parties have {n_columns} columns and {self._rows.n_sections} batches: the {self.role} would need"
+                f" {needed // 2**17} MiB for the products with the labels, and takes at most {MAX_PRODUCTS // 2**17}:"
+                " raise `batch`, or leave out columns"
+            )
 
     def _take_masked(self, piece: ElementPiece, is_last: bool) -> Iterator[Envelope]:
         rows = RowRange(piece.offset, piece.n_rows)
@@ -610,7 +627,7 @@ class SharesArithmetic(ABC):
 
     def _linear_part(self, weights: WeightShares, numbers: range) -> ElementVector:
         """Take this party's share of w' N from the loss, because the coordinator adds w' (h + N); shape (1,)."""
-        masks = self._of_sections(self._product_masks.sum(axis=1, dtype=np.uint64), numbers)
+        masks = self._product_masks[numbers.start : numbers.stop].sum(axis=(0, 1), dtype=np.uint64)
         products: ElementVector = (weights.loss * masks).sum(dtype=np.uint64, keepdims=True)
         return np.negative(products)
 

@@ -5,6 +5,8 @@ from trilateral.common.shares.layout import BLOCK_ROWS
 
 WINDOW_BYTES = 16 * 2**20
 """Bytes of dealt values that are on their way to a party at a time."""
+MAX_PRODUCTS = 2**27
+"""Numbers of 8 bytes that a party keeps for the products of columns with labels: 1 GiB, as at the coordinator."""
 MIN_WINDOW = 2
 """Blocks. With fewer, sending would not overlap with computing."""
 

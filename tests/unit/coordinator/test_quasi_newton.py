@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.oracles.plain import Array, LogisticProblem
@@ -126,6 +126,15 @@ class TestSteps:
         assert optimiser.base is base
         assert 0 < optimiser.trial[0] - base[0] <= (far - base)[0] / 2
         assert optimiser.gap == math.inf
+
+    def test_learn_no_curvature_from_a_gradient_that_left_the_range_of_the_ring(self) -> None:
+        """f rises by 20, so its slope along the step cannot be 0.2 at its end: 1.0 has become 1.0 - 2."""
+        optimiser = QuasiNewton(2, 10, intercept=False)
+        optimiser.learn(10.0, np.array([-0.1, -0.1]))
+        optimiser.learn(9.9, np.array([-0.09, -0.09]))
+        base, far = optimiser.base, optimiser.trial
+        assert not optimiser.learn(30.0, np.array([-1.0, 1.05]))
+        assert optimiser.trial == pytest.approx(base + (far - base) / 2)
 
     def test_are_cut_to_an_eighth(self) -> None:
         optimiser = QuasiNewton(13, 10, intercept=True)
@@ -304,6 +313,7 @@ class TestTraining:
         l2=st.sampled_from([0.0, 1e-3, 1.0, 100.0]),
         whiten=st.booleans(),
     )
+    @example(seed=262, n_columns=9, strength=0.0, log_odds=-2.96875, l2=0.0, whiten=False)
     def test_never_ends_above_the_model_without_features_and_always_says_why(
         self, seed: int, n_columns: int, strength: float, log_odds: float, l2: float, whiten: bool
     ) -> None:

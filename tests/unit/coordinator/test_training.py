@@ -171,6 +171,22 @@ class TestDivergence:
         run = drive(self.JOB, 1, 3, quiet(lambda k: 0.3 if k == 1 else 0.3 + 0.693))
         assert not run.notes
 
+    def test_with_sample_weights_is_not_the_loss_of_a_batch_of_heavy_rows(self) -> None:
+        """One batch in three has most of the weight."""
+        run = drive(self.JOB, 1, 3, quiet(lambda k: 2.0 if k % 3 == 2 else 0.03), is_weighted=True)
+        assert not run.notes
+
+    def test_with_sample_weights_is_a_mean_loss_of_an_epoch_far_above_the_lowest(self) -> None:
+        run = drive(self.JOB, 1, 3, quiet(lambda k: 0.2 if k < 6 else 1.0), is_weighted=True)
+        # The mean loss was lowest in rounds 3 to 5. That of rounds 6 to 8 is 0.8 above it.
+        assert next(plan.round for plan in run.plans if plan.note) == 9
+        assert run.points[8].tolist() == [-2.0]
+
+    def test_with_sample_weights_in_the_first_epoch_is_a_loss_far_above_that_of_no_weights(self) -> None:
+        run = drive(self.JOB, 1, 3, quiet(lambda k: 4.2 if k == 2 else 0.6), is_weighted=True)
+        assert [plan.round for plan in run.plans if plan.note] == [3]
+        assert run.points[2].tolist() == [0.0]
+
     def test_in_a_gradient_counts_too(self) -> None:
         def observe(plan: RoundPlan, w: FloatVector) -> Observation:
             return Observation(0.5, np.array([np.nan if plan.round == 2 else 1.0]))

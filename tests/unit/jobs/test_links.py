@@ -597,6 +597,25 @@ async def test_pieces_of_several_vectors_share_a_call_and_keep_their_order(
     assert recorder.calls == ["SendElements"]
 
 
+async def test_a_peer_that_takes_no_elements_is_named_until_it_does(
+    recorder: Recorder, make_link: MakeLink, waits: Waits
+) -> None:
+    """The coordinator deals as long as there is room, and asks a peer nothing while it waits for room."""
+    address = free_address()
+    async with connected(Role.HOST, address) as peer:
+        link = make_link(peer, Role.COORDINATOR, peer_timeout=42)
+        link.send(elements(0))
+        async with asyncio.timeout(10):
+            await waits.begun.wait()
+        silence = waits[0]
+        assert silence is not None
+        assert silence.until == pytest.approx(silence.since + 42)
+        async with served(Role.HOST, recorder, address):
+            await link.close(10)
+    assert told(recorder) == [("dealt", KEY, 0)]
+    assert waits == [silence, None]
+
+
 async def test_a_call_ends_after_its_bytes_so_that_the_link_keeps_no_more(
     recorder: Recorder, make_link: MakeLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:

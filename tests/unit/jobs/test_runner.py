@@ -18,7 +18,7 @@ from gmpy2 import mpz
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from tests.support.rpc import Recorder, connected, plaintext_server, served
-from trilateral.common.base.errors import DataError, PeerError, StoppedError, TrilateralError
+from trilateral.common.base.errors import DataError, PeerError, PolicyError, StoppedError, TrilateralError
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
@@ -103,7 +103,14 @@ class Setup:
         self._stack = stack
         self._folder = folder
 
-    async def start(self, machine: Machine, **limits: float) -> asyncio.Task[None]:
+    async def start(
+        self,
+        machine: Machine,
+        *,
+        job: JobConfig = JOB,
+        on_disclosure: Callable[[], None] = lambda: None,
+        **limits: float,
+    ) -> asyncio.Task[None]:
         peers = {}
         for other, recorder in self.peers.items():
             address = await self._stack.enter_async_context(served(other, recorder))
@@ -119,7 +126,14 @@ class Setup:
 
         self.history = History(JobFolder(self._folder, JOB.name), self.role)
         self.runner = MachineRunner(
-            self.role, JOB, KEY, peers, limits=Limits(**limits), history=self.history, on_message=on_message
+            self.role,
+            job,
+            KEY,
+            peers,
+            limits=Limits(**limits),
+            history=self.history,
+            on_message=on_message,
+            on_disclosure=on_disclosure,
         )
         with self.runner.log_context.current():
             task = asyncio.create_task(self.runner.run(begin))
@@ -394,6 +408,34 @@ async def test_elements_leave_in_order_around_what_the_process_has_to_do_first(p
     sent = [int(message.elements[0]) for message in guest.messages if isinstance(message, ElementPiece)]
     assert sent == list(range(6))
     assert seen == [1]
+
+
+async def test_a_policy_that_changes_in_the_last_round_on_shares_keeps_the_weights_back(party: Setup) -> None:
+    """The end gives the other party its weights, which no round has shown."""
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        if isinstance(message, FinishJob):
+            yield Envelope(Role.GUEST, elements(RoundKey(message.round, 1), 0, Kind.WEIGHTS))
+        yield from finish(sender, message)
+
+    refusals: list[Exception] = []
+
+    def check_again() -> None:
+        if refusals:
+            raise refusals[0]
+
+    machine = FakeMachine(handle)
+    job = JobConfig(name=JOB.name, dataset=JOB.dataset, protocol="shares")
+    running = await party.start(machine, job=job, on_disclosure=check_again)
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    async with asyncio.timeout(10):
+        while not machine.given:
+            await asyncio.sleep(0.001)
+    refusals.append(PolicyError("not any more"))
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    with pytest.raises(PolicyError, match="not any more"):
+        await asyncio.wait_for(running, 10)
+    assert party.peers[Role.GUEST].messages == []
 
 
 async def test_all_elements_of_a_round_leave_in_order(party: Setup) -> None:
