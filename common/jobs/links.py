@@ -28,11 +28,12 @@ from trilateral.common.protocol.messages import (
     RoundKey,
     VectorPiece,
 )
+from trilateral.common.protocol.shares.session import SESSION
 from trilateral.common.rpc.access import call_metadata
 from trilateral.common.rpc.calls import MIN_PAUSE, Silence, call_once, until_answered
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import JobKey, encode_piece
-from trilateral.common.rpc.elements import SESSION, encode_elements
+from trilateral.common.rpc.elements import encode_elements
 from trilateral.common.rpc.errors import UntrustedPeerError
 from trilateral.common.rpc.routes import VectorRoute, encode, route_for
 

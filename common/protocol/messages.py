@@ -134,8 +134,9 @@ class SharesReady:
     """Ceiling of log2 of the largest Euclidean norm of a row of this party's columns, hold-out rows included."""
     spread_bits: int
     """Ceiling of log2 of the largest singular value of this party's columns, divided by sqrt(n_train); 0 if they are
-    whitened. The training rows and the hold-out rows count separately. The root mean square of this party's part of the
-    scores is at most 2^spread_bits |w|."""
+    whitened. The training rows and the hold-out rows count separately, and those of more hold-out rows than n_train are
+    divided by sqrt(n_holdout). The root mean square of this party's part of the scores is at most
+    2^spread_bits |w|."""
     penalty: FloatVector = field(repr=False)
     """Diagonal of the party's P, shape (n_columns,); empty if the job has no L2 penalty."""
     weight_bits: int | None = None

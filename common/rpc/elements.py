@@ -16,6 +16,7 @@ from trilateral.common.base.arrays import ElementVector
 from trilateral.common.base.errors import DataError
 from trilateral.common.pb.v1 import rounds_pb2
 from trilateral.common.protocol.messages import ELEMENT_KINDS, ElementPiece, Kind, RoundKey
+from trilateral.common.protocol.shares.session import SESSION
 from trilateral.common.rpc.codec import (
     KIND_NUMBERS,
     MAX_FLOATS,
@@ -27,6 +28,7 @@ from trilateral.common.rpc.codec import (
     encode_key,
     refuse,
 )
+from trilateral.common.shares.layout import GROUP
 
 MAX_ROWS = 8192
 """Maximum rows in one request."""
@@ -35,12 +37,8 @@ MAX_ELEMENTS_BYTES = 7 * 512 * 1024
 MAX_HEADER_BYTES = 1024
 """Maximum bytes beside the elements of a request that stay in memory as long as the elements do."""
 ELEMENT_BYTES = 8
-GROUP_ROWS = 8
-"""Rows whose elements lie together in the layout of `shares.layout`. A piece may be cut only between two groups."""
-SESSION = RoundKey(0, 0)
-"""The key of what belongs to the session, and to no round."""
 SESSION_KINDS = frozenset({Kind.MASKED_COLUMNS, Kind.SUMS})
-"""Kinds that have this key: the first always, the second for the products with the labels."""
+"""Kinds that have the key SESSION: the first always, the second for the products with the labels."""
 
 _DTYPE = np.dtype("<u8")
 _PADDING_TAG, _ELEMENTS_TAG = (
@@ -136,7 +134,7 @@ def _find_elements(data: bytes) -> tuple[int, int]:
 def encode_elements(job: JobKey, piece: ElementPiece) -> Iterator[ElementsRequest]:
     """Yield a piece as chunks of at most `MAX_ROWS` rows and `MAX_ELEMENTS_BYTES` bytes, without copying it.
 
-    Only a piece that is larger is cut: one of more than 56 columns and 8,192 rows.
+    Only a piece that is larger is cut, between two groups of rows: one of more than 56 columns and 8,192 rows.
 
     Raises:
         DataError: eight rows are more than a chunk can hold.
@@ -144,9 +142,9 @@ def encode_elements(job: JobKey, piece: ElementPiece) -> Iterator[ElementsReques
     n_columns = len(piece.elements) // piece.n_rows
     step = piece.n_rows  # A digest alone is not cut.
     if n_columns:
-        step = min(MAX_ROWS, MAX_ELEMENTS_BYTES // (ELEMENT_BYTES * n_columns) // GROUP_ROWS * GROUP_ROWS)
+        step = min(MAX_ROWS, MAX_ELEMENTS_BYTES // (ELEMENT_BYTES * n_columns) // GROUP * GROUP)
     if not step:
-        most = MAX_ELEMENTS_BYTES // (ELEMENT_BYTES * GROUP_ROWS)
+        most = MAX_ELEMENTS_BYTES // (ELEMENT_BYTES * GROUP)
         raise DataError(f"rows of {n_columns} training columns cannot be sent; the maximum is {most}")
     for start in range(0, piece.n_rows, step):
         end = min(start + step, piece.n_rows)

@@ -1,7 +1,7 @@
 """The keys of the streams: who shares a stream, and what makes the key of a stream new.
 
 A stream gives elements that are uniform to everyone without its key. Each pair of roles has a seed, made from a part of
-each, drawn for one session of a job. A key belongs to a seed, a run ID, a round and an attempt. So no element of a
+each, drawn for one session of a job. A key belongs to a seed, a round and an attempt. So no element of a
 stream is ever used for two values: another session has other seeds, and another attempt has another key.
 """
 
@@ -40,28 +40,26 @@ class Purpose(IntEnum):
     """The host's shares of the weights, and the masks a and b. Round, coordinator alone."""
 
 
-def pair_seed(first: bytes, second: bytes, pair: str) -> bytes:
+def pair_seed(first: bytes, second: bytes) -> bytes:
     """Return the seed that two roles have in common.
 
     Args:
         first: the part of one role, SEED_BYTES bytes from the operating system.
-        second: the part of the other.
-        pair: the names of both roles, in an order that they agree on, such as "host guest".
+        second: the part of the other. Both agree on which of them is first.
 
     Raises:
         ValueError: a part does not have SEED_BYTES bytes.
     """
     if len(first) != SEED_BYTES or len(second) != SEED_BYTES:
         raise ValueError(f"a part of a seed does not have {SEED_BYTES} bytes")
-    return blake2b(first + second + pair.encode(), digest_size=SEED_BYTES, person=b"trilateral-pair").digest()
+    return blake2b(first + second, digest_size=SEED_BYTES, person=b"trilateral-pair").digest()
 
 
-def stream_key(seed: bytes, run_id: bytes, round_number: int = 0, attempt: int = 0) -> bytes:
+def stream_key(seed: bytes, round_number: int = 0, attempt: int = 0) -> bytes:
     """Return the key of the streams of a session or of a round.
 
     Args:
         seed: what `pair_seed` made, or SEED_BYTES bytes of one role's own.
-        run_id: the run ID of the session, of any length.
         round_number: 0 for the streams of the session.
         attempt: 0 for the streams of the session.
 
@@ -73,5 +71,5 @@ def stream_key(seed: bytes, run_id: bytes, round_number: int = 0, attempt: int =
     """
     if len(seed) != SEED_BYTES:
         raise ValueError(f"a seed does not have {SEED_BYTES} bytes")
-    where = round_number.to_bytes(8, "big") + attempt.to_bytes(8, "big") + run_id
+    where = round_number.to_bytes(8, "big") + attempt.to_bytes(8, "big")
     return blake2b(where, key=seed, digest_size=KEY_BYTES, person=b"trilateral-key").digest()

@@ -30,7 +30,6 @@ from trilateral.common.protocol.messages import (
 from trilateral.common.protocol.phases import Phase, no_phase
 from trilateral.common.protocol.shares.rows import RowPlan
 from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_seed
-from trilateral.common.shares.format import Format
 from trilateral.coordinator.computation import Opening
 from trilateral.coordinator.plan import Conclusion, RoundPlan
 from trilateral.coordinator.shares.dealing import Dealing
@@ -98,8 +97,8 @@ class SharesComputation:
     ) -> None:
         batches, guest = Batches.of(job, n_train), sizes[Role.GUEST]
         self._n_columns = n_columns
-        self._fmt = _format_of(job, n_train, guest.weight_bits)
         self._rows = RowPlan.of(batches, guest.n_holdout)
+        self._fmt = self._rows.format_of(job.max_score, guest.weight_bits)
         norm_bits = {party: each.norm_bits for party, each in sizes.items()}
         spread_bits = {party: each.spread_bits for party, each in sizes.items()}
         self._range = Range(norm_bits, spread_bits, self._fmt.series.period, n_columns)
@@ -225,10 +224,3 @@ def _checked(job: JobConfig, party: Role, ready: Ready) -> SharesReady:
     if named := [name for name, is_wrong in wrong.items() if is_wrong]:
         raise ProtocolError(f"the {party} has reported a {named[0]} that is not possible")
     return sizes
-
-
-def _format_of(job: JobConfig, n_train: int, weight_bits: int | None) -> Format:
-    try:
-        return Format.of(n_train, job.max_score, weight_bits)
-    except ValueError as error:
-        raise ProtocolError(f"these tables do not fit the protocol on shares: {error}") from None

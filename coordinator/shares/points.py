@@ -83,7 +83,7 @@ class Range:
     norm_bits: Mapping[Role, int]
     """R: ceiling of log2 of the largest Euclidean norm of a row, of each party."""
     spread_bits: Mapping[Role, int]
-    """S: ceiling of log2 of the largest singular value of the columns divided by sqrt(n_train), of each party."""
+    """S: `SharesReady.spread_bits` of each party."""
     period: float
     """P of the series."""
     n_columns: Mapping[Role, int]

@@ -108,6 +108,11 @@ def test_a_seed_of_another_length_ends_the_job(kind: type[Message], said: str, p
     assert said in reason(private_key, replacing(kind, lambda message: replace(message, seed=bytes(5))))
 
 
+def test_weights_of_more_bits_than_the_sums_can_hold_end_the_job(private_key: PrivateKey) -> None:
+    said = reason(private_key, replacing(IdChallenge, lambda message: replace(message, weight_bits=40)))
+    assert "host: these tables do not fit the protocol on shares" in said
+
+
 def test_the_seed_and_the_weights_of_a_session_cannot_change(private_key: PrivateKey) -> None:
     tables = tables_of()
     host = REAL.host(JOB, tables.host, private_key)

@@ -83,7 +83,8 @@ def optimum(tables: Tables, job: JobConfig) -> FloatVector:
 
 
 def format_of(job: JobConfig, tables: Tables) -> Format:
-    return Format.of(len(tables.joined.labels), job.max_score, tables.guest.block.weight_bits)
+    n_rows = max(len(tables.joined.labels), len(tables.joined.holdout_labels))
+    return Format.of(n_rows, job.max_score, tables.guest.block.weight_bits)
 
 
 def check_round(each: SharedRound, job: JobConfig, tables: Tables) -> None:
@@ -169,6 +170,18 @@ def test_the_guest_gets_the_scores_of_the_holdout_rows_once_and_no_metrics_befor
     np.testing.assert_allclose(scores, rounded + guest @ outcome.coef[host.shape[1] :], atol=1e-12)
     assert not outcome.results[Role.GUEST].evaluations
     assert outcome.results[Role.HOST].holdout_scores is None
+
+
+def test_many_more_holdout_rows_than_training_rows_narrow_no_range_and_wrap_no_loss(private_key: PrivateKey) -> None:
+    job = make_job(holdout=0.98, evaluate_every=1, max_score=8)
+    tables = make_tables(job, n_rows=100_000, n_host=2, n_guest=2)
+    outcome = train(job, tables, private_key)
+    assert outcome.ended.loss is not None, outcome.ended.reason
+    assert not [report.note for report in outcome.reports if report.note]
+    rounds = list(read_rounds(outcome, format_of(job, tables)))
+    for each in rounds:
+        check_round(each, job, tables)
+    assert sum(each.holdout_point is not None for each in rounds) >= 3
 
 
 def test_sgd_in_small_batches_with_a_few_heavy_rows_trains_a_model(private_key: PrivateKey) -> None:

@@ -47,7 +47,7 @@ from trilateral.common.protocol.shares.bounds import MAX_PRODUCTS, WINDOW_BYTES,
 from trilateral.common.protocol.shares.rows import RowPlan, RowRange, Section
 from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_seed
 from trilateral.common.shares import kernels
-from trilateral.common.shares.format import MODEL_FRACTION_BITS, Format
+from trilateral.common.shares.format import MODEL_FRACTION_BITS
 from trilateral.common.shares.kernels import Residual, Weights
 from trilateral.common.shares.keys import SEED_BYTES, Purpose
 from trilateral.common.shares.layout import BLOCK_ROWS, ROWS, grouped, pad, untile
@@ -198,7 +198,7 @@ class SharesArithmetic(ABC):
         """See Arithmetic: the other party may begin a round or the end first, and the coordinator deals ahead."""
         n_rows = self._rows.n_rows
         # The window does not depend on the sample weights, whose one value of a row is odd-numbered at most.
-        fmt = Format.of(self._n_train, self._job.max_score)
+        fmt = self._rows.format_of(self._job.max_score, None)
         early = min(n_rows, 2 * window_rows(fmt))
         from_peer = {
             Kind.MASKED_COLUMNS: n_rows,
@@ -254,7 +254,7 @@ class SharesArithmetic(ABC):
             )
         is_guest = self.role is Role.GUEST
         bits = self._weight_bits if is_guest else peer.weight_bits
-        self._fmt = Format.of(self._n_train, self._job.max_score, bits)
+        self._fmt = self._rows.format_of(self._job.max_score, bits)
         self._window = window_blocks(self._fmt)
         seeds = (self._peer_seed, peer.seed) if is_guest else (peer.seed, self._peer_seed)
         self._parties = StreamKeys.agreed(*seeds)
@@ -349,13 +349,14 @@ class SharesArithmetic(ABC):
     def _measure_sizes(self) -> tuple[int, int]:
         """Return `SharesReady.norm_bits` and `SharesReady.spread_bits`."""
         norm = spread = 0.0
-        for columns in (self._block.columns, self._block.holdout_columns):
+        n_rows = self._n_train, self._rows.most_summed
+        for columns, n in zip((self._block.columns, self._block.holdout_columns), n_rows, strict=True):
             if columns.size:
                 norm = max(norm, float(np.einsum("ij,ij->i", columns, columns).max()))
-                spread = max(spread, float(np.linalg.eigvalsh(columns.T @ columns)[-1]))
+                spread = max(spread, float(np.linalg.eigvalsh(columns.T @ columns)[-1]) / n)
         # Rounding moves each value by less than 1 / column_scale.
         rounding = math.sqrt(self._n_own) / self._fmt.column_scale
-        return _bits(math.sqrt(norm) + rounding), _bits(math.sqrt(spread / len(self._block.columns)))
+        return _bits(math.sqrt(norm) + rounding), _bits(math.sqrt(spread))
 
     def _sources(self) -> Iterator[tuple[FloatMatrix, RowRange, Rows]]:
         """Yield a matrix of the block, rows of the tables, and the rows of the matrix that they hold; then padding."""

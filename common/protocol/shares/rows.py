@@ -13,7 +13,9 @@ from typing import Self
 import numpy as np
 
 from trilateral.common.base.arrays import Rows
+from trilateral.common.base.errors import ProtocolError
 from trilateral.common.protocol.batches import WHOLE_SET, Batch, Batches
+from trilateral.common.shares.format import Format
 from trilateral.common.shares.layout import BLOCK_ROWS, pad
 
 
@@ -93,6 +95,22 @@ class RowPlan:
     def n_rows(self) -> int:
         """Rows of the tables."""
         return self.holdout.end
+
+    @property
+    def most_summed(self) -> int:
+        """The most rows that a sum is over: all training rows or, if they are more, all hold-out rows."""
+        return max(self.batches.n_train, self.n_holdout)
+
+    def format_of(self, max_score: int, weight_bits: int | None) -> Format:
+        """Return the format of the job's numbers; see `Format.of`.
+
+        Raises:
+            ProtocolError: there is none for so many rows and bits.
+        """
+        try:
+            return Format.of(self.most_summed, max_score, weight_bits)
+        except ValueError as error:
+            raise ProtocolError(f"these tables do not fit the protocol on shares: {error}") from None
 
     def range_of(self, batch: Batch) -> Section:
         """Return the rows that a round on this batch works through."""

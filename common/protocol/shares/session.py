@@ -47,7 +47,7 @@ class StreamKeys:
             ProtocolError: a part does not have `SEED_BYTES` bytes.
         """
         try:
-            return cls(pair_seed(first, second, ""))
+            return cls(pair_seed(first, second))
         except ValueError as error:
             raise ProtocolError(str(error)) from None
 
@@ -63,4 +63,4 @@ class StreamKeys:
 
     def of(self, key: RoundKey) -> bytes:
         """Return the key of an attempt at a round, 16 bytes."""
-        return stream_key(self.seed, b"", key.round, key.attempt)
+        return stream_key(self.seed, key.round, key.attempt)
