@@ -113,5 +113,5 @@ $(SET_UP): pyproject.toml requirements-dev.txt $(wildcard common/paillier/native
 	@$(PIP) install -q --require-hashes -r requirements-dev.txt
 	@$(PIP) install -q --no-deps --no-build-isolation -e .
 	@$(BIN)/python -c 'import trilateral.common.paillier.native._kernel, trilateral.common.shares.native._kernel' 2>/dev/null || echo "a kernel was not built, so" \
-		"paillier is five and shares forty times slower: install gcc and the headers of Python (Debian: python3-dev), then run make clean"
+		"the arithmetic of paillier is five and that of shares forty times slower: install gcc and the headers of Python (Debian: python3-dev), then run make clean"
 	@touch $@

@@ -14,6 +14,7 @@ from trilateral.common.jobs.arithmetic import processors, use_arithmetic
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.scales import round_scale
 from trilateral.common.shares.format import Format
+from trilateral.common.shares.path import NUMPY, shares_level
 
 LINES = (1000, 100, 20)
 """Bandwidths, in Mbit/s in each direction, for which a check prints seconds."""
@@ -45,6 +46,8 @@ VALUE_NANOSECONDS = 0.7
 """Processor time of each process for each dealt value."""
 COLUMN_NANOSECONDS = 0.35
 """Processor time of each process for each training column of either party in each row."""
+SHARES_WITHOUT_KERNEL = 40
+"""Factor of both if numpy computes in place of the kernel."""
 ROUND_SECONDS = 0.02
 """What a round takes beyond this: three event loops and messages without rows."""
 SHARES_SETUP_SECONDS = 0.7
@@ -115,7 +118,8 @@ def check_cost(job: JobConfig, n_rows: int, n_columns: int) -> Iterator[Finding]
         slow_down = 1 if use_arithmetic() == "avx2" else WITHOUT_KERNEL
         costs["paillier"] = paillier_training(job, n_rows, n_columns, slow_down)
     if job.algorithm.name != "sqn":
-        costs["shares"] = shares_training(job, n_rows, n_columns)
+        slow_down = SHARES_WITHOUT_KERNEL if shares_level() == NUMPY else 1
+        costs["shares"] = shares_training(job, n_rows, n_columns, slow_down)
     at_most = "" if job.algorithm.name == "lbfgs" else "at most "
     for protocol, cost in costs.items():
         seconds = ", ".join(f"{_short(cost.seconds(mbit))} s at {mbit} Mbit/s" for mbit in LINES)
@@ -135,10 +139,10 @@ def paillier_training(job: JobConfig, n_rows: int, n_columns: int, slow_down: fl
     )
 
 
-def shares_training(job: JobConfig, n_rows: int, n_columns: int) -> TrainingCost:
+def shares_training(job: JobConfig, n_rows: int, n_columns: int, slow_down: float = 1) -> TrainingCost:
     """Estimate a training under `shares` with `n_columns` training columns at each party."""
     rounds, rows = _rounds(job, "shares", n_rows)
-    cost = shares_round(rows, n_columns, n_columns, job)
+    cost = shares_round(rows, n_columns, n_columns, job, slow_down)
     seconds = max(cost.host_seconds, cost.guest_seconds, cost.coordinator_seconds)
     masked_columns = ELEMENT_BYTES * (n_columns + 1) * n_rows
     return TrainingCost(rounds, SHARES_SETUP_SECONDS, masked_columns, cost, ROUND_SECONDS + seconds)
@@ -186,8 +190,16 @@ def paillier_round(rows: int, host_columns: int, guest_columns: int, job: JobCon
     )
 
 
-def shares_round(rows: int, host_columns: int, guest_columns: int, job: JobConfig) -> RoundCost:
-    """Estimate a round under `shares` without sample weights; the arguments are those of `paillier_round`."""
+def shares_round(rows: int, host_columns: int, guest_columns: int, job: JobConfig, slow_down: float = 1) -> RoundCost:
+    """Estimate a round under `shares` without sample weights.
+
+    Args:
+        rows: see `paillier_round`, also for the next three.
+        host_columns: see there.
+        guest_columns: see there.
+        job: see there.
+        slow_down: factor of the arithmetic.
+    """
     values = Format.of(rows, job.max_score).n_values
     dealt = ELEMENT_BYTES * values * rows
     # Each party sends the other its part of the scores, and its share of the residual under a mask.
@@ -196,7 +208,7 @@ def shares_round(rows: int, host_columns: int, guest_columns: int, job: JobConfi
     def seconds(n_bytes: int) -> float:
         columns = host_columns + guest_columns
         arithmetic = (VALUE_NANOSECONDS * values + COLUMN_NANOSECONDS * columns) * rows
-        return (BYTE_NANOSECONDS * n_bytes + arithmetic) / 1e9
+        return (BYTE_NANOSECONDS * n_bytes + slow_down * arithmetic) / 1e9
 
     party = seconds(dealt // 2 + 2 * between_parties)
     return RoundCost(

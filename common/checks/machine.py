@@ -13,6 +13,7 @@ from trilateral.common.jobs.arithmetic import processors, use_arithmetic
 from trilateral.common.paillier.native.path import obstacle
 from trilateral.common.process.memory import has_swap
 from trilateral.common.process.state_folder import holder
+from trilateral.common.shares.path import NUMPY, best_level, instructions, shares_level
 
 MIN_FILES = 1024
 """The least number of open files. A server needs about 30, and one for each connection, of which there can be hundreds
@@ -50,6 +51,18 @@ def _arithmetic(threads: int) -> Iterator[Finding]:
         yield warning(
             "arithmetic", "gmpy2, about five times slower than the kernel, because TRILATERAL_ARITHMETIC says so"
         )
+    yield from _shares_arithmetic()
+
+
+def _shares_arithmetic() -> Iterator[Finding]:
+    """Say what `use_arithmetic` has chosen for shares."""
+    subject, level = "arithmetic of shares", shares_level()
+    if level != NUMPY:
+        yield ok(subject, f"the kernel, with {instructions(level)}")
+        return
+    _, why = best_level()
+    why = why or "TRILATERAL_ARITHMETIC says so"
+    yield warning(subject, f"numpy, about forty times slower than the kernel, because {why}: see docs/kernel.md")
 
 
 def _threads(wanted: int) -> Iterator[Finding]:

@@ -311,12 +311,15 @@ class PartyJobs(ProcessJobs):
         log.info("job %s: accepted, dataset %s, protocol %s", job.name, job.dataset, job.protocol)
 
         async def on_end(error: TrilateralError | None) -> None:
+            # The runner, which refers to the permission, waits for a garbage collection. The table must not.
+            permission.data = None
             self._ledger.release(key.run_id)
             if runner.last_step is not None:  # It may still reserve points.
                 runner.last_step.add_done_callback(lambda _: self._ledger.release(key.run_id))
             # The journal already has the end of a finished job, and a job whose session is suspended still runs.
             if error is not None and not isinstance(error, SuspendedError):
                 await self._set_outcome(job_id, error)
+            await asyncio.to_thread(trim_heap)
 
         self._launch(runner, begin, on_end)
 

@@ -47,6 +47,8 @@ class VectorBounds:
     early: Mapping[Kind, int]
     """The maximum number of elements of each kind that the sender can send for an attempt that the receiver has not
     begun. A kind with which the sender only answers the receiver's vectors is missing."""
+    widest: int = 1
+    """The maximum number of ring elements of a row in an early piece. What is expected is known only later."""
     n_further: int = 0
     """Keys after the last round for which the sender has vectors."""
 
@@ -212,6 +214,11 @@ class Intake(Generic[PieceT]):
             raise ProtocolError(
                 f"the {self._sender} has sent more {unit_of(piece)} of {piece.kind} for round {piece.key.round} than a"
                 " round has before it begins here"
+            )
+        if isinstance(piece, ElementPiece) and len(piece.elements) > self._bounds.widest * piece.n_rows:
+            raise ProtocolError(
+                f"the {self._sender} sent {len(piece.elements)} elements of {piece.kind} for {piece.n_rows} rows of"
+                f" round {piece.key.round}, but a row has at most {self._bounds.widest} of them"
             )
         early.pieces[place] = piece
         early.n_elements[piece.kind] = n_elements

@@ -34,6 +34,8 @@ MAX_ROWS = 8192
 """Maximum rows in one request."""
 MAX_ELEMENTS_BYTES = 7 * 512 * 1024
 """Maximum bytes of elements in one request: 3.5 MiB, below the limit of 4 MiB for a message."""
+MAX_HEADER_BYTES = 1024
+"""Maximum bytes beside the elements of a request that stay in memory as long as the elements do."""
 ELEMENT_BYTES = 8
 SESSION_KINDS = frozenset({Kind.MASKED_COLUMNS, Kind.SUMS})
 """Kinds that have the key SESSION: the first always, the second for the products with the labels."""
@@ -96,6 +98,8 @@ class ElementsRequest:
             header.ClearField("elements")
         else:
             elements = memoryview(data)[begin:end]
+            if len(data) - len(elements) > MAX_HEADER_BYTES:  # They would keep in memory what nobody has counted.
+                elements = memoryview(bytes(elements))
         return cls(header, elements, len(data))
 
 

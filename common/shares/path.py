@@ -27,7 +27,7 @@ def choose_shares_arithmetic(*, portable: bool = False) -> int:
     level = NUMPY if portable else best
     if level != _Choice.level:
         if level != NUMPY:
-            log.info("arithmetic of shares: the kernel, with %s", "AVX-512" if level > 1 else "AVX2")
+            log.info("arithmetic of shares: the kernel, with %s", instructions(level))
         elif portable:
             log.info("arithmetic of shares: numpy, as chosen")
         else:
@@ -39,6 +39,11 @@ def choose_shares_arithmetic(*, portable: bool = False) -> int:
 def shares_level() -> int:
     """Return the level of this process: the chosen one, or by default the best that the machine can run."""
     return choose_shares_arithmetic() if _Choice.level is None else _Choice.level
+
+
+def instructions(level: int) -> str:
+    """Return the name of the instructions that a level of the kernel uses."""
+    return "AVX-512" if level > 1 else "AVX2"
 
 
 def use_level(level: int) -> None:

@@ -1,6 +1,7 @@
 """A job finds the rows that both parties have, and trains on these rows only."""
 
 import asyncio
+import gc
 import logging
 import re
 import time
@@ -24,7 +25,7 @@ from tests.support.three_servers import (
     under,
     write_tables,
 )
-from tests.support.waiting import SECONDS
+from tests.support.waiting import SECONDS, eventually
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.dataset import IdForm
 from trilateral.common.config.job import JobConfig
@@ -32,9 +33,12 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.data.alignment import dealing
 from trilateral.common.data.alignment.host_session import HostSession
 from trilateral.common.data.model.model_file import load_model
+from trilateral.common.data.party_data import PreparedData
+from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_STOPPED, JobStatus
 from trilateral.common.protocol.batches import holdout_split
+from trilateral.common.protocol.block import TrainingBlock
 
 JOB = JobConfig(name="overlap", dataset=DATASET, key_bits=512, l2=0.01)
 Configs = dict[Role, ProcessConfig]
@@ -82,6 +86,27 @@ async def test_overlapping_tables_give_the_model_of_their_common_rows(
     check_against_plain(tmp_path, configs, job)
     for role in PARTIES:
         assert load_model(JobFolder(configs[role].state, JOB.name).model).data.n_rows == 90
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_party_frees_its_table_at_the_end_of_the_job_without_a_garbage_collection(
+    protocol: Protocol, tmp_path: Path
+) -> None:
+    def alive() -> list[str]:
+        types = (PartyTable, PreparedData, TrainingBlock)
+        return [type(each).__name__ for each in gc.get_objects() if type(each) in types]
+
+    write_overlapping(tmp_path)
+    gc.collect()
+    before = alive()
+    gc.disable()
+    try:
+        async with serving(make_configs(tmp_path)) as client:
+            status = await train_over_localhost(client, under(protocol, JOB))
+            assert status.state == JOB_STATE_FINISHED, status.detail
+            await eventually(lambda: alive() == before)
+    finally:
+        gc.enable()
 
 
 async def test_different_spellings_of_an_id_match(tmp_path: Path) -> None:

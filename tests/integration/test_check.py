@@ -154,6 +154,7 @@ def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
         monkeypatch.delenv(name)
     monkeypatch.setattr(machine, "CGROUP", tmp_path / "no-cgroup")
     monkeypatch.setattr(machine, "use_arithmetic", lambda threads: "avx2")
+    monkeypatch.setattr(machine, "shares_level", lambda: 1)
     return Setting(tmp_path, monkeypatch)
 
 
@@ -559,6 +560,11 @@ def no_kernel(setting: Setting) -> None:
     setting.monkeypatch.setattr(machine, "obstacle", lambda: "the processor has no AVX2 and fused multiply-add")
 
 
+def no_kernel_of_shares(setting: Setting) -> None:
+    setting.monkeypatch.setattr(machine, "shares_level", lambda: 0)
+    setting.monkeypatch.setattr(machine, "best_level", lambda: (0, "the processor has no AES instructions"))
+
+
 def many_threads(setting: Setting) -> None:
     setting.settings[Role.GUEST]["limits"] = {"threads": 1000}
 
@@ -775,6 +781,11 @@ LOCAL = [
     Case(few_open_files, WARNING, "open files: at most 256"),
     Case(
         no_kernel, WARNING, "arithmetic: gmpy2, about five times slower than the kernel, because the processor has no"
+    ),
+    Case(
+        no_kernel_of_shares,
+        WARNING,
+        "arithmetic of shares: numpy, about forty times slower than the kernel, because the processor has no AES",
     ),
     Case(many_threads, WARNING, "limits.threads: 1000 threads on "),
     Case(

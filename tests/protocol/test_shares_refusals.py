@@ -378,6 +378,16 @@ def test_a_sender_far_ahead_in_a_round_is_refused(kind: Kind, limit: int, privat
         send(limit)
 
 
+@pytest.mark.parametrize("kind", [Kind.MASKED_SCORES, Kind.WEIGHTS, Kind.DEALT])
+def test_a_row_kept_for_a_later_attempt_is_bounded(kind: Kind, private_key: PrivateKey) -> None:
+    """Otherwise pieces of one row and megabytes of elements would fill the memory."""
+    host = REAL.host(JOB, tables_of().host, private_key)
+    sender = Role.COORDINATOR if kind is Kind.DEALT else Role.GUEST
+    piece = ElementPiece(RoundKey(2, 1), kind, 0, 2, 1, zeros(40))
+    with pytest.raises(ProtocolError, match=f"sent 40 elements of {kind} for 1 rows of round 2, but a row has at most"):
+        list(host.handle(sender, piece))
+
+
 @pytest.mark.parametrize(("kind", "most"), [(Kind.MASKED_SCORES, 6), (Kind.DEALT, 6), (Kind.WEIGHTS, 0)])
 def test_pieces_kept_for_a_later_attempt_are_bounded(kind: Kind, most: int, private_key: PrivateKey) -> None:
     job = make_job(epochs=4, holdout=0.0)

@@ -198,7 +198,8 @@ class SharesArithmetic(ABC):
         """See Arithmetic: the other party may begin a round or the end first, and the coordinator deals ahead."""
         n_rows = self._rows.n_rows
         # The window does not depend on the sample weights, whose one value of a row is odd-numbered at most.
-        early = min(n_rows, 2 * window_rows(self._rows.format_of(self._job.max_score, None)))
+        fmt = self._rows.format_of(self._job.max_score, None)
+        early = min(n_rows, 2 * window_rows(fmt))
         from_peer = {
             Kind.MASKED_COLUMNS: n_rows,
             Kind.MASKED_SCORES: n_rows,
@@ -208,7 +209,9 @@ class SharesArithmetic(ABC):
         early_from_peer = {Kind.MASKED_SCORES: early, Kind.WEIGHTS: self._n_own}
         return {
             self.peer: VectorBounds(from_peer, early_from_peer, n_further=1),
-            Role.COORDINATOR: VectorBounds({Kind.DEALT: n_rows}, {Kind.DEALT: early}),
+            Role.COORDINATOR: VectorBounds(
+                {Kind.DEALT: n_rows}, {Kind.DEALT: early}, widest=max(fmt.n_even, fmt.n_odd) + 1
+            ),
         }
 
     # --- before the first round

@@ -115,6 +115,16 @@ def test_elements_are_neither_copied_nor_misaligned_whatever_their_number(n_rows
     assert np.array_equal(elements, values)
 
 
+def test_elements_do_not_keep_what_a_request_has_beside_them() -> None:
+    """A receiver counts the elements that it keeps. A field without a meaning could be much larger."""
+    (request,) = encode_elements(RUN, ElementPiece(RoundKey(1, 1), Kind.DEALT, 0, 8, 8, np.arange(8, dtype=np.uint64)))
+    padding = rounds_pb2.SendElementsRequest(padding=bytes(2**20)).SerializeToString()
+    data = request.SerializeToString() + padding
+    received = ElementsRequest.FromString(data)
+    assert memoryview(received.elements.obj).nbytes == 64
+    np.testing.assert_array_equal(decode_elements(received).elements, np.arange(8))
+
+
 def test_of_elements_that_occur_twice_the_last_count() -> None:
     """Both ends must read the same from the same bytes."""
     piece = ElementPiece(RoundKey(1, 1), Kind.DEALT, 0, 2, 2, np.arange(2, dtype=np.uint64))
