@@ -30,6 +30,7 @@ from trilateral.common.protocol.messages import (
 from trilateral.common.protocol.phases import Phase, no_phase
 from trilateral.common.protocol.shares.rows import RowPlan
 from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_seed
+from trilateral.common.shares.format import Format
 from trilateral.coordinator.computation import Opening
 from trilateral.coordinator.plan import Conclusion, RoundPlan
 from trilateral.coordinator.shares.dealing import Dealing
@@ -98,7 +99,7 @@ class SharesComputation:
         batches, guest = Batches.of(job, n_train), sizes[Role.GUEST]
         self._n_columns = n_columns
         self._rows = RowPlan.of(batches, guest.n_holdout)
-        self._fmt = self._rows.format_of(job.max_score, guest.weight_bits)
+        self._fmt: Format = self._rows.format_of(job.max_score, guest.weight_bits)
         norm_bits = {party: each.norm_bits for party, each in sizes.items()}
         spread_bits = {party: each.spread_bits for party, each in sizes.items()}
         self._range = Range(norm_bits, spread_bits, self._fmt.series.period, n_columns)

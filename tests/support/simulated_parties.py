@@ -34,7 +34,7 @@ from trilateral.common.protocol.messages import (
 from trilateral.common.protocol.shares.rows import RowPlan, RowRange, Section
 from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_seed
 from trilateral.common.shares import kernels
-from trilateral.common.shares.format import MODEL_FRACTION_BITS
+from trilateral.common.shares.format import MODEL_FRACTION_BITS, Format
 from trilateral.common.shares.keys import Purpose
 from trilateral.common.shares.layout import pad, tile
 from trilateral.common.shares.ring import cut_share, decode
@@ -134,7 +134,8 @@ class SimulatedParties:
         self.table = table
         weight_bits = None if table.sample_weights is None else table.weight_bits
         self.rows = rows = RowPlan.of(Batches.of(job, table.n_train), table.n_holdout)
-        self.fmt = fmt = rows.format_of(job.max_score, weight_bits)
+        self.fmt: Format = rows.format_of(job.max_score, weight_bits)
+        fmt = self.fmt
         self.seeds: dict[Role, StreamKeys] = {}
         self.between = StreamKeys.alone()
         self.shares: dict[Role, ElementVector] = {}

@@ -47,7 +47,7 @@ from trilateral.common.protocol.shares.bounds import MAX_PRODUCTS, WINDOW_BYTES,
 from trilateral.common.protocol.shares.rows import RowPlan, RowRange, Section
 from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_seed
 from trilateral.common.shares import kernels
-from trilateral.common.shares.format import MODEL_FRACTION_BITS
+from trilateral.common.shares.format import MODEL_FRACTION_BITS, Format
 from trilateral.common.shares.kernels import Residual, Weights
 from trilateral.common.shares.keys import SEED_BYTES, Purpose
 from trilateral.common.shares.layout import BLOCK_ROWS, ROWS, grouped, pad, untile
@@ -254,7 +254,7 @@ class SharesArithmetic(ABC):
             )
         is_guest = self.role is Role.GUEST
         bits = self._weight_bits if is_guest else peer.weight_bits
-        self._fmt = self._rows.format_of(self._job.max_score, bits)
+        self._fmt: Format = self._rows.format_of(self._job.max_score, bits)
         self._window = window_blocks(self._fmt)
         seeds = (self._peer_seed, peer.seed) if is_guest else (peer.seed, self._peer_seed)
         self._parties = StreamKeys.agreed(*seeds)
