@@ -47,6 +47,7 @@ def measure(rows: int, columns: tuple[int, int], protocol: Protocol, tolerance: 
     )
     short = job.model_copy(update={"name": "short", "epochs": FEW_ROUNDS})
     again = job.model_copy(update={"name": "again"})
+    again = job.model_copy(update={"name": "again"})
     with scratch_folder() as folder:
         setup = Setup(folder, tables(rows, *columns))
         training, few, more = setup.train(job, short, again)
