@@ -16,7 +16,7 @@ ROWS = 16
 BLOCK_ROWS = 8192
 """Rows that are worked through at a time. A block starts at a multiple of ROWS."""
 
-Scalar = TypeVar("Scalar", np.int32, np.uint64)
+ScalarT = TypeVar("ScalarT", np.int32, np.uint64)
 
 
 def pad(n_rows: int) -> int:
@@ -24,7 +24,7 @@ def pad(n_rows: int) -> int:
     return -(-n_rows // ROWS) * ROWS
 
 
-def tile(matrix: NDArray[Scalar], n_padded: int) -> NDArray[Scalar]:
+def tile(matrix: NDArray[ScalarT], n_padded: int) -> NDArray[ScalarT]:
     """Return a matrix in the layout.
 
     Args:
@@ -42,12 +42,12 @@ def tile(matrix: NDArray[Scalar], n_padded: int) -> NDArray[Scalar]:
     return np.ascontiguousarray(padded.reshape(n_padded // GROUP, GROUP, n_columns).transpose(0, 2, 1)).ravel()
 
 
-def untile(table: NDArray[Scalar], n_columns: int) -> NDArray[Scalar]:
+def untile(table: NDArray[ScalarT], n_columns: int) -> NDArray[ScalarT]:
     """Return a table in the layout as a matrix, shape (n_padded, n_columns): the reverse of `tile`."""
     groups = grouped(table, n_columns)
     return np.ascontiguousarray(groups.transpose(0, 2, 1)).reshape(GROUP * len(groups), n_columns)
 
 
-def grouped(table: NDArray[Scalar], n_columns: int) -> NDArray[Scalar]:
+def grouped(table: NDArray[ScalarT], n_columns: int) -> NDArray[ScalarT]:
     """Return a view of a table with a dimension for each part of the layout, shape (n_rows / 8, n_columns, 8)."""
     return table.reshape(len(table) // (GROUP * n_columns) if n_columns else 0, n_columns, GROUP)
