@@ -24,6 +24,7 @@ from trilateral.common.paillier.keys import MAX_KEY_BITS, ciphertext_width
 from trilateral.common.pb.v1 import jobs_pb2, party_pb2, rounds_pb2
 from trilateral.common.protocol.bounds import PIECE
 from trilateral.common.protocol.messages import ELEMENT_KINDS, Kind, RoundKey, VectorPiece
+from trilateral.common.shares.keys import SEED_BYTES
 
 PACKAGE = "trilateral.v1"
 """Package of the contract, protos/trilateral/common/pb/v1."""
@@ -40,8 +41,6 @@ MAX_TOTAL = 2**31
 MAX_FLOATS = 2**16
 """Maximum number of columns of one party, and of hold-out scores in one message: 512 KiB."""
 MAX_DIGEST_BYTES = 64
-SEED_BYTES = 32
-"""Bytes of one side's part of the seed of a pair of roles."""
 MAX_WEIGHT_BITS = 32
 """Maximum fraction bits of sample weights, half of the bits of a ring element."""
 MAX_REASON = 4000

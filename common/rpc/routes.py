@@ -52,6 +52,7 @@ from trilateral.common.protocol.messages import (
     Waiting,
     WeightShares,
 )
+from trilateral.common.protocol.shares.bounds import MAX_NORM_BITS
 from trilateral.common.rpc.codec import (
     MAX_TOTAL,
     PACKAGE,
@@ -82,8 +83,6 @@ Fields: TypeAlias = dict[str, Any]
 """Fields of a request, without those of the `JobKey`."""
 MessageT = TypeVar("MessageT", bound=Message)
 
-MAX_NORM_BITS = 64
-"""Largest power of two that a party may give as the norm of a row, and the negative of the smallest."""
 
 _FILES = (alignment_pb2, coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, prediction_pb2, process_pb2)
 _CONTRACT: dict[str, MethodDescriptor] = {

@@ -28,6 +28,7 @@ from trilateral.common.protocol.messages import (
     SharesReady,
 )
 from trilateral.common.protocol.phases import Phase, no_phase
+from trilateral.common.protocol.shares.bounds import MAX_NORM_BITS
 from trilateral.common.protocol.shares.rows import RowPlan
 from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_seed
 from trilateral.common.shares.format import Format
@@ -37,9 +38,6 @@ from trilateral.coordinator.shares.dealing import Dealing
 from trilateral.coordinator.shares.opening import Objective, SharesOpening, disclosed_loss, needs_scores
 from trilateral.coordinator.shares.points import Range, share_point, share_result
 from trilateral.coordinator.shares.products import LabelProducts, n_vectors
-
-MAX_NORM_BITS = 64
-"""A party whose largest row has a norm beyond 2^64 or below 2^-64 has not scaled its columns."""
 
 
 class SharesOffer:

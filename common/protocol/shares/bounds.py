@@ -1,4 +1,4 @@
-"""How far the roles run ahead of each other, which bounds what each keeps in memory."""
+"""How far the roles run ahead of each other, and the sizes that they accept: bounds on what each keeps in memory."""
 
 from trilateral.common.shares.format import Format
 from trilateral.common.shares.layout import BLOCK_ROWS
@@ -9,6 +9,8 @@ MAX_PRODUCTS = 2**27
 """Numbers of 8 bytes that a party keeps for the products of columns with labels: 1 GiB, as at the coordinator."""
 MIN_WINDOW = 2
 """Blocks. With fewer, sending would not overlap with computing."""
+MAX_NORM_BITS = 64
+"""A party whose largest row has a norm beyond 2^64 or below 2^-64 has not scaled its columns."""
 
 
 def window_blocks(fmt: Format) -> int:
