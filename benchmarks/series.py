@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from trilateral.common.shares.series import MAX_TERMS
+
 Array = NDArray[np.float64]
 
 BOUND = 1e-6
@@ -21,7 +23,6 @@ BOUND = 1e-6
 STEP = 1 / 16
 """Grid of the periods. Its numbers are exact in floating point."""
 EXCHANGES = 60
-MAX_TERMS = 40
 GRID = 4001
 
 
