@@ -15,8 +15,8 @@ bound_share             share of the bound of the method, for the default path a
 paths                   the figures of products and squarings for each path of this machine
 threads_ratio           time on one thread over time on all threads, for the product X^T [d]
 seconds_T_threads       encryption of 1000 packed values, and the product, on T threads, for each T
-windows                 milliseconds of processor time on one thread for a ciphertext in the product, for 13, 100 and
-                        300 columns, by the width w of the digits; `chosen` is the w that the kernel chooses itself
+groups                  milliseconds of processor time on one thread for a ciphertext in the product, for 13, 100 and
+                        300 columns, by the size r of the groups; `chosen` is the r that the kernel chooses itself
 shares                  nanoseconds a row and round of each role under `protocol: shares`, on one thread, with 10 + 10
                         columns and 16 terms, for each path of this machine
 
@@ -64,7 +64,7 @@ from trilateral.common.shares.layout import BLOCK_ROWS
 N_ROWS, N_COLUMNS, N_DECRYPTED = 1000, 13, 25
 SHARES_COLUMNS = 10
 """Columns of each party."""
-WINDOWS, WINDOW_COLUMNS, WINDOW_CIPHERTEXTS = range(5, 13), (13, 100, 300), 32
+GROUPS, GROUP_COLUMNS, N_GROUPS = range(6, 14), (13, 100, 300), 4
 FEW = 10
 """Number of values or rows that phe handles, out of a thousand."""
 
@@ -202,8 +202,8 @@ def operation_figures() -> dict[str, float]:
     return figures
 
 
-def window_figures() -> dict[str, dict[str, float]]:
-    """Measure one ciphertext for every width of the digits, on one thread, without joining the buckets."""
+def group_figures() -> dict[str, dict[str, float]]:
+    """Measure one ciphertext for every size of the groups, on one thread, without joining the buckets."""
     from trilateral.common.paillier.native.numbers import Numbers
     from trilateral.common.paillier.native.product import NativeProduct
 
@@ -211,26 +211,24 @@ def window_figures() -> dict[str, dict[str, float]]:
     cipher, numbers = make_cipher("packed", public_key), Numbers(public_key.n)
     scale = round_scale(JobConfig(name="kernel", dataset="kernel"), N_ROWS, N_ROWS)
     layout = scale.layout
-    ciphertexts = cipher.encrypt([mpz(i) for i in range(WINDOW_CIPHERTEXTS)])
-    rng, n_rows = np.random.default_rng(0), layout.slots * WINDOW_CIPHERTEXTS
+    ciphertexts = cipher.encrypt([mpz(i) for i in range(N_GROUPS * max(GROUPS))])
+    rng, n_rows = np.random.default_rng(0), layout.slots * len(ciphertexts)
     threads = thread_count()
     set_threads(1)
 
-    def milliseconds(columns: NDArray[np.int64], width: int) -> float:
-        with mock.patch("trilateral.common.paillier.native.product.window_width", return_value=width):
+    def milliseconds(columns: NDArray[np.int64], size: int) -> float:
+        with mock.patch("trilateral.common.paillier.native.product.group_size", return_value=size):
             product = NativeProduct(numbers, layout, columns)
         started = time.thread_time()
-        product.update(ciphertexts)
-        return 1000 * (time.thread_time() - started) / WINDOW_CIPHERTEXTS
+        product.update(ciphertexts[: N_GROUPS * size])
+        return 1000 * (time.thread_time() - started) / (N_GROUPS * size)
 
     figures: dict[str, dict[str, float]] = {}
-    for n_columns in WINDOW_COLUMNS:
+    for n_columns in GROUP_COLUMNS:
         columns = scale.encode_columns(rng.normal(size=(n_rows, n_columns)))
-        rounds = [[milliseconds(columns, width) for width in WINDOWS] for _ in range(5)]
-        least = {
-            str(width): round(min(times), 2) for width, times in zip(WINDOWS, zip(*rounds, strict=True), strict=True)
-        }
-        figures[f"{n_columns} columns"] = least | {"chosen": NativeProduct(numbers, layout, columns).width}
+        rounds = [[milliseconds(columns, size) for size in GROUPS] for _ in range(5)]
+        least = {str(size): round(min(times), 2) for size, times in zip(GROUPS, zip(*rounds, strict=True), strict=True)}
+        figures[f"{n_columns} columns"] = least | {"chosen": NativeProduct(numbers, layout, columns).group}
     set_threads(threads)
     return figures
 
@@ -302,12 +300,12 @@ def measure() -> dict[str, Any]:
     figures |= operation_figures()
     rounded = {name: round(value, 3) for name, value in figures.items()}
     rounded_paths = {each: {name: round(value, 3) for name, value in found.items()} for each, found in of_paths.items()}
-    windows = {"windows": window_figures()} if of_paths.get(path) else {}
+    groups = {"groups": group_figures()} if of_paths.get(path) else {}
     return (
         {"path": path, "threads": thread_count()}
         | rounded
         | {"paths": rounded_paths}
-        | windows
+        | groups
         | {"shares": shares_figures()}
     )
 
