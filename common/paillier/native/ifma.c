@@ -64,7 +64,8 @@ INLINE words all(uint64_t word) {
 
 #ifdef EMULATE_IFMA
 
-INLINE words add_lower(words column, digits x, digits y) {
+/* No inlining, which would take the compiler minutes. */
+static __attribute__((noinline)) words add_lower(words column, digits x, digits y) {
     for (int l = 0; l < LANES; l++) {
         const uint64_t lower = ((uint64_t)x[l] & DIGIT_MASK) * ((uint64_t)y[l] & DIGIT_MASK) & DIGIT_MASK;
         column[l] = (long long)((uint64_t)column[l] + lower);
@@ -72,7 +73,7 @@ INLINE words add_lower(words column, digits x, digits y) {
     return column;
 }
 
-INLINE words add_upper(words column, digits x, digits y) {
+static __attribute__((noinline)) words add_upper(words column, digits x, digits y) {
     for (int l = 0; l < LANES; l++) {
         const unsigned __int128 product = (unsigned __int128)((uint64_t)x[l] & DIGIT_MASK) * ((uint64_t)y[l] & DIGIT_MASK);
         column[l] = (long long)((uint64_t)column[l] + (uint64_t)(product >> DIGIT_BITS));

@@ -299,7 +299,7 @@ KERNEL static void fill_comb(uint64_t *rows, const uint64_t *bases, int64_t n_ro
 }
 
 KERNEL static inline void prefetch(const uint64_t *element, const struct modulus *m) {
-    for (int i = 0; i < size_of(m); i += 8) _mm_prefetch((const char *)(element + i), _MM_HINT_T0);
+    for (int i = 0; i < size_of(m); i += 8) __builtin_prefetch(element + i);
 }
 
 /* For each exponent, with one byte for each row: the product of one power from each row. The exponents decide the addresses. */
