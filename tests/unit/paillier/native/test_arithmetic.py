@@ -10,11 +10,10 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from trilateral.common.paillier.native import _kernel
-from trilateral.common.paillier.native.modulus import DIGIT_BITS, FORMS, KernelPath, Modulus, digits_for
+from trilateral.common.paillier.native.modulus import DIGIT_BITS, KernelPath, Modulus, digits_for
 from trilateral.common.paillier.native.numbers import Elements, Numbers
 
 RANDOM = random.Random(5)
-PATHS = [path for path in FORMS if path in _kernel.paths]
 SIZES = [8, 16, 64, 191, 512, 1024, 1536, 2048, 3072, 4096]
 
 
@@ -23,15 +22,8 @@ def moduli(bits: int) -> list[int]:
     return [RANDOM.getrandbits(bits) | 1 << bits - 1 | 1, 1 << bits - 1 | 1, (1 << bits) - 1]
 
 
-every_path = pytest.mark.parametrize("path", PATHS)
 every_modulus = pytest.mark.parametrize(
-    ("n", "path"),
-    [
-        pytest.param(n, path, id=f"{bits}-{i}-{path}")
-        for bits in SIZES
-        for i, n in enumerate(moduli(bits))
-        for path in PATHS
-    ],
+    "n", [pytest.param(n, id=f"{bits}-{i}") for bits in SIZES for i, n in enumerate(moduli(bits))]
 )
 
 
@@ -126,7 +118,6 @@ def test_powers_are_those_of_whole_numbers(n: int, path: KernelPath) -> None:
         assert numbers.leave(out) == [pow(x, int.from_bytes(exponent), n**2) for x in values]
 
 
-@every_path
 def test_powers_of_two_moduli_share_the_lanes(path: KernelPath) -> None:
     p, q, width = (1 << 191) - 19, (1 << 96) - 17, 96
     both = [Numbers(mpz(n), width, path, digits_for(191)) for n in (p, q)]
@@ -141,7 +132,6 @@ def test_powers_of_two_moduli_share_the_lanes(path: KernelPath) -> None:
         assert numbers.leave(powers) == [pow(x, int.from_bytes(exponent), int(numbers.n_squared)) for x in each]
 
 
-@every_path
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 13])
 def test_products_of_any_number_of_numbers(count: int, path: KernelPath) -> None:
     n = (2**61 - 1) * (2**89 - 1)
@@ -150,7 +140,6 @@ def test_products_of_any_number_of_numbers(count: int, path: KernelPath) -> None
     assert numbers.leave(numbers.product(numbers.enter([mpz(x) for x in values]))) == [math.prod(values) % n**2]
 
 
-@every_path
 @pytest.mark.parametrize(
     ("count", "n_groups"), [(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (6, 1), (7, 3), (5, 5), (13, 2)]
 )
@@ -168,7 +157,6 @@ def test_a_table_has_the_products_of_all_subsets_of_its_group(count: int, n_grou
         assert numbers.leave(table[: len(subsets)]) == expected
 
 
-@every_path
 def test_moduli_that_it_has_no_room_for_are_refused(path: KernelPath) -> None:
     for n in (0, 1, 127, -(2**64) + 1, 130, 1 << 2048, (1 << 4145) - 1):
         with pytest.raises(ValueError, match="odd moduli"):
@@ -275,7 +263,6 @@ WRONG: dict[str, Callable[[_Call], None]] = {
 }
 
 
-@every_path
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_sizes_are_refused_before_anything_is_read(name: str, path: KernelPath) -> None:
     with pytest.raises(ValueError, match=r"sizes|constants|columns|bits"):
