@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Protocol
 
+from trilateral.common.base import tasks
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import (
     BadKeyError,
@@ -60,6 +61,7 @@ from trilateral.common.observe.audit import Audit
 from trilateral.common.paillier.cipher import PartyCipher
 from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.keys import PublicKey, check_public_key
+from trilateral.common.paillier.weak_keys import tabulate
 from trilateral.common.pb.v1.coordinator_pb2 import ReportWaitingRequest, ReportWaitingResponse
 from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
 from trilateral.common.protocol.arithmetic import PaillierSession, Session, SharesSession
@@ -168,7 +170,7 @@ class PartyJobs(ProcessJobs):
         self._peers = self.metrics.peers = peers
         self._make_machine = make_machine
         self._aligner = aligner
-        self._asking: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self._ledger = ledger
 
     @property
@@ -197,20 +199,21 @@ class PartyJobs(ProcessJobs):
                     raise
 
     async def go_on(self) -> None:
-        """Ask the coordinator about the jobs that had not ended when the previous process ended.
+        """Make tables for the first job, and ask the coordinator about the jobs that an earlier process did not end.
 
         The coordinator offers the jobs that continue again without being asked. Only this call finds out about jobs
         that ended in the meantime.
         """
-        for record in self.journal.all():
-            if record.outcome is None:
-                task = asyncio.create_task(self._ask_after(record), name=f"end of {record.job.name}")
-                self._asking.add(task)
-                task.add_done_callback(self._asking.discard)
+        works = [asyncio.to_thread(tabulate)]
+        works += [self._ask_after(record) for record in self.journal.all() if record.outcome is None]
+        for work in works:
+            task = tasks.start(work)
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
 
     async def close(self) -> None:
         """Suspend every job; see `ProcessJobs.close`."""
-        for task in self._asking:
+        for task in self._background:
             task.cancel()
         await super().close()
 

@@ -31,6 +31,14 @@ _SIEVE = (64 * 63, 5 * 11 * 13 * 17, 19 * 23 * 29)
 """Moduli with few squares: one number in 21, 11 and 7."""
 
 
+def tabulate() -> None:
+    """Make the tables of all checks, which takes 20 ms, so that the first check need not."""
+    _small_primes()
+    _smooth_exponent()
+    for modulus in _SIEVE:
+        _squares(modulus)
+
+
 def has_small_factor(n: mpz) -> bool:
     """Return whether a prime below `TRIAL_LIMIT` divides n."""
     return bool(gmpy2.gcd(n, _small_primes()) != 1)
