@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from trilateral.common.base import tasks
@@ -56,7 +57,7 @@ from trilateral.common.jobs.policy import (
 )
 from trilateral.common.jobs.process_jobs import ProcessJobs
 from trilateral.common.jobs.quota import ScoreQuota
-from trilateral.common.jobs.runner import MachineRunner
+from trilateral.common.jobs.runner import MachineRecord, MachineRunner
 from trilateral.common.observe.audit import Audit
 from trilateral.common.paillier.cipher import PartyCipher
 from trilateral.common.paillier.factory import make_cipher
@@ -293,16 +294,20 @@ class PartyJobs(ProcessJobs):
             await runner.in_thread(record.restore, machine, history)
             return machine
 
-        async def on_message(message: Message) -> None:
-            if isinstance(message, StepTaken | ScoresDue):
-                await runner.in_thread(permission.count, message)
-            if isinstance(message, StepTaken | EvaluationRecord):
-                await runner.in_thread(record.write, message)
-            elif isinstance(message, Result) and permission.data is not None:
-                data, run_id = permission.data, key.run_id.hex()
-                model = await runner.in_thread(PartyModel.of, self.role, job, data, dataset, message, run_id=run_id)
-                await self._keep_model(runner, folder, job_id, model)
-                _log_result(job, message)
+        def on_record(message: MachineRecord) -> Callable[[], None] | None:
+            match message:
+                case StepTaken():
+                    permission.count(message)
+                    return partial(record.write, message)
+                case ScoresDue():
+                    permission.count(message)
+                case EvaluationRecord():
+                    record.write(message)
+                case Result() if permission.data is not None:
+                    model = PartyModel.of(self.role, job, permission.data, dataset, message, run_id=key.run_id.hex())
+                    self._keep_model(folder, job_id, model)
+                    _log_result(job, message)
+            return None
 
         runner = MachineRunner(
             self.role,
@@ -311,7 +316,8 @@ class PartyJobs(ProcessJobs):
             self._peers,
             limits=self.config.limits,
             history=history,
-            on_message=on_message,
+            on_message=lambda message: None,
+            on_record=on_record,
             on_disclosure=permission.check_again,
         )
         log.info("job %s: accepted, dataset %s, protocol %s", job.name, job.dataset, job.protocol)
@@ -329,11 +335,11 @@ class PartyJobs(ProcessJobs):
 
         self._launch(runner, begin, on_end)
 
-    async def _keep_model(self, runner: MachineRunner, folder: JobFolder, job_id: bytes, model: PartyModel) -> None:
+    def _keep_model(self, folder: JobFolder, job_id: bytes, model: PartyModel) -> None:
         """Write this party's part of the model, and then that the job has finished."""
         with writing(self.role, folder.model):
-            await runner.in_thread(save_model, folder.model, model)
-        await runner.in_thread(self.journal.set_outcome, job_id, Outcome.FINISHED)
+            save_model(folder.model, model)
+        self.journal.set_outcome(job_id, Outcome.FINISHED)
 
     def _start(self, job: JobConfig, record: PartyRecord, block: TrainingBlock) -> FloatVector | None:
         """Return the guest's secret first weights, the same in every session of a job.
