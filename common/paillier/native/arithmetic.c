@@ -1,12 +1,12 @@
 /* Products modulo n^2, four at a time, in digits of 52 bits held as doubles.
  *
- * A number x modulo n^2 is a pair x = lo + hi n. Then x x' = lo lo' + (lo hi' + hi lo') n, since n n = 0. With R = 2^(52 D)
+ * A number x modulo n^2 is a pair x = lo - hi n. Then x x' = lo lo' - (lo hi' + hi lo') n, since n n = 0. With R = 2^(52 D)
  * and Montgomery's reduction, which finds M with T + M n = R t for T = lo lo', the product x x' / R is
  *
- *     lo'' = t                               = (T + M n) / R
- *     hi'' = (lo hi' + hi lo' - M + c n) / R   made whole by another reduction
+ *     lo'' = t                       = (T + M n) / R
+ *     hi'' = (lo hi' + hi lo' + M) / R   made whole by another reduction
  *
- * because T / R = t - (M / R) n. That is five products of D digits by D: three here, which are made from halves for long numbers
+ * because T / R = t - (M / R) n. The minus sign in the pair makes every term a sum. That is five products of D digits by D: three here, which are made from halves for long numbers
  * (`split_columns`), and two in the reductions.
  *
  * BOUNDS. R >= 2^16 n. Inputs have lo, hi < 16 n and outputs have lo, hi < 3 n, so that a subtraction of n is never needed
@@ -14,7 +14,7 @@
  *
  *     a reduction takes T to (T + M n) / R with M < 2 R (see `reduce`), so to less than T / R + 2 n
  *     lo'' < 256 n^2 / R + 2 n            <= n / 256 + 2 n
- *     hi'' < (512 n^2 + 9 R + n) / R + 2 n <= n / 128 + 10 + 2 n    for n > 128; c n < 9 R + n keeps it positive
+ *     hi'' < (512 n^2 + 2 R) / R + 2 n <= n / 128 + 2 + 2 n, which is below 3 n for n > 2
  *
  * DIGITS are whole numbers d with 0 <= d < 2^52, as doubles. A product d e < 2^104 has an upper and a lower half of 52 bits:
  *
@@ -27,10 +27,10 @@
  * COLUMNS. Both are added up as 64-bit whole numbers, column by column: column t gathers lower halves of digits with i + j = t
  * and upper halves of those with i + j = t - 1. Each time, the bits of the constants 2^104 and 2^52 are added as well. How often
  * is known, so the arrays `constant` subtract them again, modulo 2^64. What is left is at most 2 D terms from each of three
- * products (lo hi', hi lo', M n) of less than 2^52 each, at most 2^55 + 2^52 from c n, less than 2^12 carried over, and 2^62, which
+ * products (lo hi', hi lo', M n) of less than 2^52 each, less than 5 2^52 from M, less than 2^12 carried over, and 2^62, which
  * every column is given and the next one pays for as 2^10: it keeps columns above zero that are differences (`split_columns`, which
- * also adds less than 2^60; `subtract_m`). For D <= 80 that is less than 480 2^52 + 2^56 + 2^60 + 2^62 < 2^63 and more than
- * 2^62 - 2^61 - 2^55 - 2^10 > 0: a lane of 64 bits does not overflow, and no carry is taken before a column is complete.
+ * also adds less than 2^60). For D <= 80 that is less than 485 2^52 + 2^60 + 2^62 < 2^63 and more than 2^62 - 2^61 - 2^10 > 0: a
+ * lane of 64 bits does not overflow, and no carry is taken before a column is complete.
  *
  * TIME depends on D alone: no branch and no address depends on a digit.
  */
@@ -292,19 +292,18 @@ INLINE void reduce(digits4 *out, digits4 *m_out, words4 *mu_out, const words4 *c
     }
 }
 
-/* Take M = k m + mu 2^(52 (D - 2)) off the columns. At most two lower and two upper halves and a digit of mu come off a column,
- * less than 5 2^52; c n in `constant_hi` adds at least 2^55 to each of the D columns, so that none is negative. */
-INLINE void subtract_m(words4 *columns, const digits4 *m, const words4 *mu, const struct modulus *mod, int D) {
+/* Add M = k m + mu 2^(52 (D - 2)) to the columns: at most two lower and two upper halves and a digit of mu in each. */
+INLINE void add_m(words4 *columns, const digits4 *m, const words4 *mu, const struct modulus *mod, int D) {
     const digits4 k[2] = {BROADCAST(mod->k), BROADCAST(mod->k + 1)};
     struct columns6 c = no_columns();
     for (int t = 0; t < D; t += 4) {
         tile(&c, k, m + t);
-        columns[t] = SUB(columns[t], c.c0), columns[t + 1] = SUB(columns[t + 1], c.c1);
-        columns[t + 2] = SUB(columns[t + 2], c.c2), columns[t + 3] = SUB(columns[t + 3], c.c3);
+        columns[t] = ADD(columns[t], c.c0), columns[t + 1] = ADD(columns[t + 1], c.c1);
+        columns[t + 2] = ADD(columns[t + 2], c.c2), columns[t + 3] = ADD(columns[t + 3], c.c3);
         next_columns(&c), next_columns(&c);
     }
-    columns[D] = SUB(columns[D], c.c0), columns[D + 1] = SUB(columns[D + 1], c.c1);
-    columns[D - 2] = SUB(columns[D - 2], mu[0]), columns[D - 1] = SUB(columns[D - 1], mu[1]);
+    columns[D] = ADD(columns[D], c.c0), columns[D + 1] = ADD(columns[D + 1], c.c1);
+    columns[D - 2] = ADD(columns[D - 2], mu[0]), columns[D - 1] = ADD(columns[D - 1], mu[1]);
 }
 
 /* The common part of both kinds of product: the columns of lo lo' are given, and `cross` makes those of lo hi' + hi lo'. */
@@ -314,7 +313,7 @@ INLINE void subtract_m(words4 *columns, const digits4 *m, const words4 *mu, cons
         words4 mu_[2];                                                                                                 \
         reduce(lo_, m_, mu_, columns, constant, mod, D);                                                               \
         cross;                                                                                                         \
-        subtract_m(columns, m_, mu_, mod, D);                                                                          \
+        add_m(columns, m_, mu_, mod, D);                                                                               \
         reduce((out) + (D), 0, 0, columns, (mod)->constant_hi, mod, D);                                                \
         memcpy(out, lo_, (size_t)(D) * sizeof *lo_);                                                                   \
     } while (0)

@@ -20,8 +20,6 @@ _LEVEL = 1 << 62
 """Added to columns that result from differences, so that they stay above zero."""
 _SPLIT_FROM = 60
 """From this number of digits on, products are made from halves."""
-_COLUMN_OFFSET = 1 << 55
-"""More than the subtraction of M takes from a column. Over all columns, it is a multiple of n above M."""
 
 
 def digits_for(bits: int) -> int:
@@ -69,26 +67,22 @@ class Modulus:
         pair = 1 << 2 * DIGIT_BITS
         k = -pow(n, -1, pair) % pair
         h = (k * n + 1) // pair
-        full = sum(_COLUMN_OFFSET << DIGIT_BITS * t for t in range(digits))
-        offset = [_COLUMN_OFFSET + digit for digit in _digits(-full % n, digits)] + [0] * digits
         squares, product = _product_constants(digits), _split_constants(digits)
         reduction = _add(
             _constants(digits, range(2, digits), range(digits)),
             # What the last row adds to the columns from which it is read is subtracted later.
             [0] * digits + _constants(digits, range(digits - 2, digits), range(digits))[digits:],
         )
-        taken_off = _constants(digits, range(2), range(digits))
+        added_m = _constants(digits, range(2), range(digits))
         # Zero as a whole: 2^62 in each column is subtracted from the next one as 2^10.
         level = [_LEVEL] + [_LEVEL - (_LEVEL >> DIGIT_BITS)] * (2 * digits - 2) + [-(_LEVEL >> DIGIT_BITS)]
         constant_lo = [x - p - q for x, p, q in zip(level, product, reduction, strict=True)]
         constant_square = [x - p - q for x, p, q in zip(level, squares, reduction, strict=True)]
-        constant_hi = [
-            x + y + m - 2 * p - q for x, y, m, p, q in zip(level, offset, taken_off, product, reduction, strict=True)
-        ]
+        constant_hi = [x - m - 2 * p - q for x, m, p, q in zip(level, added_m, product, reduction, strict=True)]
         doubles = _digits(n, digits) + _digits(h, digits) + _digits(k, 2)
         for power in range(1, chunks + 2):
             hi, lo = divmod(pow(r, power, n * n), n)
-            doubles += _digits(lo, digits) + _digits(hi, digits)
+            doubles += _digits(lo, digits) + _digits(-hi % n, digits)
         limbs = -(-DIGIT_BITS * digits // 64)
         self.constants = (
             array("q", [digits, chunks, self.width]).tobytes()

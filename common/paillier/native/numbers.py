@@ -1,6 +1,6 @@
 """Converts lists of numbers modulo n^2 to the form that the kernel computes with, and back.
 
-An *element* is a row of doubles, the digits of lo and hi with x = lo + hi n; see arithmetic.c. Every element here is in
+An *element* is a row of doubles, the digits of lo and hi with x = lo - hi n; see arithmetic.c. Every element here is in
 Montgomery form, x R in place of x.
 """
 

@@ -77,7 +77,7 @@ static void read_digits(double *out, int digits, const uint8_t *bytes, int64_t w
  *
  *     x R = sum_i x_i R^(i + 2) / R                 and   x = sum_i x_i R^(i + 1) / R   when not in Montgomery form
  *
- * Each product has lo = x_i < R and hi = 0 with lo', hi' < n: lo'' < n + 2 n, hi'' < n + 10 + 2 n (see arithmetic.c), and a sum of up to
+ * Each product has lo = x_i < R and hi = 0 with lo', hi' < n: lo'' < n + 2 n, hi'' < n + 2 + 2 n (see arithmetic.c), and a sum of up to
  * two is below 8 n. With more chunks each sum is multiplied by R / R = 1 first, which brings it below 3 n again. */
 KERNEL void enter(double *out, const uint8_t *numbers, int64_t width, int64_t count, int montgomery, const struct modulus *m) {
     unsigned rounding = toward_zero();
@@ -128,17 +128,18 @@ static uint64_t subtract_once(uint64_t *x, const struct modulus *m) {
     return 1 - borrow;
 }
 
-/* lo + hi n below n^2, big-endian, of an element with lo, hi < 3 n. */
+/* lo - hi n modulo n^2, big-endian, of an element with lo, hi < 3 n. */
 static void write_number(uint8_t *out, const double *element, const struct modulus *m) {
     uint64_t lo[MAX_LIMBS], hi[MAX_LIMBS], x[2 * MAX_LIMBS] = {0};
     limbs_of(lo, element, m), limbs_of(hi, element + m->digits, m);
     uint64_t carry = subtract_once(lo, m);
     carry += subtract_once(lo, m);
-    for (int i = 0; i < m->limbs; i++) { /* hi < 3 n + 2 < R */
-        unsigned __int128 step = (unsigned __int128)hi[i] + carry;
+    subtract_once(hi, m), subtract_once(hi, m);
+    for (int i = 0; i < m->limbs; i++) { /* 0 < n - hi + carry <= n + 2 */
+        __int128 step = (__int128)m->n_limbs[i] - hi[i] + (int64_t)carry;
         hi[i] = (uint64_t)step, carry = (uint64_t)(step >> 64);
     }
-    for (int i = 0; i < 3; i++) subtract_once(hi, m);
+    subtract_once(hi, m);
     memcpy(x, lo, (size_t)m->limbs * sizeof *lo);
     for (int i = 0; i < m->limbs; i++) {
         carry = 0;
@@ -151,8 +152,17 @@ static void write_number(uint8_t *out, const double *element, const struct modul
     for (int64_t i = 0; i < m->width; i++) out[m->width - 1 - i] = (uint8_t)(x[i / 8] >> 8 * (i % 8));
 }
 
+/* n - x for the digits of x <= n in one lane of four. */
+static void subtract_from_n(double *x, const struct modulus *m) {
+    int64_t borrow = 0;
+    for (int i = 0; i < m->digits; i++) {
+        const int64_t difference = (int64_t)m->n[i] - (int64_t)x[LANES * i] + borrow;
+        x[LANES * i] = (double)(difference & (((int64_t)1 << DIGIT_BITS) - 1)), borrow = difference >> DIGIT_BITS;
+    }
+}
+
 /* Convert numbers for the outside: x (1 + p n) mod n^2, from x in Montgomery form and a plaintext p < n; x alone if there is no
- * plaintext. x R (1 + p n) / R: leaving the form and adding a plaintext are one product, with lo = 1 and hi = p. */
+ * plaintext. x R (1 + p n) / R: leaving the form and adding a plaintext are one product, with lo = 1 and hi = n - p. */
 KERNEL void leave(uint8_t *out, const double *elements, const uint8_t *plaintexts, int64_t count, const struct modulus *m) {
     unsigned rounding = toward_zero();
     for (int64_t start = 0; start < count; start += LANES) {
@@ -161,9 +171,11 @@ KERNEL void leave(uint8_t *out, const double *elements, const uint8_t *plaintext
         double results[LANES][2 * MAX_DIGITS];
         memset(factor, 0, sizeof factor);
         factor[0] = _mm256_set1_pd(1);
-        for (int lane = 0; plaintexts && lane < lanes; lane++)
-            read_digits((double *)(factor + m->digits) + lane, m->digits, plaintexts + (start + lane) * (m->width / 2),
-                        m->width / 2);
+        for (int lane = 0; plaintexts && lane < lanes; lane++) {
+            double *hi = (double *)(factor + m->digits) + lane;
+            read_digits(hi, m->digits, plaintexts + (start + lane) * (m->width / 2), m->width / 2);
+            subtract_from_n(hi, m);
+        }
         load(x, elements + start * size_of(m), lanes, 1, m);
         multiply4(x, x, factor, m);
         scatter((double *[LANES]){results[0], results[1], results[2], results[3]}, LANES, x, m);

@@ -48,7 +48,7 @@ def halves(element: Elements) -> tuple[int, int]:
 
 def value(element: Elements, n: int) -> int:
     lo, hi = halves(element)
-    return (lo + hi * n) % (n * n)
+    return (lo - hi * n) % (n * n)
 
 
 @every_modulus
