@@ -1,8 +1,9 @@
 """Each path's products against Python's whole numbers, for each size of key and over the ends of every range."""
 
+import itertools
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -10,7 +11,15 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from trilateral.common.paillier.native import _kernel
-from trilateral.common.paillier.native.modulus import DIGIT_BITS, KernelPath, Modulus, digits_for
+from trilateral.common.paillier.native.modulus import (
+    DIGIT_BITS,
+    MAX_DIGITS,
+    MIN_BITS,
+    SLACK_BITS,
+    KernelPath,
+    Modulus,
+    digits_for,
+)
 from trilateral.common.paillier.native.numbers import Elements, Numbers
 
 RANDOM = random.Random(5)
@@ -33,11 +42,13 @@ def numbers_below(n_squared: int, n: int) -> list[int]:
     return ends + [RANDOM.randrange(n_squared) for _ in range(5)]
 
 
-def element_of(lo: int, hi: int, numbers: Numbers) -> Elements:
+def elements_of(pairs: Sequence[tuple[int, int]], numbers: Numbers) -> Elements:
+    """Elements with these lo and hi."""
     digits = numbers.size // 2
-    element = numbers.empty(1)
-    element[:] = [x >> DIGIT_BITS * i & (1 << DIGIT_BITS) - 1 for x in (lo, hi) for i in range(digits)]
-    return element
+    elements = numbers.empty(len(pairs))
+    for element, pair in zip(elements, pairs, strict=True):
+        element[:] = [x >> DIGIT_BITS * i & (1 << DIGIT_BITS) - 1 for x in pair for i in range(digits)]
+    return elements
 
 
 def halves(element: Elements) -> tuple[int, int]:
@@ -82,20 +93,73 @@ def test_products_and_squares_are_those_of_whole_numbers(n: int, path: KernelPat
     assert numbers.leave(numbers.square(numbers.enter(values), 3)) == [x**8 % n**2 for x in values]
 
 
+def check_products(pairs: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]], numbers: Numbers) -> None:
+    """Compare products and squares of pairs with integers, and their lo and hi with the bounds."""
+    n = int(numbers.n)
+    r_inverse = pow(1 << DIGIT_BITS * (numbers.size // 2), -1, n * n)
+    a, b = elements_of(pairs, numbers), elements_of(others, numbers)
+    products, squares = numbers.multiply(a, b), numbers.square(a, 1)
+    for x, y, product, square in zip(a, b, products, squares, strict=True):
+        assert value(product, n) == value(x, n) * value(y, n) * r_inverse % n**2
+        assert value(square, n) == value(x, n) ** 2 * r_inverse % n**2
+        assert max(halves(product) + halves(square)) < 3 * n
+
+
 @every_modulus
 def test_extreme_inputs_of_a_product_give_outputs_within_the_bounds(n: int, path: KernelPath) -> None:
     """lo and hi below 16 n go in, below 3 n come out: so no product needs a subtraction of n."""
-    numbers, most = Numbers(mpz(n), path=path), 16 * n - 1
-    r_inverse = pow(1 << DIGIT_BITS * digits_for(n.bit_length()), -1, n * n)
+    most = 16 * n - 1
     ends = [(0, 0), (most, most), (most, 0), (0, most), (1, most), (n, n), (n - 1, n), (1, 0)]
-    for first in ends:
-        a = element_of(*first, numbers)
-        assert value(numbers.square(a, 1)[0], n) == value(a[0], n) ** 2 * r_inverse % n**2
-        for second in ends:
-            b = element_of(*second, numbers)
-            product = numbers.multiply(a, b)[0]
-            assert max(halves(product)) < 3 * n
-            assert value(product, n) == value(a[0], n) * value(b[0], n) * r_inverse % n**2
+    pairs = list(itertools.product(ends, repeat=2))
+    check_products([a for a, _ in pairs], [b for _, b in pairs], Numbers(mpz(n), path=path))
+
+
+@pytest.mark.parametrize("digits", range(4, MAX_DIGITS + 4, 4))
+@pytest.mark.parametrize("longest", [True, False])
+def test_products_are_right_for_every_number_of_digits(digits: int, longest: bool, path: KernelPath) -> None:
+    """Also where runs of ones and zeros end at a digit, a group of four, or a half, of which the products are made."""
+    bits = DIGIT_BITS * digits - SLACK_BITS if longest else max(MIN_BITS, DIGIT_BITS * (digits - 4) - SLACK_BITS + 1)
+    n = (1 << bits) - 1 if longest else RANDOM.getrandbits(bits) | 1 << bits - 1 | 1
+    numbers, most = Numbers(mpz(n), path=path), 16 * n - 1
+    assert numbers.size == 2 * digits
+    lengths = {DIGIT_BITS * count for count in (1, 4, digits - 4, *parts_of(digits))}
+    runs = [(1 << length) - 1 << shift for length in lengths for shift in (0, *lengths)]
+    values = [0, 1, n, most, most >> DIGIT_BITS << DIGIT_BITS, *(x for run in runs for x in (run, run + 1, most - run))]
+    values = sorted({x for x in values if 0 <= x <= most})
+
+    def pairs() -> list[tuple[int, int]]:
+        return [(RANDOM.choice(values), RANDOM.choice(values)) for _ in range(60)] + [
+            (RANDOM.randrange(most), RANDOM.randrange(most)) for _ in range(12)
+        ]
+
+    check_products(pairs(), pairs(), numbers)
+
+
+def parts_of(digits: int) -> set[int]:
+    """Lengths of halves, of halves of halves, and so on, in digits."""
+    lower = (digits + 7) // 8 * 4
+    return set() if digits <= 12 else {lower, digits - lower} | parts_of(lower)
+
+
+def test_products_stay_right_when_they_are_fed_back(path: KernelPath) -> None:
+    """As they are, or added to themselves up to the bounds of what may go in."""
+    n = RANDOM.getrandbits(2048) | 1 << 2047 | 1
+    numbers, count = Numbers(mpz(n), path=path), 13
+    r_inverse = pow(1 << DIGIT_BITS * (numbers.size // 2), -1, n * n)
+    x = elements_of([(RANDOM.randrange(16 * n), RANDOM.randrange(16 * n)) for _ in range(count)], numbers)
+    y = elements_of([(16 * n - 1 - i, 16 * n - 1) for i in range(count)], numbers)
+    expected, factors = ([value(element, n) for element in elements] for elements in (x, y))
+    for step in range(60):
+        if step % 3:
+            x = numbers.multiply(x, y)
+            expected = [a * b * r_inverse % n**2 for a, b in zip(expected, factors, strict=True)]
+        else:
+            x = numbers.square(x, 1)
+            expected = [a * a * r_inverse % n**2 for a in expected]
+        if step % 7 == 0:
+            x = elements_of([(5 * lo, 5 * hi) for lo, hi in map(halves, x)], numbers)
+            expected = [5 * a % n**2 for a in expected]
+    assert [value(element, n) for element in x] == expected
 
 
 @every_modulus
