@@ -14,17 +14,18 @@ def square(modulus: bytes, out: Buffer, a: Buffer, times: int, /) -> None: ...
 def power(moduli: bytes, out: Buffer, bases: Buffer, exponents: bytes, first: int, stop: int, /) -> None: ...
 def fill_comb(modulus: bytes, out: Buffer, bases: Buffer, /) -> None: ...
 def draw(modulus: bytes, out: Buffer, comb: Buffer, exponents: Buffer, /) -> None: ...
-def odd_powers(modulus: bytes, out: Buffer, bases: Buffer, inverses: Buffer, width: int, /) -> None: ...
+def fill_tables(modulus: bytes, tables: Buffer, bases: Buffer, n_groups: int, first: int, stop: int, /) -> None: ...
 def fill_buckets(
     modulus: bytes,
     buckets: Buffer,
-    filled: Buffer,
-    powers: Buffer,
+    tables: Buffer,
     samples: Buffer,
-    width: int,
-    columns: int,
+    offsets: Buffer,
+    count: int,
+    n_groups: int,
     slots: int,
     bits: int,
+    fresh: bool,
     first: int,
     stop: int,
     /,
@@ -33,7 +34,6 @@ def join_buckets(
     modulus: bytes,
     out: Buffer,
     buckets: Buffer,
-    filled: Buffer,
     slots: int,
     bits: int,
     slot_bits: int,

@@ -4,6 +4,7 @@ import random
 import secrets
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -25,7 +26,7 @@ from trilateral.common.paillier.native import threads as native_threads
 from trilateral.common.paillier.native.cipher import NativeCipher
 from trilateral.common.paillier.native.decryption import SecretPowers
 from trilateral.common.paillier.native.numbers import Elements, Numbers
-from trilateral.common.paillier.native.product import NativeProduct
+from trilateral.common.paillier.native.product import NativeProduct, group_size
 from trilateral.common.paillier.native.randomness import NativeResidues
 from trilateral.common.paillier.native.threads import in_parallel, set_threads, thread_count
 from trilateral.common.paillier.packed import PackedCipher
@@ -269,25 +270,38 @@ def test_a_key_too_long_for_the_kernel_has_primes_that_fit_it() -> None:
     assert key.decrypt(ciphertext) == by_gmpy2(key).decrypt(ciphertext) == 5
 
 
-@pytest.mark.parametrize("count", [1, 2, 16, 64, 512])
-def test_tables_stay_within_their_size_limit(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limit", [1 << 20, 1 << 17, 1 << 12, 1])
+def test_tables_stay_within_their_size_limit(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless one group of one ciphertext, which needs two products, is larger."""
     made: list[int] = []
     empty = Numbers.empty
 
     def measured(self: Numbers, *shape: int) -> Elements:
         out = empty(self, *shape)
-        if len(shape) == 2 and shape[0] <= len(CIPHERTEXTS):
+        if len(shape) == 2:
             made.append(out.nbytes)
         return out
 
-    monkeypatch.setattr("trilateral.common.paillier.native.product._TABLE_BYTES", 1 << 20)
-    columns = np.full((23 * 60, 40), 1 << 20)
-    with threads(count):
-        product = NativeProduct(NUMBERS, SlotLayout(30, 60), columns)
-        monkeypatch.setattr(Numbers, "empty", measured)
-        product.update(CIPHERTEXTS)
-    assert 0 < max(made) <= 1 << 20
-    assert product.width == {1: 10, 2: 10, 16: 7, 64: 5, 512: 2}[count]
+    monkeypatch.setattr("trilateral.common.paillier.native.product._TABLE_BYTES", limit)
+    layout, columns = SlotLayout(30, 2), np.full((23 * 2, 40), 1 << 20)
+    product, expected = NativeProduct(NUMBERS, layout, columns), PackedProduct(PUBLIC, layout, columns)
+    monkeypatch.setattr(Numbers, "empty", measured)
+    product.update(CIPHERTEXTS)
+    assert 0 < max(made) <= max(limit, 2 * 8 * NUMBERS.size)
+    expected.update(CIPHERTEXTS)
+    assert product.result() == expected.result()
+
+
+def test_a_group_is_larger_if_more_buckets_use_its_table() -> None:
+    sizes = [group_size(n_buckets, 12) for n_buckets in (1, 100, 1000, 5000, 100_000)]
+    assert sizes == sorted(sizes)
+    assert (sizes[0], sizes[-1], group_size(10**6, 7)) == (1, 12, 7)
+
+
+def test_a_result_can_be_asked_for_again() -> None:
+    product = NativeProduct(NUMBERS, SlotLayout(30, 2), np.arange(-6, 6).reshape(4, 3))
+    product.update(CIPHERTEXTS[:2])
+    assert product.result() == product.result()
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -307,17 +321,56 @@ def test_every_part_of_a_list_is_worked_on_once(count: int, length: int) -> None
     done: list[int] = []
     with threads(count):
         assert thread_count() == count
-        in_parallel(lambda start, stop: done.extend(range(start, stop)), length, 4)
-    assert sorted(done) == list(range(length))
+        for least in (1, 3):
+            done.clear()
+            in_parallel(lambda start, stop: done.extend(range(start, stop)), length, 4, least)
+            assert sorted(done) == list(range(length))
 
 
-def test_an_error_in_any_thread_reaches_the_caller() -> None:
+def test_a_fast_thread_takes_the_parts_that_a_slow_one_has_not_begun() -> None:
+    parts: dict[int, int] = {}
+    slow = threading.Event()
+
     def work(start: int, stop: int) -> None:
-        if start:
+        assert start % 4 == 0
+        parts[threading.get_ident()] = parts.get(threading.get_ident(), 0) + stop - start
+        if start == 0:
+            slow.wait(10)
+        if stop == 400:
+            slow.set()
+
+    with threads(2):
+        in_parallel(work, 400, 4)
+    assert sorted(parts.values()) == [100, 300]
+
+
+def test_a_caller_does_not_wait_for_threads_that_others_use() -> None:
+    with threads(2):
+        busy = threading.Event()
+        other = native_threads._threads._pool.submit(busy.wait, 10)
+        done: list[int] = []
+        in_parallel(lambda start, stop: done.append(start), 8, 4)
+        busy.set()
+        assert other.result()
+    assert done == [0, 4]
+
+
+def test_an_error_in_any_thread_reaches_the_caller_and_no_other_part_begins() -> None:
+    begun: list[int] = []
+    wrong = threading.Event()
+
+    def work(start: int, stop: int) -> None:
+        begun.append(start)
+        if threading.current_thread() is threading.main_thread():
+            wrong.wait(10)
+            time.sleep(0.05)
+        else:
+            wrong.set()
             raise ValueError("here")
 
     with threads(2), pytest.raises(ValueError, match="here"):
-        in_parallel(work, 8, 4)
+        in_parallel(work, 80, 4)
+    assert len(begun) <= 2
 
 
 def test_work_that_has_begun_ends_before_an_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,7 +394,7 @@ def test_work_that_has_begun_ends_before_an_error_is_raised(monkeypatch: pytest.
         monkeypatch.setattr(pool, "submit", submit_once)
         with pytest.raises(RuntimeError, match="no more threads"):
             in_parallel(work, 12, 4)
-        assert done == [4]
+        assert 0 in done
 
 
 def test_a_forked_process_has_threads_of_its_own() -> None:
