@@ -9,6 +9,7 @@ from typing import Any
 
 from google.protobuf.message import Message as Request
 
+from trilateral.common.base import tasks
 from trilateral.common.base.errors import (
     ConfigError,
     PolicyError,
@@ -71,6 +72,7 @@ class ProcessJobs:
         """The steps of ended jobs that are still being computed."""
         self._ended: dict[JobKey, TrilateralError | None] = {}
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
+        self._connecting: set[asyncio.Task[None]] = set()
         self._beginning = asyncio.Lock()
         """Held while a job is accepted, so that jobs are accepted one at a time, and none once the process stops."""
         self._closing = False
@@ -155,6 +157,8 @@ class ProcessJobs:
                 runner.fail(SuspendedError(f"the {self.role} was stopped"))
         while self._tasks:
             await asyncio.wait(self._tasks.values())
+        for connecting in self._connecting:
+            connecting.cancel()
         self.journal.close()
         if self._traces is not None:
             await asyncio.to_thread(self._traces.close)
@@ -220,6 +224,10 @@ class ProcessJobs:
     ) -> None:
         """Run a session in a new task; `on_end` is called with its error, or with None if the job has finished."""
         key = runner.key
+        for peer in self.metrics.peers.values():  # The start takes longer than to connect.
+            connecting = tasks.start(peer.connect_ahead())
+            self._connecting.add(connecting)
+            connecting.add_done_callback(self._connecting.discard)
 
         async def live() -> None:
             ended = None

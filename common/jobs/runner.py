@@ -279,6 +279,21 @@ class MachineRunner:
         """Call `function` in the job's own thread, and wait for its result."""
         return await self._thread.call(function, *args, **kwargs)
 
+    def beside(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Task[T]":
+        """Call `function` in a second thread, while the job's own thread works.
+
+        Returns:
+            A task with its result. An error of the function ends the session at once.
+        """
+
+        def check(done: "asyncio.Task[T]") -> None:
+            if not done.cancelled() and isinstance(error := done.exception(), Exception):
+                self.fail(error)
+
+        task = asyncio.create_task(self._thread.call_beside(function, *args, **kwargs))
+        task.add_done_callback(check)
+        return task
+
     # --- work
 
     async def _work(self, begin: Callable[[], Awaitable[Machine]]) -> None:
