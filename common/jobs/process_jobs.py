@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from google.protobuf.message import Message as Request
@@ -113,17 +113,21 @@ class ProcessJobs:
                 several vectors may come in one call: the state machine has the order of each.
         """
         stream, sender = VectorStream(), calling_role()
-        async for chunk in chunks:
-            key = job_key(chunk)
-            runner = self._find_running(key)
-            if runner is None:
-                self._check_ended_well(key)
-                return
-            with runner.log_context.current():
-                with self._blaming(sender, key):
-                    _check_chunk(chunk, stream, runner)
-                    message = decode(chunk)
-                await runner.deliver(sender, message, chunk.ByteSize())
+        # The call may be open while nothing arrives. It must not outlive the run that the chunks belong to.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None) as reading:
+                async for chunk in chunks:
+                    key = job_key(chunk)
+                    runner = self._find_running(key)
+                    if runner is None:
+                        self._check_ended_well(key)
+                        return
+                    runner.readings.add(reading)
+                    with runner.log_context.current():
+                        with self._blaming(sender, key):
+                            _check_chunk(chunk, stream, runner)
+                            message = decode(chunk)
+                        await runner.deliver(sender, message, chunk.ByteSize())
 
     async def dispatch(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:
         """Pass a message to its job.
@@ -239,6 +243,7 @@ class ProcessJobs:
                 outcome = outcome_of(ended)
                 _log_end(key.name, outcome, ended)
                 del self._running[key.name]
+                runner.end_readings()
                 self.metrics.ended(key.name, outcome)
                 # A long step, such as making a large key, outlives its job. It counts as a job until done, so that
                 # jobs that start and stop do not pile up. Everything else of the job is gone with the runner.

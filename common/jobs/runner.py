@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeAlias, TypeVar
+from weakref import WeakSet
 
 from trilateral.common.base.errors import PeerError, StoppedError, TrilateralError
 from trilateral.common.base.outcome import Outcome, outcome_of
@@ -161,6 +162,8 @@ class MachineRunner:
         self.takes_vectors = False
         """Whether there is a machine. Before that, no honest peer has a vector for it: rounds begin when both parties
         are ready."""
+        self.readings: WeakSet[asyncio.Timeout] = WeakSet()
+        """The calls that carry vectors of the job, each with the timeout that can end it."""
         self._done = False
         self._hurry = asyncio.Event()
         self.last_step: Future[None] | None = None
@@ -244,6 +247,11 @@ class MachineRunner:
             case HoldoutScores():
                 self._history.received.count_scores(sender, len(message.scores))
         await self._inbox.put(sender, message, n_bytes)
+
+    def end_readings(self) -> None:
+        """Acknowledge all calls that carry vectors of the job, because it has ended."""
+        for reading in self.readings:
+            reading.reschedule(0)
 
     def report_alignment(self, message: AlignmentProgress) -> None:
         """Send the progress of an alignment, which is not the machine's work, to the coordinator."""
