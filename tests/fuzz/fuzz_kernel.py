@@ -16,6 +16,7 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from trilateral.common.paillier.native import _kernel
+from trilateral.common.paillier.native.modulus import FORMS
 from trilateral.common.paillier.native.numbers import Elements, Numbers
 from trilateral.common.shares.format import Format
 from trilateral.common.shares.native import _kernel as shares_kernel
@@ -29,7 +30,7 @@ class Fuzzer:
         self.random = source
         bits = source.choice([8, 15, 64, 190, 400, 1024, 2048, 3072, 4096, source.randrange(8, 4144)])
         self.n = source.getrandbits(bits) | 1 << bits - 1 | 1
-        self.numbers = Numbers(mpz(self.n))
+        self.numbers = Numbers(mpz(self.n), path=source.choice([path for path in FORMS if path in _kernel.paths]))
 
     def check_products(self) -> None:
         """Compare products, squares, and plaintexts of random numbers with integer arithmetic."""
@@ -53,12 +54,21 @@ class Fuzzer:
             lambda: _kernel.leave(c, bytearray(self._bytes()), some(), self._bytes()),
             lambda: _kernel.multiply(c, some(), some(), some()),
             lambda: _kernel.square(c, some(), some(), draw.randrange(-1, 3)),
-            lambda: _kernel.power(c, some(), some(), draw.randbytes(draw.randrange(3))),
+            lambda: _kernel.power(
+                c * draw.randrange(4),
+                some(),
+                some(),
+                draw.randbytes(draw.randrange(3)),
+                draw.randrange(-1, 3),
+                draw.randrange(-1, 7),
+            ),
             lambda: _kernel.fill_comb(c, table, some()),
             lambda: _kernel.draw(
                 c, some(), self.numbers.empty(draw.choice([256, 512, 1])), draw.randbytes(draw.randrange(9))
             ),
-            lambda: _kernel.odd_powers(c, some(), some(), some(), draw.randrange(0, 5)),
+            lambda: _kernel.fill_tables(
+                c, some(), some(), draw.randrange(0, 4), draw.randrange(-1, 5), draw.randrange(-1, 5)
+            ),
             self._buckets,
         ]
         with suppress(ValueError):
@@ -67,18 +77,23 @@ class Fuzzer:
     def _buckets(self) -> None:
         """Call a function with sizes that mostly fit each other, and values of any size."""
         draw, c = self.random, self.numbers.constants
-        columns, slots, bits, width = (draw.randrange(1, most) for most in (5, 4, 9, 6))
-        width += 1
-        count = draw.randrange(0, 9)
+        columns, slots, bits, count = (draw.randrange(1, most) for most in (5, 4, 9, 9))
+        n_groups = draw.randrange(1, count + 1)
         wrong = draw.random() < 0.3
-        buckets, filled = self.numbers.empty(columns * slots * bits), np.zeros(columns * slots * bits, np.uint8)
-        powers = self.numbers.enter([mpz(1)] * (-(-count // slots) << width - 1))
+        if wrong:
+            count += draw.randrange(-1, 2)
+        buckets = self.numbers.empty(columns * slots * bits)
+        tables = self.numbers.enter([mpz(1)] * (n_groups << -(-count // n_groups)))
+        n_samples = max(0, count * slots - draw.randrange(slots + wrong))
         most = draw.choice([1 << bits - 1, 1 << 62])
-        samples = np.array([draw.randrange(-most, most) for _ in range(count * columns)], np.int64)
-        first, stop = (0, columns) if not wrong else (draw.randrange(-1, 5), draw.randrange(-1, 6))
-        _kernel.fill_buckets(c, buckets, filled, powers, samples, width, columns, slots, bits, first, stop)
+        samples = np.array([draw.randrange(-most, most) for _ in range(n_samples * columns)], np.int64)
+        offsets = np.full(columns, draw.choice([1 << bits - 1, most, (1 << 63) - 1]), np.int64)
+        first, stop = (draw.randrange(-1, 5), draw.randrange(-1, 16)) if wrong else (0, columns * slots)
+        _kernel.fill_buckets(
+            c, buckets, tables, samples, offsets, count, n_groups, slots, bits, draw.random() < 0.5, first, stop
+        )
         out = self.numbers.empty(columns + wrong)
-        _kernel.join_buckets(c, out, buckets, filled, slots, bits, draw.randrange(0, 12), first, stop)
+        _kernel.join_buckets(c, out, buckets, slots, bits, draw.randrange(0, 12), 0, columns)
 
     def _number(self, end: int) -> int:
         draw = self.random

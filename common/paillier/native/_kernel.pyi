@@ -4,27 +4,28 @@ from numpy.typing import NDArray
 
 Buffer = bytes | bytearray | memoryview | NDArray[Any]
 
-supported: int
+paths: tuple[str, ...]
 
 def cycles(count: int, /) -> None: ...
 def enter(modulus: bytes, out: Buffer, numbers: Buffer, montgomery: bool, /) -> None: ...
 def leave(modulus: bytes, out: Buffer, elements: Buffer, plaintexts: Buffer, /) -> None: ...
 def multiply(modulus: bytes, out: Buffer, a: Buffer, b: Buffer, /) -> None: ...
 def square(modulus: bytes, out: Buffer, a: Buffer, times: int, /) -> None: ...
-def power(modulus: bytes, out: Buffer, bases: Buffer, exponent: bytes, /) -> None: ...
+def power(moduli: bytes, out: Buffer, bases: Buffer, exponents: bytes, first: int, stop: int, /) -> None: ...
 def fill_comb(modulus: bytes, out: Buffer, bases: Buffer, /) -> None: ...
 def draw(modulus: bytes, out: Buffer, comb: Buffer, exponents: Buffer, /) -> None: ...
-def odd_powers(modulus: bytes, out: Buffer, bases: Buffer, inverses: Buffer, width: int, /) -> None: ...
+def fill_tables(modulus: bytes, tables: Buffer, bases: Buffer, n_groups: int, first: int, stop: int, /) -> None: ...
 def fill_buckets(
     modulus: bytes,
     buckets: Buffer,
-    filled: Buffer,
-    powers: Buffer,
+    tables: Buffer,
     samples: Buffer,
-    width: int,
-    columns: int,
+    offsets: Buffer,
+    count: int,
+    n_groups: int,
     slots: int,
     bits: int,
+    fresh: bool,
     first: int,
     stop: int,
     /,
@@ -33,7 +34,6 @@ def join_buckets(
     modulus: bytes,
     out: Buffer,
     buckets: Buffer,
-    filled: Buffer,
     slots: int,
     bits: int,
     slot_bits: int,

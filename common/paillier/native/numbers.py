@@ -1,22 +1,27 @@
 """Converts lists of numbers modulo n^2 to the form that the kernel computes with, and back.
 
-An *element* is a row of doubles, the digits of lo and hi with x = lo + hi n; see arithmetic.c. Every element here is in
-Montgomery form, x R in place of x.
+An *element* is a row of digits, those of lo and hi with x = lo - hi n; see operations.h. The type of a digit depends
+on the path. Every element here is in Montgomery form, x R in place of x.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
-import gmpy2
 import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from trilateral.common.paillier.native import _kernel
-from trilateral.common.paillier.native.modulus import Modulus
+from trilateral.common.paillier.native.modulus import FORMS, KernelPath, Modulus
+from trilateral.common.paillier.native.path import kernel_path
 from trilateral.common.paillier.native.threads import in_parallel
 
-Elements = NDArray[np.float64]
-"""Shape (count, 2 D), one number per row."""
+Elements = NDArray[np.number[Any]]
+"""Shape (count, 2 D), one number per row, contiguous and aligned for vectors."""
+
+_ALIGNMENT = 64
+"""Bytes of a vector of 512 bits, and of a line of the cache."""
 
 
 class Numbers:
@@ -25,10 +30,15 @@ class Numbers:
     Args:
         n: an odd number that `path.takes` accepts.
         width: bytes of the longest numbers to convert; by default the bytes of n^2.
+        path: the path that computes; by default that of the process.
+        digits: the number of digits of n, if it is to have more than it needs.
     """
 
-    def __init__(self, n: mpz, width: int = 0) -> None:
-        modulus = Modulus(n, 8 * width)
+    def __init__(self, n: mpz, width: int = 0, path: KernelPath | None = None, digits: int = 0) -> None:
+        self.path = path or kernel_path()
+        modulus = Modulus(n, self.path, 8 * width, digits)
+        self.lanes = FORMS[self.path].lanes
+        self.dtype = np.dtype(FORMS[self.path].typecode)
         self.n, self.n_squared = n, n * n
         self.constants = modulus.constants
         self.size = modulus.element_size
@@ -37,14 +47,21 @@ class Numbers:
 
     def empty(self, *shape: int) -> Elements:
         """Return an array for elements that are yet to be computed."""
-        return np.empty((*shape, self.size))
+        size = math.prod(shape) * self.size * self.dtype.itemsize
+        memory = np.empty(size + _ALIGNMENT, np.uint8)
+        start = -memory.__array_interface__["data"][0] % _ALIGNMENT
+        return memory[start : start + size].view(self.dtype).reshape(*shape, self.size)
+
+    def in_parallel(self, work: Callable[[int, int], None], count: int) -> None:
+        """Call `work(start, stop)` for parts of a list of `count` elements, in parallel; see threads.in_parallel."""
+        in_parallel(work, count, self.lanes)
 
     def enter(self, numbers: Sequence[mpz]) -> Elements:
         """Convert numbers of at most `width` bytes to elements."""
         width = self._width_in
         data = memoryview(b"".join([number.to_bytes(width, "big") for number in numbers]))
         out = self.empty(len(numbers))
-        in_parallel(
+        self.in_parallel(
             lambda start, stop: _kernel.enter(
                 self.constants, out[start:stop], data[start * width : stop * width], True
             ),
@@ -65,7 +82,7 @@ class Numbers:
             numbers, plain_part = out[start * width : stop * width], plain[start * half : stop * half]
             _kernel.leave(self.constants, numbers, elements[start:stop], plain_part)
 
-        in_parallel(work, count)
+        self.in_parallel(work, count)
         data = bytes(out)
         return [mpz.from_bytes(data[start : start + width], "big") for start in range(0, count * width, width)]
 
@@ -74,7 +91,7 @@ class Numbers:
         if len(a) != len(b):
             raise ValueError(f"{len(a)} numbers cannot be multiplied with {len(b)}, one by one")
         out = self.empty(len(a))
-        in_parallel(
+        self.in_parallel(
             lambda start, stop: _kernel.multiply(self.constants, out[start:stop], a[start:stop], b[start:stop]), len(a)
         )
         return out
@@ -82,29 +99,16 @@ class Numbers:
     def square(self, elements: Elements, times: int) -> Elements:
         """Square each `times` times over."""
         out = self.empty(len(elements))
-        in_parallel(
+        self.in_parallel(
             lambda start, stop: _kernel.square(self.constants, out[start:stop], elements[start:stop], times),
             len(elements),
         )
         return out
 
-    def invert(self, elements: Elements) -> Elements:
-        """Invert each element. No element may share a factor with n.
-
-        One inversion is enough for all elements (Montgomery's trick): multiply in pairs up to the product of all,
-        invert it, then go back down. The inverse of a product times one factor is the inverse of the other factor. This
-        takes three products per element.
-        """
-        levels = [elements]
-        while len(levels[-1]) > 1:
-            level = levels[-1]
-            pairs = len(level) // 2
-            products = self.multiply(np.ascontiguousarray(level[0 : 2 * pairs : 2]), np.ascontiguousarray(level[1::2]))
-            levels.append(np.concatenate([products, level[2 * pairs :]]))
-        inverses = self.enter([gmpy2.invert(number, self.n_squared) for number in self.leave(levels[-1])])
-        for level in reversed(levels[:-1]):
-            pairs = len(level) // 2
-            swapped = level[: 2 * pairs].reshape(pairs, 2, self.size)[:, ::-1].reshape(2 * pairs, self.size)
-            split = self.multiply(np.repeat(inverses[:pairs], 2, axis=0), np.ascontiguousarray(swapped))
-            inverses = np.concatenate([split, inverses[pairs:]])
-        return inverses
+    def product(self, elements: Elements) -> Elements:
+        """Multiply all elements of a list that is not empty; shape (1, 2 D)."""
+        while len(elements) > 1:
+            pairs = len(elements) // 2
+            products = self.multiply(np.ascontiguousarray(elements[:pairs]), elements[pairs : 2 * pairs])
+            elements = np.concatenate([products, elements[2 * pairs :]])
+        return elements
