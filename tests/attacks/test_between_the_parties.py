@@ -14,7 +14,8 @@ from tests.support.three_servers import DATASET
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd, Sqn
-from trilateral.common.paillier.cipher import PartyCipher
+from trilateral.common.paillier.cipher import EncryptedVector
+from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.paillier.randomness import RandomnessPool
@@ -48,8 +49,10 @@ def quotients_in_clear(before: Sequence[mpz], after: Sequence[mpz], n: mpz) -> l
     return found
 
 
-def leave_as_it_is(self: PartyCipher, ciphertexts: Sequence[mpz]) -> list[mpz]:
-    return list(ciphertexts)
+def leave_as_it_is(self: Any, vector: EncryptedVector, plaintexts: Sequence[mpz] | None = None) -> Ciphertexts:
+    """In the place of `rerandomise`."""
+    left: Ciphertexts = self._leave(vector, plaintexts)
+    return left
 
 
 # --- the host divides what comes back by what it sent

@@ -33,7 +33,8 @@ class Numbers:
         self.constants = modulus.constants
         self.size = modulus.element_size
         self._width_in = width or modulus.width
-        self._width = modulus.width
+        self.width = modulus.width
+        """Bytes of a number modulo n^2."""
 
     def empty(self, *shape: int) -> Elements:
         """Return an array for elements that are yet to be computed."""
@@ -41,20 +42,28 @@ class Numbers:
 
     def enter(self, numbers: Sequence[mpz]) -> Elements:
         """Convert numbers of at most `width` bytes to elements."""
-        width = self._width_in
-        data = memoryview(b"".join([number.to_bytes(width, "big") for number in numbers]))
-        out = self.empty(len(numbers))
+        return self.enter_bytes(b"".join([number.to_bytes(self._width_in, "big") for number in numbers]))
+
+    def enter_bytes(self, data: bytes | memoryview) -> Elements:
+        """Convert big-endian numbers of `width` bytes each, one after the other, to elements."""
+        width, data = self._width_in, memoryview(data)
+        out = self.empty(len(data) // width)
         in_parallel(
             lambda start, stop: _kernel.enter(
                 self.constants, out[start:stop], data[start * width : stop * width], True
             ),
-            len(numbers),
+            len(out),
         )
         return out
 
     def leave(self, elements: Elements, plaintexts: Sequence[mpz] | None = None) -> list[mpz]:
         """Convert elements to numbers, each times (1 + m n) if there are plaintexts m, which may be negative."""
-        width, half = self._width, self._width // 2
+        data, width = self.leave_bytes(elements, plaintexts), self.width
+        return [mpz.from_bytes(data[start : start + width], "big") for start in range(0, len(data), width)]
+
+    def leave_bytes(self, elements: Elements, plaintexts: Sequence[mpz] | None = None) -> bytes:
+        """Convert elements like `leave`, to big-endian numbers of the width of n^2, one after the other."""
+        width, half = self.width, self.width // 2
         count, n = len(elements), self.n
         out = memoryview(bytearray(count * width))
         plain = b"".join([(m % n).to_bytes(half, "big") for m in plaintexts]) if plaintexts is not None else b""
@@ -66,8 +75,7 @@ class Numbers:
             _kernel.leave(self.constants, numbers, elements[start:stop], plain_part)
 
         in_parallel(work, count)
-        data = bytes(out)
-        return [mpz.from_bytes(data[start : start + width], "big") for start in range(0, count * width, width)]
+        return bytes(out)
 
     def multiply(self, a: Elements, b: Elements) -> Elements:
         """Multiply element by element."""

@@ -1,13 +1,11 @@
 """Inner products of an encrypted vector with columns by the kernel, by the method of `paillier.product`."""
 
-from collections.abc import Sequence
-
 import numpy as np
-from gmpy2 import mpz
 from numpy.typing import NDArray
 
+from trilateral.common.paillier.cipher import EncryptedVector
 from trilateral.common.paillier.native import _kernel
-from trilateral.common.paillier.native.numbers import Numbers
+from trilateral.common.paillier.native.numbers import Elements, Numbers
 from trilateral.common.paillier.native.threads import LANES, in_parallel, thread_count
 from trilateral.common.paillier.packing import SlotLayout
 from trilateral.common.paillier.product import check_columns, typical_bits, window_width
@@ -42,16 +40,15 @@ class NativeProduct:
         table_bytes = 8 * numbers.size << self.width - 1
         self._block = max(LANES * thread_count(), _TABLE_BYTES // table_bytes // LANES * LANES)
 
-    def update(self, ciphertexts: Sequence[mpz]) -> None:
-        """Add the next ciphertexts, which `check_ciphertexts` must have accepted."""
-        if self._n_seen + len(ciphertexts) > self._n_groups:
+    def update(self, vector: EncryptedVector) -> None:
+        """See Product."""
+        if self._n_seen + len(vector) > self._n_groups:
             raise ValueError(f"the vector has {self._n_groups} ciphertexts, but more were given")
-        for start in range(0, len(ciphertexts), self._block):
-            self._update_block(ciphertexts[start : start + self._block])
+        for start in range(0, len(vector), self._block):
+            self._update_block(vector.elements[start : start + self._block])
 
-    def _update_block(self, ciphertexts: Sequence[mpz]) -> None:
+    def _update_block(self, bases: Elements) -> None:
         numbers, width, slots = self._numbers, self.width, self._layout.slots
-        bases = numbers.enter(ciphertexts)
         inverses = numbers.invert(bases)
         powers = numbers.empty(len(bases), 1 << width - 1)
         in_parallel(
@@ -73,8 +70,8 @@ class NativeProduct:
             unit=1,
         )
 
-    def result(self) -> list[mpz]:
-        """Return one ciphertext per column, neither masked nor re-randomised. A column of zeros gives 1."""
+    def result(self) -> EncryptedVector:
+        """See Product. A column of zeros gives 1."""
         if self._n_seen < self._n_groups:
             raise ValueError(f"{self._n_groups - self._n_seen} ciphertexts of the vector are missing")
         numbers, layout = self._numbers, self._layout
@@ -84,7 +81,7 @@ class NativeProduct:
         in_parallel(
             lambda first, stop: _kernel.join_buckets(numbers.constants, out, *buckets, *sizes, first, stop), len(out)
         )
-        return numbers.leave(out)
+        return EncryptedVector(out)
 
 
 def _widest(element_bytes: int) -> int:
