@@ -69,7 +69,7 @@ def ciphertext_width(key_bits: int) -> int:
 class PrivateKey:
     """The primes p and q of n. A private key never leaves the memory of its process."""
 
-    __slots__ = ("_inverse_p", "_inverse_q", "_power_p", "_power_q", "_q_inverse_mod_p", "p", "public_key", "q")
+    __slots__ = ("_inverse_p", "_inverse_q", "_powers", "_q_inverse_mod_p", "p", "public_key", "q")
 
     def __init__(self, p: mpz, q: mpz) -> None:
         p, q = mpz(p), mpz(q)
@@ -82,7 +82,7 @@ class PrivateKey:
         self._inverse_p = gmpy2.invert(-q, p)
         self._inverse_q = gmpy2.invert(-p, q)
         self._q_inverse_mod_p = gmpy2.invert(q, p)
-        self._power_p, self._power_q = _secret_powers(p, q, self.public_key.ciphertext_bytes)
+        self._powers = _secret_powers(p, q, self.public_key.ciphertext_bytes)
 
     def __repr__(self) -> str:
         return f"PrivateKey({self.public_key.bits} bits)"
@@ -100,8 +100,7 @@ class PrivateKey:
         This works modulo p^2 and q^2 (Paillier, section 7), which takes a quarter of the work modulo n^2. The exponents
         are secret, so the time of the powers does not depend on their bits.
         """
-        powers_p, powers_q = self._power_p(ciphertexts), self._power_q(ciphertexts)
-        return [self._plaintext(*powers) for powers in zip(powers_p, powers_q, strict=True)]
+        return [self._plaintext(*powers) for powers in zip(*self._powers(ciphertexts), strict=True)]
 
     def _plaintext(self, power_p: mpz, power_q: mpz) -> mpz:
         """Compute the plaintext from c^(p-1) mod p^2 and c^(q-1) mod q^2."""
@@ -112,22 +111,22 @@ class PrivateKey:
         return plaintext - n if 2 * plaintext > n else plaintext
 
 
-_Powers = Callable[[Ciphertexts], list[mpz]]
+_Powers = Callable[[Ciphertexts], tuple[list[mpz], list[mpz]]]
 
 
-def _secret_powers(p: mpz, q: mpz, ciphertext_bytes: int) -> tuple[_Powers, _Powers]:
-    """Return functions that raise ciphertexts to p - 1 modulo p^2, and the same for q, in constant time."""
+def _secret_powers(p: mpz, q: mpz, ciphertext_bytes: int) -> _Powers:
+    """Return a function that raises ciphertexts to p - 1 modulo p^2, and to q - 1 modulo q^2, in constant time."""
     if all(takes(prime, 8 * ciphertext_bytes) for prime in (p, q)):
         # Import it here, because the kernel cannot be loaded everywhere.
         from trilateral.common.paillier.native.decryption import SecretPowers
 
-        return SecretPowers(p, ciphertext_bytes), SecretPowers(q, ciphertext_bytes)
-    return _powers_by_gmpy2(p), _powers_by_gmpy2(q)
+        return SecretPowers(p, q, ciphertext_bytes)
+    return lambda ciphertexts: (_powers_by_gmpy2(p, ciphertexts), _powers_by_gmpy2(q, ciphertexts))
 
 
-def _powers_by_gmpy2(prime: mpz) -> _Powers:
+def _powers_by_gmpy2(prime: mpz, ciphertexts: Ciphertexts) -> list[mpz]:
     square = prime * prime
-    return lambda ciphertexts: [gmpy2.powmod_sec(c % square, prime - 1, square) for c in ciphertexts]
+    return [gmpy2.powmod_sec(c % square, prime - 1, square) for c in ciphertexts]
 
 
 def generate_private_key(bits: int) -> PrivateKey:

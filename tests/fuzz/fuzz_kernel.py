@@ -16,6 +16,7 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from trilateral.common.paillier.native import _kernel
+from trilateral.common.paillier.native.modulus import FORMS
 from trilateral.common.paillier.native.numbers import Elements, Numbers
 from trilateral.common.shares.format import Format
 from trilateral.common.shares.native import _kernel as shares_kernel
@@ -29,7 +30,7 @@ class Fuzzer:
         self.random = source
         bits = source.choice([8, 15, 64, 190, 400, 1024, 2048, 3072, 4096, source.randrange(8, 4144)])
         self.n = source.getrandbits(bits) | 1 << bits - 1 | 1
-        self.numbers = Numbers(mpz(self.n))
+        self.numbers = Numbers(mpz(self.n), path=source.choice([path for path in FORMS if path in _kernel.paths]))
 
     def check_products(self) -> None:
         """Compare products, squares, and plaintexts of random numbers with integer arithmetic."""
@@ -53,7 +54,14 @@ class Fuzzer:
             lambda: _kernel.leave(c, bytearray(self._bytes()), some(), self._bytes()),
             lambda: _kernel.multiply(c, some(), some(), some()),
             lambda: _kernel.square(c, some(), some(), draw.randrange(-1, 3)),
-            lambda: _kernel.power(c, some(), some(), draw.randbytes(draw.randrange(3))),
+            lambda: _kernel.power(
+                c * draw.randrange(4),
+                some(),
+                some(),
+                draw.randbytes(draw.randrange(3)),
+                draw.randrange(-1, 3),
+                draw.randrange(-1, 7),
+            ),
             lambda: _kernel.fill_comb(c, table, some()),
             lambda: _kernel.draw(
                 c, some(), self.numbers.empty(draw.choice([256, 512, 1])), draw.randbytes(draw.randrange(9))

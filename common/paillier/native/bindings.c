@@ -1,7 +1,7 @@
 /* What Python sees: functions over buffers, each of which checks every size and then runs without the interpreter's lock.
  *
- * `modulus` is the bytes that modulus.py makes. Elements are arrays of doubles that the caller owns; see operations.c. The
- * digits in them are trusted to be digits: others give wrong numbers, and no access outside the arrays.
+ * `modulus` is the bytes that modulus.py makes for one path, which computes. Elements are arrays of words of 64 bits that the caller
+ * owns; see operations.h. The digits in them are trusted to be digits: others give wrong numbers, and no access outside the arrays.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
@@ -9,39 +9,68 @@
 
 #include <stdarg.h>
 
-#include "operations.h"
+#include "kernels.h"
 
 #if HAVE_KERNEL
 
-enum { MAX_BUFFERS = 6, MAX_WIDTH = 12 };
+#include <immintrin.h>
 
-/* Read the words of a modulus; 0 and an exception if their number is not the one that they state. */
-static int read_modulus(struct modulus *m, const Py_buffer *buffer) {
-    const int64_t *words = buffer->buf;
-    const Py_ssize_t count = buffer->len / 8;
-    if (buffer->len % 8 == 0 && (uintptr_t)words % 8 == 0 && count >= 3 && words[0] >= 4 && words[0] <= MAX_DIGITS &&
-        words[0] % 4 == 0 && words[1] >= 2 && words[1] <= MAX_CHUNKS && words[2] >= 2 && words[2] % 2 == 0 &&
-        words[2] * 8 <= 2 * DIGIT_BITS * words[0]) {
-        const int64_t D = words[0];
-        m->digits = (int)D, m->chunks = (int)words[1], m->width = words[2];
-        m->limbs = (int)((D * DIGIT_BITS + 63) / 64);
-        const double *doubles = (const double *)(words + 3);
-        m->n = doubles, m->h = m->n + D, m->k = m->h + D, m->power_of_r = m->k + 2;
-        m->constant_lo = (const int64_t *)(m->power_of_r + (m->chunks + 1) * 2 * D);
-        m->constant_square = m->constant_lo + 2 * D, m->constant_hi = m->constant_square + 2 * D;
-        m->n_limbs = (const uint64_t *)(m->constant_hi + 2 * D);
-        if (count == 3 + 2 * D + 2 + (m->chunks + 1) * 2 * D + 6 * D + m->limbs) return 1;
-    }
-    PyErr_SetString(PyExc_ValueError, "these are not the constants of a modulus");
+enum { MAX_BUFFERS = 6, MAX_WIDTH = 12, HEADER = 4 };
+
+/* The paths, the fastest first. */
+static const struct kernels *const all_paths[] = {&avx2_kernels};
+
+enum { N_PATHS = sizeof all_paths / sizeof *all_paths };
+
+static int runs_here(const struct kernels *path) {
+    if (path == &avx2_kernels) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     return 0;
+}
+
+static const struct kernels *path_of(int64_t lanes) {
+    for (int i = 0; i < N_PATHS; i++)
+        if (all_paths[i]->lanes == lanes && runs_here(all_paths[i])) return all_paths[i];
+    return NULL;
+}
+
+/* Read the words of the first modulus in a buffer: returns their number, or 0 if they are not those of a modulus. */
+static Py_ssize_t read_words(struct modulus *m, const struct kernels **kernels, const int64_t *words, Py_ssize_t count) {
+    if (count < HEADER || !(*kernels = path_of(words[0])) || words[1] < 4 || words[1] > MAX_DIGITS || words[1] % 4 != 0 ||
+        words[2] < 2 || words[2] > MAX_CHUNKS || words[3] < 2 || words[3] % 2 != 0 ||
+        words[3] * 8 > 2 * DIGIT_BITS * words[1])
+        return 0;
+    const int64_t D = words[1], K = (*kernels)->k_digits, n_columns = (*kernels)->n_columns;
+    *m = (struct modulus){.digits = (int)D, .chunks = (int)words[2], .limbs = (int)((D * DIGIT_BITS + 63) / 64), .width = words[3]};
+    const int64_t *n = words + HEADER, *h = n + D, *k = h + D, *powers = k + K;
+    m->n = n, m->h = h, m->k = k, m->power_of_r = (const uint64_t *)powers;
+    m->columns = powers + (m->chunks + 1) * 2 * D;
+    m->n_limbs = (const uint64_t *)(m->columns + n_columns * 2 * D);
+    const Py_ssize_t size = HEADER + 2 * D + K + (m->chunks + 1) * 2 * D + n_columns * 2 * D + m->limbs;
+    return size <= count ? size : 0;
 }
 
 /* Buffers of one call, given back together. */
 struct call {
     Py_buffer buffers[MAX_BUFFERS];
     int n_buffers;
+    const struct kernels *kernels;
     struct modulus modulus;
 };
+
+static int not_a_modulus(void) {
+    PyErr_SetString(PyExc_ValueError, "these are not the constants of a modulus for a path that runs here");
+    return 0;
+}
+
+/* Read the modulus in the first buffer; 0 and an exception if it is none. */
+static int read_modulus(struct call *call) {
+    const Py_buffer *buffer = &call->buffers[0];
+    const Py_ssize_t count = buffer->len / 8;
+    if (buffer->len % 8 == 0 && (uintptr_t)buffer->buf % 8 == 0 && count &&
+        read_words(&call->modulus, &call->kernels, buffer->buf, count) == count)
+        return 1;
+    return not_a_modulus();
+}
 
 static void *finish(struct call *call) {
     for (int i = 0; i < call->n_buffers; i++) PyBuffer_Release(&call->buffers[i]);
@@ -63,47 +92,60 @@ static int64_t elements_in(const struct call *call, int i) {
 #define DATA(i) (call.buffers[i].buf)
 #define LENGTH(i) ((int64_t)call.buffers[i].len)
 #define BUFFER(i) (&call.buffers[i])
+
+/* Products in doubles are right only while results are rounded toward zero. The functions of a path are called through pointers into
+ * another translation unit, and the build forbids link-time optimisation (-fno-lto), so no compiler moves arithmetic out of here. */
+#define COMPUTE(statement)                                                                                             \
+    do {                                                                                                               \
+        Py_BEGIN_ALLOW_THREADS;                                                                                        \
+        const unsigned rounding = _mm_getcsr();                                                                        \
+        _mm_setcsr(0x7f80); /* toward zero, all exceptions masked, denormals kept */                                   \
+        statement;                                                                                                     \
+        _mm_setcsr(rounding);                                                                                          \
+        Py_END_ALLOW_THREADS;                                                                                          \
+        finish(&call);                                                                                                 \
+    } while (0)
 #define RUN(statement)                                                                                                 \
-    Py_BEGIN_ALLOW_THREADS statement;                                                                                  \
-    Py_END_ALLOW_THREADS finish(&call);                                                                                \
+    COMPUTE(statement);                                                                                                \
     Py_RETURN_NONE
+#define CALL(function, ...) call.kernels->function(__VA_ARGS__)
 
 static PyObject *kernel_enter(PyObject *self, PyObject *args) {
     struct call call = {.n_buffers = 3};
     int montgomery;
     (void)self;
     if (!PyArg_ParseTuple(args, "y*w*y*p", BUFFER(0), BUFFER(1), BUFFER(2), &montgomery)) return NULL;
-    if (!read_modulus(&call.modulus, BUFFER(0))) return finish(&call);
+    if (!read_modulus(&call)) return finish(&call);
     const int64_t count = elements_in(&call, 1), width = count > 0 ? LENGTH(2) / count : 0;
     if (!require(count >= 0 && LENGTH(2) == count * width &&
                      width * 8 <= (int64_t)DIGIT_BITS * call.modulus.digits * call.modulus.chunks,
                  "enter: sizes do not match"))
         return finish(&call);
-    RUN(enter(DATA(1), DATA(2), width, count, montgomery, &call.modulus));
+    RUN(CALL(enter, DATA(1), DATA(2), width, count, montgomery, &call.modulus));
 }
 
 static PyObject *kernel_leave(PyObject *self, PyObject *args) {
     struct call call = {.n_buffers = 4};
     (void)self;
     if (!PyArg_ParseTuple(args, "y*w*y*y*", BUFFER(0), BUFFER(1), BUFFER(2), BUFFER(3))) return NULL;
-    if (!read_modulus(&call.modulus, BUFFER(0))) return finish(&call);
+    if (!read_modulus(&call)) return finish(&call);
     const int64_t count = elements_in(&call, 2), width = call.modulus.width;
     if (!require(count >= 0 && LENGTH(1) == count * width && (LENGTH(3) == 0 || LENGTH(3) == count * (width / 2)),
                  "leave: sizes do not match"))
         return finish(&call);
-    RUN(leave(DATA(1), DATA(2), LENGTH(3) ? DATA(3) : NULL, count, &call.modulus));
+    RUN(CALL(leave, DATA(1), DATA(2), LENGTH(3) ? DATA(3) : NULL, count, &call.modulus));
 }
 
 static PyObject *kernel_multiply(PyObject *self, PyObject *args) {
     struct call call = {.n_buffers = 4};
     (void)self;
     if (!PyArg_ParseTuple(args, "y*w*y*y*", BUFFER(0), BUFFER(1), BUFFER(2), BUFFER(3))) return NULL;
-    if (!read_modulus(&call.modulus, BUFFER(0))) return finish(&call);
+    if (!read_modulus(&call)) return finish(&call);
     const int64_t count = elements_in(&call, 1);
     if (!require(count >= 0 && elements_in(&call, 2) == count && elements_in(&call, 3) == count,
                  "multiply: sizes do not match"))
         return finish(&call);
-    RUN(multiply(DATA(1), DATA(2), DATA(3), count, &call.modulus));
+    RUN(CALL(multiply, DATA(1), DATA(2), DATA(3), count, &call.modulus));
 }
 
 static PyObject *kernel_square(PyObject *self, PyObject *args) {
@@ -111,44 +153,60 @@ static PyObject *kernel_square(PyObject *self, PyObject *args) {
     long long times;
     (void)self;
     if (!PyArg_ParseTuple(args, "y*w*y*L", BUFFER(0), BUFFER(1), BUFFER(2), &times)) return NULL;
-    if (!read_modulus(&call.modulus, BUFFER(0))) return finish(&call);
+    if (!read_modulus(&call)) return finish(&call);
     const int64_t count = elements_in(&call, 1);
     if (!require(count >= 0 && elements_in(&call, 2) == count && times >= 0, "square: sizes do not match"))
         return finish(&call);
-    RUN(square(DATA(1), DATA(2), times, count, &call.modulus));
+    RUN(CALL(square, DATA(1), DATA(2), times, count, &call.modulus));
 }
 
 static PyObject *kernel_power(PyObject *self, PyObject *args) {
     struct call call = {.n_buffers = 4};
+    struct modulus moduli[MAX_MODULI];
+    long long first, stop;
+    int n_moduli = 0, status;
     (void)self;
-    if (!PyArg_ParseTuple(args, "y*w*y*y*", BUFFER(0), BUFFER(1), BUFFER(2), BUFFER(3))) return NULL;
-    if (!read_modulus(&call.modulus, BUFFER(0))) return finish(&call);
-    const int64_t count = elements_in(&call, 1);
-    if (!require(count >= 0 && elements_in(&call, 2) == count, "power: sizes do not match")) return finish(&call);
-    RUN(power(DATA(1), DATA(2), DATA(3), LENGTH(3), count, &call.modulus));
+    if (!PyArg_ParseTuple(args, "y*w*y*y*LL", BUFFER(0), BUFFER(1), BUFFER(2), BUFFER(3), &first, &stop)) return NULL;
+    const int64_t *words = DATA(0), *const end = words + LENGTH(0) / 8;
+    if (LENGTH(0) % 8 || (uintptr_t)words % 8) words = end;
+    for (Py_ssize_t size; words < end && n_moduli < MAX_MODULI; words += size, n_moduli++) {
+        const struct kernels *kernels = call.kernels;
+        size = read_words(&moduli[n_moduli], &call.kernels, words, end - words);
+        if (!size || (n_moduli && (kernels != call.kernels || moduli[n_moduli].digits != moduli[0].digits))) break;
+    }
+    if (!n_moduli || words < end) return not_a_modulus(), finish(&call);
+    call.modulus = moduli[0];
+    const int64_t all = elements_in(&call, 1);
+    if (!require(all >= 0 && all % n_moduli == 0 && elements_in(&call, 2) == all && LENGTH(3) % n_moduli == 0 && 0 <= first &&
+                     first <= stop && stop <= all,
+                 "power: sizes do not match"))
+        return finish(&call);
+    COMPUTE(status = CALL(power, DATA(1), DATA(2), DATA(3), LENGTH(3) / n_moduli, all / n_moduli, first, stop, moduli));
+    if (status) return PyErr_NoMemory();
+    Py_RETURN_NONE;
 }
 
 static PyObject *kernel_fill_comb(PyObject *self, PyObject *args) {
     struct call call = {.n_buffers = 3};
     (void)self;
     if (!PyArg_ParseTuple(args, "y*w*y*", BUFFER(0), BUFFER(1), BUFFER(2))) return NULL;
-    if (!read_modulus(&call.modulus, BUFFER(0))) return finish(&call);
+    if (!read_modulus(&call)) return finish(&call);
     const int64_t count = elements_in(&call, 2);
     if (!require(count >= 0 && elements_in(&call, 1) == count * COMB_ROW, "fill_comb: sizes do not match"))
         return finish(&call);
-    RUN(fill_comb(DATA(1), DATA(2), count, &call.modulus));
+    RUN(CALL(fill_comb, DATA(1), DATA(2), count, &call.modulus));
 }
 
 static PyObject *kernel_draw(PyObject *self, PyObject *args) {
     struct call call = {.n_buffers = 4};
     (void)self;
     if (!PyArg_ParseTuple(args, "y*w*y*y*", BUFFER(0), BUFFER(1), BUFFER(2), BUFFER(3))) return NULL;
-    if (!read_modulus(&call.modulus, BUFFER(0))) return finish(&call);
+    if (!read_modulus(&call)) return finish(&call);
     const int64_t count = elements_in(&call, 1), powers = elements_in(&call, 2), rows = powers / COMB_ROW;
     if (!require(count >= 0 && rows >= 1 && powers == rows * COMB_ROW && LENGTH(3) == count * rows,
                  "draw: sizes do not match"))
         return finish(&call);
-    RUN(draw(DATA(1), DATA(2), rows, DATA(3), count, &call.modulus));
+    RUN(CALL(draw, DATA(1), DATA(2), rows, DATA(3), count, &call.modulus));
 }
 
 static PyObject *kernel_odd_powers(PyObject *self, PyObject *args) {
@@ -156,13 +214,13 @@ static PyObject *kernel_odd_powers(PyObject *self, PyObject *args) {
     int width;
     (void)self;
     if (!PyArg_ParseTuple(args, "y*w*y*y*i", BUFFER(0), BUFFER(1), BUFFER(2), BUFFER(3), &width)) return NULL;
-    if (!read_modulus(&call.modulus, BUFFER(0))) return finish(&call);
+    if (!read_modulus(&call)) return finish(&call);
     const int64_t count = elements_in(&call, 2);
     if (!require(width >= 2 && width <= MAX_WIDTH && count >= 0 && elements_in(&call, 3) == count &&
                      elements_in(&call, 1) == count << (width - 1),
                  "odd_powers: sizes do not match"))
         return finish(&call);
-    RUN(odd_powers(DATA(1), DATA(2), DATA(3), width, count, &call.modulus));
+    RUN(CALL(odd_powers, DATA(1), DATA(2), DATA(3), width, count, &call.modulus));
 }
 
 /* The sizes of buckets, and which columns of them; 0 and an exception if they do not match. */
@@ -187,7 +245,7 @@ static PyObject *kernel_fill_buckets(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "y*w*w*y*y*iLLLLL", BUFFER(0), BUFFER(1), BUFFER(2), BUFFER(3), BUFFER(4), &width, &columns,
                           &slots, &bits, &first, &stop))
         return NULL;
-    if (!read_modulus(&call.modulus, BUFFER(0)) || !read_buckets(&buckets, &call, 1, 2, slots, bits, first, stop))
+    if (!read_modulus(&call) || !read_buckets(&buckets, &call, 1, 2, slots, bits, first, stop))
         return finish(&call);
     struct samples samples = {.values = DATA(4), .columns = columns, .slots = slots};
     const int64_t powers = elements_in(&call, 3);
@@ -199,8 +257,7 @@ static PyObject *kernel_fill_buckets(PyObject *self, PyObject *args) {
     if (!require(powers >= 0 && powers <= INT32_MAX && powers == (samples.count + slots - 1) / slots << (width - 1),
                  "fill_buckets: expected the powers of one ciphertext for each group of samples"))
         return finish(&call);
-    Py_BEGIN_ALLOW_THREADS status = fill_buckets(&buckets, DATA(3), width, &samples, first, stop, &call.modulus);
-    Py_END_ALLOW_THREADS finish(&call);
+    COMPUTE(status = CALL(fill_buckets, &buckets, DATA(3), width, &samples, first, stop, &call.modulus));
     if (status == -1) return PyErr_NoMemory();
     if (!require(status == 0, "fill_buckets: a value has more bits than there are buckets, or than 62")) return NULL;
     Py_RETURN_NONE;
@@ -214,12 +271,12 @@ static PyObject *kernel_join_buckets(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "y*w*y*y*LLLLL", BUFFER(0), BUFFER(1), BUFFER(2), BUFFER(3), &slots, &bits, &slot_bits,
                           &first, &stop))
         return NULL;
-    if (!read_modulus(&call.modulus, BUFFER(0)) || !read_buckets(&buckets, &call, 2, 3, slots, bits, first, stop))
+    if (!read_modulus(&call) || !read_buckets(&buckets, &call, 2, 3, slots, bits, first, stop))
         return finish(&call);
     if (!require(elements_in(&call, 1) == buckets.columns && slot_bits >= 1 && slot_bits <= 1 << 24,
                  "join_buckets: sizes do not match"))
         return finish(&call);
-    RUN(join_buckets(DATA(1), &buckets, slot_bits, first, stop, &call.modulus));
+    RUN(CALL(join_buckets, DATA(1), &buckets, slot_bits, first, stop, &call.modulus));
 }
 
 /* A clock that counts as the processor does: each multiplication waits for the one before, three cycles on all of them. */
@@ -238,7 +295,7 @@ static PyMethodDef methods[] = {
     {"leave", kernel_leave, METH_VARARGS, "leave(modulus, out, elements, plaintexts)"},
     {"multiply", kernel_multiply, METH_VARARGS, "multiply(modulus, out, a, b)"},
     {"square", kernel_square, METH_VARARGS, "square(modulus, out, a, times)"},
-    {"power", kernel_power, METH_VARARGS, "power(modulus, out, bases, exponent)"},
+    {"power", kernel_power, METH_VARARGS, "power(moduli, out, bases, exponents, first, stop)"},
     {"fill_comb", kernel_fill_comb, METH_VARARGS, "fill_comb(modulus, out, bases)"},
     {"draw", kernel_draw, METH_VARARGS, "draw(modulus, out, comb, exponents)"},
     {"odd_powers", kernel_odd_powers, METH_VARARGS, "odd_powers(modulus, out, bases, inverses, width)"},
@@ -249,26 +306,37 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static int supported(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+/* The names of the paths that run here, the fastest first. */
+static PyObject *paths(void) {
+    PyObject *names = PyList_New(0);
+    for (int i = 0; names && i < N_PATHS; i++) {
+        if (!runs_here(all_paths[i])) continue;
+        PyObject *name = PyUnicode_FromString(all_paths[i]->name);
+        if (!name || PyList_Append(names, name) < 0) Py_CLEAR(names);
+        Py_XDECREF(name);
+    }
+    PyObject *out = names ? PyList_AsTuple(names) : NULL;
+    Py_XDECREF(names);
+    return out;
+}
 
 #else
 
 static PyMethodDef methods[] = {{NULL, NULL, 0, NULL}};
 
-static int supported(void) { return 0; }
+static PyObject *paths(void) { return PyTuple_New(0); }
 
 #endif
 
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "_kernel", "Products modulo n^2, four at a time. `supported` says if this machine can.", -1, methods,
+    PyModuleDef_HEAD_INIT, "_kernel", "Products modulo n^2, several at a time. `paths` names those that run here.", -1, methods,
     NULL, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC PyInit__kernel(void) {
-    PyObject *self = PyModule_Create(&module);
-    if (self && PyModule_AddIntConstant(self, "supported", supported()) < 0) {
-        Py_DECREF(self);
-        return NULL;
-    }
+    PyObject *self = PyModule_Create(&module), *names = self ? paths() : NULL;
+    if (names && PyModule_AddObjectRef(self, "paths", names) < 0) Py_CLEAR(self);
+    else if (!names) Py_CLEAR(self);
+    Py_XDECREF(names);
     return self;
 }

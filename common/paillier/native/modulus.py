@@ -1,9 +1,13 @@
-"""The constants that the kernel needs for a modulus, computed once with Python integers; arithmetic.c explains each."""
+"""The constants of a modulus that a path of the kernel needs, computed with Python integers; see the path's C file."""
 
 from array import array
 from collections.abc import Iterable
+from typing import Literal, NamedTuple
 
 from gmpy2 import mpz
+
+KernelPath = Literal["avx2"]
+"""A path of the kernel."""
 
 DIGIT_BITS = 52
 MAX_DIGITS = 80
@@ -13,6 +17,20 @@ SLACK_BITS = 16
 """R is at least this many bits longer than n, so that subtractions of n are unnecessary."""
 MIN_BITS, MAX_BITS = 8, MAX_DIGITS * DIGIT_BITS - SLACK_BITS
 """Minimum and maximum bits of n. A shorter n could leave hi above 3 n."""
+
+
+class Form(NamedTuple):
+    """How a path computes."""
+
+    lanes: int
+    """Numbers that it works on at a time."""
+    typecode: str
+    """Of a digit at rest, for `array` and numpy: "d" for doubles, "Q" for whole numbers of 64 bits."""
+    k_digits: int
+    """Digits of k, which a reduction clears at a time."""
+
+
+FORMS: dict[KernelPath, Form] = {"avx2": Form(4, "d", 2)}
 _WORD = 1 << 64
 _LOW_EXPONENT, _HIGH_EXPONENT = 0x433 << 52, 0x467 << 52
 """2^52 and 2^104 as the bits of doubles: each half of a product adds one of them to its column."""
@@ -20,8 +38,6 @@ _LEVEL = 1 << 62
 """Added to columns that result from differences, so that they stay above zero."""
 _SPLIT_FROM = 60
 """From this number of digits on, products are made from halves."""
-_COLUMN_OFFSET = 1 << 55
-"""More than the subtraction of M takes from a column. Over all columns, it is a multiple of n above M."""
 
 
 def digits_for(bits: int) -> int:
@@ -39,9 +55,9 @@ def fits(n: int | mpz, number_bits: int = 0) -> bool:
     )
 
 
-def _chunks(bits: int, number_bits: int) -> int:
+def _chunks(bits: int, number_bits: int, digits: int = 0) -> int:
     """Return how many pieces a number from outside has, each of as many digits as n."""
-    return max(2, -(-max(number_bits, 16 * -(-bits // 8)) // (DIGIT_BITS * digits_for(bits))))
+    return max(2, -(-max(number_bits, 16 * -(-bits // 8)) // (DIGIT_BITS * (digits or digits_for(bits)))))
 
 
 class Modulus:
@@ -49,53 +65,57 @@ class Modulus:
 
     Args:
         n: the modulus, of 8 to 4144 bits.
+        path: the path that computes.
         number_bits: the length in bits of the longest numbers that come from outside, at least as many as n^2 has.
+        digits: the number of digits of n, if it is to have more than it needs.
     """
 
-    def __init__(self, n: int | mpz, number_bits: int = 0) -> None:
+    def __init__(self, n: int | mpz, path: KernelPath, number_bits: int = 0, digits: int = 0) -> None:
         n = int(n)
         if not fits(n, number_bits):
             raise ValueError(
                 f"the kernel accepts odd moduli of {MIN_BITS} to {MAX_BITS} bits, and numbers of at most {MAX_CHUNKS}"
                 " times their length"
             )
-        digits = digits_for(n.bit_length())
+        form = FORMS[path]
+        digits = max(digits, digits_for(n.bit_length()))
         r = 1 << DIGIT_BITS * digits
         self.width = 2 * -(-n.bit_length() // 8)
         """Bytes of a number modulo n^2."""
         self.element_size = 2 * digits
-        """Doubles in an element."""
-        chunks = _chunks(n.bit_length(), number_bits)
-        pair = 1 << 2 * DIGIT_BITS
-        k = -pow(n, -1, pair) % pair
-        h = (k * n + 1) // pair
-        full = sum(_COLUMN_OFFSET << DIGIT_BITS * t for t in range(digits))
-        offset = [_COLUMN_OFFSET + digit for digit in _digits(-full % n, digits)] + [0] * digits
-        squares, product = _product_constants(digits), _split_constants(digits)
-        reduction = _add(
-            _constants(digits, range(2, digits), range(digits)),
-            # What the last row adds to the columns from which it is read is subtracted later.
-            [0] * digits + _constants(digits, range(digits - 2, digits), range(digits))[digits:],
-        )
-        taken_off = _constants(digits, range(2), range(digits))
-        # Zero as a whole: 2^62 in each column is subtracted from the next one as 2^10.
-        level = [_LEVEL] + [_LEVEL - (_LEVEL >> DIGIT_BITS)] * (2 * digits - 2) + [-(_LEVEL >> DIGIT_BITS)]
-        constant_lo = [x - p - q for x, p, q in zip(level, product, reduction, strict=True)]
-        constant_square = [x - p - q for x, p, q in zip(level, squares, reduction, strict=True)]
-        constant_hi = [
-            x + y + m - 2 * p - q for x, y, m, p, q in zip(level, offset, taken_off, product, reduction, strict=True)
-        ]
-        doubles = _digits(n, digits) + _digits(h, digits) + _digits(k, 2)
+        """Digits in an element."""
+        chunks = _chunks(n.bit_length(), number_bits, digits)
+        cleared = 1 << form.k_digits * DIGIT_BITS
+        k = -pow(n, -1, cleared) % cleared
+        h = (k * n + 1) // cleared
+        numbers = _digits(n, digits) + _digits(h, digits) + _digits(k, form.k_digits)
         for power in range(1, chunks + 2):
             hi, lo = divmod(pow(r, power, n * n), n)
-            doubles += _digits(lo, digits) + _digits(hi, digits)
+            numbers += _digits(lo, digits) + _digits(-hi % n, digits)
         limbs = -(-DIGIT_BITS * digits // 64)
         self.constants = (
-            array("q", [digits, chunks, self.width]).tobytes()
-            + array("d", doubles).tobytes()
-            + array("Q", [x % _WORD for x in constant_lo + constant_square + constant_hi]).tobytes()
+            array("q", [form.lanes, digits, chunks, self.width]).tobytes()
+            + array(form.typecode, numbers).tobytes()
+            + array("Q", [x % _WORD for x in (_avx2_columns(digits) if path == "avx2" else ())]).tobytes()
             + array("Q", [n >> 64 * i & _WORD - 1 for i in range(limbs)]).tobytes()
         )
+
+
+def _avx2_columns(digits: int) -> list[int]:
+    """Return what avx2.c adds to each column: of lo lo', of lo lo, and of lo hi' + hi lo'."""
+    squares, product = _product_constants(digits), _split_constants(digits)
+    reduction = _add(
+        _constants(digits, range(2, digits), range(digits)),
+        # What the last row adds to the columns from which it is read is subtracted later.
+        [0] * digits + _constants(digits, range(digits - 2, digits), range(digits))[digits:],
+    )
+    m = _constants(digits, range(2), range(digits))
+    # Zero as a whole: 2^62 in each column is subtracted from the next one as 2^10.
+    level = [_LEVEL] + [_LEVEL - (_LEVEL >> DIGIT_BITS)] * (2 * digits - 2) + [-(_LEVEL >> DIGIT_BITS)]
+    lo = [x - p - q for x, p, q in zip(level, product, reduction, strict=True)]
+    square = [x - p - q for x, p, q in zip(level, squares, reduction, strict=True)]
+    hi = [x - a - 2 * p - q for x, a, p, q in zip(level, m, product, reduction, strict=True)]
+    return lo + square + hi
 
 
 def _digits(x: int, count: int) -> list[int]:

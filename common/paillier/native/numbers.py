@@ -1,10 +1,12 @@
 """Converts lists of numbers modulo n^2 to the form that the kernel computes with, and back.
 
-An *element* is a row of doubles, the digits of lo and hi with x = lo + hi n; see arithmetic.c. Every element here is in
-Montgomery form, x R in place of x.
+An *element* is a row of digits, those of lo and hi with x = lo - hi n; see operations.h. The type of a digit depends
+on the path. Every element here is in Montgomery form, x R in place of x.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import gmpy2
 import numpy as np
@@ -12,11 +14,15 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from trilateral.common.paillier.native import _kernel
-from trilateral.common.paillier.native.modulus import Modulus
+from trilateral.common.paillier.native.modulus import FORMS, KernelPath, Modulus
+from trilateral.common.paillier.native.path import kernel_path
 from trilateral.common.paillier.native.threads import in_parallel
 
-Elements = NDArray[np.float64]
-"""Shape (count, 2 D), one number per row."""
+Elements = NDArray[np.number[Any]]
+"""Shape (count, 2 D), one number per row, contiguous and aligned for vectors."""
+
+_ALIGNMENT = 64
+"""Bytes of a vector of 512 bits, and of a line of the cache."""
 
 
 class Numbers:
@@ -25,10 +31,15 @@ class Numbers:
     Args:
         n: an odd number that `path.takes` accepts.
         width: bytes of the longest numbers to convert; by default the bytes of n^2.
+        path: the path that computes; by default that of the process.
+        digits: the number of digits of n, if it is to have more than it needs.
     """
 
-    def __init__(self, n: mpz, width: int = 0) -> None:
-        modulus = Modulus(n, 8 * width)
+    def __init__(self, n: mpz, width: int = 0, path: KernelPath | None = None, digits: int = 0) -> None:
+        self.path = path or kernel_path()
+        modulus = Modulus(n, self.path, 8 * width, digits)
+        self.lanes = FORMS[self.path].lanes
+        self.dtype = np.dtype(FORMS[self.path].typecode)
         self.n, self.n_squared = n, n * n
         self.constants = modulus.constants
         self.size = modulus.element_size
@@ -38,7 +49,14 @@ class Numbers:
 
     def empty(self, *shape: int) -> Elements:
         """Return an array for elements that are yet to be computed."""
-        return np.empty((*shape, self.size))
+        size = math.prod(shape) * self.size * self.dtype.itemsize
+        memory = np.empty(size + _ALIGNMENT, np.uint8)
+        start = -memory.__array_interface__["data"][0] % _ALIGNMENT
+        return memory[start : start + size].view(self.dtype).reshape(*shape, self.size)
+
+    def in_parallel(self, work: Callable[[int, int], None], count: int) -> None:
+        """Call `work(start, stop)` for parts of a list of `count` elements, in parallel; see threads.in_parallel."""
+        in_parallel(work, count, self.lanes)
 
     def enter(self, numbers: Sequence[mpz]) -> Elements:
         """Convert numbers of at most `width` bytes to elements."""
@@ -48,7 +66,7 @@ class Numbers:
         """Convert big-endian numbers of `width` bytes each, one after the other, to elements."""
         width, data = self._width_in, memoryview(data)
         out = self.empty(len(data) // width)
-        in_parallel(
+        self.in_parallel(
             lambda start, stop: _kernel.enter(
                 self.constants, out[start:stop], data[start * width : stop * width], True
             ),
@@ -74,7 +92,7 @@ class Numbers:
             numbers, plain_part = out[start * width : stop * width], plain[start * half : stop * half]
             _kernel.leave(self.constants, numbers, elements[start:stop], plain_part)
 
-        in_parallel(work, count)
+        self.in_parallel(work, count)
         return bytes(out)
 
     def multiply(self, a: Elements, b: Elements) -> Elements:
@@ -82,7 +100,7 @@ class Numbers:
         if len(a) != len(b):
             raise ValueError(f"{len(a)} numbers cannot be multiplied with {len(b)}, one by one")
         out = self.empty(len(a))
-        in_parallel(
+        self.in_parallel(
             lambda start, stop: _kernel.multiply(self.constants, out[start:stop], a[start:stop], b[start:stop]), len(a)
         )
         return out
@@ -90,7 +108,7 @@ class Numbers:
     def square(self, elements: Elements, times: int) -> Elements:
         """Square each `times` times over."""
         out = self.empty(len(elements))
-        in_parallel(
+        self.in_parallel(
             lambda start, stop: _kernel.square(self.constants, out[start:stop], elements[start:stop], times),
             len(elements),
         )

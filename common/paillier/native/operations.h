@@ -1,44 +1,509 @@
-/* Whole operations on lists of numbers modulo n^2. operations.c says what an element is. */
-#ifndef TRILATERAL_OPERATIONS_H
-#define TRILATERAL_OPERATIONS_H
+/* Whole operations, as many numbers at a time as there are lanes. Each path includes this file once, after its arithmetic:
+ *
+ *     KERNEL                  the attribute that lets a function use the path's instructions
+ *     LANES, K_DIGITS         a power of two; digits of the constant k, see kernels.h
+ *     digit                   the type of a digit, of 64 bits
+ *     digits, words           vectors of LANES digits, and of LANES whole numbers of 64 bits
+ *     words_of, digits_of     between the two, for numbers below 2^52
+ *     all, transpose          one word in all lanes; rows of LANES digits to columns
+ *     multiply_lanes, square_lanes, add_lanes     products and sums modulo n^2, one in each lane
+ *
+ * A number is a pair, x = lo - hi n. An *element* is a number at rest: 2 D digits, those of lo and then those of hi, one after the
+ * other. They are turned into lanes as they are needed, which costs a few hundredths of a product. In *Montgomery form* an element
+ * stands for x by x R, so that products stay in that form. Every element that a function here writes has lo, hi < 3 n,
+ * or < 8 n after `enter`; the products take up to 16 n.
+ *
+ * When a list does not divide by LANES, the last element is repeated in the lanes that are left, and written once.
+ */
+#include <stdlib.h>
+#include <string.h>
 
-#include <stddef.h>
+enum { MAX_LIMBS = (MAX_DIGITS * DIGIT_BITS + 63) / 64, WINDOW = 4 };
 
-#include "arithmetic.h"
+static const uint64_t DIGIT_MASK = ((uint64_t)1 << DIGIT_BITS) - 1;
 
-enum { COMB_ROW = 256 /* powers in a row of a comb, one for each value of a byte */ };
+static int64_t size_of(const struct modulus *m) { return 2 * (int64_t)m->digits; }
 
-/* Columns in clear: their values for the samples that a block of ciphertexts holds. */
-struct samples {
-    const int64_t *values; /* [count][columns] */
-    int64_t count, columns;
-    int64_t slots; /* samples to a ciphertext */
+static int lanes_from(int64_t start, int64_t count) { return count - start < LANES ? (int)(count - start) : LANES; }
+
+KERNEL static void gather(digits *out, const uint64_t *const elements[LANES], const struct modulus *m) {
+    for (int i = 0; i < size_of(m); i += LANES) {
+        digits v[LANES];
+        for (int lane = 0; lane < LANES; lane++) memcpy(&v[lane], elements[lane] + i, sizeof v[lane]);
+        transpose(v);
+        for (int lane = 0; lane < LANES; lane++) out[i + lane] = v[lane];
+    }
+}
+
+KERNEL static void scatter(uint64_t *const elements[LANES], int lanes, const digits *in, const struct modulus *m) {
+    for (int i = 0; i < size_of(m); i += LANES) {
+        digits v[LANES];
+        for (int lane = 0; lane < LANES; lane++) v[lane] = in[i + lane];
+        transpose(v);
+        for (int lane = 0; lane < lanes; lane++) memcpy(elements[lane] + i, &v[lane], sizeof v[lane]);
+    }
+}
+
+/* Neighbours in a list, `stride` elements apart. */
+KERNEL static void load(digits *out, const uint64_t *list, int lanes, int64_t stride, const struct modulus *m) {
+    const uint64_t *elements[LANES];
+    for (int lane = 0; lane < LANES; lane++)
+        elements[lane] = list + (lane < lanes ? lane : lanes - 1) * stride * size_of(m);
+    gather(out, elements, m);
+}
+
+KERNEL static void store(uint64_t *list, int lanes, int64_t stride, const digits *in, const struct modulus *m) {
+    uint64_t *elements[LANES];
+    for (int lane = 0; lane < LANES; lane++)
+        elements[lane] = list + (lane < lanes ? lane : lanes - 1) * stride * size_of(m);
+    scatter(elements, lanes, in, m);
+}
+
+KERNEL static void broadcast(digits *out, const uint64_t *element, const struct modulus *m) {
+    for (int i = 0; i < size_of(m); i++) out[i] = (digits)all(element[i]);
+}
+
+/* Eight bytes of a big-endian number, the lowest of which has `below` bytes below it; zero above the number. */
+static inline uint64_t word_at(const uint8_t *bytes, int64_t width, int64_t below) {
+    uint64_t word = 0;
+    const int64_t start = width - 8 - below;
+    if (start >= 0) memcpy(&word, bytes + start, sizeof word);
+    else if (start > -8) memcpy((uint8_t *)&word - start, bytes, (size_t)(8 + start));
+    return __builtin_bswap64(word);
+}
+
+/* Digits first ... first + count - 1 of a big-endian number, as whole numbers, in one lane. */
+static void read_digits(words *out, int lane, int64_t first, int count, const uint8_t *bytes, int64_t width) {
+    for (int i = 0; i < count; i++) { /* 52 bits from bit 0 or 4 of a byte are in 64 */
+        const int64_t bit = (first + i) * DIGIT_BITS;
+        ((int64_t *)(out + i))[lane] = (int64_t)(word_at(bytes, width, bit / 8) >> bit % 8 & DIGIT_MASK);
+    }
+}
+
+/* Take numbers from outside, below 2^(52 D chunks): x = sum_i x_i R^i with D digits in each x_i, so
+ *
+ *     x R = sum_i x_i R^(i + 2) / R                 and   x = sum_i x_i R^(i + 1) / R   when not in Montgomery form
+ *
+ * Each product has lo = x_i < R and hi = 0 with lo', hi' < n: lo'' < n + 2 n, hi'' < n + 2 + 2 n (see the path's arithmetic), and a
+ * sum of up to two is below 8 n. With more chunks each sum is multiplied by R / R = 1 first, which brings it below 3 n again. */
+KERNEL static void enter(uint64_t *out, const uint8_t *numbers, int64_t width, int64_t count, int montgomery,
+                         const struct modulus *m) {
+    const int D = m->digits;
+    for (int64_t start = 0; start < count; start += LANES) {
+        int lanes = lanes_from(start, count);
+        digits sum[2 * MAX_DIGITS], factor[2 * MAX_DIGITS], part[2 * MAX_DIGITS];
+        for (int i = 0; i < m->chunks; i++) {
+            for (int lane = 0; lane < LANES; lane++)
+                read_digits((words *)part, lane, (int64_t)i * D, D, numbers + (start + (lane < lanes ? lane : lanes - 1)) * width,
+                            width);
+            for (int j = 0; j < D; j++) part[j] = digits_of(((words *)part)[j]), part[D + j] = (digits)all(0);
+            broadcast(factor, m->power_of_r + (i + montgomery) * size_of(m), m);
+            multiply_lanes(part, part, factor, m);
+            if (i >= 2) {
+                broadcast(factor, m->power_of_r, m);
+                multiply_lanes(sum, sum, factor, m);
+            }
+            if (i) add_lanes(sum, sum, part, m);
+            else memcpy(sum, part, (size_t)size_of(m) * sizeof *sum);
+        }
+        store(out + start * size_of(m), lanes, 1, sum, m);
+    }
+}
+
+/* Digits, which are whole numbers here, as words of 64 bits. */
+static void limbs_of(uint64_t *out, const uint64_t *in, const struct modulus *m) {
+    memset(out, 0, (size_t)m->limbs * sizeof *out);
+    for (int i = 0; i < m->digits; i++) {
+        int bit = i * DIGIT_BITS, word = bit / 64, shift = bit % 64;
+        out[word] |= in[i] << shift;
+        if (shift > 64 - DIGIT_BITS) out[word + 1] |= in[i] >> (64 - shift);
+    }
+}
+
+/* x -= n if x >= n; returns 1 if so. The time is the same either way. */
+static uint64_t subtract_once(uint64_t *x, const struct modulus *m) {
+    uint64_t difference[MAX_LIMBS], borrow = 0;
+    for (int i = 0; i < m->limbs; i++) {
+        unsigned __int128 step = (unsigned __int128)x[i] - m->n_limbs[i] - borrow;
+        difference[i] = (uint64_t)step, borrow = (uint64_t)(step >> 64) & 1;
+    }
+    uint64_t keep = (uint64_t)0 - borrow;
+    for (int i = 0; i < m->limbs; i++) x[i] = (x[i] & keep) | (difference[i] & ~keep);
+    return 1 - borrow;
+}
+
+/* lo - hi n modulo n^2, big-endian, of an element of whole numbers with lo, hi < 3 n: with lo = l + c n that is l + (c - hi) n. */
+static void write_number(uint8_t *out, const uint64_t *element, const struct modulus *m) {
+    uint64_t lo[MAX_LIMBS], hi[MAX_LIMBS], x[2 * MAX_LIMBS] = {0};
+    limbs_of(lo, element, m), limbs_of(hi, element + m->digits, m);
+    uint64_t borrow = 0, carry = subtract_once(lo, m);
+    carry += subtract_once(lo, m);
+    subtract_once(hi, m), subtract_once(hi, m);
+    for (int i = 0; i < m->limbs; i++) { /* c - hi with c <= 2 < n */
+        unsigned __int128 step = (unsigned __int128)(i ? 0 : carry) - hi[i] - borrow;
+        hi[i] = (uint64_t)step, borrow = (uint64_t)(step >> 64) & 1;
+    }
+    const uint64_t negative = (uint64_t)0 - borrow;
+    carry = 0;
+    for (int i = 0; i < m->limbs; i++) {
+        unsigned __int128 step = (unsigned __int128)hi[i] + (m->n_limbs[i] & negative) + carry;
+        hi[i] = (uint64_t)step, carry = (uint64_t)(step >> 64);
+    }
+    memcpy(x, lo, (size_t)m->limbs * sizeof *lo);
+    for (int i = 0; i < m->limbs; i++) {
+        carry = 0;
+        for (int j = 0; j < m->limbs; j++) { /* at most (2^64 - 1)^2 + 2 (2^64 - 1) = 2^128 - 1 */
+            unsigned __int128 step = (unsigned __int128)hi[i] * m->n_limbs[j] + x[i + j] + carry;
+            x[i + j] = (uint64_t)step, carry = (uint64_t)(step >> 64);
+        }
+        x[i + m->limbs] = carry;
+    }
+    for (int64_t i = 0; i < m->width; i += 8) {
+        const uint64_t word = __builtin_bswap64(x[i / 8]);
+        const size_t rest = (size_t)(m->width - i < 8 ? m->width - i : 8);
+        memcpy(out + m->width - i - (int64_t)rest, (const uint8_t *)&word + 8 - rest, rest);
+    }
+}
+
+/* Convert numbers for the outside: x (1 + p n) mod n^2, from x in Montgomery form and a plaintext p < n; x alone if there is no
+ * plaintext. x R (1 + p n) / R: leaving the form and adding a plaintext are one product, with lo = 1 and hi = n - p. */
+KERNEL static void leave(uint8_t *out, const uint64_t *elements, const uint8_t *plaintexts, int64_t count,
+                         const struct modulus *m) {
+    const int D = m->digits;
+    for (int64_t start = 0; start < count; start += LANES) {
+        int lanes = lanes_from(start, count);
+        digits x[2 * MAX_DIGITS], factor[2 * MAX_DIGITS];
+        uint64_t results[LANES][2 * MAX_DIGITS], *rows[LANES];
+        for (int i = 0; i < 2 * D; i++) factor[i] = digits_of(all(i == 0));
+        if (plaintexts) {
+            words *hi = (words *)(factor + D), borrow = all(0);
+            for (int lane = 0; lane < LANES; lane++)
+                read_digits(hi, lane, 0, D, plaintexts + (start + (lane < lanes ? lane : lanes - 1)) * (m->width / 2),
+                            m->width / 2);
+            for (int i = 0; i < D; i++) {
+                const words difference = words_of((digits)all(((const uint64_t *)m->n)[i])) - hi[i] + borrow;
+                borrow = (words)(difference < all(0));
+                factor[D + i] = digits_of(difference & all(DIGIT_MASK));
+            }
+        }
+        load(x, elements + start * size_of(m), lanes, 1, m);
+        multiply_lanes(x, x, factor, m);
+        for (int i = 0; i < 2 * D; i++) x[i] = (digits)words_of(x[i]);
+        for (int lane = 0; lane < LANES; lane++) rows[lane] = results[lane];
+        scatter(rows, LANES, x, m);
+        for (int lane = 0; lane < lanes; lane++) write_number(out + (start + lane) * m->width, results[lane], m);
+    }
+}
+
+/* out_i = a_i b_i / R */
+KERNEL static void multiply(uint64_t *out, const uint64_t *a, const uint64_t *b, int64_t count, const struct modulus *m) {
+    for (int64_t start = 0; start < count; start += LANES) {
+        int lanes = lanes_from(start, count);
+        digits x[2 * MAX_DIGITS], y[2 * MAX_DIGITS];
+        load(x, a + start * size_of(m), lanes, 1, m), load(y, b + start * size_of(m), lanes, 1, m);
+        multiply_lanes(x, x, y, m);
+        store(out + start * size_of(m), lanes, 1, x, m);
+    }
+}
+
+/* Square each element `times` times, in Montgomery form. */
+KERNEL static void square(uint64_t *out, const uint64_t *a, int64_t times, int64_t count, const struct modulus *m) {
+    for (int64_t start = 0; start < count; start += LANES) {
+        int lanes = lanes_from(start, count);
+        digits x[2 * MAX_DIGITS];
+        load(x, a + start * size_of(m), lanes, 1, m);
+        for (int64_t i = 0; i < times; i++) square_lanes(x, x, m);
+        store(out + start * size_of(m), lanes, 1, x, m);
+    }
+}
+
+/* What a call of `power` keeps outside its stack, which is small with some C libraries: the table, and the moduli of its lanes. */
+struct powers {
+    digits n[MAX_DIGITS], h[MAX_DIGITS], k[K_DIGITS];
+    digits table[]; /* [1 << WINDOW][2 D] */
 };
 
-/* The result for a column is prod_t bucket_t^(2^t): for each column and slot, `bits` places upwards from the slot's lowest. */
-struct buckets {
-    double *elements; /* [columns][slots][bits][2 D] */
-    uint8_t *filled;  /* [columns][slots][bits] */
-    int64_t columns, slots, bits;
+/* Put the constants of each lane's modulus side by side. `which` says which of the moduli a lane has. */
+KERNEL static struct modulus beside(struct powers *to, const struct modulus *moduli, const int which[LANES]) {
+    struct modulus out = moduli[0];
+    for (int lane = 0; lane < LANES; lane++) {
+        const struct modulus *m = &moduli[which[lane]];
+        for (int i = 0; i < m->digits; i++) {
+            ((digit *)&to->n[i])[lane] = ((const digit *)m->n)[i];
+            ((digit *)&to->h[i])[lane] = ((const digit *)m->h)[i];
+        }
+        for (int i = 0; i < K_DIGITS; i++) ((digit *)&to->k[i])[lane] = ((const digit *)m->k)[i];
+    }
+    out.n = to->n, out.h = to->h, out.k = to->k, out.lanewise = 1;
+    return out;
+}
+
+/* base^exponent for elements first ... stop - 1 of a list, all in Montgomery form. The list has `count` bases for each of the moduli,
+ * and there is an exponent for each. The moduli have equally many digits. For secret exponents: squarings and products follow from
+ * the exponents' length alone, and each product reads the whole table of 16 powers and keeps those it needs under a mask. */
+KERNEL static int power(uint64_t *out, const uint64_t *bases, const uint8_t *exponents, int64_t exponent_bytes, int64_t count,
+                        int64_t first, int64_t stop, const struct modulus *moduli) {
+    const int64_t size = size_of(moduli);
+    const size_t bytes = sizeof(struct powers) + (size_t)(size << WINDOW) * sizeof(digits);
+    struct powers *const own = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!own) return -1;
+    for (int64_t start = first; start < stop; start += LANES) {
+        int lanes = lanes_from(start, stop), which[LANES];
+        digits x[2 * MAX_DIGITS], factor[2 * MAX_DIGITS], *const table = own->table;
+        const uint64_t *ones[LANES];
+        for (int lane = 0; lane < LANES; lane++) {
+            which[lane] = (int)((start + (lane < lanes ? lane : lanes - 1)) / count);
+            ones[lane] = moduli[which[lane]].power_of_r;
+        }
+        const struct modulus m = beside(own, moduli, which);
+        gather(table, ones, &m);
+        load(table + size, bases + start * size, lanes, 1, &m);
+        for (int i = 2; i < 1 << WINDOW; i++) multiply_lanes(table + i * size, table + (i - 1) * size, table + size, &m);
+        memcpy(x, table, (size_t)size * sizeof *x);
+        for (int64_t position = 0; position < 2 * exponent_bytes; position++) {
+            for (int i = 0; i < WINDOW; i++) square_lanes(x, x, &m);
+            words wanted = all(0), masks[1 << WINDOW];
+            for (int lane = 0; lane < LANES; lane++)
+                wanted[lane] = exponents[which[lane] * exponent_bytes + position / 2] >> (position % 2 ? 0 : 4) & 15;
+            for (int i = 0; i < 1 << WINDOW; i++) masks[i] = (words)(wanted == all((uint64_t)i)); /* all ones where they are equal */
+            for (int j = 0; j < size; j++) {
+                words chosen = all(0);
+                for (int i = 0; i < 1 << WINDOW; i++) chosen |= masks[i] & (words)table[i * size + j];
+                factor[j] = (digits)chosen;
+            }
+            multiply_lanes(x, x, factor, &m);
+        }
+        store(out + start * size, lanes, 1, x, &m);
+        memset(x, 0, sizeof x), memset(factor, 0, sizeof factor);
+        __asm__ volatile("" : : "r"(x), "r"(factor) : "memory"); /* the wipe is not optimised away */
+    }
+    memset(own, 0, bytes);
+    __asm__ volatile("" : : "r"(own) : "memory");
+    free(own);
+    return 0;
+}
+
+/* Rows of powers 0 ... 255 of their bases. */
+KERNEL static void fill_comb(uint64_t *rows, const uint64_t *bases, int64_t n_rows, const struct modulus *m) {
+    for (int64_t start = 0; start < n_rows; start += LANES) {
+        int lanes = lanes_from(start, n_rows);
+        uint64_t *to = rows + start * COMB_ROW * size_of(m);
+        digits x[2 * MAX_DIGITS], base[2 * MAX_DIGITS];
+        broadcast(x, m->power_of_r, m);
+        load(base, bases + start * size_of(m), lanes, 1, m);
+        for (int i = 0; i < COMB_ROW; i++) {
+            store(to + i * size_of(m), lanes, COMB_ROW, x, m);
+            if (i + 1 < COMB_ROW) multiply_lanes(x, x, base, m);
+        }
+    }
+}
+
+KERNEL static inline void prefetch(const uint64_t *element, const struct modulus *m) {
+    for (int i = 0; i < size_of(m); i += 8) _mm_prefetch((const char *)(element + i), _MM_HINT_T0);
+}
+
+/* For each exponent, with one byte for each row: the product of one power from each row. The exponents decide the addresses. */
+KERNEL static void draw(uint64_t *out, const uint64_t *comb, int64_t n_rows, const uint8_t *exponents, int64_t count,
+                 const struct modulus *m) {
+    for (int64_t start = 0; start < count; start += LANES) {
+        int lanes = lanes_from(start, count);
+        digits x[2 * MAX_DIGITS], factor[2 * MAX_DIGITS];
+        const uint64_t *now[LANES] = {0}, *next[LANES] = {0};
+        for (int64_t row = 0; row <= n_rows; row++) {
+            for (int lane = 0; lane < LANES && row < n_rows; lane++) {
+                const uint8_t *exponent = exponents + (start + (lane < lanes ? lane : lanes - 1)) * n_rows;
+                next[lane] = comb + (row * COMB_ROW + exponent[row]) * size_of(m);
+                prefetch(next[lane], m);
+            }
+            if (row == 1) gather(x, now, m);
+            else if (row > 1) gather(factor, now, m), multiply_lanes(x, x, factor, m);
+            memcpy(now, next, sizeof now);
+        }
+        store(out + start * size_of(m), lanes, 1, x, m);
+    }
+}
+
+/* For each base its powers 1, 3, 5 ... 2^(width - 1) - 1, and then those of its inverse: 2^(width - 1) elements. */
+KERNEL static void odd_powers(uint64_t *out, const uint64_t *bases, const uint64_t *inverses, int width, int64_t count,
+                       const struct modulus *m) {
+    const int64_t half = (int64_t)1 << (width - 2);
+    for (int64_t start = 0; start < count; start += LANES) {
+        int lanes = lanes_from(start, count);
+        for (int sign = 0; sign < 2; sign++) {
+            digits x[2 * MAX_DIGITS], step[2 * MAX_DIGITS];
+            uint64_t *to = out + (2 * start + sign) * half * size_of(m);
+            load(x, (sign ? inverses : bases) + start * size_of(m), lanes, 1, m);
+            if (half > 1) square_lanes(step, x, m);
+            for (int64_t i = 0; i < half; i++) {
+                store(to + i * size_of(m), lanes, 2 * half, x, m);
+                if (i + 1 < half) multiply_lanes(x, x, step, m);
+            }
+        }
+    }
+}
+
+/* Bound on the size of a value in a column: with smaller values, the additions in next_digit stay below 2^63. */
+static const int64_t MIN_TOO_LARGE = (int64_t)1 << 62;
+
+/* One signed digit of a number: 0, or odd and below 2^(width - 1) in size. */
+struct recoded {
+    int64_t rest; /* what is left of the number above it */
+    int value;
 };
 
-#if HAVE_KERNEL
-void enter(double *out, const uint8_t *numbers, int64_t width, int64_t count, int montgomery, const struct modulus *m);
-void leave(uint8_t *out, const double *elements, const uint8_t *plaintexts, int64_t count, const struct modulus *m);
-void multiply(double *out, const double *a, const double *b, int64_t count, const struct modulus *m);
-void square(double *out, const double *a, int64_t times, int64_t count, const struct modulus *m);
-void power(double *out, const double *bases, const uint8_t *exponent, int64_t exponent_bytes, int64_t count,
-           const struct modulus *m);
-void fill_comb(double *rows, const double *bases, int64_t n_rows, const struct modulus *m);
-void draw(double *out, const double *comb, int64_t n_rows, const uint8_t *exponents, int64_t count,
-          const struct modulus *m);
-void odd_powers(double *out, const double *bases, const double *inverses, int width, int64_t count,
-                const struct modulus *m);
-/* Returns -1 if there is no memory, and -2 if a value has more bits than there are buckets, or is 2^62 or more in size. */
-int fill_buckets(struct buckets *buckets, const double *powers, int width, const struct samples *samples, int64_t first,
-                 int64_t stop, const struct modulus *m);
-void join_buckets(double *out, const struct buckets *buckets, int64_t slot_bits, int64_t first, int64_t stop,
-                  const struct modulus *m);
-#endif
+static struct recoded next_digit(int64_t rest, int width) {
+    int value = 0;
+    if (rest & 1) {
+        const int64_t half = (int64_t)1 << (width - 1);
+        value = (int)(((rest + half) & (2 * half - 1)) - half);
+    }
+    return (struct recoded){(rest - value) >> 1, value};
+}
 
-#endif
+/* The current work of a lane: the powers that still have to go into one bucket. */
+struct lane {
+    const int32_t *next, *end;
+    uint64_t *bucket;
+};
+
+/* The powers to multiply into each bucket, sorted by bucket. */
+struct work {
+    int64_t *ends; /* [n_buckets + 1] entries of bucket b are from ends[b - 1] on, and begin at ends[-1] = 0 */
+    int32_t *powers;
+    int64_t n_buckets, current;
+    uint64_t *elements;
+    uint8_t *filled;
+};
+
+static const uint64_t *power_at(const uint64_t *powers, int32_t index, const struct modulus *m) {
+    return powers + index * size_of(m);
+}
+
+/* Give a lane the next bucket that needs a product. An empty bucket takes its first power unchanged. */
+static int next_bucket(struct lane *lane, uint64_t *digits, struct work *work, const uint64_t *powers, const struct modulus *m) {
+    for (; work->current < work->n_buckets; work->current++) {
+        int64_t b = work->current;
+        const int32_t *next = work->powers + (b ? work->ends[b - 1] : 0), *end = work->powers + work->ends[b];
+        if (next == end) continue;
+        uint64_t *bucket = work->elements + b * size_of(m);
+        if (!work->filled[b]) {
+            memcpy(bucket, power_at(powers, *next++, m), (size_t)size_of(m) * sizeof *bucket);
+            work->filled[b] = 1;
+        }
+        if (next == end) continue;
+        for (int i = 0; i < size_of(m); i++) digits[LANES * i] = bucket[i];
+        *lane = (struct lane){next, end, bucket};
+        work->current++;
+        return 1;
+    }
+    return 0;
+}
+
+KERNEL static void work_off(struct work *work, const uint64_t *powers, const struct modulus *m) {
+    digits x[2 * MAX_DIGITS], factor[2 * MAX_DIGITS];
+    struct lane lanes[LANES];
+    const uint64_t *elements[LANES];
+    int busy = 0, alive[LANES];
+    memset(x, 0, sizeof x);
+    for (int l = 0; l < LANES; l++) {
+        alive[l] = next_bucket(&lanes[l], (uint64_t *)x + l, work, powers, m);
+        busy += alive[l];
+    }
+    while (busy) {
+        for (int l = 0; l < LANES; l++) elements[l] = alive[l] ? power_at(powers, *lanes[l].next, m) : powers;
+        gather(factor, elements, m);
+        for (int l = 0; l < LANES; l++)
+            if (alive[l] && lanes[l].next + 1 < lanes[l].end) prefetch(power_at(powers, lanes[l].next[1], m), m);
+        multiply_lanes(x, x, factor, m);
+        for (int l = 0; l < LANES; l++) {
+            if (!alive[l] || ++lanes[l].next < lanes[l].end) continue;
+            for (int i = 0; i < size_of(m); i++) lanes[l].bucket[i] = ((uint64_t *)x)[LANES * i + l];
+            alive[l] = next_bucket(&lanes[l], (uint64_t *)x + l, work, powers, m);
+            busy -= !alive[l];
+        }
+    }
+}
+
+/* Multiply the powers of a block's ciphertexts into the buckets of columns first ... stop - 1. */
+KERNEL static int fill_buckets(struct buckets *buckets, const uint64_t *powers, int width, const struct samples *samples,
+                        int64_t first, int64_t stop, const struct modulus *m) {
+    const int64_t per_column = buckets->slots * buckets->bits, half = (int64_t)1 << (width - 2);
+    struct work work = {.n_buckets = (stop - first) * per_column,
+                        .elements = buckets->elements + first * per_column * size_of(m),
+                        .filled = buckets->filled + first * per_column};
+    /* Digits that are not zero are at least `width` places apart. */
+    size_t capacity = (size_t)((stop - first) * samples->count * (buckets->bits / width + 1));
+    work.ends = calloc((size_t)work.n_buckets + 1, sizeof *work.ends);
+    work.powers = malloc((capacity + 1) * sizeof *work.powers);
+    int status = work.ends && work.powers ? 0 : -1;
+    /* A counting sort: count, add up, and put each power in its place. This moves the ends to the starts of their buckets,
+     * and back. */
+    for (int pass = 0; !status && pass < 2; pass++) {
+        for (int64_t i = 0; !status && i < samples->count; i++) {
+            int64_t slot = buckets->slots - 1 - i % samples->slots;
+            int32_t table = (int32_t)(i / samples->slots * 2 * half);
+            for (int64_t column = first; column < stop; column++) {
+                int64_t bucket = ((column - first) * buckets->slots + slot) * buckets->bits, bit = 0;
+                struct recoded digit = {samples->values[i * samples->columns + column], 0};
+                if (digit.rest >= MIN_TOO_LARGE || digit.rest <= -MIN_TOO_LARGE) {
+                    status = -2;
+                    break;
+                }
+                for (; digit.rest; bit++) {
+                    digit = next_digit(digit.rest, width);
+                    if (!digit.value) continue;
+                    if (bit >= buckets->bits) {
+                        status = -2;
+                        break;
+                    }
+                    int32_t index = digit.value > 0 ? digit.value >> 1 : (int32_t)half + (-digit.value >> 1);
+                    if (pass) work.powers[--work.ends[bucket + bit]] = table + index;
+                    else work.ends[bucket + bit]++;
+                }
+            }
+        }
+        for (int64_t b = 1; !status && !pass && b <= work.n_buckets; b++) work.ends[b] += work.ends[b - 1];
+    }
+    if (!status) {
+        /* Now ends[b] is where bucket b begins, which is where bucket b - 1 ends. */
+        memmove(work.ends, work.ends + 1, (size_t)work.n_buckets * sizeof *work.ends);
+        work_off(&work, powers, m);
+    }
+    free(work.ends), free(work.powers);
+    return status;
+}
+
+/* prod_t bucket_t^(2^t) by Horner's rule for columns first ... stop - 1. Slots are `slot_bits` apart. 1 if all buckets are empty. */
+KERNEL static void join_buckets(uint64_t *out, const struct buckets *buckets, int64_t slot_bits, int64_t first, int64_t stop,
+                         const struct modulus *m) {
+    const int64_t slots = buckets->slots, bits = buckets->bits;
+    for (int64_t start = first; start < stop; start += LANES) {
+        int lanes = lanes_from(start, stop), begun = 0;
+        digits x[2 * MAX_DIGITS], factor[2 * MAX_DIGITS];
+        broadcast(x, m->power_of_r, m);
+        for (int64_t place = slot_bits * (slots - 1) + bits - 1; place >= 0; place--) {
+            if (begun) square_lanes(x, x, m);
+            /* If slots are narrower than numbers, several slots have a bucket for this place. */
+            int64_t slot = place / slot_bits < slots ? place / slot_bits : slots - 1;
+            for (; slot >= 0 && place - slot * slot_bits < bits; slot--) {
+                const uint64_t *elements[LANES];
+                int any = 0;
+                for (int l = 0; l < LANES; l++) {
+                    int64_t b = ((start + (l < lanes ? l : lanes - 1)) * slots + slot) * bits + place - slot * slot_bits;
+                    elements[l] = buckets->filled[b] ? buckets->elements + b * size_of(m) : m->power_of_r;
+                    any |= buckets->filled[b];
+                }
+                if (!any) continue;
+                gather(factor, elements, m);
+                if (begun) multiply_lanes(x, x, factor, m);
+                else memcpy(x, factor, (size_t)size_of(m) * sizeof *x);
+                begun = 1;
+            }
+        }
+        store(out + start * size_of(m), lanes, 1, x, m);
+    }
+}
+
+#define OPERATIONS                                                                                                     \
+    .enter = enter, .leave = leave, .multiply = multiply, .square = square, .power = power, .fill_comb = fill_comb,    \
+    .draw = draw, .odd_powers = odd_powers, .fill_buckets = fill_buckets, .join_buckets = join_buckets

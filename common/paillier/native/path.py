@@ -6,11 +6,15 @@ from typing import Literal
 from gmpy2 import mpz
 
 from trilateral.common.base.errors import ConfigError
-from trilateral.common.paillier.native.modulus import MAX_BITS, MIN_BITS, fits
+from trilateral.common.paillier.native.modulus import MAX_BITS, MIN_BITS, KernelPath, fits
 
 log = logging.getLogger(__name__)
 
-Path = Literal["avx2", "gmpy2"]
+Path = KernelPath | Literal["gmpy2"]
+
+_INSTRUCTIONS: dict[KernelPath, str] = {"avx2": "AVX2"}
+"""The paths of the kernel, the fastest first, and what they use."""
+_NEEDS: dict[KernelPath, str] = {"avx2": "AVX2 and fused multiply-add"}
 
 
 class _Choice:
@@ -23,7 +27,7 @@ def choose_arithmetic(name: str = "") -> Path:
     """Choose the path of this process, for all jobs from now on, and log it if it is new.
 
     Args:
-        name: "avx2" or "gmpy2"; empty for the kernel where it can run, and gmpy2 elsewhere.
+        name: "avx2" or "gmpy2"; empty for the fastest that this machine can run.
 
     Returns:
         The path in use.
@@ -31,19 +35,24 @@ def choose_arithmetic(name: str = "") -> Path:
     Raises:
         ConfigError: no path has this name, or this machine cannot run it.
     """
-    if name not in {"", "avx2", "gmpy2"}:
-        raise ConfigError(f"there is no arithmetic {name:.40}: set avx2 or gmpy2, or leave it empty")
-    why_not = obstacle()
-    if name == "avx2" and why_not:
-        raise ConfigError(f"the arithmetic avx2 was chosen, but {why_not}")
-    path: Path = "gmpy2" if name == "gmpy2" or why_not else "avx2"
+    names = [*_INSTRUCTIONS, "gmpy2"]
+    if name and name not in names:
+        raise ConfigError(
+            f"there is no arithmetic {name:.40}: set {', '.join(names[:-1])} or {names[-1]}, or leave it empty"
+        )
+    path: Path = "gmpy2"
+    for each in _INSTRUCTIONS:
+        if name == each and (why_not := obstacle(each)):
+            raise ConfigError(f"the arithmetic {name} was chosen, but {why_not}")
+        if path == "gmpy2" and name in {"", each} and not obstacle(each):
+            path = each
     if path != _Choice.path:
-        if path == "avx2":
-            log.info("encrypted arithmetic: the kernel, with AVX2")
+        if path != "gmpy2":
+            log.info("encrypted arithmetic: the kernel, with %s", _INSTRUCTIONS[path])
         elif name:
             log.info("encrypted arithmetic: gmpy2, as chosen")
         else:
-            log.warning("encrypted arithmetic: gmpy2, about five times slower, because %s", why_not)
+            log.warning("encrypted arithmetic: gmpy2, about five times slower, because %s", obstacle())
     _Choice.path = path
     return path
 
@@ -62,7 +71,7 @@ def takes(n: mpz, number_bits: int = 0) -> bool:
         n: the modulus.
         number_bits: length of the longest numbers that come from outside, in bits; 0 for that of n^2.
     """
-    if arithmetic_path() != "avx2":
+    if arithmetic_path() == "gmpy2":
         return False
     if fits(n, number_bits):
         return True
@@ -76,10 +85,16 @@ def takes(n: mpz, number_bits: int = 0) -> bool:
     return False
 
 
-def obstacle() -> str:
-    """Return why the kernel cannot run on this machine; empty if it can."""
+def obstacle(path: KernelPath = "avx2") -> str:
+    """Return why a path of the kernel cannot run on this machine; empty if it can."""
     try:
         from trilateral.common.paillier.native import _kernel
     except ImportError:
         return "the kernel was not built, which takes a C compiler and Python's headers (Debian: gcc, python3-dev)"
-    return "" if _kernel.supported else "the processor has no AVX2 and fused multiply-add"
+    return "" if path in _kernel.paths else f"the processor has no {_NEEDS[path]}"
+
+
+def kernel_path() -> KernelPath:
+    """Return the path of the kernel that this process uses; the default one if it uses gmpy2."""
+    path = arithmetic_path()
+    return next(each for each in _INSTRUCTIONS if not obstacle(each)) if path == "gmpy2" else path

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from trilateral.common.paillier.cipher import EncryptedVector
 from trilateral.common.paillier.native import _kernel
 from trilateral.common.paillier.native.numbers import Elements, Numbers
-from trilateral.common.paillier.native.threads import LANES, in_parallel, thread_count
+from trilateral.common.paillier.native.threads import in_parallel, thread_count
 from trilateral.common.paillier.packing import SlotLayout
 from trilateral.common.paillier.product import check_columns, typical_bits, window_width
 
@@ -33,12 +33,12 @@ class NativeProduct:
         self._n_seen = 0
         n_columns = columns.shape[1]
         uses = n_columns * min(layout.slots, len(columns))
-        self.width = window_width(uses, typical_bits(columns), _widest(8 * numbers.size))
+        self.width = window_width(uses, typical_bits(columns), _widest(numbers))
         self._bits = largest.bit_length() + 1
         self._buckets = numbers.empty(n_columns, layout.slots * self._bits)
         self._filled = np.zeros((n_columns, layout.slots * self._bits), dtype=np.uint8)
-        table_bytes = 8 * numbers.size << self.width - 1
-        self._block = max(LANES * thread_count(), _TABLE_BYTES // table_bytes // LANES * LANES)
+        lanes, table_bytes = numbers.lanes, 8 * numbers.size << self.width - 1
+        self._block = max(lanes * thread_count(), _TABLE_BYTES // table_bytes // lanes * lanes)
 
     def update(self, vector: EncryptedVector) -> None:
         """See Product."""
@@ -51,7 +51,7 @@ class NativeProduct:
         numbers, width, slots = self._numbers, self.width, self._layout.slots
         inverses = numbers.invert(bases)
         powers = numbers.empty(len(bases), 1 << width - 1)
-        in_parallel(
+        numbers.in_parallel(
             lambda start, stop: _kernel.odd_powers(
                 numbers.constants, powers[start:stop], bases[start:stop], inverses[start:stop], width
             ),
@@ -78,13 +78,13 @@ class NativeProduct:
         out = numbers.empty(len(self._buckets))
         buckets = (self._buckets, self._filled)
         sizes = (layout.slots, self._bits, layout.slot_bits)
-        in_parallel(
+        numbers.in_parallel(
             lambda first, stop: _kernel.join_buckets(numbers.constants, out, *buckets, *sizes, first, stop), len(out)
         )
         return EncryptedVector(out)
 
 
-def _widest(element_bytes: int) -> int:
-    """Return the largest w for which the tables of four ciphertexts per thread fit _TABLE_BYTES."""
-    powers = _TABLE_BYTES // (LANES * thread_count() * element_bytes)
+def _widest(numbers: Numbers) -> int:
+    """Return the largest w for which the tables of as many ciphertexts as there are lanes fit _TABLE_BYTES."""
+    powers = _TABLE_BYTES // (numbers.lanes * thread_count() * 8 * numbers.size)
     return min(_WIDEST, max(2, powers.bit_length()))

@@ -7,7 +7,7 @@ import numpy as np
 from trilateral.common.paillier.keys import PublicKey
 from trilateral.common.paillier.native import _kernel
 from trilateral.common.paillier.native.numbers import Elements, Numbers
-from trilateral.common.paillier.native.threads import LANES, in_parallel, thread_count
+from trilateral.common.paillier.native.threads import thread_count
 from trilateral.common.paillier.randomness import TOOTH_BITS, comb_rows, draw_base
 
 
@@ -21,14 +21,14 @@ class NativeResidues:
         for _ in range(n_rows - 1):
             bases = np.concatenate([bases, numbers.square(bases[-1:], TOOTH_BITS)])
         self._comb = numbers.empty(n_rows, 1 << TOOTH_BITS)
-        in_parallel(
+        numbers.in_parallel(
             lambda start, stop: _kernel.fill_comb(numbers.constants, self._comb[start:stop], bases[start:stop]), n_rows
         )
 
     @property
     def piece(self) -> int:
         """See Source: each thread draws one residue per lane at a time."""
-        return LANES * thread_count()
+        return self._numbers.lanes * thread_count()
 
     def draw(self, count: int) -> list[Elements]:
         """Make `count` residues, each an element."""
@@ -36,7 +36,7 @@ class NativeResidues:
         n_rows = len(comb)
         exponents = memoryview(secrets.token_bytes(count * n_rows))
         out = numbers.empty(count)
-        in_parallel(
+        numbers.in_parallel(
             lambda start, stop: _kernel.draw(
                 numbers.constants, out[start:stop], comb, exponents[start * n_rows : stop * n_rows]
             ),

@@ -5,9 +5,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 
-LANES = 4
-"""Numbers that the kernel works on at a time."""
-
 
 class _Threads:
     """One thread, until the process sets the number of threads."""
@@ -60,7 +57,7 @@ def thread_count() -> int:
     return _threads.count
 
 
-def in_parallel(work: Callable[[int, int], None], count: int, unit: int = LANES) -> None:
+def in_parallel(work: Callable[[int, int], None], count: int, unit: int) -> None:
     """Call `work(start, stop)` for parts of `range(count)`, in parallel.
 
     Args:

@@ -1,4 +1,4 @@
-"""The kernel's products against Python's whole numbers, for each size of key and over the ends of every range."""
+"""Each path's products against Python's whole numbers, for each size of key and over the ends of every range."""
 
 import random
 from collections.abc import Callable
@@ -8,10 +8,11 @@ import pytest
 from gmpy2 import mpz
 
 from trilateral.common.paillier.native import _kernel
-from trilateral.common.paillier.native.modulus import DIGIT_BITS, Modulus, digits_for
+from trilateral.common.paillier.native.modulus import DIGIT_BITS, FORMS, KernelPath, Modulus, digits_for
 from trilateral.common.paillier.native.numbers import Elements, Numbers
 
 RANDOM = random.Random(5)
+PATHS = [path for path in FORMS if path in _kernel.paths]
 SIZES = [8, 16, 64, 191, 512, 1024, 1536, 2048, 3072, 4096]
 
 
@@ -20,8 +21,15 @@ def moduli(bits: int) -> list[int]:
     return [RANDOM.getrandbits(bits) | 1 << bits - 1 | 1, 1 << bits - 1 | 1, (1 << bits) - 1]
 
 
+every_path = pytest.mark.parametrize("path", PATHS)
 every_modulus = pytest.mark.parametrize(
-    "n", [pytest.param(n, id=f"{bits}-{i}") for bits in SIZES for i, n in enumerate(moduli(bits))]
+    ("n", "path"),
+    [
+        pytest.param(n, path, id=f"{bits}-{i}-{path}")
+        for bits in SIZES
+        for i, n in enumerate(moduli(bits))
+        for path in PATHS
+    ],
 )
 
 
@@ -33,7 +41,9 @@ def numbers_below(n_squared: int, n: int) -> list[int]:
 
 def element_of(lo: int, hi: int, numbers: Numbers) -> Elements:
     digits = numbers.size // 2
-    return np.array([[x >> DIGIT_BITS * i & (1 << DIGIT_BITS) - 1 for x in (lo, hi) for i in range(digits)]], float)
+    element = numbers.empty(1)
+    element[:] = [x >> DIGIT_BITS * i & (1 << DIGIT_BITS) - 1 for x in (lo, hi) for i in range(digits)]
+    return element
 
 
 def halves(element: Elements) -> tuple[int, int]:
@@ -48,29 +58,29 @@ def halves(element: Elements) -> tuple[int, int]:
 
 def value(element: Elements, n: int) -> int:
     lo, hi = halves(element)
-    return (lo + hi * n) % (n * n)
+    return (lo - hi * n) % (n * n)
 
 
 @every_modulus
-def test_numbers_come_out_as_they_went_in(n: int) -> None:
-    numbers = Numbers(mpz(n))
+def test_numbers_come_out_as_they_went_in(n: int, path: KernelPath) -> None:
+    numbers = Numbers(mpz(n), path=path)
     values = [mpz(x) for x in numbers_below(n * n, n)]
     assert numbers.leave(numbers.enter(values)) == values
 
 
 @every_modulus
-def test_numbers_of_the_full_width_are_taken_modulo_the_square(n: int) -> None:
-    numbers, width = Numbers(mpz(n)), Modulus(n).width
+def test_numbers_of_the_full_width_are_taken_modulo_the_square(n: int, path: KernelPath) -> None:
+    numbers, width = Numbers(mpz(n), path=path), Modulus(n, path).width
     largest = (1 << 8 * width) - 1
     assert numbers.leave(numbers.enter([mpz(largest)])) == [largest % (n * n)]
-    wide = Numbers(mpz(n), 3 * width + 1)
+    wide = Numbers(mpz(n), 3 * width + 1, path)
     for number in (largest**3, n**6, 1 << 24 * width):
         assert wide.leave(wide.enter([mpz(number)])) == [number % (n * n)]
 
 
 @every_modulus
-def test_products_and_squares_are_those_of_whole_numbers(n: int) -> None:
-    numbers = Numbers(mpz(n))
+def test_products_and_squares_are_those_of_whole_numbers(n: int, path: KernelPath) -> None:
+    numbers = Numbers(mpz(n), path=path)
     values = [mpz(x) for x in numbers_below(n * n, n)]
     pairs = [(a, b) for a in values for b in values]
     a, b = (numbers.enter([pair[i] for pair in pairs]) for i in (0, 1))
@@ -79,9 +89,9 @@ def test_products_and_squares_are_those_of_whole_numbers(n: int) -> None:
 
 
 @every_modulus
-def test_extreme_inputs_of_a_product_give_outputs_within_the_bounds(n: int) -> None:
+def test_extreme_inputs_of_a_product_give_outputs_within_the_bounds(n: int, path: KernelPath) -> None:
     """lo and hi below 16 n go in, below 3 n come out: so no product needs a subtraction of n."""
-    numbers, most = Numbers(mpz(n)), 16 * n - 1
+    numbers, most = Numbers(mpz(n), path=path), 16 * n - 1
     r_inverse = pow(1 << DIGIT_BITS * digits_for(n.bit_length()), -1, n * n)
     ends = [(0, 0), (most, most), (most, 0), (0, most), (1, most), (n, n), (n - 1, n), (1, 0)]
     for first in ends:
@@ -95,8 +105,8 @@ def test_extreme_inputs_of_a_product_give_outputs_within_the_bounds(n: int) -> N
 
 
 @every_modulus
-def test_a_plaintext_is_added_while_numbers_leave(n: int) -> None:
-    numbers = Numbers(mpz(n))
+def test_a_plaintext_is_added_while_numbers_leave(n: int, path: KernelPath) -> None:
+    numbers = Numbers(mpz(n), path=path)
     values = [mpz(x) for x in numbers_below(n * n, n)]
     plaintexts = [mpz(m) for m in (0, 1, -1, n // 2, -(n // 2), n - 1, n, *(RANDOM.randrange(n) for _ in values[7:]))]
     expected = [x * (1 + m * n) % n**2 for x, m in zip(values, plaintexts, strict=True)]
@@ -104,27 +114,44 @@ def test_a_plaintext_is_added_while_numbers_leave(n: int) -> None:
 
 
 @every_modulus
-def test_powers_are_those_of_whole_numbers(n: int) -> None:
-    numbers = Numbers(mpz(n))
+def test_powers_are_those_of_whole_numbers(n: int, path: KernelPath) -> None:
+    numbers = Numbers(mpz(n), path=path)
     values = [mpz(x) for x in numbers_below(n * n, n)]
     elements = numbers.enter(values)
     for exponent in (b"", b"\0", b"\1", b"\xff\xff\xff", bytes(range(7))):
         out = numbers.empty(len(values))
-        _kernel.power(numbers.constants, out, elements, exponent)
+        _kernel.power(numbers.constants, out, elements, exponent, 0, len(values))
         assert numbers.leave(out) == [pow(x, int.from_bytes(exponent), n**2) for x in values]
 
 
+@every_path
+def test_powers_of_two_moduli_share_the_lanes(path: KernelPath) -> None:
+    p, q, width = (1 << 191) - 19, (1 << 96) - 17, 96
+    both = [Numbers(mpz(n), width, path, digits_for(191)) for n in (p, q)]
+    values = [[mpz(RANDOM.getrandbits(8 * width)) for _ in range(7)] for _ in both]
+    bases, out = both[0].empty(14), both[0].empty(14)
+    np.concatenate([numbers.enter(each) for numbers, each in zip(both, values, strict=True)], out=bases)
+    exponents = [RANDOM.randbytes(9) for _ in both]
+    moduli = b"".join([numbers.constants for numbers in both])
+    for first, stop in ((0, 4), (4, 12), (12, 12), (12, 14)):
+        _kernel.power(moduli, out, bases, b"".join(exponents), first, stop)
+    for numbers, each, exponent, powers in zip(both, values, exponents, (out[:7], out[7:]), strict=True):
+        assert numbers.leave(powers) == [pow(x, int.from_bytes(exponent), int(numbers.n_squared)) for x in each]
+
+
+@every_path
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 13])
-def test_inverses_of_any_number_of_numbers(count: int) -> None:
+def test_inverses_of_any_number_of_numbers(count: int, path: KernelPath) -> None:
     n = (2**61 - 1) * (2**89 - 1)
-    numbers = Numbers(mpz(n))
+    numbers = Numbers(mpz(n), path=path)
     values = [mpz(RANDOM.randrange(1, n * n)) for _ in range(count)]
     assert numbers.leave(numbers.invert(numbers.enter(values))) == [pow(int(x), -1, n * n) for x in values]
 
 
-def test_odd_powers_are_of_the_base_and_then_of_its_inverse() -> None:
+@every_path
+def test_odd_powers_are_of_the_base_and_then_of_its_inverse(path: KernelPath) -> None:
     n = (2**61 - 1) * (2**89 - 1)
-    numbers = Numbers(mpz(n))
+    numbers = Numbers(mpz(n), path=path)
     bases = [mpz(RANDOM.randrange(1, n * n)) for _ in range(5)]
     elements = numbers.enter(bases)
     for width in (2, 3, 6):
@@ -135,23 +162,25 @@ def test_odd_powers_are_of_the_base_and_then_of_its_inverse() -> None:
             assert numbers.leave(row) == [pow(int(base), sign * e, n * n) for sign in (1, -1) for e in odd]
 
 
-def test_moduli_that_it_has_no_room_for_are_refused() -> None:
+@every_path
+def test_moduli_that_it_has_no_room_for_are_refused(path: KernelPath) -> None:
     for n in (0, 1, 127, -(2**64) + 1, 130, 1 << 2048, (1 << 4145) - 1):
         with pytest.raises(ValueError, match="odd moduli"):
-            Modulus(n)
+            Modulus(n, path)
     with pytest.raises(ValueError, match="at most 8 times their length"):
-        Numbers(mpz(2**127 - 1), 1000)
-    assert Numbers((mpz(1) << 4144) - 1).leave(Numbers((mpz(1) << 4144) - 1).enter([mpz(7)])) == [7]
+        Numbers(mpz(2**127 - 1), 1000, path)
+    longest = Numbers((mpz(1) << 4144) - 1, path=path)
+    assert longest.leave(longest.enter([mpz(7)])) == [7]
 
 
 class _Call:
     """A call of the right sizes, of which a test gets one wrong."""
 
-    def __init__(self) -> None:
-        self.numbers = Numbers(mpz(2**61 - 1))
+    def __init__(self, path: KernelPath) -> None:
+        self.numbers = Numbers(mpz(2**61 - 1), path=path)
         self.constants, self.one = self.numbers.constants, self.numbers.enter([mpz(1)])
         self.two = self.numbers.empty(2)
-        self.width = Modulus(2**61 - 1).width
+        self.width = Modulus(2**61 - 1, self.numbers.path).width
         self.buckets, self.filled = self.numbers.empty(2 * 3 * 5), np.zeros(2 * 3 * 5, np.uint8)
         self.samples = np.ones((4, 2), np.int64)
 
@@ -159,7 +188,10 @@ class _Call:
 WRONG: dict[str, Callable[[_Call], None]] = {
     "constants": lambda c: _kernel.square(c.constants[:-8], c.one, c.one, 1),
     "constants of nothing": lambda c: _kernel.square(b"", c.one, c.one, 1),
-    "too many digits": lambda c: _kernel.square((1 << 40).to_bytes(8, "little") + c.constants[8:], c.one, c.one, 1),
+    "another path": lambda c: _kernel.square((5).to_bytes(8, "little") + c.constants[8:], c.one, c.one, 1),
+    "too many digits": lambda c: _kernel.square(
+        c.constants[:8] + (1 << 40).to_bytes(8, "little") + c.constants[16:], c.one, c.one, 1
+    ),
     "no digits": lambda c: _kernel.square(bytes(len(c.constants)), c.one, c.one, 1),
     "enter": lambda c: _kernel.enter(c.constants, c.one, bytes(200), True),
     "enter none": lambda c: _kernel.enter(c.constants, c.one[:0], b"1", True),
@@ -169,7 +201,16 @@ WRONG: dict[str, Callable[[_Call], None]] = {
     "multiply": lambda c: _kernel.multiply(c.constants, c.two, c.two, c.one),
     "square": lambda c: _kernel.square(c.constants, c.two, c.one, 1),
     "negative": lambda c: _kernel.square(c.constants, c.one, c.one, -1),
-    "power": lambda c: _kernel.power(c.constants, c.two, c.one, b"1"),
+    "power": lambda c: _kernel.power(c.constants, c.two, c.one, b"1", 0, 1),
+    "power beyond the list": lambda c: _kernel.power(c.constants, c.one, c.one, b"1", 0, 2),
+    "power before the list": lambda c: _kernel.power(c.constants, c.one, c.one, b"1", -1, 1),
+    "powers of too many moduli": lambda c: _kernel.power(c.constants * 3, c.two, c.two, b"123", 0, 1),
+    "powers of an odd number of bases": lambda c: _kernel.power(c.constants * 2, c.one, c.one, b"12", 0, 1),
+    "powers of moduli of different lengths": lambda c: _kernel.power(
+        c.constants + Modulus(2**521 - 1, c.numbers.path).constants, c.two, c.two, b"12", 0, 1
+    ),
+    "powers of a modulus and a part": lambda c: _kernel.power(c.constants + b"12345678", c.one, c.one, b"1", 0, 1),
+    "powers of no modulus": lambda c: _kernel.power(b"", c.one, c.one, b"1", 0, 1),
     "comb": lambda c: _kernel.fill_comb(c.constants, c.two, c.one),
     "draw": lambda c: _kernel.draw(c.constants, c.one, c.numbers.empty(256), b"12"),
     "draw from half a row": lambda c: _kernel.draw(c.constants, c.one, c.numbers.empty(128), b""),
@@ -210,7 +251,8 @@ WRONG: dict[str, Callable[[_Call], None]] = {
 }
 
 
+@every_path
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_sizes_are_refused_before_anything_is_read(name: str) -> None:
+def test_wrong_sizes_are_refused_before_anything_is_read(name: str, path: KernelPath) -> None:
     with pytest.raises(ValueError, match=r"sizes|constants|columns|powers|bits"):
-        WRONG[name](_Call())
+        WRONG[name](_Call(path))

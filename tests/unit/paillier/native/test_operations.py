@@ -230,7 +230,7 @@ def test_a_process_chooses_its_arithmetic_by_name(caplog: pytest.LogCaptureFixtu
         assert isinstance(make_cipher("packed", PUBLIC), PackedCipher)
     with forced("avx2"):
         assert isinstance(make_cipher("packed", PUBLIC), NativeCipher)
-    with pytest.raises(ConfigError, match="set avx2 or gmpy2"):
+    with pytest.raises(ConfigError, match="set (ifma, )?avx2 or gmpy2"):
         path.choose_arithmetic("cuda")
     assert ["gmpy2" in caplog.messages[0], "kernel" in caplog.messages[1]] == [True, True]
     assert len(caplog.messages) == 2
@@ -239,7 +239,7 @@ def test_a_process_chooses_its_arithmetic_by_name(caplog: pytest.LogCaptureFixtu
 def test_a_machine_without_the_vectors_says_so_once_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("trilateral.common.paillier.native._kernel.supported", 0)
+    monkeypatch.setattr("trilateral.common.paillier.native._kernel.paths", ())
     with forced(""):
         assert [isinstance(make_cipher("packed", PUBLIC), PackedCipher) for _ in range(2)] == [True, True]
         assert ["because the processor has no AVX2" in message for message in caplog.messages] == [True]
@@ -289,7 +289,7 @@ def test_a_key_too_long_for_the_kernel_has_primes_that_fit_it() -> None:
     with forced("avx2"):
         key = PrivateKey((mpz(3) << 2078) + 511, (mpz(3) << 2078) + 1231)
         assert not path.takes(key.public_key.n)
-    assert isinstance(key._power_p, SecretPowers)
+    assert isinstance(key._powers, SecretPowers)
     ciphertext = encrypt_with_r(key.public_key, 5, 2)
     assert key.decrypt(ciphertext) == by_gmpy2(key).decrypt(ciphertext) == 5
 
@@ -317,14 +317,14 @@ def test_tables_stay_within_their_size_limit(count: int, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_each_thread_draws_four_at_a_time(count: int) -> None:
+def test_each_thread_draws_one_for_each_lane_at_a_time(count: int) -> None:
     with threads(count):
         residues = NativeResidues(PUBLIC, NUMBERS)
         pool = RandomnessPool(residues)
         calls = 0
-        while pool.prepare(24):
+        while pool.prepare(48):
             calls += 1
-    assert calls == 24 // (4 * count)
+    assert calls == 48 // (NUMBERS.lanes * count)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
@@ -333,7 +333,7 @@ def test_every_part_of_a_list_is_worked_on_once(count: int, length: int) -> None
     done: list[int] = []
     with threads(count):
         assert thread_count() == count
-        in_parallel(lambda start, stop: done.extend(range(start, stop)), length)
+        in_parallel(lambda start, stop: done.extend(range(start, stop)), length, 4)
     assert sorted(done) == list(range(length))
 
 
@@ -343,7 +343,7 @@ def test_an_error_in_any_thread_reaches_the_caller() -> None:
             raise ValueError("here")
 
     with threads(2), pytest.raises(ValueError, match="here"):
-        in_parallel(work, 8)
+        in_parallel(work, 8, 4)
 
 
 def test_work_that_has_begun_ends_before_an_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,7 +366,7 @@ def test_work_that_has_begun_ends_before_an_error_is_raised(monkeypatch: pytest.
 
         monkeypatch.setattr(pool, "submit", submit_once)
         with pytest.raises(RuntimeError, match="no more threads"):
-            in_parallel(work, 12)
+            in_parallel(work, 12, 4)
         assert done == [4]
 
 
@@ -375,10 +375,10 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
 import os
 from trilateral.common.paillier.native.threads import in_parallel, set_threads, thread_count
 set_threads(3)
-in_parallel(lambda start, stop: None, 12)
+in_parallel(lambda start, stop: None, 12, 4)
 child = os.fork()
 done = []
-in_parallel(lambda start, stop: done.append(start), 12)
+in_parallel(lambda start, stop: done.append(start), 12, 4)
 assert sorted(done) == [0, 4, 8] and thread_count() == 3
 if child:
     assert os.waitpid(child, 0)[1] == 0

@@ -1,20 +1,20 @@
-/* Products modulo n^2, four at a time, in digits of 52 bits held as doubles.
+/* The path for AVX2 with fused multiply-add: products modulo n^2, four at a time, in digits of 52 bits held as doubles.
  *
- * A number x modulo n^2 is a pair x = lo + hi n. Then x x' = lo lo' + (lo hi' + hi lo') n, since n n = 0. With R = 2^(52 D)
+ * A number x modulo n^2 is a pair x = lo - hi n. Then x x' = lo lo' - (lo hi' + hi lo') n, since n n = 0. With R = 2^(52 D)
  * and Montgomery's reduction, which finds M with T + M n = R t for T = lo lo', the product x x' / R is
  *
- *     lo'' = t                               = (T + M n) / R
- *     hi'' = (lo hi' + hi lo' - M + c n) / R   made whole by another reduction
+ *     lo'' = t                            = (T + M n) / R
+ *     hi'' = (lo hi' + hi lo' + M) / R      made whole by another reduction
  *
- * because T / R = t - (M / R) n. That is five products of D digits by D: three here, which are made from halves for long numbers
- * (`split_columns`), and two in the reductions.
+ * because T / R = t - (M / R) n. The minus sign in the pair makes M a term of a sum. That is five products of D digits by D: three
+ * here, which are made from halves for long numbers (`split_columns`), and two in the reductions.
  *
  * BOUNDS. R >= 2^16 n. Inputs have lo, hi < 16 n and outputs have lo, hi < 3 n, so that a subtraction of n is never needed
  * between products:
  *
  *     a reduction takes T to (T + M n) / R with M < 2 R (see `reduce`), so to less than T / R + 2 n
  *     lo'' < 256 n^2 / R + 2 n            <= n / 256 + 2 n
- *     hi'' < (512 n^2 + 9 R + n) / R + 2 n <= n / 128 + 10 + 2 n    for n > 128; c n < 9 R + n keeps it positive
+ *     hi'' < (512 n^2 + 2 R) / R + 2 n    <= n / 128 + 2 + 2 n    which is below 3 n for n > 2
  *
  * DIGITS are whole numbers d with 0 <= d < 2^52, as doubles. A product d e < 2^104 has an upper and a lower half of 52 bits:
  *
@@ -27,22 +27,28 @@
  * COLUMNS. Both are added up as 64-bit whole numbers, column by column: column t gathers lower halves of digits with i + j = t
  * and upper halves of those with i + j = t - 1. Each time, the bits of the constants 2^104 and 2^52 are added as well. How often
  * is known, so the arrays `constant` subtract them again, modulo 2^64. What is left is at most 2 D terms from each of three
- * products (lo hi', hi lo', M n) of less than 2^52 each, at most 2^55 + 2^52 from c n, less than 2^12 carried over, and 2^62, which
+ * products (lo hi', hi lo', M n) of less than 2^52 each, at most 5 2^52 from M, less than 2^12 carried over, and 2^62, which
  * every column is given and the next one pays for as 2^10: it keeps columns above zero that are differences (`split_columns`, which
- * also adds less than 2^60; `subtract_m`). For D <= 80 that is less than 480 2^52 + 2^56 + 2^60 + 2^62 < 2^63 and more than
- * 2^62 - 2^61 - 2^55 - 2^10 > 0: a lane of 64 bits does not overflow, and no carry is taken before a column is complete.
+ * also adds less than 2^60). For D <= 80 that is less than 490 2^52 + 2^60 + 2^62 < 2^63 and more than
+ * 2^62 - 2^61 - 2^10 > 0: a lane of 64 bits does not overflow, and no carry is taken before a column is complete.
  *
  * TIME depends on D alone: no branch and no address depends on a digit.
  */
-#include "arithmetic.h"
+#include "kernels.h"
 
 #if HAVE_KERNEL
 
+#include <immintrin.h>
 #include <string.h>
 
-typedef __m256i words4;
-
+#define KERNEL __attribute__((target("avx2,fma")))
 #define INLINE static inline __attribute__((always_inline)) KERNEL
+
+enum { LANES = 4, K_DIGITS = 2 };
+
+typedef double digit;
+typedef __m256d digits;
+typedef __m256i words;
 
 static const double TWO_52 = 0x1p52, TWO_104 = 0x1p104;
 
@@ -52,23 +58,18 @@ static const double TWO_52 = 0x1p52, TWO_104 = 0x1p104;
 #define SUB(a, b) _mm256_sub_epi64(a, b)
 #define BROADCAST(p) _mm256_broadcast_sd(p)
 
-/* The build forbids link-time optimisation (-fno-lto): while these two stay calls into another translation unit, no compiler
- * moves arithmetic in operations.c across them. Within one unit, -frounding-math says that the rounding may change. */
-unsigned toward_zero(void) {
-    unsigned before = _mm_getcsr();
-    _mm_setcsr(0x7f80); /* toward zero, all exceptions masked, denormals kept */
-    return before;
-}
-
-void restore_rounding(unsigned before) { _mm_setcsr(before); }
+/* [2 D] What is added to each column before it is read: of lo lo', of lo lo, and of lo hi' + hi lo'. modulus.py makes them. */
+#define CONSTANT_LO(m, D) ((m)->columns)
+#define CONSTANT_SQUARE(m, D) ((m)->columns + 2 * (D))
+#define CONSTANT_HI(m, D) ((m)->columns + 4 * (D))
 
 /* Six neighbouring columns while they are being added up. */
 struct columns6 {
-    words4 c0, c1, c2, c3, c4, c5;
+    words c0, c1, c2, c3, c4, c5;
 };
 
 INLINE struct columns6 no_columns(void) {
-    words4 zero = _mm256_setzero_si256();
+    words zero = _mm256_setzero_si256();
     return (struct columns6){zero, zero, zero, zero, zero, zero};
 }
 
@@ -92,7 +93,7 @@ INLINE void next_columns(struct columns6 *c) {
  * are written before the last input is read (&), so none may share its register with an input of equal value. */
 #define TILE(c, x0_, x1_, q, load, y0, y1, y2, y3, size)                                                               \
     do {                                                                                                               \
-        digits4 y_, h0_, h1_, l0_, l1_;                                                                                \
+        digits y_, h0_, h1_, l0_, l1_;                                                                                \
         __asm__(TIMES_DIGIT(load, y0, "%[c0]", "%[c1]", "%[c2]")                                                       \
                 TIMES_DIGIT(load, y1, "%[c1]", "%[c2]", "%[c3]")                                                       \
                 TIMES_DIGIT(load, y2, "%[c2]", "%[c3]", "%[c4]")                                                       \
@@ -106,33 +107,45 @@ INLINE void next_columns(struct columns6 *c) {
     } while (0)
 
 /* Four numbers by four numbers. */
-INLINE void tile(struct columns6 *c, const digits4 *p, const digits4 *q) {
+INLINE void tile(struct columns6 *c, const digits *p, const digits *q) {
     TILE(c, p[0], p[1], q, "vmovapd", "(%[q])", "32(%[q])", "64(%[q])", "96(%[q])", 32);
 }
 
-/* Four numbers by one, whose digits are read once for all lanes. */
-INLINE void tile_by_one(struct columns6 *c, digits4 x0, digits4 x1, const double *q) {
-    TILE(c, x0, x1, q, "vbroadcastsd", "(%[q])", "8(%[q])", "16(%[q])", "24(%[q])", 8);
+/* Four numbers by a constant from digit `at` on: by one for all lanes, which is read once for all of them, or by one for each. */
+INLINE void tile_by_constant(struct columns6 *c, digits x0, digits x1, const void *constant, int at, int lanewise) {
+    if (lanewise) {
+        const digits *q = (const digits *)constant + at;
+        TILE(c, x0, x1, q, "vmovapd", "(%[q])", "32(%[q])", "64(%[q])", "96(%[q])", 32);
+    } else {
+        const double *q = (const double *)constant + at;
+        TILE(c, x0, x1, q, "vbroadcastsd", "(%[q])", "8(%[q])", "16(%[q])", "24(%[q])", 8);
+    }
+}
+
+INLINE digits digit_of_constant(const void *constant, int at, int lanewise) {
+    return lanewise ? ((const digits *)constant)[at] : BROADCAST((const double *)constant + at);
 }
 
 /* The two halves of one product of digits. */
-INLINE void times(words4 *low, words4 *high, digits4 x, digits4 y) {
-    digits4 h = _mm256_fmadd_pd(x, y, _mm256_set1_pd(TWO_104));
-    digits4 l = _mm256_fmadd_pd(x, y, _mm256_sub_pd(_mm256_set1_pd(TWO_104 + TWO_52), h));
+INLINE void times(words *low, words *high, digits x, digits y) {
+    digits h = _mm256_fmadd_pd(x, y, _mm256_set1_pd(TWO_104));
+    digits l = _mm256_fmadd_pd(x, y, _mm256_sub_pd(_mm256_set1_pd(TWO_104 + TWO_52), h));
     *low = ADD(*low, WORDS(l)), *high = ADD(*high, WORDS(h));
 }
 
 /* The low 52 bits of a column as a digit; the exponents of 2^52 and 2^104 are above them. */
-INLINE digits4 digit_of(words4 column) {
-    words4 mask = _mm256_set1_epi64x(((int64_t)1 << DIGIT_BITS) - 1);
-    digits4 two52 = _mm256_set1_pd(TWO_52);
+INLINE digits digits_of(words column) {
+    words mask = _mm256_set1_epi64x(((int64_t)1 << DIGIT_BITS) - 1);
+    digits two52 = _mm256_set1_pd(TWO_52);
     return _mm256_sub_pd(DOUBLES(_mm256_or_si256(_mm256_and_si256(column, mask), WORDS(two52))), two52);
 }
 
-INLINE words4 carry_of(words4 column) { return _mm256_srli_epi64(column, DIGIT_BITS); }
+INLINE words all(uint64_t word) { return _mm256_set1_epi64x((int64_t)word); }
 
-INLINE words4 whole(digits4 digit) {
-    digits4 two52 = _mm256_set1_pd(TWO_52);
+INLINE words carry_of(words column) { return _mm256_srli_epi64(column, DIGIT_BITS); }
+
+INLINE words words_of(digits digit) {
+    digits two52 = _mm256_set1_pd(TWO_52);
     return _mm256_xor_si256(WORDS(_mm256_add_pd(digit, two52)), WORDS(two52));
 }
 
@@ -141,7 +154,7 @@ INLINE int first_quad(int s, int pairs) { return s < pairs ? 0 : (s - pairs + 2)
 INLINE int last_quad(int s, int quads) { return s < 0 ? -1 : s / 2 < quads ? s / 2 : quads - 1; }
 
 /* All columns of p q, or of p q + p2 q2, constants included. */
-INLINE void product_columns(words4 *out, const digits4 *p, const digits4 *q, const digits4 *p2, const digits4 *q2, int D) {
+INLINE void product_columns(words *out, const digits *p, const digits *q, const digits *p2, const digits *q2, int D) {
     struct columns6 c = no_columns();
     for (int s = 0; s < D; s++) {
         int first = first_quad(s, D / 2), last = last_quad(s, D / 4);
@@ -157,24 +170,24 @@ INLINE void product_columns(words4 *out, const digits4 *p, const digits4 *q, con
 /* The sum of a number's lower digits and its upper digits: as many digits as the lower part has, and a mask of all ones in the
  * lanes with a carry out of the sum. */
 struct sum {
-    digits4 digits[MAX_DIGITS / 2]; /* `lower_digits` of them, at most half of 80 */
-    words4 carried;
+    digits digits[MAX_DIGITS / 2]; /* `lower_digits` of them, at most half of 80 */
+    words carried;
 };
 
-INLINE void add_halves(struct sum *out, const digits4 *p, int lower, int D) {
-    words4 carry = _mm256_setzero_si256();
+INLINE void add_halves(struct sum *out, const digits *p, int lower, int D) {
+    words carry = _mm256_setzero_si256();
     for (int i = 0; i < lower; i++) {
-        words4 column = ADD(carry, whole(p[i]));
-        if (lower + i < D) column = ADD(column, whole(p[lower + i]));
-        out->digits[i] = digit_of(column), carry = carry_of(column);
+        words column = ADD(carry, words_of(p[i]));
+        if (lower + i < D) column = ADD(column, words_of(p[lower + i]));
+        out->digits[i] = digits_of(column), carry = carry_of(column);
     }
     out->carried = SUB(_mm256_setzero_si256(), carry);
 }
 
 /* Add what the carries c and c' (0 or 1) contribute to (s + c B) (s' + c' B). B is the place after the digits of s and s'. */
-INLINE void add_carried(words4 *columns, const struct sum *s, const struct sum *t, int lower) {
+INLINE void add_carried(words *columns, const struct sum *s, const struct sum *t, int lower) {
     for (int i = 0; i < lower; i++) {
-        words4 both = ADD(_mm256_and_si256(s->carried, whole(t->digits[i])), _mm256_and_si256(t->carried, whole(s->digits[i])));
+        words both = ADD(_mm256_and_si256(s->carried, words_of(t->digits[i])), _mm256_and_si256(t->carried, words_of(s->digits[i])));
         columns[i] = ADD(columns[i], both);
     }
     columns[lower] = SUB(columns[lower], _mm256_and_si256(s->carried, t->carried)); /* all ones are -1 */
@@ -192,14 +205,14 @@ INLINE int lower_digits(int D) { return D < SPLIT_FROM ? D : (D + 7) / 8 * 4; }
  * Because of the carries of the sums, the value of a column differs from that in `product_columns` and can be negative, but the
  * value of all columns together is the same. Like any others, products of sums are below 2^60 in a column, so all columns are
  * above -2^61; the constants add 2^62 to each column and subtract it from the next as 2^10. `sums` are those of p, q, p2, q2. */
-INLINE void split_columns(words4 *out, const digits4 *p, const digits4 *q, const digits4 *p2, const digits4 *q2,
+INLINE void split_columns(words *out, const digits *p, const digits *q, const digits *p2, const digits *q2,
                           const struct sum *const sums[4], int D) {
     const int lower = lower_digits(D), upper = D - lower;
     if (!upper) {
         product_columns(out, p, q, p2, q2, D);
         return;
     }
-    words4 middle[MAX_DIGITS + 4];
+    words middle[MAX_DIGITS + 4];
     product_columns(out, p, q, p2, q2, lower);
     product_columns(out + 2 * lower, p + lower, q + lower, p2 ? p2 + lower : 0, q2 ? q2 + lower : 0, upper);
     product_columns(middle, sums[0]->digits, sums[1]->digits, p2 ? sums[2]->digits : 0, q2 ? sums[3]->digits : 0, lower);
@@ -212,21 +225,21 @@ INLINE void split_columns(words4 *out, const digits4 *p, const digits4 *q, const
 
 /* All columns of p^2: twice the products of digits i < j, then the squares of the digits. The constants are added as often as in
  * p p. */
-INLINE void square_columns(words4 *out, const digits4 *p, int D) {
+INLINE void square_columns(words *out, const digits *p, int D) {
     struct columns6 c = no_columns();
     for (int s = 0; s < D; s++) {
         /* The pair of digits 2 i, 2 i + 1 lies wholly below quad j when i = s - 2 j < 2 j. */
         for (int j = s / 4 + 1, last = last_quad(s, D / 4); j <= last; j++) tile(&c, p + 2 * s - 4 * j, p + 4 * j);
         /* Within quad s / 4: the product of its upper two digits lies one step higher than the rest. */
         if (s % 4 == 0) {
-            const digits4 *x = p + s;
+            const digits *x = p + s;
             times(&c.c1, &c.c2, x[0], x[1]);
             times(&c.c2, &c.c3, x[0], x[2]);
             times(&c.c3, &c.c4, x[0], x[3]);
             times(&c.c3, &c.c4, x[1], x[2]);
             times(&c.c4, &c.c5, x[1], x[3]);
         } else if (s % 4 == 1) {
-            const digits4 *x = p + s - 1;
+            const digits *x = p + s - 1;
             times(&c.c3, &c.c4, x[2], x[3]);
         }
         out[2 * s] = ADD(c.c0, c.c0), out[2 * s + 1] = ADD(c.c1, c.c1);
@@ -246,81 +259,81 @@ INLINE void square_columns(words4 *out, const digits4 *p, int D) {
  *
  * h <= n has D digits. `constant` subtracts all bits of the constants that products and rows add. The only exception is what the
  * row of mu adds to the two columns from which mu is read: that is subtracted after it has been added. */
-INLINE void reduce(digits4 *out, digits4 *m_out, words4 *mu_out, const words4 *columns, const int64_t *constant,
-                   const struct modulus *mod, int D) {
+INLINE void reduce(digits *out, digits *m_out, words *mu_out, const words *columns, const int64_t *constant,
+                   const struct modulus *mod, int D, int lanewise) {
     const int last = D / 2 - 1;
-    const words4 two52 = WORDS(_mm256_set1_pd(TWO_52)), two104 = WORDS(_mm256_set1_pd(TWO_104));
+    const words two52 = WORDS(_mm256_set1_pd(TWO_52)), two104 = WORDS(_mm256_set1_pd(TWO_104));
     struct columns6 c = no_columns();
-    words4 carry = _mm256_setzero_si256();
-    digits4 m[MAX_DIGITS], mu0 = _mm256_setzero_pd(), mu1 = mu0;
+    words carry = _mm256_setzero_si256();
+    digits m[MAX_DIGITS], mu0 = _mm256_setzero_pd(), mu1 = mu0;
     for (int s = 0; s < D; s++) {
-        words4 constant0 = _mm256_set1_epi64x(constant[2 * s]), constant1 = _mm256_set1_epi64x(constant[2 * s + 1]);
+        words constant0 = _mm256_set1_epi64x(constant[2 * s]), constant1 = _mm256_set1_epi64x(constant[2 * s + 1]);
         c.c0 = ADD(ADD(c.c0, constant0), ADD(columns[2 * s], carry));
         c.c1 = ADD(ADD(c.c1, constant1), columns[2 * s + 1]);
         /* Latest digits last, so that the processor has products to make while it waits for them. */
         for (int j = last_quad(s - 1, D / 4), first = first_quad(s - 1, last); j >= first; j--) {
-            const digits4 *pair = m + 2 * (s - 1) - 4 * j;
-            tile_by_one(&c, pair[0], pair[1], mod->h + 4 * j);
+            const digits *pair = m + 2 * (s - 1) - 4 * j;
+            tile_by_constant(&c, pair[0], pair[1], mod->h, 4 * j, lanewise);
         }
         if (s < last) {
-            m[2 * s] = digit_of(c.c0);
+            m[2 * s] = digits_of(c.c0);
             c.c1 = ADD(c.c1, carry_of(c.c0));
-            m[2 * s + 1] = digit_of(c.c1);
+            m[2 * s + 1] = digits_of(c.c1);
             carry = carry_of(c.c1);
         } else {
             if (s == last) {
-                digits4 t0 = digit_of(c.c0), t1 = digit_of(ADD(c.c1, carry_of(c.c0)));
-                digits4 k0 = BROADCAST(mod->k), k1 = BROADCAST(mod->k + 1);
-                words4 low = _mm256_setzero_si256(), high = low, beyond = low;
+                digits t0 = digits_of(c.c0), t1 = digits_of(ADD(c.c1, carry_of(c.c0)));
+                digits k0 = digit_of_constant(mod->k, 0, lanewise), k1 = digit_of_constant(mod->k, 1, lanewise);
+                words low = _mm256_setzero_si256(), high = low, beyond = low;
                 times(&low, &high, t0, k0);
                 times(&high, &beyond, t0, k1);
                 times(&high, &beyond, t1, k0);
-                mu0 = digit_of(low), mu1 = digit_of(high);
+                mu0 = digits_of(low), mu1 = digits_of(high);
             }
-            if ((s - last) % 2 == 0 && s - last < D / 2) tile_by_one(&c, mu0, mu1, mod->n + 2 * (s - last));
+            if ((s - last) % 2 == 0 && s - last < D / 2) tile_by_constant(&c, mu0, mu1, mod->n, 2 * (s - last), lanewise);
             if (s == last) c.c0 = SUB(c.c0, two52), c.c1 = SUB(c.c1, ADD(ADD(two52, two52), two104));
             c.c1 = ADD(c.c1, carry_of(c.c0));
             carry = carry_of(c.c1);
-            if (s > last) out[2 * s - D] = digit_of(c.c0), out[2 * s + 1 - D] = digit_of(c.c1);
+            if (s > last) out[2 * s - D] = digits_of(c.c0), out[2 * s + 1 - D] = digits_of(c.c1);
         }
         next_columns(&c);
     }
     if (m_out) {
         memcpy(m_out, m, (size_t)(D - 2) * sizeof *m);
         m_out[D - 2] = m_out[D - 1] = _mm256_setzero_pd();
-        mu_out[0] = whole(mu0), mu_out[1] = whole(mu1);
+        mu_out[0] = words_of(mu0), mu_out[1] = words_of(mu1);
     }
 }
 
-/* Take M = k m + mu 2^(52 (D - 2)) off the columns. At most two lower and two upper halves and a digit of mu come off a column,
- * less than 5 2^52; c n in `constant_hi` adds at least 2^55 to each of the D columns, so that none is negative. */
-INLINE void subtract_m(words4 *columns, const digits4 *m, const words4 *mu, const struct modulus *mod, int D) {
-    const digits4 k[2] = {BROADCAST(mod->k), BROADCAST(mod->k + 1)};
+/* Add M = k m + mu 2^(52 (D - 2)) to the columns: at most two lower and two upper halves and a digit of mu to a column, less than
+ * 5 2^52. */
+INLINE void add_m(words *columns, const digits *m, const words *mu, const struct modulus *mod, int D, int lanewise) {
+    const digits k[2] = {digit_of_constant(mod->k, 0, lanewise), digit_of_constant(mod->k, 1, lanewise)};
     struct columns6 c = no_columns();
     for (int t = 0; t < D; t += 4) {
         tile(&c, k, m + t);
-        columns[t] = SUB(columns[t], c.c0), columns[t + 1] = SUB(columns[t + 1], c.c1);
-        columns[t + 2] = SUB(columns[t + 2], c.c2), columns[t + 3] = SUB(columns[t + 3], c.c3);
+        columns[t] = ADD(columns[t], c.c0), columns[t + 1] = ADD(columns[t + 1], c.c1);
+        columns[t + 2] = ADD(columns[t + 2], c.c2), columns[t + 3] = ADD(columns[t + 3], c.c3);
         next_columns(&c), next_columns(&c);
     }
-    columns[D] = SUB(columns[D], c.c0), columns[D + 1] = SUB(columns[D + 1], c.c1);
-    columns[D - 2] = SUB(columns[D - 2], mu[0]), columns[D - 1] = SUB(columns[D - 1], mu[1]);
+    columns[D] = ADD(columns[D], c.c0), columns[D + 1] = ADD(columns[D + 1], c.c1);
+    columns[D - 2] = ADD(columns[D - 2], mu[0]), columns[D - 1] = ADD(columns[D - 1], mu[1]);
 }
 
 /* The common part of both kinds of product: the columns of lo lo' are given, and `cross` makes those of lo hi' + hi lo'. */
-#define FINISH(out, columns, constant, mod, D, cross)                                                                  \
+#define FINISH(out, columns, constant, mod, D, lanewise, cross)                                                                \
     do {                                                                                                               \
-        digits4 m_[MAX_DIGITS], lo_[MAX_DIGITS];                                                                       \
-        words4 mu_[2];                                                                                                 \
-        reduce(lo_, m_, mu_, columns, constant, mod, D);                                                               \
+        digits m_[MAX_DIGITS], lo_[MAX_DIGITS];                                                                       \
+        words mu_[2];                                                                                                 \
+        reduce(lo_, m_, mu_, columns, constant, mod, D, lanewise);                                                              \
         cross;                                                                                                         \
-        subtract_m(columns, m_, mu_, mod, D);                                                                          \
-        reduce((out) + (D), 0, 0, columns, (mod)->constant_hi, mod, D);                                                \
+        add_m(columns, m_, mu_, mod, D, lanewise);                                                                         \
+        reduce((out) + (D), 0, 0, columns, CONSTANT_HI(mod, D), mod, D, lanewise);                                               \
         memcpy(out, lo_, (size_t)(D) * sizeof *lo_);                                                                   \
     } while (0)
 
-INLINE void multiply_digits(digits4 *out, const digits4 *a, const digits4 *b, const struct modulus *mod, int D) {
-    words4 columns[2 * MAX_DIGITS];
+INLINE void multiply_digits(digits *out, const digits *a, const digits *b, const struct modulus *mod, int D, int lanewise) {
+    words columns[2 * MAX_DIGITS];
     struct sum a_lo, a_hi, b_lo, b_hi;
     if (D >= SPLIT_FROM) {
         add_halves(&a_lo, a, lower_digits(D), D), add_halves(&a_hi, a + D, lower_digits(D), D);
@@ -328,55 +341,74 @@ INLINE void multiply_digits(digits4 *out, const digits4 *a, const digits4 *b, co
     }
     const struct sum *const low[4] = {&a_lo, &b_lo, 0, 0}, *const crossed[4] = {&a_lo, &b_hi, &a_hi, &b_lo};
     split_columns(columns, a, b, 0, 0, low, D);
-    FINISH(out, columns, mod->constant_lo, mod, D, split_columns(columns, a, b + D, a + D, b, crossed, D));
+    FINISH(out, columns, CONSTANT_LO(mod, D), mod, D, lanewise, split_columns(columns, a, b + D, a + D, b, crossed, D));
 }
 
-INLINE void square_digits(digits4 *out, const digits4 *a, const struct modulus *mod, int D) {
-    words4 columns[2 * MAX_DIGITS];
+INLINE void square_digits(digits *out, const digits *a, const struct modulus *mod, int D, int lanewise) {
+    words columns[2 * MAX_DIGITS];
     struct sum a_lo, a_hi;
     if (D >= SPLIT_FROM) add_halves(&a_lo, a, lower_digits(D), D), add_halves(&a_hi, a + D, lower_digits(D), D);
     const struct sum *const crossed[4] = {&a_lo, &a_hi, 0, 0};
     square_columns(columns, a, D);
-    FINISH(out, columns, mod->constant_square, mod, D, {
+    FINISH(out, columns, CONSTANT_SQUARE(mod, D), mod, D, lanewise, {
         split_columns(columns, a, a + D, 0, 0, crossed, D);
         for (int t = 0; t < 2 * D; t++) columns[t] = ADD(columns[t], columns[t]);
     });
 }
 
-/* The usual numbers of digits, for the compiler to know: those of keys of 2048, 3072 and 4096 bits and of their primes. */
-#define FOR_DIGITS(D, call)                                                                                            \
-    switch (D) {                                                                                                       \
-    case 20: call(20); break;                                                                                          \
-    case 32: call(32); break;                                                                                          \
-    case 40: call(40); break;                                                                                          \
-    case 60: call(60); break;                                                                                          \
-    case 80: call(80); break;                                                                                          \
-    default: call(D); break;                                                                                           \
+/* The usual numbers of digits, for the compiler to know: those of keys of 2048, 3072 and 4096 bits, and of their primes, which alone
+ * lie beside each other. */
+#define FOR_DIGITS(call, m)                                                                                            \
+    if ((m)->lanewise) {                                                                                               \
+        switch ((m)->digits) {                                                                                         \
+        case 20: call(20, 1); break;                                                                                   \
+        case 32: call(32, 1); break;                                                                                   \
+        default: call((m)->digits, 1); break;                                                                          \
+        }                                                                                                              \
+    } else {                                                                                                           \
+        switch ((m)->digits) {                                                                                         \
+        case 40: call(40, 0); break;                                                                                   \
+        case 60: call(60, 0); break;                                                                                   \
+        case 80: call(80, 0); break;                                                                                   \
+        default: call((m)->digits, 0); break;                                                                          \
+        }                                                                                                              \
     }
 
 /* out = a b / R mod n^2. `out` may be a or b. */
-KERNEL void multiply4(digits4 *out, const digits4 *a, const digits4 *b, const struct modulus *mod) {
-#define CALL(D) multiply_digits(out, a, b, mod, D)
-    FOR_DIGITS(mod->digits, CALL)
+KERNEL static void multiply_lanes(digits *out, const digits *a, const digits *b, const struct modulus *m) {
+#define CALL(D, lanewise) multiply_digits(out, a, b, m, D, lanewise)
+    FOR_DIGITS(CALL, m)
 #undef CALL
 }
 
 /* out = a^2 / R mod n^2. `out` may be a. */
-KERNEL void square4(digits4 *out, const digits4 *a, const struct modulus *mod) {
-#define CALL(D) square_digits(out, a, mod, D)
-    FOR_DIGITS(mod->digits, CALL)
+KERNEL static void square_lanes(digits *out, const digits *a, const struct modulus *m) {
+#define CALL(D, lanewise) square_digits(out, a, m, D, lanewise)
+    FOR_DIGITS(CALL, m)
 #undef CALL
 }
 
 /* out = a + b, digit by digit with carries. The caller makes sure that lo and hi stay below 16 n. */
-KERNEL void add4(digits4 *out, const digits4 *a, const digits4 *b, const struct modulus *mod) {
+KERNEL static void add_lanes(digits *out, const digits *a, const digits *b, const struct modulus *mod) {
     for (int half = 0; half < 2; half++) {
-        words4 carry = _mm256_setzero_si256();
+        words carry = _mm256_setzero_si256();
         for (int i = half * mod->digits; i < (half + 1) * mod->digits; i++) {
-            words4 column = ADD(carry, ADD(whole(a[i]), whole(b[i])));
-            out[i] = digit_of(column), carry = carry_of(column);
+            words column = ADD(carry, ADD(words_of(a[i]), words_of(b[i])));
+            out[i] = digits_of(column), carry = carry_of(column);
         }
     }
 }
+
+/* Rows of four digits to columns of four digits. */
+INLINE void transpose(digits *v) {
+    digits a = _mm256_unpacklo_pd(v[0], v[1]), b = _mm256_unpackhi_pd(v[0], v[1]);
+    digits c = _mm256_unpacklo_pd(v[2], v[3]), d = _mm256_unpackhi_pd(v[2], v[3]);
+    v[0] = _mm256_permute2f128_pd(a, c, 0x20), v[1] = _mm256_permute2f128_pd(b, d, 0x20);
+    v[2] = _mm256_permute2f128_pd(a, c, 0x31), v[3] = _mm256_permute2f128_pd(b, d, 0x31);
+}
+
+#include "operations.h"
+
+const struct kernels avx2_kernels = {.name = "avx2", .lanes = LANES, .k_digits = K_DIGITS, .n_columns = 3, OPERATIONS};
 
 #endif
