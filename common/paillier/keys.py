@@ -224,7 +224,7 @@ def check_range(public_key: PublicKey, ciphertexts: Ciphertexts) -> None:
 
 
 def check_coprime(public_key: PublicKey, product: mpz) -> None:
-    """Check that ciphertexts are coprime to n, from the product of all of them modulo n.
+    """Check that ciphertexts are coprime to n, from the product of all of them modulo n or n^2.
 
     If a ciphertext shares a factor with n, or is zero, so does the product: one gcd is enough.
 

@@ -18,7 +18,7 @@ from trilateral.common.paillier.cipher import EncryptedVector
 from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.keys import PrivateKey
-from trilateral.common.paillier.randomness import RandomnessPool
+from trilateral.common.paillier.randomness import RandomnessPool, Residues
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.protocol.messages import BeginRound, Envelope, Kind, RoundKey, VectorPiece
 from trilateral.common.protocol.scales import round_scale
@@ -88,11 +88,11 @@ async def test_without_protection_that_quotient_is_the_labels(
 # --- the guest compares the host's ciphertexts of different rounds and attempts
 
 
-def take_again(self: RandomnessPool[Any], count: int) -> list[Any]:
+def take_again(self: RandomnessPool, count: int) -> Residues:
     """The naive build: the first residues are kept and used for every vector."""
     while self.prepare(count):
         pass
-    return self._stored[:count]
+    return self._residues[:count].copy()
 
 
 def begin_round_two_again(patch: pytest.MonkeyPatch) -> None:

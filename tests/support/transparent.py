@@ -15,11 +15,11 @@ from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.keys import PublicKey
 from trilateral.common.paillier.packed import PackedCipher
 from trilateral.common.paillier.packing import SlotLayout
-from trilateral.common.paillier.randomness import RandomnessPool
+from trilateral.common.paillier.randomness import RandomnessPool, Residues
 from trilateral.common.protocol.evaluation import HoldoutMetrics, measure
 
 
-class _Ones(RandomnessPool[mpz]):
+class _Ones(RandomnessPool):
     """In the place of randomness."""
 
     stored = 0
@@ -27,8 +27,8 @@ class _Ones(RandomnessPool[mpz]):
     def __init__(self) -> None:
         pass
 
-    def take(self, count: int) -> list[mpz]:
-        return [mpz(1)] * count
+    def take(self, count: int) -> Residues:
+        return np.array([mpz(1)] * count, dtype=object)
 
     def prepare(self, target: int) -> bool:
         return False

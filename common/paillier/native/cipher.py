@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from trilateral.common.paillier.cipher import EncryptedVector
 from trilateral.common.paillier.ciphertexts import Ciphertexts
-from trilateral.common.paillier.keys import PublicKey, check_ciphertexts
+from trilateral.common.paillier.keys import PublicKey, check_coprime, check_range
 from trilateral.common.paillier.native.numbers import Numbers
 from trilateral.common.paillier.native.product import NativeProduct
 from trilateral.common.paillier.native.randomness import NativeResidues
@@ -26,8 +26,11 @@ class NativeCipher:
 
     def open(self, ciphertexts: Ciphertexts) -> EncryptedVector:
         """See PartyCipher."""
-        check_ciphertexts(self.public_key, ciphertexts)
-        return EncryptedVector(self._numbers.enter_bytes(ciphertexts.data))
+        check_range(self.public_key, ciphertexts)
+        elements = self._numbers.enter_bytes(ciphertexts.data)
+        if len(elements):
+            check_coprime(self.public_key, *self._numbers.leave(self._numbers.product(elements)))
+        return EncryptedVector(elements)
 
     def encrypt(self, plaintexts: Sequence[mpz]) -> Ciphertexts:
         """See PartyCipher."""
@@ -35,7 +38,8 @@ class NativeCipher:
 
     def add_plaintexts(self, vector: EncryptedVector, plaintexts: Sequence[mpz]) -> EncryptedVector:
         """See PartyCipher."""
-        return EncryptedVector(self._numbers.enter_bytes(self._leave(vector, plaintexts).data))
+        check_plaintexts(self.public_key, plaintexts)
+        return EncryptedVector(self._numbers.add_plaintexts(vector.elements, plaintexts))
 
     def add(self, vector: EncryptedVector, other: EncryptedVector) -> EncryptedVector:
         """See PartyCipher."""
@@ -60,7 +64,7 @@ class NativeCipher:
         return self._pool.stored
 
     def _residues(self, count: int) -> EncryptedVector:
-        return EncryptedVector(np.array(self._pool.take(count)).reshape(count, self._numbers.size))
+        return EncryptedVector(self._pool.take(count))
 
     def _leave(self, vector: EncryptedVector, plaintexts: Sequence[mpz] | None = None) -> Ciphertexts:
         if plaintexts is not None:

@@ -81,12 +81,9 @@ class Numbers:
 
     def leave_bytes(self, elements: Elements, plaintexts: Sequence[mpz] | None = None) -> bytes:
         """Convert elements like `leave`, to big-endian numbers of the width of n^2, one after the other."""
-        width, half = self.width, self.width // 2
-        count, n = len(elements), self.n
+        width, half, count = self.width, self.width // 2, len(elements)
         out = memoryview(bytearray(count * width))
-        plain = b"".join([(m % n).to_bytes(half, "big") for m in plaintexts]) if plaintexts is not None else b""
-        if plaintexts is not None and len(plaintexts) != count:
-            raise ValueError("there must be a plaintext for each element")
+        plain = b"" if plaintexts is None else self._plain(plaintexts, count)
 
         def work(start: int, stop: int) -> None:
             numbers, plain_part = out[start * width : stop * width], plain[start * half : stop * half]
@@ -94,6 +91,25 @@ class Numbers:
 
         self.in_parallel(work, count)
         return bytes(out)
+
+    def add_plaintexts(self, elements: Elements, plaintexts: Sequence[mpz]) -> Elements:
+        """Multiply each element by (1 + m n)."""
+        half, count = self.width // 2, len(elements)
+        plain, out = self._plain(plaintexts, count), self.empty(count)
+        self.in_parallel(
+            lambda start, stop: _kernel.add_plaintexts(
+                self.constants, out[start:stop], elements[start:stop], plain[start * half : stop * half]
+            ),
+            count,
+        )
+        return out
+
+    def _plain(self, plaintexts: Sequence[mpz], count: int) -> memoryview:
+        """Return plaintexts, which may be negative, as the kernel reads them."""
+        if len(plaintexts) != count:
+            raise ValueError("there must be a plaintext for each element, one by one")
+        n, half = self.n, self.width // 2
+        return memoryview(b"".join([(m % n).to_bytes(half, "big") for m in plaintexts]))
 
     def multiply(self, a: Elements, b: Elements) -> Elements:
         """Multiply element by element."""
@@ -113,6 +129,16 @@ class Numbers:
             len(elements),
         )
         return out
+
+    def product(self, elements: Elements) -> Elements:
+        """Multiply all elements of a list that is not empty; shape (1, 2 D)."""
+        products = self.empty(min(len(elements), self.lanes))
+        _kernel.fold(self.constants, products, elements)
+        while len(products) > 1:
+            half = len(products) // 2
+            pairs = self.multiply(products[:half], products[half : 2 * half])
+            products = np.concatenate([pairs, products[2 * half :]])
+        return products
 
     def invert(self, elements: Elements) -> Elements:
         """Invert each element. No element may share a factor with n.

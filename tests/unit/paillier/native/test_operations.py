@@ -78,14 +78,10 @@ def by_gmpy2(key: PrivateKey) -> PrivateKey:
 
 
 def both_ciphers(key: PrivateKey) -> tuple[PackedCipher, NativeCipher]:
-    with pytest.MonkeyPatch.context() as patch:
-        if key.public_key.bits > 2048:  # gmpy2 would take seconds for the whole table
-            for module in ("randomness", "native.randomness"):
-                patch.setattr(f"trilateral.common.paillier.{module}.comb_rows", lambda _: 12)
-        with same_randomness():
-            packed = PackedCipher(key.public_key)
-        with same_randomness():
-            native = NativeCipher(key.public_key)
+    with same_randomness():
+        packed = PackedCipher(key.public_key)
+    with same_randomness():
+        native = NativeCipher(key.public_key)
     return packed, native
 
 
