@@ -18,11 +18,16 @@
 enum { MAX_BUFFERS = 6, MAX_WIDTH = 12, HEADER = 4 };
 
 /* The paths, the fastest first. */
-static const struct kernels *const all_paths[] = {&avx2_kernels};
+static const struct kernels *const all_paths[] = {&ifma_kernels, &avx2_kernels};
 
 enum { N_PATHS = sizeof all_paths / sizeof *all_paths };
 
 static int runs_here(const struct kernels *path) {
+#ifdef EMULATE_IFMA
+    if (path == &ifma_kernels) return 1;
+#else
+    if (path == &ifma_kernels) return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512ifma");
+#endif
     if (path == &avx2_kernels) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     return 0;
 }

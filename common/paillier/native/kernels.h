@@ -23,6 +23,8 @@ enum {
     MAX_MODULI = 2, /* of one call of `power` */
 };
 
+static const uint64_t DIGIT_MASK = ((uint64_t)1 << DIGIT_BITS) - 1;
+
 /* The constants of n that the products modulo n^2 need. The maker of the struct owns all arrays; see modulus.py. Digits are in the
  * path's form. */
 struct modulus {
@@ -81,6 +83,6 @@ struct kernels {
                          const struct modulus *m);
 };
 
-extern const struct kernels avx2_kernels;
+extern const struct kernels avx2_kernels, ifma_kernels;
 
 #endif

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from gmpy2 import mpz
 
-KernelPath = Literal["avx2"]
+KernelPath = Literal["ifma", "avx2"]
 """A path of the kernel."""
 
 DIGIT_BITS = 52
@@ -30,7 +30,7 @@ class Form(NamedTuple):
     """Digits of k, which a reduction clears at a time."""
 
 
-FORMS: dict[KernelPath, Form] = {"avx2": Form(4, "d", 2)}
+FORMS: dict[KernelPath, Form] = {"ifma": Form(8, "Q", 4), "avx2": Form(4, "d", 2)}
 _WORD = 1 << 64
 _LOW_EXPONENT, _HIGH_EXPONENT = 0x433 << 52, 0x467 << 52
 """2^52 and 2^104 as the bits of doubles: each half of a product adds one of them to its column."""

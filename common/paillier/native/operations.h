@@ -20,8 +20,6 @@
 
 enum { MAX_LIMBS = (MAX_DIGITS * DIGIT_BITS + 63) / 64, WINDOW = 4 };
 
-static const uint64_t DIGIT_MASK = ((uint64_t)1 << DIGIT_BITS) - 1;
-
 static int64_t size_of(const struct modulus *m) { return 2 * (int64_t)m->digits; }
 
 static int lanes_from(int64_t start, int64_t count) { return count - start < LANES ? (int)(count - start) : LANES; }

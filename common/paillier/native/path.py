@@ -12,9 +12,12 @@ log = logging.getLogger(__name__)
 
 Path = KernelPath | Literal["gmpy2"]
 
-_INSTRUCTIONS: dict[KernelPath, str] = {"avx2": "AVX2"}
+_INSTRUCTIONS: dict[KernelPath, str] = {"ifma": "AVX-512 IFMA", "avx2": "AVX2"}
 """The paths of the kernel, the fastest first, and what they use."""
-_NEEDS: dict[KernelPath, str] = {"avx2": "AVX2 and fused multiply-add"}
+_NEEDS: dict[KernelPath, str] = {
+    "ifma": "AVX-512 with its integer multiply-add (IFMA)",
+    "avx2": "AVX2 and fused multiply-add",
+}
 
 
 class _Choice:
