@@ -52,7 +52,7 @@ class NthResidues:
         n_squared = public_key.n_squared
         self._n_squared = n_squared
         self._steps = comb_steps(public_key)
-        bases = [draw_base(public_key)]
+        bases = [gmpy2.powmod(draw_root(public_key), public_key.n, n_squared)]
         while len(bases) < TEETH * TABLES:
             bases.append(gmpy2.powmod(bases[-1], 1 << self._steps, n_squared))
         self._comb: list[list[mpz]] = []
@@ -78,10 +78,10 @@ class NthResidues:
             out[place] = residue
 
 
-def draw_base(public_key: PublicKey) -> mpz:
-    """Draw h = (-x^2)^n mod n^2; see NthResidues."""
+def draw_root(public_key: PublicKey) -> mpz:
+    """Draw -x^2 mod n^2, of which h is the n-th power; see NthResidues."""
     x = mpz(secrets.randbelow(int(public_key.n) - 1)) + 1
-    return gmpy2.powmod(-x * x, public_key.n, public_key.n_squared)
+    return -x * x % public_key.n_squared
 
 
 def comb_steps(public_key: PublicKey) -> int:

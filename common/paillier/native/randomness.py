@@ -7,7 +7,7 @@ from trilateral.common.paillier.keys import PublicKey
 from trilateral.common.paillier.native import _kernel
 from trilateral.common.paillier.native.numbers import Elements, Numbers
 from trilateral.common.paillier.native.threads import thread_count
-from trilateral.common.paillier.randomness import TABLES, TEETH, comb_steps, draw_base, draw_indices
+from trilateral.common.paillier.randomness import TABLES, TEETH, comb_steps, draw_indices, draw_root
 
 
 class NativeResidues:
@@ -17,7 +17,9 @@ class NativeResidues:
         self._numbers = numbers
         self._steps = comb_steps(public_key)
         bases = numbers.empty(TEETH, TABLES)
-        bases[0, :1] = numbers.enter([draw_base(public_key)])
+        root = numbers.enter([draw_root(public_key)])
+        n = public_key.n.to_bytes(numbers.width // 2, "big")
+        _kernel.power(numbers.constants, bases[0, :1], root, n, 0, 1)
         chain = bases.reshape(TEETH * TABLES, numbers.size)
         for i in range(1, len(chain)):
             chain[i : i + 1] = numbers.square(chain[i - 1 : i], self._steps)
