@@ -21,6 +21,8 @@ from trilateral.common.paillier.native.threads import in_parallel
 Elements = NDArray[np.number[Any]]
 """Shape (count, 2 D), one number per row, contiguous and aligned for vectors."""
 
+_FEW_PRODUCTS = 32
+"""Least rows of lanes in a part of a list if an element takes a few products. To hand over a part takes as long."""
 _ALIGNMENT = 64
 """Bytes of a vector of 512 bits, and of a line of the cache."""
 
@@ -54,9 +56,15 @@ class Numbers:
         start = -memory.__array_interface__["data"][0] % _ALIGNMENT
         return memory[start : start + size].view(self.dtype).reshape(*shape, self.size)
 
-    def in_parallel(self, work: Callable[[int, int], None], count: int) -> None:
-        """Call `work(start, stop)` for parts of a list of `count` elements, in parallel; see threads.in_parallel."""
-        in_parallel(work, count, self.lanes)
+    def in_parallel(self, work: Callable[[int, int], None], count: int, *, rows: int = 1) -> None:
+        """Call `work(start, stop)` for parts of a list of `count` elements, in parallel; see threads.in_parallel.
+
+        Args:
+            work: called once for each part.
+            count: length of the list.
+            rows: a part is at least so many times as long as there are lanes.
+        """
+        in_parallel(work, count, rows * self.lanes)
 
     def enter(self, numbers: Sequence[mpz]) -> Elements:
         """Convert numbers of at most `width` bytes to elements."""
@@ -71,6 +79,7 @@ class Numbers:
                 self.constants, out[start:stop], data[start * width : stop * width], True
             ),
             len(out),
+            rows=_FEW_PRODUCTS,
         )
         return out
 
@@ -89,7 +98,7 @@ class Numbers:
             numbers, plain_part = out[start * width : stop * width], plain[start * half : stop * half]
             _kernel.leave(self.constants, numbers, elements[start:stop], plain_part)
 
-        self.in_parallel(work, count)
+        self.in_parallel(work, count, rows=_FEW_PRODUCTS)
         return bytes(out)
 
     def add_plaintexts(self, elements: Elements, plaintexts: Sequence[mpz]) -> Elements:
@@ -101,6 +110,7 @@ class Numbers:
                 self.constants, out[start:stop], elements[start:stop], plain[start * half : stop * half]
             ),
             count,
+            rows=_FEW_PRODUCTS,
         )
         return out
 
@@ -117,7 +127,9 @@ class Numbers:
             raise ValueError(f"{len(a)} numbers cannot be multiplied with {len(b)}, one by one")
         out = self.empty(len(a))
         self.in_parallel(
-            lambda start, stop: _kernel.multiply(self.constants, out[start:stop], a[start:stop], b[start:stop]), len(a)
+            lambda start, stop: _kernel.multiply(self.constants, out[start:stop], a[start:stop], b[start:stop]),
+            len(a),
+            rows=_FEW_PRODUCTS,
         )
         return out
 

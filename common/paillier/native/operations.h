@@ -132,7 +132,7 @@ static uint64_t subtract_once(uint64_t *x, const struct modulus *m) {
 
 /* lo - hi n modulo n^2, big-endian, of an element of whole numbers with lo, hi < 3 n: with lo = l + c n that is l + (c - hi) n. */
 static void write_number(uint8_t *out, const uint64_t *element, const struct modulus *m) {
-    uint64_t lo[MAX_LIMBS], hi[MAX_LIMBS], x[2 * MAX_LIMBS] = {0};
+    uint64_t lo[MAX_LIMBS], hi[MAX_LIMBS], x[2 * MAX_LIMBS];
     limbs_of(lo, element, m), limbs_of(hi, element + m->digits, m);
     uint64_t borrow = 0, carry = subtract_once(lo, m);
     carry += subtract_once(lo, m);
@@ -147,15 +147,20 @@ static void write_number(uint8_t *out, const uint64_t *element, const struct mod
         unsigned __int128 step = (unsigned __int128)hi[i] + (m->n_limbs[i] & negative) + carry;
         hi[i] = (uint64_t)step, carry = (uint64_t)(step >> 64);
     }
-    memcpy(x, lo, (size_t)m->limbs * sizeof *lo);
-    for (int i = 0; i < m->limbs; i++) {
-        carry = 0;
-        for (int j = 0; j < m->limbs; j++) { /* at most (2^64 - 1)^2 + 2 (2^64 - 1) = 2^128 - 1 */
-            unsigned __int128 step = (unsigned __int128)hi[i] * m->n_limbs[j] + x[i + j] + carry;
-            x[i + j] = (uint64_t)step, carry = (uint64_t)(step >> 64);
+    /* Word by word, from the lowest: one sum of three words takes all products of a column, so additions wait for each other once. */
+    unsigned __int128 sum = 0;
+    const int last = m->limbs - 1;
+    for (int t = 0; t <= 2 * last; t++) {
+        uint64_t top = 0;
+        if (t <= last) sum += lo[t]; /* below 2^72 before */
+        for (int i = t <= last ? 0 : t - last; i <= (t <= last ? t : last); i++) {
+            const unsigned __int128 product = (unsigned __int128)hi[i] * m->n_limbs[t - i];
+            sum += product, top += sum < product;
         }
-        x[i + m->limbs] = carry;
+        x[t] = (uint64_t)sum;
+        sum = sum >> 64 | (unsigned __int128)top << 64;
     }
+    x[2 * last + 1] = (uint64_t)sum;
     for (int64_t i = 0; i < m->width; i += 8) {
         const uint64_t word = __builtin_bswap64(x[i / 8]);
         const size_t rest = (size_t)(m->width - i < 8 ? m->width - i : 8);
