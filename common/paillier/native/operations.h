@@ -110,11 +110,11 @@ KERNEL static void enter(uint64_t *out, const uint8_t *numbers, int64_t width, i
 
 /* Digits, which are whole numbers here, as words of 64 bits. */
 static void limbs_of(uint64_t *out, const uint64_t *in, const struct modulus *m) {
-    memset(out, 0, (size_t)m->limbs * sizeof *out);
-    for (int i = 0; i < m->digits; i++) {
-        int bit = i * DIGIT_BITS, word = bit / 64, shift = bit % 64;
-        out[word] |= in[i] << shift;
-        if (shift > 64 - DIGIT_BITS) out[word + 1] |= in[i] >> (64 - shift);
+    for (unsigned word = 0; word < (unsigned)m->limbs; word++) {
+        const unsigned i = 64 * word / DIGIT_BITS, D = (unsigned)m->digits, shift = 64 * word % DIGIT_BITS;
+        out[word] = in[i] >> shift; /* then one digit more, or two */
+        if (i + 1 < D) out[word] |= in[i + 1] << (DIGIT_BITS - shift);
+        if (i + 2 < D && shift > 2 * DIGIT_BITS - 64) out[word] |= in[i + 2] << (2 * DIGIT_BITS - shift);
     }
 }
 
