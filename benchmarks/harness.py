@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,11 +89,17 @@ class Setup:
         folder: Where all files go.
         tables: Tables of both parties, each with an ID column. The guest's has a column "label" with 0 and 1.
         preprocessing: Preprocessing settings of both parties.
+        processes: Starts the three processes, from their configuration files and the files for their logs.
     """
 
     def __init__(
-        self, folder: Path, tables: dict[Role, pd.DataFrame], preprocessing: dict[str, Any] | None = None
+        self,
+        folder: Path,
+        tables: dict[Role, pd.DataFrame],
+        preprocessing: dict[str, Any] | None = None,
+        processes: Callable[[dict[Role, Path], dict[Role, Path]], LocalProcesses] = LocalProcesses,
     ) -> None:
+        self._make_processes = processes
         addresses = free_addresses()
         certificates = write_development_files(folder / "certificates").folder
         self._configs = {role: folder / f"{role}.yaml" for role in Role}
@@ -119,7 +125,7 @@ class Setup:
     @contextmanager
     def serving(self) -> Iterator[LocalProcesses]:
         """Run the three processes until the block ends."""
-        with LocalProcesses(self._configs, self._logs) as processes:
+        with self._make_processes(self._configs, self._logs) as processes:
             yield processes
 
     def joined(self, job: JobConfig, *, whiten: bool = True) -> JoinedTable:
@@ -137,7 +143,7 @@ class Setup:
         Raises:
             TrilateralError: A job failed. The text ends with the last lines of the logs.
         """
-        processes = LocalProcesses(self._configs, self._logs)
+        processes = self._make_processes(self._configs, self._logs)
         try:
             with processes:
                 return [self._train(job, processes) for job in jobs]

@@ -10,11 +10,13 @@ encrypt_ratio_packed    time of phe over encrypting 1000 values, packed as in a 
 encrypt_ratio_unpacked  the same with one value in each ciphertext
 matvec_ratio            time of phe's operators over X^T [d] of 1000 rows and 13 columns
 decrypt_ratio           time of phe over decrypting 25 ciphertexts
-bound_share             share of the bound of the method: five instructions for each product of digits, on four pipes
+bound_share             share of the bound of the method, for the default path at 2048 bits: the cycles that the vector
+                        units need for the instructions of all products of digits, over those of a product modulo N
+paths                   the figures of products and squarings for each path of this machine
 threads_ratio           time on one thread over time on all threads, for the product X^T [d]
 seconds_T_threads       encryption of 1000 packed values, and the product, on T threads, for each T
-windows                 milliseconds of processor time on one thread for a ciphertext in the product, for 13, 100 and
-                        300 columns, by the width w of the digits; `chosen` is the w that the kernel chooses itself
+groups                  milliseconds of processor time on one thread for a ciphertext in the product, for 13, 100 and
+                        300 columns, by the size r of the groups; `chosen` is the r that the kernel chooses itself
 shares                  nanoseconds a row and round of each role under `protocol: shares`, on one thread, with 10 + 10
                         columns and 16 terms, for each path of this machine
 
@@ -32,7 +34,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from secrets import randbelow
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -50,7 +52,8 @@ from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.fixed_point import encode
 from trilateral.common.paillier.keys import generate_private_key
-from trilateral.common.paillier.native.path import arithmetic_path
+from trilateral.common.paillier.native.modulus import KernelPath
+from trilateral.common.paillier.native.path import arithmetic_path, obstacle
 from trilateral.common.paillier.native.threads import set_threads, thread_count
 from trilateral.common.protocol.scales import VALUE_BITS, round_scale
 from trilateral.common.shares import kernels
@@ -62,10 +65,22 @@ from trilateral.common.shares.layout import BLOCK_ROWS
 N_ROWS, N_COLUMNS, N_DECRYPTED = 1000, 13, 25
 SHARES_COLUMNS = 10
 """Columns of each party."""
-WINDOWS, WINDOW_COLUMNS, WINDOW_CIPHERTEXTS = range(5, 13), (13, 100, 300), 32
+GROUPS, GROUP_COLUMNS, N_GROUPS = range(6, 14), (13, 100, 300), 4
 FEW = 10
 """Number of values or rows that phe handles, out of a thousand."""
-INSTRUCTIONS, PIPES, LANES = 5, 4, 4
+
+
+class Bound(NamedTuple):
+    """What a path needs at least for one product of digits in each lane."""
+
+    instructions: int
+    pipes: int
+    """Instructions of this kind that the vector units take in a cycle."""
+    split_from: int
+    """Products of this many digits or more are made from halves (docs/kernel.md)."""
+
+
+BOUNDS: dict[KernelPath, Bound] = {"ifma": Bound(2, 2, 24), "avx2": Bound(5, 4, 60)}
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -80,20 +95,21 @@ def ratio(slow: Callable[[], object], fast: Callable[[], object], times: int, sc
     return statistics.median(scale * seconds(slow) / seconds(fast) for _ in range(times))
 
 
-def products_of_digits(digits: int) -> int:
-    """Return the number of digit products in one product modulo n^2; from 60 digits on in halves (docs/kernel.md)."""
+def products_of_digits(digits: int, split_from: int) -> int:
+    """Return the number of digit products in a product of two numbers without their reduction."""
+    if digits < split_from:
+        return digits**2
     lower = (digits + 7) // 8 * 4
-    halves = 2 * lower**2 + (digits - lower) ** 2
-    return 2 * digits**2 + 3 * (digits**2 if digits < 60 else halves)
+    return 2 * products_of_digits(lower, split_from) + products_of_digits(digits - lower, split_from)
 
 
-def product_figures(bits: int) -> dict[str, float]:
+def product_figures(path: KernelPath, bits: int) -> dict[str, float]:
     """Measure products and squarings on one thread."""
     from trilateral.common.paillier.native import _kernel
     from trilateral.common.paillier.native.numbers import Numbers
 
     n = mpz(randbelow(1 << bits) | 1 << bits - 1 | 1)
-    numbers, n_squared, count = Numbers(n), n * n, 40
+    numbers, n_squared, count = Numbers(n, path=path), n * n, 40
     x, y = mpz(randbelow(int(n_squared))), mpz(randbelow(int(n_squared)))
     a, b = numbers.enter([x] * count), numbers.enter([y] * count)
     out = numbers.empty(count)
@@ -111,8 +127,10 @@ def product_figures(bits: int) -> dict[str, float]:
 
     least = min(seconds(multiply) for _ in range(1000)) / count
     cycle = min(seconds(lambda: _kernel.cycles(steps // 100)) for _ in range(1000)) / (steps // 100)
-    digits = numbers.size // 2
-    bound = products_of_digits(digits) * INSTRUCTIONS / PIPES / LANES * cycle
+    digits, (instructions, pipes, split_from) = numbers.size // 2, BOUNDS[path]
+    # Three products of D digits by D, and two reductions (docs/kernel.md).
+    products = 3 * products_of_digits(digits, split_from) + 2 * digits**2
+    bound = products * instructions / pipes / numbers.lanes * cycle
     return {
         f"product_ratio_{bits}": ratio(gmpy2, multiply, 1000),
         f"square_ratio_{bits}": ratio(gmpy2, square, 1000),
@@ -185,8 +203,8 @@ def operation_figures() -> dict[str, float]:
     return figures
 
 
-def window_figures() -> dict[str, dict[str, float]]:
-    """Measure one ciphertext for every width of the digits, on one thread, without joining the buckets."""
+def group_figures() -> dict[str, dict[str, float]]:
+    """Measure one ciphertext for every size of the groups, on one thread, without joining the buckets."""
     from trilateral.common.paillier.native.numbers import Numbers
     from trilateral.common.paillier.native.product import NativeProduct
 
@@ -194,26 +212,24 @@ def window_figures() -> dict[str, dict[str, float]]:
     cipher, numbers = make_cipher("packed", public_key), Numbers(public_key.n)
     scale = round_scale(JobConfig(name="kernel", dataset="kernel"), N_ROWS, N_ROWS)
     layout = scale.layout
-    ciphertexts = cipher.open(cipher.encrypt([mpz(i) for i in range(WINDOW_CIPHERTEXTS)]))
-    rng, n_rows = np.random.default_rng(0), layout.slots * WINDOW_CIPHERTEXTS
+    ciphertexts = cipher.open(cipher.encrypt([mpz(i) for i in range(N_GROUPS * max(GROUPS))]))
+    rng, n_rows = np.random.default_rng(0), layout.slots * len(ciphertexts)
     threads = thread_count()
     set_threads(1)
 
-    def milliseconds(columns: NDArray[np.int64], width: int) -> float:
-        with mock.patch("trilateral.common.paillier.native.product.window_width", return_value=width):
+    def milliseconds(columns: NDArray[np.int64], size: int) -> float:
+        with mock.patch("trilateral.common.paillier.native.product.group_size", return_value=size):
             product = NativeProduct(numbers, layout, columns)
         started = time.thread_time()
-        product.update(ciphertexts)
-        return 1000 * (time.thread_time() - started) / WINDOW_CIPHERTEXTS
+        product.update(ciphertexts[: N_GROUPS * size])
+        return 1000 * (time.thread_time() - started) / (N_GROUPS * size)
 
     figures: dict[str, dict[str, float]] = {}
-    for n_columns in WINDOW_COLUMNS:
+    for n_columns in GROUP_COLUMNS:
         columns = scale.encode_columns(rng.normal(size=(n_rows, n_columns)))
-        rounds = [[milliseconds(columns, width) for width in WINDOWS] for _ in range(5)]
-        least = {
-            str(width): round(min(times), 2) for width, times in zip(WINDOWS, zip(*rounds, strict=True), strict=True)
-        }
-        figures[f"{n_columns} columns"] = least | {"chosen": NativeProduct(numbers, layout, columns).width}
+        rounds = [[milliseconds(columns, size) for size in GROUPS] for _ in range(5)]
+        least = {str(size): round(min(times), 2) for size, times in zip(GROUPS, zip(*rounds, strict=True), strict=True)}
+        figures[f"{n_columns} columns"] = least | {"chosen": NativeProduct(numbers, layout, columns).group}
     set_threads(threads)
     return figures
 
@@ -273,15 +289,26 @@ def measure() -> dict[str, Any]:
     """Return all figures; without the kernel, only those of whole operations."""
     gc.disable()
     path = arithmetic_path()
-    figures: dict[str, float] = {}
-    if path == "avx2":
-        for bits in (2048, 3072, 4096):
-            figures |= product_figures(bits)
+    of_paths: dict[str, dict[str, float]] = {}
+    for each in BOUNDS:
+        if not obstacle(each):
+            of_paths[each] = {}
+            for bits in (2048, 3072, 4096):
+                of_paths[each] |= product_figures(each, bits)
+    figures = dict(of_paths.get(path, {}))
+    if figures:
         figures["bound_share"] = figures["bound_share_2048"]
     figures |= operation_figures()
     rounded = {name: round(value, 3) for name, value in figures.items()}
-    windows = {"windows": window_figures()} if path == "avx2" else {}
-    return {"path": path, "threads": thread_count()} | rounded | windows | {"shares": shares_figures()}
+    rounded_paths = {each: {name: round(value, 3) for name, value in found.items()} for each, found in of_paths.items()}
+    groups = {"groups": group_figures()} if of_paths.get(path) else {}
+    return (
+        {"path": path, "threads": thread_count()}
+        | rounded
+        | {"paths": rounded_paths}
+        | groups
+        | {"shares": shares_figures()}
+    )
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Measure one round over localhost: three processes, a 2048-bit key, 1000 rows.
 
-python benchmarks/round.py [--json]
+python benchmarks/round.py [--json] [--profile]
 
 13 host columns, 10 guest columns, and the intercept; the loss is computed too.
 
@@ -9,12 +9,19 @@ seconds_curvature    median over rounds with curvature
 bytes_*              bytes on the wire in one round without curvature
 ciphertexts_*        ciphertexts in one round without curvature
 phases               median seconds for each kind of work in each process
+
+With --profile, it prints instead where the time of the critical path of a round without curvature goes, from the
+coordinator's question to its next one: the median milliseconds of each kind of work in each process, and the time of
+each message on the path. `recorder.py` records, `critical_path.py` finds the path. `recorded_seconds` beside
+`seconds` shows what the recording costs.
 """
 
 import argparse
 import json
 import statistics
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +31,13 @@ import pandas as pd
 # `python benchmarks/round.py` searches its own folder for modules; this adds the folder above.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.critical_path import critical_path, profile, read_processes, table
 from benchmarks.harness import BETWEEN_PARTIES, DATASET, TO_COORDINATOR, Setup, Training, scratch_folder
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd, Sqn
 from trilateral.common.jobs.arithmetic import use_arithmetic
 from trilateral.common.protocol.messages import Kind
+from trilateral.common.trial.localhost import LocalProcesses
 
 N_ROWS, N_HOST, N_GUEST = 1000, 13, 10
 N_ROUNDS = 16
@@ -75,18 +84,50 @@ def phases(training: Training, rounds: set[int]) -> dict[str, dict[str, float]]:
     return found
 
 
+COMMON: dict[str, Any] = {
+    "dataset": DATASET,
+    "aligned": True,
+    "batch": "all",
+    "epochs": N_ROUNDS,
+    "holdout": 0,
+    "tolerance": 0,
+}
+
+
+class RecordedProcesses(LocalProcesses):
+    """Three servers that record what their threads do, and write it to files beside their logs when they stop."""
+
+    def _open_process(self, role: Role, command: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
+        python, arguments = command[0], command[command.index("serve") :]
+        recorder = Path(__file__).with_name("recorder.py")
+        return super()._open_process(role, [python, str(recorder), str(self.notes(role)), *arguments], **options)
+
+    def notes(self, role: Role) -> Path:
+        """Return the file of a process."""
+        return self._logs[role].with_suffix(".json")
+
+
+def measure_path() -> dict[str, Any]:
+    """Return the profile of the critical path of a round; see `critical_path.profile`."""
+    plain = JobConfig(name="plain", algorithm=Sgd(), **COMMON)
+    with scratch_folder() as folder:
+        (silent,) = Setup(folder / "silent", make_tables()).train(plain)
+        (recorded,) = Setup(folder / "recorded", make_tables(), processes=RecordedProcesses).train(plain)
+        processes = read_processes({role: folder / "recorded" / f"{role}.json" for role in Role})
+    rounds = rounds_with(recorded, curvature=False)
+    paths = [critical_path(processes, number) for number in sorted(rounds)[:-1]]
+    return {
+        "arithmetic": use_arithmetic(),
+        "seconds": round(median_seconds(silent, rounds_with(silent, curvature=False)), 4),
+        "recorded_seconds": round(median_seconds(recorded, rounds), 4),
+        **profile(paths),
+    }
+
+
 def measure() -> dict[str, Any]:
     """Train twice in the same three processes: without curvature, and with curvature in every second round."""
-    common: dict[str, Any] = {
-        "dataset": DATASET,
-        "aligned": True,
-        "batch": "all",
-        "epochs": N_ROUNDS,
-        "holdout": 0,
-        "tolerance": 0,
-    }
-    plain = JobConfig(name="plain", algorithm=Sgd(), **common)
-    curved = JobConfig(name="curved", algorithm=Sqn(interval=2), **common | {"epochs": 2 * N_ROUNDS})
+    plain = JobConfig(name="plain", algorithm=Sgd(), **COMMON)
+    curved = JobConfig(name="curved", algorithm=Sqn(interval=2), **COMMON | {"epochs": 2 * N_ROUNDS})
     with scratch_folder() as folder:
         without, with_curvature = Setup(folder, make_tables()).train(plain, curved)
     rounds = rounds_with(without, curvature=False)
@@ -110,8 +151,14 @@ def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    parser.add_argument("--profile", action="store_true", help="print where the time of the critical path goes")
     arguments = parser.parse_args()
-    figures = measure()
+    if arguments.profile and not arguments.json:
+        found = measure_path()
+        print(table(found))
+        print({name: found[name] for name in ("arithmetic", "seconds", "recorded_seconds")})
+        return
+    figures = measure_path() if arguments.profile else measure()
     print(json.dumps(figures) if arguments.json else json.dumps(figures, indent=2))
 
 

@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
+from trilateral.common.data.features import Features
 from trilateral.common.data.preprocessing import Preprocessing
 from trilateral.common.data.tables.table import read_table, stream_table
 from trilateral.common.jobs.arithmetic import use_arithmetic
@@ -62,10 +63,16 @@ def dataset(path: Path, *, whiten: bool) -> DatasetConfig:
     )
 
 
+def read_back(frame: pd.DataFrame) -> Features:
+    """Return a data frame as a party reads it from a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "table.parquet"
+        frame.to_parquet(path, index=False)
+        return read_table(dataset(path, whiten=False)).features
+
+
 def prepare(path: Path, whiten: bool) -> dict[str, float]:
     """Read the whole file, fit, and transform."""
-    import sklearn.preprocessing  # noqa: F401  (takes a second that must not count)
-
     config = dataset(path, whiten=whiten)
     marks = [time.process_time()]
     table = read_table(config)
@@ -108,8 +115,9 @@ def product() -> dict[str, Any]:
     """Measure one encrypted product with the terms of each kind, without whitening."""
     frame = make_table(PRODUCT_ROWS)
     config = dataset(Path(), whiten=False).preprocessing
-    steps = Preprocessing.fit(frame[NUMBERS + CATEGORIES], config, intercept=False)
-    columns = steps.transform(frame)
+    features = read_back(frame)
+    steps = Preprocessing.fit(features, config, intercept=False)
+    columns = steps.transform(features)
     binary = np.array([term not in NUMBERS for term in steps.terms])
     path = use_arithmetic()
     key = generate_private_key(2048)
@@ -141,7 +149,7 @@ def measure(n_rows: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         table = make_table(n_rows)
         config = dataset(Path(), whiten=True).preprocessing
-        steps = Preprocessing.fit(table[NUMBERS + CATEGORIES].iloc[:10_000], config, intercept=True).to_dict()
+        steps = Preprocessing.fit(read_back(table.iloc[:10_000]), config, intercept=True).to_dict()
         for name in ("table.csv", "table.parquet"):
             path = Path(folder) / name
             table.to_csv(path, index=False) if path.suffix == ".csv" else table.to_parquet(path)

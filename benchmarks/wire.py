@@ -294,7 +294,7 @@ class OneJob(ProcessJobs):
         async def make() -> Machine:
             return self._machine
 
-        async def on_message(message: Message) -> None:
+        def on_message(message: Message) -> None:
             pass
 
         async def on_end(error: TrilateralError | None) -> None:

@@ -19,7 +19,7 @@ from trilateral.common.config.process import ProcessConfig
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.process_jobs import MAX_ENDED, ProcessJobs, ended_error
-from trilateral.common.jobs.runner import MachineRunner
+from trilateral.common.jobs.runner import MachineRecord, MachineRunner
 from trilateral.common.observe.audit import Audit
 from trilateral.common.observe.logs import LogContext
 from trilateral.common.paillier.factory import make_decryptor
@@ -209,13 +209,11 @@ class CoordinatorJobs(ProcessJobs):
         config, is_first, begun_at = job.config, key.run_id == job.id, time.monotonic()
         record = JobRecord(self.journal, job.id, config.name)
 
-        async def on_message(message: Message) -> None:
-            match message:
-                case Began() | ObservationRecord():
-                    job.fruitless = 0
-                    await runner.in_thread(record.write, message, job.status())
-                case _:
-                    job.on_message(message)
+        def on_record(message: MachineRecord) -> None:
+            if isinstance(message, Began | ObservationRecord):
+                job.fruitless = 0
+                # The next question must not leave before: from another observation might follow another question.
+                record.write(message, job.status())
 
         async def on_end(error: TrilateralError | None) -> None:
             if not isinstance(error, SuspendedError):
@@ -237,7 +235,8 @@ class CoordinatorJobs(ProcessJobs):
             self._peers,
             limits=self.config.limits,
             history=history,
-            on_message=on_message,
+            on_message=job.on_message,
+            on_record=on_record,
             on_wait=job.on_wait,
         )
 

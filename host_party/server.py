@@ -6,7 +6,6 @@ from pathlib import Path
 
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import ProcessConfig
-from trilateral.common.data.party_data import import_libraries
 from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.party_jobs import PartyJobs
 from trilateral.common.observe.audit import Audit
@@ -42,5 +41,4 @@ async def serve(
     on_ready: Callable[[str], None] = ignore_address,
 ) -> None:
     """Serve the host until SIGTERM, SIGINT or `stop`; see `serve_role`."""
-    import_libraries()
     await serve_role(config, make_parts, source=source, stop=stop, on_ready=on_ready)

@@ -205,7 +205,7 @@ def _check_holdout(config: ProcessConfig, job: JobConfig, data: PreparedData, ac
 
 
 def _described(table: PartyTable) -> str:
-    n_rows, n_features = table.features.shape
+    n_rows, n_features = len(table.ids), len(table.features.columns)
     text = f"{Counted(n_rows):row|rows} and {Counted(n_features):feature|features}"
     if table.labels is not None:
         text += f"; {Counted(np.sum(table.labels > 0)):row is|rows are} positive"

@@ -45,16 +45,6 @@ def _accept(n_train: int) -> None:
     """Refuse nothing."""
 
 
-def import_libraries() -> None:
-    """Import what prepares a table and assesses a model, so that the first job need not wait half a second for it."""
-    import sklearn.impute
-    import sklearn.isotonic
-    import sklearn.linear_model
-    import sklearn.metrics
-    import sklearn.model_selection
-    import sklearn.preprocessing  # noqa: F401
-
-
 def load_party_data(
     dataset: DatasetConfig, job: JobConfig, *, labelled: bool, check_sizes: CheckSizes = _accept
 ) -> PreparedData:
@@ -112,7 +102,7 @@ def make_party_data(
     train, holdout = holdout_split(len(table.ids), job.holdout, job.seed)
     intercept = table.labels is not None and job.intercept
     _check_sizes(len(train), 1, job)  # How many features are left is not known yet.
-    features = table.features.iloc[train]
+    features = table.features.take(train)
     preprocessing = Preprocessing.fit(features, config, intercept, job.l2)
     # A gradient has as many equations for the labels as there are terms.
     n_features = len(preprocessing.terms)
@@ -122,7 +112,7 @@ def make_party_data(
     columns = preprocessing.transform(features)
     del features
     with np.errstate(over="ignore"):  # The check below finds what overflows.
-        holdout_columns = preprocessing.transform(table.features.iloc[holdout])
+        holdout_columns = preprocessing.transform(table.features.take(holdout))
     if not np.isfinite(holdout_columns).all():
         raise DataError("a value of a hold-out row is too far beyond the training rows to be scaled: set `clip`")
     weights: SampleWeights | None = None

@@ -1,8 +1,8 @@
-"""The thread in which a job computes, one step after another."""
+"""The threads in which a job computes: one step after another, and beside them what its start can do early."""
 
 import asyncio
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -20,20 +20,23 @@ def without_lock(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) ->
 
 
 class JobThread:
-    """A thread for one job.
+    """A thread for one job, and a second one for work that does not wait for the first.
 
     Args:
-        name: prefix of the thread's name.
+        name: prefix of the threads' names.
     """
 
     def __init__(self, name: str) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-beside")
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `function` in the thread, within the caller's log context, and wait for its result."""
-        context = copy_context()
-        work = partial(without_lock, function, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, context.run, work)
+        return await _call(self._executor, function, *args, **kwargs)
+
+    async def call_beside(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call `function` in the second thread, within the caller's log context, and wait for its result."""
+        return await _call(self._beside, function, *args, **kwargs)
 
     def close_iterator(self, iterator: Iterator[Any]) -> None:
         """Close an iterator after the current step, without waiting for that step."""
@@ -44,12 +47,25 @@ class JobThread:
         """Begin no further step.
 
         Returns:
-            A future that is done when the current step is done.
+            A future that is done when the current step of each thread is done.
         """
-        last_step = self._executor.submit(_do_nothing)
-        self._executor.shutdown(wait=False)
+        last_beside = self._beside.submit(_do_nothing)
+        last_step = self._executor.submit(_wait_for, last_beside)
+        for executor in (self._beside, self._executor):
+            executor.shutdown(wait=False)
         return last_step
 
 
+async def _call(executor: ThreadPoolExecutor, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    context = copy_context()
+    work = partial(without_lock, function, *args, **kwargs)
+    return await asyncio.get_running_loop().run_in_executor(executor, context.run, work)
+
+
 def _do_nothing() -> None:
-    """The last step of a thread: when it is done, so are all others."""
+    """The last step of the second thread: when it is done, so are all others."""
+
+
+def _wait_for(last_beside: Future[None]) -> None:
+    """The last step of the first thread."""
+    wait([last_beside])

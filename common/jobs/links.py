@@ -1,9 +1,10 @@
 """A link sends the messages of one job from this process to one peer, in order, and repeats each until acknowledged.
 
 Every message of the protocol may be sent again, because its receiver ignores messages that it has seen. Consecutive
-pieces of an encrypted vector share one streaming call. So do consecutive pieces of ring elements, of whatever vectors.
-The receiver works on the first piece while this process still makes the last one. A call ends after `CALL_BYTES`,
-because the link keeps all pieces of a call until the peer has acknowledged it.
+pieces of vectors share one streaming call. The receiver works on the first piece while this process still makes the
+last one. Calls of ciphertexts stay open from round to round, because a piece in an open call arrives in half the time
+that it takes with a call of its own. A call ends after `CALL_BYTES`, because the link keeps the pieces of a call until
+the peer has acknowledged it or they no longer matter.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias
 
 import grpc
 
@@ -51,7 +52,11 @@ QUEUE_BYTES = 4 * 1024 * 1024
 LINGER_SECONDS = 0.05
 """How long a streaming call of ring elements waits for further pieces. It is short: the message of another kind that
 comes next would have to wait until the call has been acknowledged."""
+OPEN_SECONDS = 10.0
+"""The same for a call of ciphertexts, after which a party seldom has another kind of message for the same peer."""
 
+Subject: TypeAlias = tuple[str, RoundKey]
+"""The kind of a message and its round; see `subject_of`."""
 OnWait = Callable[[Peer, Silence | None], None]
 """Called every second while a peer does not answer, and with None once it does."""
 OnSent = Callable[[RoundKey, Kind, int, int], None]
@@ -94,6 +99,10 @@ class Link:
         self._on_wait = on_wait
         self._on_delivered = on_delivered
         self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._stirred = asyncio.Event()
+        """Set when a message is queued, and when the open call ends."""
+        self._unacknowledged: list[tuple[Piece, Any]] = []
+        """The pieces of the open call, each with the request that carries it."""
         self._held: list[Message | None] = []
         self._oldest = RoundKey(0, 0)
         self._is_silent = False
@@ -120,7 +129,7 @@ class Link:
         if self._task.done() or self._is_overtaken(message):
             self._take(message)
         else:
-            self._queue.put_nowait(message)
+            self._put(message)
 
     def expect(self, message: Message) -> None:
         """Count a message that is about to be sent. Another thread may call this method, before the loop sends it."""
@@ -155,9 +164,10 @@ class Link:
             await until_answered(attempt, self._peer, self._sender, self._limits, seconds, silent_from_start=True)
 
     def overtake(self, key: RoundKey) -> None:
-        """Drop queued pieces of vectors of attempts before `key`: they no longer matter."""
+        """Drop queued and sent pieces of vectors of attempts before `key`: they no longer matter."""
         self._oldest = max(self._oldest, key)
         self._keep(lambda queued: not self._is_overtaken(queued))
+        self._forget_overtaken()
 
     def clear(self) -> None:
         """Drop all queued messages and the one being sent, to make room for a last message."""
@@ -169,7 +179,7 @@ class Link:
 
     async def close(self, grace: float) -> None:
         """Wait up to `grace` seconds until everything sent is acknowledged, then end."""
-        self._queue.put_nowait(None)
+        self._put(None)
         _, unfinished = await asyncio.wait({self._task}, timeout=grace)
         if unfinished:
             log.warning("job %s: %s has not acknowledged the last messages", self._job.name, self._peer)
@@ -180,19 +190,21 @@ class Link:
     async def _run(self) -> None:
         try:
             while (message := await self._next()) is not None:
-                begun = time.monotonic()
                 if isinstance(message, Piece):
-                    subjects = await self._send_pieces(message)
+                    await self._send_pieces(message)
                 else:
+                    begun = time.monotonic()
                     await self.call(message)
-                    subject = subject_of(message)
-                    subjects = [] if subject is None else [subject]
-                for subject in subjects:
-                    self._on_delivered(Delivered(self._peer.role, *subject, time.monotonic() - begun))
+                    self._report(subject_of(message), begun)
         except Exception as error:
             self._on_failure(error)
         finally:
             self._has_room.set()
+
+    def _report(self, subject: Subject | None, begun: float) -> None:
+        """Report that a message was delivered."""
+        if subject is not None:
+            self._on_delivered(Delivered(self._peer.role, *subject, time.monotonic() - begun))
 
     async def _next(self) -> Message | None:
         """Remove the next message from the queue, and return it as soon as there is one; None at the end."""
@@ -200,70 +212,84 @@ class Link:
         self._take(message)
         return message
 
-    async def _send_pieces(self, piece: Piece) -> list[tuple[str, RoundKey]]:
-        """Send the piece, and the following pieces that the same call can carry. Keep them until it is acknowledged.
-
-        Returns:
-            The subjects of the vectors that they belong to.
-        """
+    async def _send_pieces(self, piece: Piece) -> None:
+        """Send the piece, and the following pieces that the same call can carry. Keep them until it is acknowledged."""
         route = route_for(self._sender, self._peer.role, piece)
         if not isinstance(route, VectorRoute):
             raise TypeError(f"{route.name} does not carry a vector")
-        seconds = self._limits.party_timeout
-        sent = self._encode(piece)
-        subjects = dict.fromkeys([subject_of(piece)])
-
-        async def stream() -> None:
-            channel = await self._peer.connected()
-            method = channel.stream_unary(
-                route.path,
-                request_serializer=route.chunk.SerializeToString,
-                response_deserializer=route.response.FromString,
-            )
-            call = method(timeout=seconds, metadata=call_metadata(self._sender))
-            try:
-                written = n_bytes = 0
-                while True:
-                    for _, request in sent[written:]:
-                        await call.write(request)
-                        n_bytes += request.ByteSize()
-                        # The peer is connected, so the silence after an earlier failure is over.
-                        self._peer.unanswered.pop(attempt, None)
-                        self._on_answer()
-                    written = len(sent)
-                    following = None if n_bytes >= CALL_BYTES else await self._following(sent[-1][0])
-                    if following is None:
-                        break
-                    sent.extend(self._encode(following))
-                    subjects[subject_of(following)] = None
-                await call.done_writing()
-                await call
-            except (asyncio.InvalidStateError, grpc.aio.InternalError):
-                # The call ended before everything was written. Either the peer refused it, which raises here, or a
-                # peer whose run has finished acknowledged it early.
-                await call
-            finally:
-                call.cancel()
+        sent = self._unacknowledged = self._encode(piece)
+        of_call = _OfCall(piece, time.monotonic())
 
         async def attempt() -> None:
             # The peer does not need a vector of an attempt that is over.
-            sent[:] = [each for each in sent if not self._is_overtaken(each[0])]
+            self._forget_overtaken()
             if not sent:
                 return
             try:
-                await stream()
+                await self._stream(route, of_call, attempt)
             except (grpc.aio.AioRpcError, UntrustedPeerError):
                 if not all(self._is_overtaken(of) for of, _ in sent):
                     raise
 
+        seconds = self._limits.party_timeout
         try:
             await until_answered(attempt, self._peer, self._sender, self._limits, seconds, on_silence=self._on_silence)
         finally:
             self._on_answer()
-            # `stream` and `attempt` refer to each other, so only a garbage collection would free what they refer to,
-            # and with a few large objects that does not come for long.
+            # `attempt` refers to itself, so only a garbage collection would free what it refers to, and with a few
+            # large objects that does not come for long.
             sent.clear()
-        return [subject for subject in subjects if subject is not None]
+        for subject in of_call.subjects:
+            self._report(subject, of_call.begun)
+
+    async def _stream(self, route: VectorRoute, of_call: "_OfCall", attempt: object) -> None:
+        """Make one call: write all pieces that are not acknowledged, and those that follow.
+
+        Args:
+            route: the method.
+            of_call: what is known about the call, also after a failed attempt.
+            attempt: the key under which the peer counts as silent.
+        """
+        channel, seconds = await self._peer.connected(), self._limits.party_timeout
+        method = channel.stream_unary(
+            route.path,
+            request_serializer=route.chunk.SerializeToString,
+            response_deserializer=route.response.FromString,
+        )
+        call = method(timeout=seconds, metadata=call_metadata(self._sender))
+        call.add_done_callback(lambda _: self._stirred.set())
+        end = time.monotonic() + seconds / 2
+        to_write, n_bytes = list(self._unacknowledged), 0
+        try:
+            while True:
+                for _, request in to_write:
+                    await call.write(request)
+                    n_bytes += request.ByteSize()
+                    # The peer is connected, so the silence after an earlier failure is over.
+                    self._peer.unanswered.pop(attempt, None)
+                    self._on_answer()
+                if of_call.ends_vector:
+                    self._report(of_call.subject, of_call.vector_begun)
+                is_full = n_bytes >= CALL_BYTES or time.monotonic() >= end
+                following = None if is_full else await self._following(of_call.carries, call)
+                if following is None:
+                    break
+                of_call.add(following)
+                to_write = self._encode(following)
+                self._unacknowledged.extend(to_write)
+                del following  # A large piece lives on in its request, for as long as that is needed.
+            await call.done_writing()
+            await call
+        except (asyncio.InvalidStateError, grpc.aio.InternalError):
+            # The call ended before everything was written. Either the peer refused it, which raises here, or a peer
+            # whose run has finished acknowledged it early.
+            await call
+        finally:
+            call.cancel()
+
+    def _forget_overtaken(self) -> None:
+        """Keep the pieces of the open call only as long as they matter."""
+        self._unacknowledged[:] = [each for each in self._unacknowledged if not self._is_overtaken(each[0])]
 
     def _on_silence(self, silence: Silence) -> None:
         """Report that the peer takes no pieces."""
@@ -278,28 +304,27 @@ class Link:
             self._on_wait(self._peer, None)
         self._is_silent = False
 
-    async def _following(self, piece: Piece) -> Piece | None:
+    async def _following(self, carries: type[Piece], call: Any) -> Piece | None:
         """Return the next piece that the same call can carry, as soon as there is one.
 
         Returns:
-            None if another message comes first, or if no message comes for `LINGER_SECONDS` or half of `peer_timeout`:
-            the receiver ends a call in which nothing arrives for its own `peer_timeout`.
+            None if another message comes first, if the call ends, or if no message comes for `LINGER_SECONDS`,
+            `OPEN_SECONDS` or half of `peer_timeout`: the receiver ends a call in which nothing arrives for its own
+            `peer_timeout`.
         """
-        patience = self._limits.peer_timeout / 2
-        if isinstance(piece, ElementPiece):
-            patience = min(patience, LINGER_SECONDS)
-        elif piece.offset + piece.n_rows >= piece.total:
+        linger = LINGER_SECONDS if carries is ElementPiece else OPEN_SECONDS
+        try:
+            async with asyncio.timeout(min(self._limits.peer_timeout / 2, linger)):
+                while not self._held and self._queue.empty():
+                    if call.done():
+                        return None
+                    self._stirred.clear()
+                    await self._stirred.wait()
+        except TimeoutError:
             return None
         if not self._held:
-            try:
-                message = self._queue.get_nowait()
-            except asyncio.QueueEmpty:
-                try:
-                    async with asyncio.timeout(patience):
-                        message = await self._queue.get()
-                except TimeoutError:
-                    return None
-            if _continues(message, piece):
+            message = self._queue.get_nowait()
+            if isinstance(message, Piece) and isinstance(message, carries):
                 self._take(message)
                 return message
             self._held.append(message)
@@ -319,9 +344,14 @@ class Link:
         """Drop all other messages from the queue."""
         for message in [self._queue.get_nowait() for _ in range(self._queue.qsize())]:
             if is_kept(message):
-                self._queue.put_nowait(message)
+                self._put(message)
             else:
                 self._take(message)
+
+    def _put(self, message: Message | None) -> None:
+        """Add a message at the end of the queue."""
+        self._queue.put_nowait(message)
+        self._stirred.set()
 
     def _take(self, message: Message | None) -> None:
         """Count a message that is no longer queued."""
@@ -367,8 +397,32 @@ def _size(message: Message | None) -> int:
     return message.elements.nbytes if isinstance(message, ElementPiece) else 0
 
 
-def _continues(message: Message | None, piece: Piece) -> TypeGuard[Piece]:
-    """Return whether a message can travel in the same call after `piece`."""
-    if isinstance(piece, ElementPiece):
-        return isinstance(message, ElementPiece)
-    return isinstance(message, VectorPiece) and (message.key, message.kind) == (piece.key, piece.kind)
+class _OfCall:
+    """What a link knows about a call that carries pieces, without the pieces.
+
+    Args:
+        first: the first piece.
+        begun: when the sending of it began, by time.monotonic().
+    """
+
+    def __init__(self, first: Piece, begun: float) -> None:
+        self.carries = type(first)
+        """What the pieces of the call consist of."""
+        self.begun = self.vector_begun = begun
+        """When the sending of the call, and of the newest vector, began."""
+        self.subjects: dict[Subject | None, None] = {}
+        """The vectors of ring elements in the call. They count as delivered when the call is acknowledged."""
+        self._newest(first)
+
+    def add(self, piece: Piece) -> None:
+        """Go on to the next piece."""
+        if self.ends_vector:
+            self.vector_begun = time.monotonic()
+        self._newest(piece)
+
+    def _newest(self, piece: Piece) -> None:
+        self.subject = subject_of(piece)
+        self.ends_vector = isinstance(piece, VectorPiece) and piece.offset + piece.n_rows >= piece.total
+        """Whether the newest piece is the last one of a vector of ciphertexts."""
+        if isinstance(piece, ElementPiece):
+            self.subjects[self.subject] = None

@@ -5,8 +5,10 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
+from trilateral.common.base import tasks
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import (
     BadKeyError,
@@ -42,7 +44,6 @@ from trilateral.common.jobs.account import Account
 from trilateral.common.jobs.folder import JobFolder, writing
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.job_account import JobAccount
-from trilateral.common.jobs.job_thread import without_lock
 from trilateral.common.jobs.journal import Record
 from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.party_record import PartyRecord, RestoredMachine
@@ -56,10 +57,12 @@ from trilateral.common.jobs.policy import (
 )
 from trilateral.common.jobs.process_jobs import ProcessJobs
 from trilateral.common.jobs.quota import ScoreQuota
-from trilateral.common.jobs.runner import MachineRunner
+from trilateral.common.jobs.runner import MachineRecord, MachineRunner
 from trilateral.common.observe.audit import Audit
+from trilateral.common.paillier.cipher import PartyCipher
 from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.keys import PublicKey, check_public_key
+from trilateral.common.paillier.weak_keys import tabulate
 from trilateral.common.pb.v1.coordinator_pb2 import ReportWaitingRequest, ReportWaitingResponse
 from trilateral.common.protocol.alignment import Aligned, AlignmentProgress
 from trilateral.common.protocol.arithmetic import PaillierSession, Session, SharesSession
@@ -168,7 +171,7 @@ class PartyJobs(ProcessJobs):
         self._peers = self.metrics.peers = peers
         self._make_machine = make_machine
         self._aligner = aligner
-        self._asking: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self._ledger = ledger
 
     @property
@@ -197,20 +200,21 @@ class PartyJobs(ProcessJobs):
                     raise
 
     async def go_on(self) -> None:
-        """Ask the coordinator about the jobs that had not ended when the previous process ended.
+        """Make tables for the first job, and ask the coordinator about the jobs that an earlier process did not end.
 
         The coordinator offers the jobs that continue again without being asked. Only this call finds out about jobs
         that ended in the meantime.
         """
-        for record in self.journal.all():
-            if record.outcome is None:
-                task = asyncio.create_task(self._ask_after(record), name=f"end of {record.job.name}")
-                self._asking.add(task)
-                task.add_done_callback(self._asking.discard)
+        works = [asyncio.to_thread(tabulate)]
+        works += [self._ask_after(record) for record in self.journal.all() if record.outcome is None]
+        for work in works:
+            task = tasks.start(work)
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
 
     async def close(self) -> None:
         """Suspend every job; see `ProcessJobs.close`."""
-        for task in self._asking:
+        for task in self._background:
             task.cancel()
         await super().close()
 
@@ -234,7 +238,8 @@ class PartyJobs(ProcessJobs):
         caller, what = calling(), {"job": job.name, "run": key.run_id.hex()}
         dataset = self._check_policy(job, known=known is not None)
         permission = Permission(job, lambda: self.config, self.audit, caller, what)
-        public_key = await asyncio.to_thread(without_lock, self._check_secrets, offer)
+        self._check_secrets(offer)
+        on_shares = job.protocol == "shares"
         self.audit.allowed(
             caller,
             "OpenJob",
@@ -246,7 +251,7 @@ class PartyJobs(ProcessJobs):
             holdout=job.holdout,
             evaluations=max_evaluations(job),
             protocol=job.protocol,
-            key_bits=None if public_key is None else public_key.bits,
+            key_bits=None if on_shares else job.key_bits,
         )
         await self._replace(job.name)
         folder = self._folder(job)
@@ -260,6 +265,8 @@ class PartyJobs(ProcessJobs):
         record = await asyncio.to_thread(self._begin_record, key, job, job_id, known)
 
         async def begin() -> Machine:
+            # Nothing needs the key while the table is read.
+            cipher = None if on_shares else runner.beside(self._make_cipher, offer)
             with permission.recording():
                 # No variable keeps the table, which the job does not need from here on.
                 data = permission.data = await runner.in_thread(
@@ -273,7 +280,7 @@ class PartyJobs(ProcessJobs):
                 await runner.in_thread(permission.account.open, self._quota)
             start = await runner.in_thread(self._start, job, record, data.block)
             permission.secrecy = await runner.in_thread(label_secrecy, job, data.block, secret_start=start is not None)
-            session = await runner.in_thread(_make_session, offer, public_key, start)
+            session = SharesSession(offer.seed) if cipher is None else PaillierSession(await cipher, start)
             machine = await runner.in_thread(
                 self._make_machine,
                 job,
@@ -282,21 +289,25 @@ class PartyJobs(ProcessJobs):
                 phase=history.stopwatch.phase,
                 check_peer=permission.check_peer,
             )
-            if public_key is None:  # The machine keeps its columns in another form.
+            if on_shares:  # The machine keeps its columns in another form.
                 permission.data = replace(data, block=data.block.without_columns())
             await runner.in_thread(record.restore, machine, history)
             return machine
 
-        async def on_message(message: Message) -> None:
-            if isinstance(message, StepTaken | ScoresDue):
-                await runner.in_thread(permission.count, message)
-            if isinstance(message, StepTaken | EvaluationRecord):
-                await runner.in_thread(record.write, message)
-            elif isinstance(message, Result) and permission.data is not None:
-                data, run_id = permission.data, key.run_id.hex()
-                model = await runner.in_thread(PartyModel.of, self.role, job, data, dataset, message, run_id=run_id)
-                await self._keep_model(runner, folder, job_id, model)
-                _log_result(job, message)
+        def on_record(message: MachineRecord) -> Callable[[], None] | None:
+            match message:
+                case StepTaken():
+                    permission.count(message)
+                    return partial(record.write, message)
+                case ScoresDue():
+                    permission.count(message)
+                case EvaluationRecord():
+                    record.write(message)
+                case Result() if permission.data is not None:
+                    model = PartyModel.of(self.role, job, permission.data, dataset, message, run_id=key.run_id.hex())
+                    self._keep_model(folder, job_id, model)
+                    _log_result(job, message)
+            return None
 
         runner = MachineRunner(
             self.role,
@@ -305,7 +316,8 @@ class PartyJobs(ProcessJobs):
             self._peers,
             limits=self.config.limits,
             history=history,
-            on_message=on_message,
+            on_message=lambda message: None,
+            on_record=on_record,
             on_disclosure=permission.check_again,
         )
         log.info("job %s: accepted, dataset %s, protocol %s", job.name, job.dataset, job.protocol)
@@ -323,11 +335,11 @@ class PartyJobs(ProcessJobs):
 
         self._launch(runner, begin, on_end)
 
-    async def _keep_model(self, runner: MachineRunner, folder: JobFolder, job_id: bytes, model: PartyModel) -> None:
+    def _keep_model(self, folder: JobFolder, job_id: bytes, model: PartyModel) -> None:
         """Write this party's part of the model, and then that the job has finished."""
         with writing(self.role, folder.model):
-            await runner.in_thread(save_model, folder.model, model)
-        await runner.in_thread(self.journal.set_outcome, job_id, Outcome.FINISHED)
+            save_model(folder.model, model)
+        self.journal.set_outcome(job_id, Outcome.FINISHED)
 
     def _start(self, job: JobConfig, record: PartyRecord, block: TrainingBlock) -> FloatVector | None:
         """Return the guest's secret first weights, the same in every session of a job.
@@ -380,12 +392,8 @@ class PartyJobs(ProcessJobs):
             self._check_room()
         return dataset
 
-    def _check_secrets(self, offer: OpenJob) -> PublicKey | None:
-        """Check what the offer brings for the arithmetic of the job's protocol.
-
-        Returns:
-            The public key; None under the protocol on shares, whose offer brings a part of a seed.
-        """
+    def _check_secrets(self, offer: OpenJob) -> None:
+        """Check that the offer brings a public key, or a part of a seed under the protocol on shares."""
         on_shares = offer.job.protocol == "shares"
         expected = SEED_BYTES if on_shares else 0
         if len(offer.seed) != expected or (on_shares and offer.modulus):
@@ -394,7 +402,9 @@ class PartyJobs(ProcessJobs):
                 f" and a public key of {offer.modulus.bit_length()} bits: expected a seed of {expected} bytes and"
                 f" {'no key' if on_shares else 'a key'}; install the same release of trilateral at all three"
             )
-        return None if on_shares else self._check_key(offer)
+
+    def _make_cipher(self, offer: OpenJob) -> PartyCipher:
+        return make_cipher(offer.job.cipher, self._check_key(offer))
 
     def _check_key(self, offer: OpenJob) -> PublicKey:
         bits = offer.modulus.bit_length()
@@ -484,13 +494,6 @@ class PartyJobs(ProcessJobs):
 
     def _folder(self, job: JobConfig) -> JobFolder:
         return JobFolder(self.config.state, job.name)
-
-
-def _make_session(offer: OpenJob, public_key: PublicKey | None, start: FloatVector | None) -> Session:
-    """Return what the arithmetic of the job's protocol needs."""
-    if public_key is None:
-        return SharesSession(offer.seed)
-    return PaillierSession(make_cipher(offer.job.cipher, public_key), start)
 
 
 def _log_result(job: JobConfig, result: Result) -> None:

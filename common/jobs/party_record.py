@@ -1,20 +1,20 @@
 """What a party's journal keeps about a job across sessions, and what a later session compares with that."""
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import pandas as pd
 
 from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.settings import Settings
+from trilateral.common.data.features import Categories, Features
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.journal import Journal, Record, read_fact
@@ -30,6 +30,10 @@ MAX_BEGUN = 100
 _NEW_SETTINGS = ("missing", "repeated_ids", "preprocessing.constant", "label.weight", "label.class_weight")
 """Settings of a dataset that 0.1.0 did not have. At its default such a setting is not part of the digest, so that a job
 that 0.1.0 began continues."""
+_TABLE = "features and labels"
+"""Name of the fact that holds the digest of the table."""
+_OLD_TABLE = "table"
+"""Name of the fact that holds the digest of the table by pandas. 0.1.0 wrote it."""
 _EVALUATION = "evaluation "
 """Start of the name of a fact that holds an evaluation. The number of its round follows."""
 _COUNTED = "training counted"
@@ -97,7 +101,7 @@ class PartyRecord:
             raise ConfigError(
                 "the settings of the dataset have changed since the job began: restore them, or start the job again"
             )
-        if not self._is_as_before("table", table_digest(table)):
+        if not self._is_table_as_before(table):
             raise DataError(
                 "the table has changed since the job began, or another release of trilateral began the job and reads"
                 " the table in another way: restore the table, or start the job again"
@@ -206,6 +210,11 @@ class PartyRecord:
             self._journal.set_facts(self._id, {name: digest})
         return known is None or known == digest
 
+    def _is_table_as_before(self, table: PartyTable) -> bool:
+        if (known := self._fact(_OLD_TABLE)) is not None:
+            return known == old_table_digest(table)
+        return self._is_as_before(_TABLE, table_digest(table))
+
     def _fact(self, name: str) -> bytes | None:
         return None if self._known is None else self._known.facts.get(name)
 
@@ -290,13 +299,34 @@ def settings_digest(dataset: DatasetConfig) -> bytes:
 
 def table_digest(table: PartyTable) -> bytes:
     """Return a digest that identifies a table by its IDs, columns, labels and weights."""
-    return _digest(_parts(table))
+    return _digest(_parts(table, _column_parts(table.features)))
 
 
-def _parts(table: PartyTable) -> Iterator[bytes]:
+def old_table_digest(table: PartyTable) -> bytes:
+    """Return the digest of a table as 0.1.0 computed it."""
+    import pandas as pd  # The import takes 40 MB, and only a job that 0.1.0 began needs it.
+
+    columns = {
+        name: pd.Series(column.to_list(), dtype="str") if isinstance(column, Categories) else column
+        for name, column in table.features.columns.items()
+    }
+    frame = pd.DataFrame(columns, index=pd.RangeIndex(len(table.ids)))
+    return _digest(_parts(table, [pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()]))
+
+
+def _column_parts(features: Features) -> Iterator[bytes]:
+    for column in features.columns.values():
+        if isinstance(column, Categories):
+            yield json.dumps(column.levels).encode()
+            yield column.codes.tobytes()
+        else:
+            yield column.tobytes()
+
+
+def _parts(table: PartyTable, columns: Iterable[bytes]) -> Iterator[bytes]:
     yield "\n".join(table.ids).encode()
-    yield "\n".join(map(str, table.features.columns)).encode()
-    yield pd.util.hash_pandas_object(table.features, index=False).to_numpy().tobytes()
+    yield "\n".join(table.features.columns).encode()
+    yield from columns
     yield b"" if table.labels is None else table.labels.tobytes()
     if table.weights is not None:  # Without weights, the digest is that of 0.1.0.
         yield table.weights.tobytes()

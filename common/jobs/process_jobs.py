@@ -4,11 +4,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from google.protobuf.message import Message as Request
 
+from trilateral.common.base import tasks
 from trilateral.common.base.errors import (
     ConfigError,
     PolicyError,
@@ -71,6 +72,7 @@ class ProcessJobs:
         """The steps of ended jobs that are still being computed."""
         self._ended: dict[JobKey, TrilateralError | None] = {}
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
+        self._connecting: set[asyncio.Task[None]] = set()
         self._beginning = asyncio.Lock()
         """Held while a job is accepted, so that jobs are accepted one at a time, and none once the process stops."""
         self._closing = False
@@ -111,17 +113,21 @@ class ProcessJobs:
                 several vectors may come in one call: the state machine has the order of each.
         """
         stream, sender = VectorStream(), calling_role()
-        async for chunk in chunks:
-            key = job_key(chunk)
-            runner = self._find_running(key)
-            if runner is None:
-                self._check_ended_well(key)
-                return
-            with runner.log_context.current():
-                with self._blaming(sender, key):
-                    _check_chunk(chunk, stream, runner)
-                    message = decode(chunk)
-                await runner.deliver(sender, message, chunk.ByteSize())
+        # The call may be open while nothing arrives. It must not outlive the run that the chunks belong to.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None) as reading:
+                async for chunk in chunks:
+                    key = job_key(chunk)
+                    runner = self._find_running(key)
+                    if runner is None:
+                        self._check_ended_well(key)
+                        return
+                    runner.readings.add(reading)
+                    with runner.log_context.current():
+                        with self._blaming(sender, key):
+                            _check_chunk(chunk, stream, runner)
+                            message = decode(chunk)
+                        await runner.deliver(sender, message, chunk.ByteSize())
 
     async def dispatch(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:
         """Pass a message to its job.
@@ -151,6 +157,8 @@ class ProcessJobs:
                 runner.fail(SuspendedError(f"the {self.role} was stopped"))
         while self._tasks:
             await asyncio.wait(self._tasks.values())
+        for connecting in self._connecting:
+            connecting.cancel()
         self.journal.close()
         if self._traces is not None:
             await asyncio.to_thread(self._traces.close)
@@ -216,6 +224,10 @@ class ProcessJobs:
     ) -> None:
         """Run a session in a new task; `on_end` is called with its error, or with None if the job has finished."""
         key = runner.key
+        for peer in self.metrics.peers.values():  # The start takes longer than to connect.
+            connecting = tasks.start(peer.connect_ahead())
+            self._connecting.add(connecting)
+            connecting.add_done_callback(self._connecting.discard)
 
         async def live() -> None:
             ended = None
@@ -231,6 +243,7 @@ class ProcessJobs:
                 outcome = outcome_of(ended)
                 _log_end(key.name, outcome, ended)
                 del self._running[key.name]
+                runner.end_readings()
                 self.metrics.ended(key.name, outcome)
                 # A long step, such as making a large key, outlives its job. It counts as a job until done, so that
                 # jobs that start and stop do not pile up. Everything else of the job is gone with the runner.

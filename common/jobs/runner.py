@@ -3,15 +3,20 @@
 The machine handles one message after another, in its own thread. Whatever it yields is sent at once, so a peer can work
 on the first piece of a vector while this process computes the next. Between two yields, a newer round may overtake the
 current work, or a failure may end it.
+
+To hand something from one thread to the other takes a tenth of a millisecond or more, so the machine's thread does not
+wait for the event loop: it hands over what has to be sent and goes on. It writes to the journal itself, or lets a
+second thread write while it goes on.
 """
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
+from weakref import WeakSet
 
 from trilateral.common.base.errors import PeerError, StoppedError, TrilateralError
 from trilateral.common.base.outcome import Outcome, outcome_of
@@ -65,9 +70,20 @@ FAREWELL = 3.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
-OnMessage = Callable[[Message], Awaitable[None]]
-"""Called with each message from the machine to its own process, and at the coordinator with each question that it
-sends (with an OpenJob once the party has accepted it). Called with a Failed before the peers are told."""
+OnMessage: TypeAlias = Callable[[Message], None]
+"""Called in the event loop with each message from the machine to its own process that is not a `MachineRecord`, and at
+the coordinator with each question that it sends (with an OpenJob once the party has accepted it). Called with a Failed
+before the peers are told."""
+MachineRecord: TypeAlias = Began | ObservationRecord | StepTaken | ScoresDue | EvaluationRecord | Result
+"""What the process has to count or to keep before anything that depends on it leaves."""
+OnRecord: TypeAlias = Callable[[MachineRecord], Callable[[], None] | None]
+"""Called in the job's own thread with each record. It may return a function for the part of the work that may go on
+while the machine computes: until that part is done, nothing leaves but ciphertexts for the other party."""
+
+
+def keep_nothing(record: MachineRecord) -> None:
+    """Do nothing: for a job without a journal."""
+    del record
 
 
 class MachineRunner:
@@ -81,6 +97,7 @@ class MachineRunner:
         limits: how long to wait.
         history: records times, counts and losses.
         on_message: see `OnMessage`. If it raises an error, the job fails.
+        on_record: see `OnRecord`. If it raises an error, the job fails.
         on_wait: called while a peer does not answer; see `OnWait`.
         on_disclosure: called before the work of each round, before each piece of hold-out scores leaves, and with
             shares before the other party's weights leave. If it raises an error, the job fails.
@@ -96,6 +113,7 @@ class MachineRunner:
         limits: Limits,
         history: History,
         on_message: OnMessage,
+        on_record: OnRecord = keep_nothing,
         on_wait: OnWait | None = None,
         on_disclosure: Callable[[], None] = lambda: None,
     ) -> None:
@@ -110,6 +128,7 @@ class MachineRunner:
         self._limits = limits
         self._history = history
         self._on_message = on_message
+        self._on_record = on_record
         self._on_disclosure = on_disclosure
         with self.log_context.current():  # The links' tasks inherit it.
             self._links = {
@@ -130,6 +149,9 @@ class MachineRunner:
         self._counterparts = frozenset(PARTIES if role is Role.COORDINATOR else [Role.COORDINATOR])
         self._inbox = Inbox()
         self._thread = JobThread(f"{role}-{job.name}")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"journal-{job.name}")
+        self._written: Future[None] | None = None
+        """What the second thread writes; only the job's own thread uses it."""
         self._over = asyncio.Event()
         self._error: Exception | None = None
         self._told_by: Role | None = None
@@ -139,6 +161,8 @@ class MachineRunner:
         self.takes_vectors = False
         """Whether there is a machine. Before that, no honest peer has a vector for it: rounds begin when both parties
         are ready."""
+        self.readings: WeakSet[asyncio.Timeout] = WeakSet()
+        """The calls that carry vectors of the job, each with the timeout that can end it."""
         self._done = False
         self._hurry = asyncio.Event()
         self.last_step: Future[None] | None = None
@@ -164,6 +188,7 @@ class MachineRunner:
         (ended,) = await asyncio.gather(work, return_exceptions=True)
         # The thread completes the current step, although nothing waits for it, and begins no other.
         self.last_step = self._thread.close()
+        self._writer.shutdown(wait=False)
         if self._error is None and isinstance(ended, Exception):
             self._error = ended
         self._over.set()
@@ -210,7 +235,7 @@ class MachineRunner:
                 return
             case AlignmentProgress():
                 self._patience.progress(message.done)
-                await self._on_message(message)
+                self._on_message(message)
                 return
             case BeginRound():
                 self._overtake(message.key)
@@ -221,6 +246,11 @@ class MachineRunner:
             case HoldoutScores():
                 self._history.received.count_scores(sender, len(message.scores))
         await self._inbox.put(sender, message, n_bytes)
+
+    def end_readings(self) -> None:
+        """Acknowledge all calls that carry vectors of the job, because it has ended."""
+        for reading in self.readings:
+            reading.reschedule(0)
 
     def report_alignment(self, message: AlignmentProgress) -> None:
         """Send the progress of an alignment, which is not the machine's work, to the coordinator."""
@@ -237,6 +267,21 @@ class MachineRunner:
     async def in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `function` in the job's own thread, and wait for its result."""
         return await self._thread.call(function, *args, **kwargs)
+
+    def beside(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Task[T]":
+        """Call `function` in a second thread, while the job's own thread works.
+
+        Returns:
+            A task with its result. An error of the function ends the session at once.
+        """
+
+        def check(done: "asyncio.Task[T]") -> None:
+            if not done.cancelled() and isinstance(error := done.exception(), Exception):
+                self.fail(error)
+
+        task = asyncio.create_task(self._thread.call_beside(function, *args, **kwargs))
+        task.add_done_callback(check)
+        return task
 
     # --- work
 
@@ -290,10 +335,9 @@ class MachineRunner:
 
     async def _next_message(self, machine: Machine) -> tuple[Role, Message]:
         """Wait for the next message; meanwhile, do the work that needs no input."""
+        if not self.has_shares and self._inbox.empty():  # With shares there is no randomness to prepare.
+            await self.in_thread(self._prepare, machine)
         self._history.on_event(Prepared(machine.prepared))
-        if not self.has_shares:  # There is no randomness to prepare, and to ask in the thread takes a while.
-            while self._inbox.empty() and await self.in_thread(machine.prepare):
-                self._history.on_event(Prepared(machine.prepared))
         self._patience.wait()
         if not self._inbox.empty():
             return await self._inbox.get()
@@ -314,40 +358,65 @@ class MachineRunner:
                     return self._role, timed_out
                 self._ask_whether_there()
 
+    def _prepare(self, machine: Machine) -> None:
+        """In the job's thread, do work that needs no input until a message waits."""
+        while self._inbox.empty() and not self._over.is_set() and machine.prepare():
+            pass
+
     async def _play(self, envelopes: Iterator[Envelope]) -> None:
         """Send what the machine yields, until a newer round overtakes it.
 
         The first step always runs. Otherwise a message that only changes the machine's state would be lost.
-
-        The thread hands ring elements over to the event loop without waiting for it: at a thousand messages a second,
-        the waits would take as long as the arithmetic. It waits for everything else, because that has to be done, in
-        the journal for example, before anything that follows may leave.
         """
         loop, stopped = asyncio.get_running_loop(), False
 
-        def send(to: Role, message: Message) -> None:
+        def post(to: Role, message: Message) -> None:
+            nonlocal stopped
             if not stopped:
-                self._links[to].send(message)
+                try:
+                    self._post(to, message)
+                except Exception as error:
+                    stopped = True
+                    self.fail(error)
 
         def step() -> Envelope | None:
+            """Compute until the end, or until the event loop has to do something before the machine goes on."""
             while (envelope := next(envelopes, None)) is not None:
                 to, message = envelope.to, envelope.message
-                if not isinstance(message, ElementPiece | RowsDone) or self._has_to_wait(to, message):
+                if isinstance(message, MachineRecord):
+                    self._record(message)
+                elif not isinstance(message, VectorPiece) or to is Role.COORDINATOR:
+                    self._finish_writing()
+                if isinstance(message, OpenJob | Failed | Result | JobEnded) or self._has_to_wait(to, message):
                     return envelope
-                self._links[to].expect(message)
-                loop.call_soon_threadsafe(send, to, message)
+                if isinstance(message, ElementPiece):
+                    self._links[to].expect(message)
+                loop.call_soon_threadsafe(post, to, message)
                 if stopped or self._is_overtaken():
                     return None
             return None
 
         try:
             while (envelope := await self.in_thread(step)) is not None:
-                await self._post(envelope)
+                await self._post_and_wait(envelope.to, envelope.message)
                 if self._is_overtaken():
                     return
         finally:
             stopped = True
             self._thread.close_iterator(envelopes)
+
+    def _record(self, record: MachineRecord) -> None:
+        """In the job's thread, keep a record, or begin to."""
+        self._finish_writing()
+        rest = self._on_record(record)
+        if rest is not None:
+            self._written = self._writer.submit(rest)
+
+    def _finish_writing(self) -> None:
+        """In the job's thread, wait until everything is written; raise what went wrong."""
+        written, self._written = self._written, None
+        if written is not None:
+            written.result()
 
     def _is_overtaken(self) -> bool:
         """Return whether a round that is newer than the machine's has been delivered."""
@@ -364,8 +433,8 @@ class MachineRunner:
         """
         return isinstance(message, ElementPiece) and message.kind is Kind.DEALT and self._links[to].is_full
 
-    async def _post(self, envelope: Envelope) -> None:
-        to, message = envelope.to, envelope.message
+    async def _post_and_wait(self, to: Role, message: Message) -> None:
+        """Post a message for which the machine has to wait."""
         match message:
             case Failed() | JobEnded(loss=None):  # The machine gives up; the runner ends the job and tells the peers.
                 raise PeerError(message.reason)
@@ -373,35 +442,38 @@ class MachineRunner:
                 # The guest calls the host as soon as it has the job, so the host must have the job first.
                 await self._links[to].call(message)
                 self._patience.ask(message)
-                await self._on_message(message)
+                self._on_message(message)
+            case ElementPiece():
+                await self._links[to].room()
+                self._links[to].expect(message)
+                self._links[to].send(message)
+            case Result() | JobEnded():
+                if isinstance(message, JobEnded):
+                    self._on_message(message)
+                self._history.complete()
+                self._done = True
+
+    def _post(self, to: Role, message: Message) -> None:
+        """Send a message, or do what this process has to do about it."""
+        match message:
             case BeginRound() | FinishJob():
                 if isinstance(message, BeginRound):
                     self._history.stopwatch.end_setup()
                     self._begun(message.key)
                 self._links[to].send(message)
                 self._patience.ask(message)
-                await self._on_message(message)
-            case ElementPiece():
-                if self._has_to_wait(to, message):
-                    await self._links[to].room()
-                self._links[to].expect(message)
-                self._links[to].send(message)
+                self._on_message(message)
             case HoldoutScores():
                 self._on_disclosure()
                 self._links[to].send(message)
                 self._history.sent.count_scores(to, len(message.scores))
             case RoundReport():
                 self._history.report(message)
-                await self._on_message(message)
-            case Began() | ObservationRecord() | StepTaken() | ScoresDue():
-                await self._on_message(message)
+                self._on_message(message)
             case EvaluationRecord():
-                await self._on_message(message)
                 self._history.evaluate(message)
-            case Result() | JobEnded():
-                await self._on_message(message)
-                self._history.complete()
-                self._done = True
+            case Began() | ObservationRecord() | StepTaken() | ScoresDue():
+                pass  # kept
             case _:
                 self._links[to].send(message)
 
@@ -420,7 +492,7 @@ class MachineRunner:
         outcome = outcome_of(public)
         if outcome is not Outcome.SUSPENDED:  # The peers learn of a new session when it begins.
             last_word = Failed(str(public), outcome)
-            await self._on_message(last_word)
+            self._on_message(last_word)
         for role, link in self._links.items():
             link.clear()
             if last_word is not None and role in self._counterparts and role is not self._told_by:

@@ -88,7 +88,11 @@ class Handled:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A peer has acknowledged a message of a round, or a whole vector, `seconds` after sending began."""
+    """A message of a round was delivered, `seconds` after sending began.
+
+    The peer has acknowledged it. Calls that carry ciphertexts stay open, so a vector of ciphertexts is delivered when
+    the connection has taken its last piece.
+    """
 
     peer: Role
     what: str

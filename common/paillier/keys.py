@@ -17,6 +17,7 @@ Memory. Python leaves old numbers in memory until the memory is reused, so a key
 
 import secrets
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NoReturn
@@ -137,10 +138,11 @@ def generate_private_key(bits: int) -> PrivateKey:
     """
     if bits < 16 or bits % 2:
         raise ValueError(f"a key has an even number of bits, at least 16, not {bits}")
-    while True:
-        p, q = _random_prime(bits // 2), _random_prime(bits // 2)
-        if gmpy2.gcd(p - 1, q - 1) == 2:
-            return PrivateKey(p, q)
+    with ThreadPoolExecutor(2, thread_name_prefix="primes") as threads:
+        while True:
+            p, q = threads.map(_random_prime, [bits // 2] * 2)
+            if gmpy2.gcd(p - 1, q - 1) == 2:
+                return PrivateKey(p, q)
 
 
 def _random_prime(bits: int) -> mpz:
@@ -149,10 +151,12 @@ def _random_prime(bits: int) -> mpz:
     Each such prime is above 3/4 2^bits, so that the product of two is above 2^(2 bits - 1).
     """
     shape = 3 << (bits - 2) | 3
-    while True:
-        candidate = mpz(secrets.randbits(bits) | shape)
-        if gmpy2.is_prime(candidate):
-            return candidate
+    # The tests of two candidates in two threads run at the same time if each releases the interpreter's lock.
+    with gmpy2.context(gmpy2.get_context(), allow_release_gil=True):
+        while True:
+            candidate = mpz(secrets.randbits(bits) | shape)
+            if gmpy2.is_prime(candidate):
+                return candidate
 
 
 def check_public_key(n: mpz, min_bits: int) -> PublicKey:

@@ -50,8 +50,9 @@ def id_digest(ids: Sequence[str], guest_nonce: bytes, host_nonce: bytes, role: R
 
 def _framed(texts: Sequence[str]) -> bytes:
     """Return texts with the length before each."""
-    encoded = [text.encode() for text in texts]
-    return b"".join([part for text in encoded for part in (len(text).to_bytes(8, "big"), text)])
+    encoded = list(map(str.encode, texts))
+    lengths = {length: length.to_bytes(8, "big") for length in set(map(len, encoded))}
+    return b"".join([lengths[len(text)] + text for text in encoded])
 
 
 def check_id_digest(digest: bytes, ids: Sequence[str], guest_nonce: bytes, host_nonce: bytes, role: Role) -> None:

@@ -411,7 +411,10 @@ class ObservationRecord:
 
 @dataclass(frozen=True, eq=False)
 class StepTaken:
-    """Party: the coordinator's request is allowed, and its step is taken. Keep this before anything is answered."""
+    """Party: the coordinator's request is allowed, and its step is taken.
+
+    Count this before anything is answered, and keep it before the coordinator is.
+    """
 
     asked: BeginRound | FinishJob
 

@@ -5,7 +5,7 @@ import math
 import ssl
 import time
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import grpc
@@ -124,6 +124,11 @@ class Peer:
             UntrustedPeerError: under TLS, the server shows a certificate that is not the peer's.
         """
         return self.channel
+
+    async def connect_ahead(self) -> None:
+        """Begin to connect before the first call, which says why there is no connection if this fails."""
+        with suppress(UntrustedPeerError):
+            (await self.connected()).get_state(try_to_connect=True)
 
     def doubt(self, error: grpc.aio.AioRpcError) -> bool:
         """Take note that a call has failed; return whether it may succeed at once on another channel."""

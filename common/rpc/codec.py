@@ -262,27 +262,32 @@ def decode_piece(request: rounds_pb2.SendVectorRequest) -> VectorPiece:
 
 
 class VectorStream:
-    """Checks that the chunks of one call form one encrypted vector, in order. `decode_piece` checks each by itself.
+    """Checks that the chunks of one call form encrypted vectors of one run, one vector after the other.
 
-    A call may begin anywhere in its vector: acknowledged chunks are not sent again.
+    `decode_piece` checks each chunk by itself. A call may begin anywhere in its first vector: acknowledged chunks are
+    not sent again.
     """
 
     def __init__(self) -> None:
-        self._subject: tuple[object, ...] | None = None
+        self._run: tuple[object, ...] | None = None
+        self._vector: tuple[object, ...] | None = None
         self._next_offset = 0
 
     def check(self, chunk: rounds_pb2.SendVectorRequest) -> None:
         """Check the next chunk of the call.
 
         Raises:
-            ProtocolError: the chunk does not continue the call's vector, or goes beyond its end.
+            ProtocolError: the chunk belongs to another run, does not continue the call's vector, or goes beyond its
+                end.
         """
         key = chunk.key
-        subject = chunk.job, chunk.run_id, key.round, key.attempt, chunk.kind, chunk.total, chunk.width
-        if self._subject is None:
-            self._subject, self._next_offset = subject, chunk.offset
-        if subject != self._subject:
-            raise ProtocolError("received chunks of two vectors in one call")
+        run, vector = (chunk.job, chunk.run_id, chunk.width), (key.round, key.attempt, chunk.kind, chunk.total)
+        if self._run is None:
+            self._run, self._vector, self._next_offset = run, vector, chunk.offset
+        if run != self._run:
+            raise ProtocolError("received chunks of two runs, or ciphertexts of two sizes, in one call")
+        if vector != self._vector:
+            self._vector, self._next_offset = vector, 0
         if chunk.offset != self._next_offset:
             raise ProtocolError(f"received ciphertexts from {chunk.offset}, expected those from {self._next_offset}")
         self._next_offset += len(chunk.ciphertexts) // max(1, chunk.width)

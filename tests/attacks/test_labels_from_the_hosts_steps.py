@@ -15,6 +15,7 @@ import pytest
 from scipy.optimize import linprog
 
 import trilateral.common.protocol.label_secrecy
+from tests.support.frames import features_of
 from tests.support.three_machines import Outcome, run_machines
 from tests.support.transparent import TRANSPARENT
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
@@ -132,7 +133,7 @@ class Problem:
 
     def _party(self, X: FloatMatrix, y: FloatVector | None) -> PreparedData:
         features = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
-        table = PartyTable([f"id-{row:06d}" for row in range(self.n_rows)], features, y)
+        table = PartyTable([f"id-{row:06d}" for row in range(self.n_rows)], features_of(features), y)
         return make_party_data(table, PreprocessingConfig(clip=None), self.job)
 
 

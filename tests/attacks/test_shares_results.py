@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from tests.attacks.test_labels_from_the_hosts_steps import LAXEST
+from tests.support.frames import features_of
 from tests.support.three_machines import REAL, Outcome, run_machines, seeds_of
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
 from trilateral.common.base.roles import Role
@@ -50,8 +51,8 @@ def attacked(n_host: int, n_positive: int, private_key: PrivateKey, guest: Polic
     features = pd.DataFrame(rng.normal(size=(N_ROWS, n_host)), columns=[f"x{j}" for j in range(n_host)])
     preprocessing = PreprocessingConfig(clip=None)
     data = {
-        Role.HOST: make_party_data(PartyTable(ids, features, None), preprocessing, JOB),
-        Role.GUEST: make_party_data(PartyTable(ids, features[[]], labels), preprocessing, JOB),
+        Role.HOST: make_party_data(PartyTable(ids, features_of(features), None), preprocessing, JOB),
+        Role.GUEST: make_party_data(PartyTable(ids, features_of(features[[]]), labels), preprocessing, JOB),
     }
     policies = {Role.HOST: host, Role.GUEST: guest}
 

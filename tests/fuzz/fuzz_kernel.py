@@ -65,7 +65,9 @@ class Fuzzer:
             lambda: _kernel.add_plaintexts(c, some(), some(), self._bytes()),
             lambda: _kernel.fold(c, some(), some()),
             lambda: _kernel.draw(c, some(), comb, draw.randbytes(2 * draw.randrange(17)), draw.randrange(-1, 5)),
-            lambda: _kernel.odd_powers(c, some(), some(), some(), draw.randrange(0, 5)),
+            lambda: _kernel.fill_tables(
+                c, some(), some(), draw.randrange(0, 4), draw.randrange(-1, 5), draw.randrange(-1, 5)
+            ),
             self._buckets,
         ]
         with suppress(ValueError):
@@ -74,18 +76,23 @@ class Fuzzer:
     def _buckets(self) -> None:
         """Call a function with sizes that mostly fit each other, and values of any size."""
         draw, c = self.random, self.numbers.constants
-        columns, slots, bits, width = (draw.randrange(1, most) for most in (5, 4, 9, 6))
-        width += 1
-        count = draw.randrange(0, 9)
+        columns, slots, bits, count = (draw.randrange(1, most) for most in (5, 4, 9, 9))
+        n_groups = draw.randrange(1, count + 1)
         wrong = draw.random() < 0.3
-        buckets, filled = self.numbers.empty(columns * slots * bits), np.zeros(columns * slots * bits, np.uint8)
-        powers = self.numbers.enter([mpz(1)] * (-(-count // slots) << width - 1))
+        if wrong:
+            count += draw.randrange(-1, 2)
+        buckets = self.numbers.empty(columns * slots * bits)
+        tables = self.numbers.enter([mpz(1)] * (n_groups << -(-count // n_groups)))
+        n_samples = max(0, count * slots - draw.randrange(slots + wrong))
         most = draw.choice([1 << bits - 1, 1 << 62])
-        samples = np.array([draw.randrange(-most, most) for _ in range(count * columns)], np.int64)
-        first, stop = (0, columns) if not wrong else (draw.randrange(-1, 5), draw.randrange(-1, 6))
-        _kernel.fill_buckets(c, buckets, filled, powers, samples, width, columns, slots, bits, first, stop)
+        samples = np.array([draw.randrange(-most, most) for _ in range(n_samples * columns)], np.int64)
+        offsets = np.full(columns, draw.choice([1 << bits - 1, most, (1 << 63) - 1]), np.int64)
+        first, stop = (draw.randrange(-1, 5), draw.randrange(-1, 16)) if wrong else (0, columns * slots)
+        _kernel.fill_buckets(
+            c, buckets, tables, samples, offsets, count, n_groups, slots, bits, draw.random() < 0.5, first, stop
+        )
         out = self.numbers.empty(columns + wrong)
-        _kernel.join_buckets(c, out, buckets, filled, slots, bits, draw.randrange(0, 12), first, stop)
+        _kernel.join_buckets(c, out, buckets, slots, bits, draw.randrange(0, 12), 0, columns)
 
     def _number(self, end: int) -> int:
         draw = self.random

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from tests.support.frames import features_of
 from tests.support.new_rows import NEW, with_new_rows, write_new_rows
 from tests.support.three_processes import write_configs
 from tests.support.three_servers import (
@@ -48,7 +49,7 @@ def plain_scores(configs: Mapping[Role, ProcessConfig], rows: Mapping[Role, pd.D
     tables, coef = load_tables(configs, JOB), trained_coef(dict(configs), JOB)
     check_coef(coef, plain_model(configs, JOB).coef, tables.joined, JOB)
     joined = rows[Role.GUEST].merge(rows[Role.HOST], on="id")
-    columns = [party.preprocessing.transform(joined) for party in (tables.host, tables.guest)]
+    columns = [party.preprocessing.transform(features_of(joined)) for party in (tables.host, tables.guest)]
     n_host = tables.joined.n_host
     scores = round_scores(columns[0] @ coef[:n_host]) + columns[1] @ coef[n_host:]
     return pd.Series(scores, index=joined["id"])

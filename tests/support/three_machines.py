@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
+from tests.support.frames import features_of
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
 from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.roles import Role
@@ -81,7 +82,9 @@ def make_tables(
 
 def _party(job: JobConfig, X: FloatMatrix, y: FloatVector | None, ids: list[str], whiten: bool) -> PreparedData:
     features = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
-    return make_party_data(PartyTable(ids, features, y), PreprocessingConfig(clip=None, whiten=whiten), job)
+    return make_party_data(
+        PartyTable(ids, features_of(features), y), PreprocessingConfig(clip=None, whiten=whiten), job
+    )
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from typing import Self
 
 import numpy as np
-from scipy.special import expit
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.config.dataset import LabelConfig
@@ -17,6 +16,7 @@ from trilateral.common.data.model.calibration import (
     fit_calibration,
 )
 from trilateral.common.protocol.evaluation import HoldoutMetrics, equal_groups, log_loss, measure
+from trilateral.common.protocol.logistic import probability
 
 
 class ReliabilityBin(Settings):
@@ -46,7 +46,7 @@ class Reliability(Settings):
             log_odds: log-odds of the predicted probabilities, shape (n_rows,).
             labels: -1 or +1, shape (n_rows,).
         """
-        predicted = equal_groups(expit(log_odds), by=log_odds)
+        predicted = equal_groups(probability(log_odds), by=log_odds)
         observed = equal_groups((labels > 0).astype(np.float64), by=log_odds)
         bins = [
             ReliabilityBin(n=len(group), mean_predicted=float(group.mean()), observed_rate=float(rates.mean()))

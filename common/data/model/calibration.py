@@ -14,17 +14,21 @@ from itertools import pairwise
 from typing import Annotated, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
-from scipy.special import expit, logit
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.config.settings import Settings
+from trilateral.common.protocol.logistic import probability
 
 Method = Literal["platt", "isotonic", "none"]
 """Names of the methods, as in `LabelConfig.calibration`."""
 FOLDS = 5
 """Folds of the cross-fitting, and the minimum number of rows of each label for fitting a slope."""
 _SEED = 0
+_TOLERANCE, _MAX_STEPS, _MIN_SIZE = 1e-12, 100, 1e-6
+"""Newton's method ends at a derivative of this size, after this number of steps, or when even a step of this size does
+not lower the loss."""
 SAYS_NONE = "the dataset says `calibration: none`"
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -87,6 +91,12 @@ Calibration = Annotated[AnyCalibration, Field(discriminator="method")]
 """A map from scores to probabilities, as a field of settings."""
 
 
+def logit(probabilities: FloatVector | float) -> FloatVector:
+    """Return the log-odds log(p / (1 - p)) of probabilities p in (0, 1), in the same shape."""
+    odds: FloatVector = np.log(probabilities) - np.log1p(-np.asarray(probabilities))
+    return odds
+
+
 def calibrate(scores: FloatVector, calibration: AnyCalibration) -> FloatVector:
     """Convert scores to probabilities.
 
@@ -97,8 +107,7 @@ def calibrate(scores: FloatVector, calibration: AnyCalibration) -> FloatVector:
     Returns:
         Probabilities of the positive label in [0, 1], shape (n_rows,).
     """
-    probabilities: FloatVector = expit(log_odds(scores, calibration))
-    return probabilities
+    return probability(log_odds(scores, calibration))
 
 
 def log_odds(scores: FloatVector, calibration: AnyCalibration) -> FloatVector:
@@ -115,8 +124,7 @@ def log_odds(scores: FloatVector, calibration: AnyCalibration) -> FloatVector:
         case Platt(a=a, b=b):
             return a * scores + b
         case Isotonic(thresholds=thresholds, values=values):
-            odds: FloatVector = logit(np.interp(scores, thresholds, values))
-            return odds
+            return logit(np.interp(scores, thresholds, values))
         case InterceptOnly(b=b):
             return scores + b
         case Uncalibrated():
@@ -192,12 +200,28 @@ def cross_fitted(scores: FloatVector, labels: FloatVector, calibration: AnyCalib
     """
     if not isinstance(calibration, Platt | Isotonic):
         return log_odds(scores, calibration)
-    from sklearn.model_selection import StratifiedKFold
-
     odds = np.empty(len(scores))
-    for others, fold in StratifiedKFold(FOLDS, shuffle=True, random_state=_SEED).split(scores[:, np.newaxis], labels):
+    folds = _folds(labels)
+    for number in range(FOLDS):
+        fold, others = folds == number, folds != number
         odds[fold] = log_odds(scores[fold], _fit(scores[others], labels[others], calibration.method))
     return odds
+
+
+def _folds(labels: FloatVector) -> NDArray[np.int64]:
+    """Return the number of each row's fold, shape (n_rows,); every fold has a share of the rows of each label.
+
+    The folds are those of scikit-learn's `StratifiedKFold(FOLDS, shuffle=True, random_state=_SEED)`.
+    """
+    random = np.random.RandomState(_SEED)
+    folds = np.empty(len(labels), dtype=np.int64)
+    first = labels == labels[0]
+    dealt = np.arange(len(labels)) % FOLDS
+    for own, its_dealt in ((first, dealt[: first.sum()]), (~first, dealt[first.sum() :])):
+        its_folds = np.sort(its_dealt)
+        random.shuffle(its_folds)
+        folds[own] = its_folds
+    return folds
 
 
 def _fit(scores: FloatVector, labels: FloatVector, method: Literal["platt", "isotonic"]) -> Platt | Isotonic:
@@ -213,7 +237,7 @@ def _fit_offset(scores: FloatVector, rate: float) -> float:
     if lowest == highest:
         return lowest
     # At the ends, every probability is at most, or at least, the rate. A margin keeps rounding from moving a root out.
-    return float(brentq(lambda b: float(expit(scores + b).mean()) - rate, lowest - 1, highest + 1))
+    return float(brentq(lambda b: float(probability(scores + b).mean()) - rate, lowest - 1, highest + 1))
 
 
 def _fit_platt(scores: FloatVector, labels: FloatVector) -> Platt:
@@ -224,8 +248,6 @@ def _fit_platt(scores: FloatVector, labels: FloatVector) -> Platt:
 
     Source: Platt (1999), Probabilistic Outputs for Support Vector Machines, section 2.2.
     """
-    from sklearn.linear_model import LogisticRegression
-
     positive = labels > 0
     n_positive, n_negative = int(positive.sum()), int((~positive).sum())
     targets = np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2))
@@ -233,15 +255,45 @@ def _fit_platt(scores: FloatVector, labels: FloatVector) -> Platt:
     constant = Platt(a=0.0, b=float(logit(targets.mean())))
     if spread <= 1e-12 * float(np.abs(scores).max()):
         return constant
-    # A row with a target t between 0 and 1 equals a positive row of weight t and a negative row of weight 1 - t.
-    columns = np.tile((scores - centre) / spread, 2)[:, np.newaxis]
-    classes = np.repeat([1, 0], len(scores))
-    model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-8)
-    model.fit(columns, classes, sample_weight=np.concatenate([targets, 1 - targets]))
-    slope, intercept = float(model.coef_[0, 0]), float(model.intercept_[0])
+    slope, intercept = _least_log_loss((scores - centre) / spread, targets)
     if slope <= 0:
         return constant
     return Platt(a=slope / spread, b=intercept - slope * centre / spread)
+
+
+def _least_log_loss(scores: FloatVector, targets: FloatVector) -> tuple[float, float]:
+    """Return the a and b for which 1 / (1 + exp(-(a u + b))) has the least log loss against targets in (0, 1).
+
+    Newton's method. A step is halved until it lowers the loss by a share of what the slope promises. The loss is convex
+    and has a minimum, because no target is 0 or 1.
+
+    Source: Lin, Lin and Weng (2007), A Note on Platt's Probabilistic Outputs for Support Vector Machines.
+
+    Args:
+        scores: u, with mean 0 and mean square 1, shape (n_rows,).
+        targets: shape (n_rows,).
+    """
+    columns = np.column_stack([scores, np.ones(len(scores))])
+
+    def loss(coef: FloatVector) -> float:
+        odds = columns @ coef
+        return float(np.mean(np.logaddexp(0.0, odds) - targets * odds))
+
+    coef = np.array([0.0, float(logit(targets.mean()))])
+    for _ in range(_MAX_STEPS):
+        p = probability(columns @ coef)
+        gradient = columns.T @ (p - targets) / len(scores)
+        if np.abs(gradient).max() <= _TOLERANCE:
+            break
+        hessian = (columns.T * (p * (1 - p))) @ columns / len(scores)
+        step = np.linalg.solve(hessian, gradient)
+        size, before, promised = 1.0, loss(coef), float(gradient @ step)
+        while size > _MIN_SIZE and loss(coef - size * step) > before - 1e-4 * size * promised:
+            size /= 2
+        if size <= _MIN_SIZE:  # All that is left is rounding errors.
+            break
+        coef = coef - size * step
+    return float(coef[0]), float(coef[1])
 
 
 def _fit_isotonic(scores: FloatVector, labels: FloatVector) -> Isotonic:

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
-import pandas as pd
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import Counted, DataError
 from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.data.features import Categories, Features
 from trilateral.common.data.model.model_file import PartyModel
 from trilateral.common.data.model.spool import ScoredRows
 from trilateral.common.data.party_data import describe_repeated
@@ -50,8 +50,9 @@ def score_table(
         scores = score_features(steps, weights, chunk.features)
         for column in known:
             values = chunk.features[column.name]
-            n_present[column.name] += int(values.notna().sum())
-            n_known[column.name] += column.count_known(values)
+            if isinstance(values, Categories):
+                n_present[column.name] += int((~values.missing).sum())
+                n_known[column.name] += int((column.places(values) >= 0).sum())
         rows.add(normalise(chunk.ids, dataset.id_form, len(dataset.id_columns)).ids, chunk.ids, scores)
         on_progress(rows.n_ids)
     rows.finish()
@@ -65,7 +66,7 @@ def score_table(
     return [repeated, *unknown] if repeated else unknown
 
 
-def score_features(steps: Preprocessing, weights: FloatVector, features: pd.DataFrame) -> FloatVector:
+def score_features(steps: Preprocessing, weights: FloatVector, features: Features) -> FloatVector:
     """Compute a party's part of the score of some rows, shape (n_rows,).
 
     Args:

@@ -1,7 +1,7 @@
-"""Fitting a party's columns on its training rows, with scikit-learn's transformers.
+"""Fitting a party's columns on its training rows.
 
-The transformers are imported inside the functions, because the import takes a second and 75 MB and only a training
-needs it. Their fitted parameters are copied out at once.
+The parameters are those of scikit-learn's `SimpleImputer`, `StandardScaler` and `OneHotEncoder`, to the last bit. Here
+they take a few lines of numpy each, while the import of scikit-learn takes a second and 75 MB.
 
 A term that is 1 for a few rows only would make a gradient a sum over these rows, and a sum over one row is that row.
 The same holds for a number that is equal in all rows but a few. `MIN_ROWS` excludes both.
@@ -11,16 +11,13 @@ Columns that say nothing, or that would say too much about a few rows, are left 
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
-from pandas.api.types import is_numeric_dtype
 
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
 from trilateral.common.base.errors import DataError
 from trilateral.common.config.dataset import ColumnPreprocessing, PreprocessingConfig
+from trilateral.common.data.features import Categories, Column, Features
 from trilateral.common.data.preprocessing.terms import ROWS_AT_A_TIME, CategoryColumn, NumberColumn, is_fraction
 
 MIN_ROWS = 10
@@ -44,12 +41,12 @@ class _ConstantError(Exception):
 
 
 def fit_columns(
-    features: pd.DataFrame, config: PreprocessingConfig
+    features: Features, config: PreprocessingConfig
 ) -> tuple[tuple[NumberColumn | CategoryColumn, ...], dict[str, str]]:
     """Fit every column of the table on the training rows.
 
     Args:
-        features: the training rows, shape (n_train, n_features): numbers with NaN where one is missing, or text.
+        features: the training rows.
         config: the settings of the party.
 
     Returns:
@@ -62,13 +59,12 @@ def fit_columns(
     columns: list[NumberColumn | CategoryColumn] = []
     constant: dict[str, list[str]] = {}
     unusable: dict[str, list[str]] = {}
-    for name in features.columns:
+    for name, values in features.columns.items():
         try:
-            if is_numeric_dtype(features[name].dtype):
-                numbers = features[name].to_numpy(np.float64, na_value=np.nan)
-                columns.append(_fit_number(name, numbers, config.of_column(name)))
+            if isinstance(values, Categories):
+                columns.append(_fit_category(name, values, config.rare))
             else:
-                columns.append(_fit_category(name, features[name], config.rare))
+                columns.append(_fit_number(name, values, config.of_column(name)))
         except _ConstantError as error:
             constant.setdefault(str(error), []).append(name)
         except _UnusableError as error:
@@ -117,25 +113,24 @@ def _described(columns: Mapping[str, list[str]]) -> str:
     return "; ".join(parts)
 
 
-def _check_names(features: pd.DataFrame, config: PreprocessingConfig) -> None:
-    names = list(features.columns)
+def _check_names(features: Features, config: PreprocessingConfig) -> None:
     for name in config.columns:
-        if name not in names:
+        if name not in features.columns:
             raise DataError(f"`preprocessing.columns` names {name!r}, which is not a feature")
-        if not is_numeric_dtype(features[name].dtype):
+        if isinstance(features[name], Categories):
             raise DataError(
                 f"`preprocessing.columns` names {name!r}, which is categorical: its options are for numeric columns"
             )
 
 
 def fit_scales(
-    columns: tuple[NumberColumn | CategoryColumn, ...], features: pd.DataFrame, *, centred: bool
+    columns: tuple[NumberColumn | CategoryColumn, ...], features: Features, *, centred: bool
 ) -> tuple[FloatVector, FloatVector]:
     """Fit the mean that is subtracted from each term and the scale that it is divided by.
 
     Args:
         columns: the columns, fitted on the same rows.
-        features: the training rows, shape (n_train, n_features).
+        features: the training rows.
         centred: whether to centre the terms that are not standardised, too.
 
     Returns:
@@ -164,23 +159,28 @@ def fit_scales(
     return np.where(standardised | centred, mean, 0.0), np.where(standardised, np.sqrt(variance), 1.0)
 
 
-def _moments(column: NumberColumn | CategoryColumn, values: "pd.Series[Any]") -> tuple[FloatVector, FloatVector]:
-    """Return the mean and variance of each term of a column, shape (n_column_terms,)."""
-    from sklearn.preprocessing import StandardScaler
+def _moments(column: NumberColumn | CategoryColumn, values: Column) -> tuple[FloatVector, FloatVector]:
+    """Return the mean and variance of each term of a column, shape (n_column_terms,).
 
+    Source of the variance of numbers: Chan, Golub and LeVeque (1983), Algorithms for Computing the Sample Variance,
+    equation 1.7, the two-pass algorithm with a correction for the rounding error of the mean.
+    """
+    n_rows = len(values)
     if isinstance(column, NumberColumn):
-        terms: FloatMatrix = np.empty((len(values), len(column.terms)), order="F")
+        terms: FloatMatrix = np.empty((n_rows, len(column.terms)), order="F")
         column.expand(values, terms)
-        scaler = StandardScaler().fit(terms)
-        # Do not use `scale_`, which is 1 for a column whose variance is small relative to its values.
-        return scaler.mean_, scaler.var_
+        mean = terms.sum(axis=0) / n_rows
+        terms -= mean
+        correction = terms.sum(axis=0)
+        terms **= 2
+        return mean, (terms.sum(axis=0) - correction**2 / n_rows) / n_rows
     ones = np.zeros(len(column.terms))
-    for start in range(0, len(values), ROWS_AT_A_TIME):
-        part = values.iloc[start : start + ROWS_AT_A_TIME]
+    for start in range(0, n_rows, ROWS_AT_A_TIME):
+        part = values[start : start + ROWS_AT_A_TIME]
         terms = np.empty((len(part), len(column.terms)), order="F")
         column.expand(part, terms)
         ones += terms.sum(axis=0)
-    share = ones / len(values)
+    share = ones / n_rows
     return share, share * (1 - share)
 
 
@@ -217,12 +217,9 @@ def _fit_number(name: str, values: FloatVector, config: ColumnPreprocessing) -> 
 
 
 def _fit_fill(present: FloatVector, config: ColumnPreprocessing) -> float:
-    from sklearn.impute import SimpleImputer
-
     if not isinstance(config.fill, str):
         return float(config.fill)
-    imputer = SimpleImputer(strategy=config.fill).fit(present[:, np.newaxis])
-    return float(imputer.statistics_[0])
+    return float(np.median(present) if config.fill == "median" else np.mean(present))
 
 
 def _fit_clip(filled: FloatVector, quantiles: tuple[float, float]) -> tuple[float, float] | tuple[None, None]:
@@ -258,31 +255,18 @@ def _is_too_rare(values: FloatVector) -> bool:
 # --- categories
 
 
-def _fit_category(name: str, values: "pd.Series[str]", rare: float) -> CategoryColumn:
-    from sklearn.preprocessing import OneHotEncoder
-
-    if values.isna().all():
+def _fit_category(name: str, values: Categories, rare: float) -> CategoryColumn:
+    if values.missing.all():
         raise _ConstantError(NO_VALUE)
-    # The encoder gets codes in place of categories, because it is twenty times faster with numbers than with text.
-    codes, levels = pd.factorize(values, sort=True, use_na_sentinel=False)
     least = max(MIN_ROWS, math.ceil(round(rare * len(values), 6)))
-    encoder = OneHotEncoder(min_frequency=least, handle_unknown="infrequent_if_exist").fit(codes[:, np.newaxis])
-    infrequent = encoder.infrequent_categories_[0]
-    counts = np.bincount(codes, minlength=len(levels))
-    is_rare: NDArray[np.bool_] = np.isin(np.arange(len(levels)), [] if infrequent is None else infrequent)
-
-    frequent: dict[str, int] = {}
-    n_missing = 0  # stays 0 if missing values are rare
-    for level, count, few in zip(levels, counts.tolist(), is_rare.tolist(), strict=True):
-        if few:
-            continue
-        if pd.isna(level):
-            n_missing = count
-        else:
-            frequent[str(level)] = count
-    n_other = int(counts[is_rare].sum())
+    n_missing, *counts = np.bincount(values.codes + 1, minlength=len(values.levels) + 1).tolist()
+    levels = {level: count for level, count in zip(values.levels, counts, strict=True) if count}
+    frequent = {level: count for level, count in levels.items() if count >= least}
+    if n_missing < least:
+        n_missing = 0
+    n_other = len(values) - sum(frequent.values()) - n_missing
     column = _choose_terms(name, frequent, n_missing, n_other, least)
-    return column.model_copy(update={"fractions": any(is_fraction(str(level)) for level in levels)})
+    return column.model_copy(update={"fractions": any(map(is_fraction, levels))})
 
 
 def _choose_terms(name: str, frequent: dict[str, int], n_missing: int, n_other: int, least: int) -> CategoryColumn:

@@ -29,16 +29,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
-import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
 from trilateral.common.base.errors import DataError
 from trilateral.common.config.dataset import PreprocessingConfig
-from trilateral.common.data.preprocessing.terms import ROWS_AT_A_TIME, CategoryColumn, Column, NumberColumn
+from trilateral.common.data.features import Features
+from trilateral.common.data.preprocessing.fit import fit_columns, fit_scales, no_feature
+from trilateral.common.data.preprocessing.terms import ROWS_AT_A_TIME, CategoryColumn, FittedColumn, NumberColumn
 from trilateral.common.data.preprocessing.whitening import fit_whitening
 
-_COLUMNS = TypeAdapter(tuple[Column, ...])
+_COLUMNS = TypeAdapter(tuple[FittedColumn, ...])
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +64,11 @@ class Preprocessing:
 
     @classmethod
     @np.errstate(over="ignore", invalid="ignore")  # Overflows become values that are not finite and are reported below.
-    def fit(cls, features: pd.DataFrame, config: PreprocessingConfig, intercept: bool, l2: float = 0.0) -> Self:
+    def fit(cls, features: Features, config: PreprocessingConfig, intercept: bool, l2: float = 0.0) -> Self:
         """Fit the steps on the training rows.
 
         Args:
-            features: the training rows, shape (n_train, n_features): numbers with NaN where one is missing, or text.
+            features: the training rows.
             config: the settings of the party.
             intercept: whether to add a column of ones.
             l2: the job's L2 penalty lambda, which affects whitening.
@@ -76,8 +77,6 @@ class Preprocessing:
             DataError: columns cannot be used: too large or too small to be squared, or too large without
                 standardisation; constant, if the settings refuse that. The text names them. Or no column is left.
         """
-        from trilateral.common.data.preprocessing.fit import fit_columns, fit_scales, no_feature
-
         columns, left_out = fit_columns(features, config)
         if not columns:
             if not intercept:
@@ -124,11 +123,11 @@ class Preprocessing:
         P[:rank, :rank] = np.eye(rank) if self.directions is None else self.directions.T @ self.directions
         return P
 
-    def transform(self, features: pd.DataFrame) -> FloatMatrix:
+    def transform(self, features: Features) -> FloatMatrix:
         """Compute the training columns of any rows.
 
         Args:
-            features: the rows, shape (n_rows, n_features). Columns are found by name.
+            features: the rows. Columns are found by name.
 
         Returns:
             Shape (n_rows, n_columns).
@@ -144,11 +143,11 @@ class Preprocessing:
             start = end
         return columns
 
-    def expand(self, features: pd.DataFrame) -> FloatMatrix:
+    def expand(self, features: Features) -> FloatMatrix:
         """Compute the terms of any rows.
 
         Args:
-            features: the rows, shape (n_rows, n_features). Columns are found by name.
+            features: the rows. Columns are found by name.
 
         Returns:
             Shape (n_rows, n_terms).
@@ -170,10 +169,10 @@ class Preprocessing:
             start = end
         return terms
 
-    def _standardised_blocks(self, features: pd.DataFrame) -> Iterator[FloatMatrix]:
+    def _standardised_blocks(self, features: Features) -> Iterator[FloatMatrix]:
         """Yield standardised terms in blocks of rows; one empty block if there are no rows."""
         for start in range(0, max(len(features), 1), ROWS_AT_A_TIME):
-            block = self.expand(features.iloc[start : start + ROWS_AT_A_TIME])
+            block = self.expand(features.take(slice(start, start + ROWS_AT_A_TIME)))
             block -= self.mean
             block /= self.scale
             yield block

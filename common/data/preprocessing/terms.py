@@ -1,21 +1,20 @@
 """The terms of a fitted column: a number, a number and whether it is missing, or 0 and 1 for each category.
 
-Each weight of a model belongs to one *term*. All fitted parameters are fields that JSON represents exactly. Computing
-terms needs only numpy and pandas.
+Each weight of a model belongs to one *term*. All fitted parameters are fields that JSON represents exactly.
 """
 
 import math
+from bisect import bisect_left
 from typing import Annotated, Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from pandas.api.types import is_numeric_dtype
 from pydantic import Field, FiniteFloat
 
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
 from trilateral.common.base.errors import DataError
 from trilateral.common.config.settings import Settings
+from trilateral.common.data.features import Categories, Column
 
 ROWS_AT_A_TIME = 65_536
 """Rows whose terms are computed at once. All terms of all rows would take far more memory than the table."""
@@ -49,21 +48,20 @@ class NumberColumn(Settings):
         """For each term, whether it is standardised. A term of 0 and 1 never is."""
         return [self.standardise, False] if self.missing_indicator else [self.standardise]
 
-    def expand(self, values: "pd.Series[float]", out: FloatMatrix) -> None:
+    def expand(self, values: Column, out: FloatMatrix) -> None:
         """Compute the terms of any rows.
 
         Args:
-            values: the column, NaN where a value is missing; shape (n_rows,).
+            values: the column, shape (n_rows,).
             out: receives the terms, shape (n_rows, n_column_terms).
 
         Raises:
             DataError: the column is not numeric.
         """
-        if not is_numeric_dtype(values.dtype):
+        if isinstance(values, Categories):
             raise DataError(f"preprocessing mismatch: column {self.name!r} was numeric at training, now holds text")
-        numbers = values.to_numpy(np.float64, na_value=np.nan)
-        missing = np.isnan(numbers)
-        out[:, 0] = np.where(missing, self.fill, numbers)
+        missing = np.isnan(values)
+        out[:, 0] = np.where(missing, self.fill, values)
         if self.lower is not None and self.upper is not None:
             out[:, 0].clip(self.lower, self.upper, out=out[:, 0])
         if self.missing_indicator:
@@ -118,9 +116,14 @@ class CategoryColumn(Settings):
         whole: NDArray[np.bool_] = numbers == np.floor(numbers)
         return missing | whole
 
-    def count_known(self, values: "pd.Series[str]") -> int:
-        """Return in how many rows the value is a known category."""
-        return int(values.isin(self.known).sum())
+    def places(self, values: Categories) -> NDArray[np.int64]:
+        """Return the place of each row's value among the known categories, -1 for other values; shape (n_rows,)."""
+        place_of_level = np.full(len(values.levels) + 1, -1)  # The last one is for the code -1.
+        for place, category in enumerate(self.known):
+            level = bisect_left(values.levels, category)
+            if level < len(values.levels) and values.levels[level] == category:
+                place_of_level[level] = place
+        return place_of_level[values.codes]
 
     @property
     def terms(self) -> list[str]:
@@ -137,23 +140,21 @@ class CategoryColumn(Settings):
         """For each term, whether it is standardised. A term of 0 and 1 never is."""
         return [False] * len(self.terms)
 
-    def expand(self, values: "pd.Series[str]", out: FloatMatrix) -> None:
+    def expand(self, values: Column, out: FloatMatrix) -> None:
         """Compute the terms of any rows.
 
         Args:
-            values: the column as text, missing where a value is missing; shape (n_rows,).
+            values: the column, shape (n_rows,).
             out: receives the terms, shape (n_rows, n_column_terms).
 
         Raises:
             DataError: the column is numeric.
         """
-        missing = values.isna().to_numpy()
-        if is_numeric_dtype(values.dtype) and not missing.all():
+        if not isinstance(values, Categories):
             raise DataError(
                 f"preprocessing mismatch: column {self.name!r} was categorical at training, now holds numbers"
             )
-        place = pd.Index(self.known, dtype=object).get_indexer(pd.Index(values, dtype=object))
-        place[missing] = -1
+        place, missing = self.places(values), values.missing
         for term in range(len(self.categories)):
             out[:, term] = place == term
         other = place < 0
@@ -180,4 +181,4 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-Column = Annotated[NumberColumn | CategoryColumn, Field(discriminator="kind")]
+FittedColumn = Annotated[NumberColumn | CategoryColumn, Field(discriminator="kind")]

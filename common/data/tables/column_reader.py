@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -18,7 +17,9 @@ from numpy.typing import NDArray
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import Counted, DataError
 from trilateral.common.config.dataset import LabelConfig, label_key
+from trilateral.common.data.features import Categories
 from trilateral.common.data.preprocessing.terms import CategoryColumn
+from trilateral.common.data.tables.arrow_arrays import EMPTY, from_texts, null, to_booleans, to_codes, to_floats
 from trilateral.common.data.tables.id_form import SEPARATOR
 from trilateral.common.data.tables.table_file import TableFile
 
@@ -144,11 +145,11 @@ def _read_id_part(column: pa.ChunkedArray, name: str, faults: Faults, first_row:
         column = _plain(column)
         if pa.types.is_floating(column.type):
             column = _whole_numbers(column, name, faults, first_row)
-        texts = pc.fill_null(_cast_to_text(column, name), "")
+        texts = pc.fill_null(_cast_to_text(column, name), EMPTY)
         rounded = pc.match_substring_regex(texts, _SCIENTIFIC)
         ids: list[str] = texts.to_pylist()
     faults.note(name, NO_ID, np.array([not one.strip() for one in ids], dtype=bool), first_row)
-    faults.note(name, ROUNDED_ID, rounded.to_numpy(), first_row)
+    faults.note(name, ROUNDED_ID, to_booleans(rounded), first_row)
     return ids
 
 
@@ -224,7 +225,7 @@ def read_numbers(
         column = _plain(column)
         if any(is_type(column.type) for is_type in _NUMBER_TYPES):
             # safe=False permits rounding of integers beyond 2^53.
-            numbers: FloatVector = column.cast(pa.float64(), safe=False).to_numpy()
+            numbers = to_floats(column.cast(pa.float64(), safe=False))
         elif pa.types.is_string(column.type):
             numbers, wrong = _parse_numbers(column, [*MISSING, *missing])
             faults.note(name, not_numbers, wrong, first_row)
@@ -232,7 +233,7 @@ def read_numbers(
             raise _unreadable(column, name)
         else:
             numbers = np.full(len(column), np.nan)
-            faults.note(name, not_numbers, column.is_valid().to_numpy(), first_row)
+            faults.note(name, not_numbers, to_booleans(column.is_valid()), first_row)
     codes = [float(text) for text in missing if re.fullmatch(_NUMBER, text)]
     if codes:
         numbers = np.where(np.isin(numbers, codes), np.nan, numbers)
@@ -262,7 +263,7 @@ def read_weights(
     return weights
 
 
-def read_categories(column: pa.ChunkedArray, name: str, missing: Sequence[str] = MISSING) -> "pd.Series[str]":
+def read_categories(column: pa.ChunkedArray, name: str, missing: Sequence[str] = MISSING) -> Categories:
     """Read a categorical feature.
 
     Surrounding blanks are removed, and `2.0` becomes `2`, because pandas writes whole numbers with a decimal point
@@ -274,7 +275,7 @@ def read_categories(column: pa.ChunkedArray, name: str, missing: Sequence[str] =
         missing: texts that mean a missing value; an empty text always does.
 
     Returns:
-        The categories as text, missing where the value is missing; shape (n_rows,).
+        The categories, shape (n_rows,).
 
     Raises:
         DataError: the column has a type that cannot be read as text.
@@ -283,8 +284,7 @@ def read_categories(column: pa.ChunkedArray, name: str, missing: Sequence[str] =
         texts = pc.utf8_trim_whitespace(_cast_to_text(column, name))
         texts = pc.replace_substring_regex(texts, _WHOLE_NUMBER, r"\1")
         texts = _without(texts, [re.sub(_WHOLE_NUMBER, r"\1", text) for text in missing])
-        series: pd.Series[str] = texts.to_pandas()
-    return series
+        return Categories.of(*to_codes(texts))
 
 
 def note_numbers(column: pa.ChunkedArray, category: CategoryColumn, faults: Faults, first_row: int, kind: str) -> None:
@@ -305,7 +305,7 @@ def note_numbers(column: pa.ChunkedArray, category: CategoryColumn, faults: Faul
             is_type(column.type) for is_type in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
         ):
             return
-        numbers: FloatVector = column.cast(pa.float64(), safe=False).to_numpy()
+        numbers = to_floats(column.cast(pa.float64(), safe=False))
         faults.note(category.name, kind, ~category.may_be_categories(numbers), first_row)
 
 
@@ -322,7 +322,9 @@ def _cast_to_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     try:
         column = _plain(column)
         if pa.types.is_floating(column.type):
-            column = pc.if_else(pc.is_nan(column), None, column)  # Polars, DuckDB and Spark write NaN beside nulls.
+            column = pc.if_else(
+                pc.is_nan(column), null(column.type), column
+            )  # Polars, DuckDB and Spark write NaN beside nulls.
         return column.cast(pa.string())
     except pa.ArrowException:
         raise DataError(f"column {name!r} is of type {column.type}, which cannot be read as text") from None
@@ -336,15 +338,15 @@ def _parse_numbers(column: pa.ChunkedArray, missing: Sequence[str]) -> tuple[Flo
         numbers = texts.cast(pa.float64())
     except pa.ArrowInvalid:
         matches = pc.match_substring_regex(texts, _NUMBER)
-        wrong = pc.fill_null(pc.invert(matches), False).to_numpy()
-        numbers = pc.if_else(matches, texts, None).cast(pa.float64())
-    values: FloatVector = numbers.to_numpy()
-    return values, wrong
+        parsed = pc.if_else(matches, texts, null(texts.type))
+        wrong = to_booleans(texts.is_valid()) & to_booleans(parsed.is_null())
+        numbers = parsed.cast(pa.float64())
+    return to_floats(numbers), wrong
 
 
 def _without(texts: pa.ChunkedArray, missing: Sequence[str]) -> pa.ChunkedArray:
     """Replace the texts that mean a missing value, and empty texts, with null."""
-    return pc.if_else(pc.is_in(texts, pa.array(["", *missing], texts.type)), None, texts)
+    return pc.if_else(pc.is_in(texts, from_texts(["", *missing])), null(texts.type), texts)
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:

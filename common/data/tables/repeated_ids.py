@@ -6,12 +6,11 @@ Everything works on whole columns: a table may have millions of rows.
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from pandas.api.types import is_numeric_dtype
 
 from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.base.errors import DataError
+from trilateral.common.data.features import Categories, Features
 
 
 def repeated_error(columns: Sequence[str], n_repeated: int, n_rows: int, n_by_form: int = 0) -> DataError:
@@ -38,40 +37,51 @@ def described(columns: Sequence[str]) -> str:
 
 def first_rows(ids: Sequence[str]) -> Rows:
     """Return the number of the first row of each ID, ascending, shape (n_distinct,)."""
-    return np.flatnonzero(~pd.Series(ids, dtype=object).duplicated().to_numpy())
+    # Later entries of a dictionary replace earlier ones, so the rows come from the last to the first.
+    first = dict(zip(reversed(ids), range(len(ids) - 1, -1, -1), strict=True))
+    return np.sort(np.fromiter(first.values(), dtype=np.int64, count=len(first)))
 
 
 def owners(ids: Sequence[str]) -> NDArray[np.int64]:
     """Return for each row the place of its ID among the distinct IDs, in the order of `first_rows`; shape (n_rows,)."""
-    return pd.factorize(np.array(ids, dtype=object))[0].astype(np.int64)
+    places = {one: place for place, one in enumerate(dict.fromkeys(ids))}
+    return np.fromiter(map(places.__getitem__, ids), dtype=np.int64, count=len(ids))
 
 
-def aggregate(owner: NDArray[np.int64], features: pd.DataFrame) -> pd.DataFrame:
+def aggregate(owner: NDArray[np.int64], features: Features) -> Features:
     """Make one row of the rows of each ID: the mean of numbers, and the most frequent category.
 
     Missing values do not count. Of categories that are equally frequent, the one in the earliest row wins.
 
     Args:
         owner: the ID of each row, as from `owners`.
-        features: the rows, shape (n_rows, n_features).
+        features: the rows.
 
     Returns:
-        Shape (n_distinct, n_features), in the order of `first_rows`.
+        A row for each ID, in the order of `first_rows`.
     """
-    first = np.unique(owner, return_index=True)[1]
+    columns = {
+        name: _most_frequent(owner, column) if isinstance(column, Categories) else mean_of_owner(owner, column)
+        for name, column in features.columns.items()
+    }
+    return Features(columns, int(owner.max()) + 1)
+
+
+def mean_of_owner(owner: NDArray[np.int64], values: FloatVector) -> FloatVector:
+    """Return the mean of the values of each ID, NaN where all are missing; shape (n_distinct,).
+
+    Args:
+        owner: the ID of each row, as from `owners`.
+        values: a number for each row, NaN where it is missing; shape (n_rows,).
+    """
+    import pandas as pd  # The import takes 40 MB, and only a job that merges rows needs it.
+
     # Most IDs have one row. Only the others need work.
-    several = np.flatnonzero(np.bincount(owner)[owner] > 1)
-    columns = {}
-    for name in features.columns:
-        column = features[name].take(first).reset_index(drop=True)
-        values = features[name].take(several)
-        if is_numeric_dtype(values.dtype):
-            common = values.groupby(owner[several]).mean()
-        else:
-            common = _most_frequent(owner[several], values)
-        column.iloc[common.index] = common.to_numpy()
-        columns[name] = column
-    return pd.DataFrame(columns, index=pd.RangeIndex(len(first)))
+    several = np.bincount(owner)[owner] > 1
+    means = values[np.unique(owner, return_index=True)[1]]
+    common = pd.Series(values[several]).groupby(owner[several]).mean()
+    means[common.index] = common
+    return means
 
 
 def rows_with_another_label(owner: NDArray[np.int64], labels: FloatVector) -> Rows:
@@ -85,14 +95,16 @@ def rows_with_another_label(owner: NDArray[np.int64], labels: FloatVector) -> Ro
     return np.flatnonzero(labels != labels[first][owner])
 
 
-def _most_frequent(owner: NDArray[np.int64], values: "pd.Series[str]") -> "pd.Series[str]":
-    """Return the most frequent value of each ID that has any, by ID."""
-    codes, levels = pd.factorize(values)
-    present = codes >= 0
+def _most_frequent(owner: NDArray[np.int64], values: Categories) -> Categories:
+    """Return the most frequent value of each ID, missing where all are missing."""
+    present = np.flatnonzero(~values.missing)
+    n_levels = max(len(values.levels), 1)
     pairs, first, counts = np.unique(
-        owner[present] * max(len(levels), 1) + codes[present], return_index=True, return_counts=True
+        owner[present] * n_levels + values.codes[present], return_index=True, return_counts=True
     )
-    whose, which = np.divmod(pairs, max(len(levels), 1))
+    whose, which = np.divmod(pairs, n_levels)
     best = np.lexsort((first, -counts, whose))
     best = best[np.unique(whose[best], return_index=True)[1]]
-    return pd.Series(np.asarray(levels, dtype=object)[which[best]], index=whose[best])
+    codes = np.full(int(owner.max()) + 1, -1, dtype=np.int32)
+    codes[whose[best]] = which[best]
+    return Categories(codes, values.levels)

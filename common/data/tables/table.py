@@ -9,10 +9,9 @@ import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -20,6 +19,7 @@ from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.base.errors import Counted, DataError
 from trilateral.common.base.heap import trim_heap
 from trilateral.common.config.dataset import ClassWeight, DatasetConfig
+from trilateral.common.data.features import Column, Features, join_columns
 from trilateral.common.data.preprocessing.terms import CategoryColumn
 from trilateral.common.data.tables.column_reader import (
     MISSING,
@@ -39,6 +39,7 @@ from trilateral.common.data.tables.repeated_ids import (
     aggregate,
     described,
     first_rows,
+    mean_of_owner,
     owners,
     repeated_error,
     rows_with_another_label,
@@ -46,6 +47,9 @@ from trilateral.common.data.tables.repeated_ids import (
 from trilateral.common.data.tables.table_file import TableFile, open_table
 from trilateral.common.data.tables.technical_columns import technical_columns
 from trilateral.common.protocol.ids import canonical_order
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _LISTED_NAMES = 40
 """The maximum number of column names in an error."""
@@ -70,8 +74,8 @@ class PartyTable:
 
     ids: list[str]
     """The IDs in their normal form."""
-    features: pd.DataFrame
-    """Shape (n_rows, n_features): float64, NaN where a value is missing; text where the column is categorical."""
+    features: Features
+    """The features of the rows, in the order of the file's columns."""
     labels: FloatVector | None
     """-1 or +1, shape (n_rows,); None at the host."""
     changed_ids: Mapping[str, int] = field(default_factory=dict)
@@ -95,8 +99,8 @@ class PartyTable:
         """
         labels = None if self.labels is None else self.labels[rows]
         weights = None if self.weights is None else self.weights[rows]
-        features = self.features.iloc[rows].reset_index(drop=True)
-        return replace(self, ids=[self.ids[row] for row in rows], features=features, labels=labels, weights=weights)
+        ids = [self.ids[row] for row in rows]
+        return replace(self, ids=ids, features=self.features.take(rows), labels=labels, weights=weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,8 +109,8 @@ class TableChunk:
 
     ids: list[str]
     """The IDs as they are written."""
-    features: pd.DataFrame
-    """Shape (n_chunk_rows, n_features), as in `PartyTable`."""
+    features: Features
+    """As in `PartyTable`."""
     n_repeated: int = 0
     """In the first chunk, as in `PartyTable`; 0 in the others."""
 
@@ -139,7 +143,7 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
     ids: list[str] = []
     labels: list[FloatVector] = []
     weights: list[FloatVector] = []
-    chunks: list[pd.DataFrame] = []
+    chunks: list[Features] = []
     for batch in file.batches(others + features, _PARSED_ROWS):
         if label is not None:
             labels.append(read_labels(batch[label.column], label, faults, len(ids)))
@@ -172,10 +176,10 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
         owner = owners(normal.ids)
         if label is not None and y is not None:
             _check_labels_of_repeated(owner, y, label.column, file)
-        frame = aggregate(owner, _join(chunks, np.arange(len(ids)))).take(owner[kept]).reset_index(drop=True)
-        c = None if c is None else aggregate(owner, pd.DataFrame({weight: c})).to_numpy()[owner[kept], 0]
+        joined = aggregate(owner, _join(chunks, np.arange(len(ids)))).take(owner[kept])
+        c = None if c is None else mean_of_owner(owner, c)[owner[kept]]
     else:
-        frame = _join(chunks, kept)
+        joined = _join(chunks, kept)
         c = None if c is None else c[kept]
     y = None if y is None else y[kept]
     if label is not None and y is not None and (y == y[0]).all():
@@ -185,7 +189,7 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
         )
     return PartyTable(
         [normal.ids[row] for row in kept],
-        frame,
+        joined,
         y,
         normal.changed,
         left_out,
@@ -254,14 +258,17 @@ def stream_table(
         return
     read = list(chunks)
     written = [one for chunk in read for one in chunk.ids]
-    frame = _join([chunk.features for chunk in read], np.arange(len(written)))
+    features_of_all = _join([chunk.features for chunk in read], np.arange(len(written)))
     ids = normalise(written, dataset.id_form, len(dataset.id_columns)).ids
     kept = first_rows(ids)
-    frame = aggregate(owners(ids), frame) if dataset.repeated_ids == "aggregate" else frame.take(kept)
+    if dataset.repeated_ids == "aggregate":
+        features_of_ids = aggregate(owners(ids), features_of_all)
+    else:
+        features_of_ids = features_of_all.take(kept)
     for start in range(0, len(kept), rows):
         part = slice(start, start + rows)
         n_repeated = 0 if start else len(written) - len(kept)
-        yield TableChunk([written[row] for row in kept[part]], frame.iloc[part].reset_index(drop=True), n_repeated)
+        yield TableChunk([written[row] for row in kept[part]], features_of_ids.take(part), n_repeated)
 
 
 def _stream(
@@ -285,7 +292,7 @@ def _stream(
     for batch in file.batches([*dataset.id_columns, *features], rows):
         for column in categorical:
             note_numbers(batch[column.name], column, faults, n_rows, _NOW_NUMBERS)
-        frame = _read_features(
+        columns = _read_features(
             batch,
             features,
             names,
@@ -298,17 +305,17 @@ def _stream(
         ids = read_ids(batch, dataset.id_columns, faults, n_rows)
         n_rows += len(ids)
         faults.check(n_rows)
-        yield TableChunk(ids, frame)
+        yield TableChunk(ids, columns)
     if n_rows == 0:
         _check_rows(file, [])
 
 
 def read_frame(
-    frame: pd.DataFrame,
+    frame: "pd.DataFrame",
     features: Sequence[str],
     categorical: Sequence[CategoryColumn],
     missing: Sequence[str] | None = MISSING,
-) -> pd.DataFrame:
+) -> Features:
     """Read the features of a table in memory as `stream_table` reads those of a file.
 
     Args:
@@ -346,7 +353,7 @@ def read_frame(
 
 
 def _arrow_column(values: "pd.Series[Any] | pd.DataFrame", name: str) -> pa.ChunkedArray:
-    if isinstance(values, pd.DataFrame):
+    if values.ndim > 1:
         raise DataError(f"the table has several columns named {name!r}: keep one")
     try:
         return pa.chunked_array([pa.Array.from_pandas(values)])
@@ -366,27 +373,25 @@ def _read_features(
     first_row: int,
     missing: Sequence[str],
     not_numbers: str = NOT_NUMBERS,
-) -> pd.DataFrame:
-    columns = {
+) -> Features:
+    columns: dict[str, Column] = {
         name: read_categories(batch[name], name, missing)
         if name in categorical
         else read_numbers(batch[name], name, faults, first_row, missing=missing, not_numbers=not_numbers)
         for name in features
     }
-    # Without the index, a table without features would have no rows. Without copies, `_join` can free each column.
-    return pd.DataFrame(columns, index=pd.RangeIndex(n_rows), copy=False)
+    return Features(columns, n_rows)
 
 
-def _join(chunks: list[pd.DataFrame], order: NDArray[np.int64]) -> pd.DataFrame:
+def _join(chunks: list[Features], order: NDArray[np.int64]) -> Features:
     """Join chunks and reorder the rows. Empties the list of chunks, so that no column is in memory twice."""
     parts = {name: [chunk[name] for chunk in chunks] for name in chunks[0].columns}
     chunks.clear()
     columns = {}
     for name in [*parts]:
-        columns[name] = pd.concat(parts.pop(name), ignore_index=True).take(order).reset_index(drop=True)
+        columns[name] = join_columns(parts.pop(name))[order]
         _release_freed_memory()
-    # The constructor would copy all columns into one array.
-    return pd.DataFrame(columns, index=pd.RangeIndex(len(order)), copy=False)
+    return Features(columns, len(order))
 
 
 def _release_freed_memory() -> None:

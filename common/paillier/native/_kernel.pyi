@@ -15,17 +15,18 @@ def square(modulus: bytes, out: Buffer, a: Buffer, times: int, /) -> None: ...
 def fold(modulus: bytes, out: Buffer, a: Buffer, /) -> None: ...
 def power(moduli: bytes, out: Buffer, bases: Buffer, exponents: bytes, first: int, stop: int, /) -> None: ...
 def draw(modulus: bytes, out: Buffer, comb: Buffer, indices: Buffer, n_tables: int, /) -> None: ...
-def odd_powers(modulus: bytes, out: Buffer, bases: Buffer, inverses: Buffer, width: int, /) -> None: ...
+def fill_tables(modulus: bytes, tables: Buffer, bases: Buffer, n_groups: int, first: int, stop: int, /) -> None: ...
 def fill_buckets(
     modulus: bytes,
     buckets: Buffer,
-    filled: Buffer,
-    powers: Buffer,
+    tables: Buffer,
     samples: Buffer,
-    width: int,
-    columns: int,
+    offsets: Buffer,
+    count: int,
+    n_groups: int,
     slots: int,
     bits: int,
+    fresh: bool,
     first: int,
     stop: int,
     /,
@@ -34,7 +35,6 @@ def join_buckets(
     modulus: bytes,
     out: Buffer,
     buckets: Buffer,
-    filled: Buffer,
     slots: int,
     bits: int,
     slot_bits: int,

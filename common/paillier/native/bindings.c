@@ -15,7 +15,7 @@
 
 #include <immintrin.h>
 
-enum { MAX_BUFFERS = 6, MAX_WIDTH = 12, HEADER = 4 };
+enum { MAX_BUFFERS = 5, MAX_GROUP = 24, HEADER = 4 };
 
 /* The paths, the fastest first. */
 static const struct kernels *const all_paths[] = {&ifma_kernels, &avx2_kernels};
@@ -229,69 +229,79 @@ static PyObject *kernel_draw(PyObject *self, PyObject *args) {
     RUN(CALL(draw, DATA(1), DATA(2), n_tables, entries, DATA(3), indices / n_tables, count, &call.modulus));
 }
 
-static PyObject *kernel_odd_powers(PyObject *self, PyObject *args) {
-    struct call call = {.n_buffers = 4};
-    int width;
-    (void)self;
-    if (!PyArg_ParseTuple(args, "y*w*y*y*i", BUFFER(0), BUFFER(1), BUFFER(2), BUFFER(3), &width)) return NULL;
-    if (!read_modulus(&call)) return finish(&call);
-    const int64_t count = elements_in(&call, 2);
-    if (!require(width >= 2 && width <= MAX_WIDTH && count >= 0 && elements_in(&call, 3) == count &&
-                     elements_in(&call, 1) == count << (width - 1),
-                 "odd_powers: sizes do not match"))
-        return finish(&call);
-    RUN(CALL(odd_powers, DATA(1), DATA(2), DATA(3), width, count, &call.modulus));
+/* The sizes of tables; 0 and an exception if they do not match. */
+static int read_tables(struct tables *tables, struct call *call, int elements, long long count, long long n_groups) {
+    const int64_t all = elements_in(call, elements);
+    if (!require(all > 0 && count >= 1 && n_groups >= 1 && n_groups <= count && count <= 1 << 24 && all % n_groups == 0 &&
+                     (count - 1) / n_groups + 1 <= MAX_GROUP && all / n_groups == (int64_t)1 << ((count - 1) / n_groups + 1),
+                 "tables: sizes do not match"))
+        return 0;
+    *tables = (struct tables){.elements = call->buffers[elements].buf, .count = count, .n_groups = n_groups,
+                              .entries = all / n_groups};
+    return 1;
 }
 
-/* The sizes of buckets, and which columns of them; 0 and an exception if they do not match. */
-static int read_buckets(struct buckets *buckets, struct call *call, int elements, int filled, long long slots, long long bits,
-                        long long first, long long stop) {
+static int check_range(long long first, long long stop, int64_t count) {
+    return require(0 <= first && first <= stop && stop <= count, "the range is beyond the list's columns or tables");
+}
+
+static PyObject *kernel_fill_tables(PyObject *self, PyObject *args) {
+    struct call call = {.n_buffers = 3};
+    struct tables tables;
+    long long n_groups, first, stop;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*w*y*LLL", BUFFER(0), BUFFER(1), BUFFER(2), &n_groups, &first, &stop)) return NULL;
+    if (!read_modulus(&call) || !read_tables(&tables, &call, 1, elements_in(&call, 2), n_groups) ||
+        !check_range(first, stop, 2 * n_groups))
+        return finish(&call);
+    RUN(CALL(fill_tables, &tables, DATA(2), first, stop, &call.modulus));
+}
+
+/* The sizes of buckets; 0 and an exception if they do not match. */
+static int read_buckets(struct buckets *buckets, struct call *call, int elements, long long slots, long long bits) {
     const int64_t count = elements_in(call, elements), limit = (int64_t)1 << 24;
-    if (!require(slots >= 1 && slots <= limit && bits >= 1 && bits <= 64 && count >= 0 && count % (slots * bits) == 0 &&
-                     call->buffers[filled].len == count,
+    *buckets = (struct buckets){.elements = call->buffers[elements].buf, .slots = slots, .bits = bits};
+    if (!require(slots >= 1 && slots <= limit && bits >= 1 && bits <= 63 && count >= 0 && count % (slots * bits) == 0,
                  "buckets: sizes do not match"))
         return 0;
-    *buckets = (struct buckets){.elements = call->buffers[elements].buf, .filled = call->buffers[filled].buf,
-                                .columns = count / (slots * bits), .slots = slots, .bits = bits};
-    return require(0 <= first && first <= stop && stop <= buckets->columns, "buckets: the columns are out of range");
+    buckets->columns = count / (slots * bits);
+    return 1;
 }
 
 static PyObject *kernel_fill_buckets(PyObject *self, PyObject *args) {
     struct call call = {.n_buffers = 5};
     struct buckets buckets;
-    int width, status;
-    long long columns, slots, bits, first, stop;
+    struct tables tables;
+    int fresh, status;
+    long long count, n_groups, slots, bits, first, stop;
     (void)self;
-    if (!PyArg_ParseTuple(args, "y*w*w*y*y*iLLLLL", BUFFER(0), BUFFER(1), BUFFER(2), BUFFER(3), BUFFER(4), &width, &columns,
-                          &slots, &bits, &first, &stop))
+    if (!PyArg_ParseTuple(args, "y*w*y*y*y*LLLLpLL", BUFFER(0), BUFFER(1), BUFFER(2), BUFFER(3), BUFFER(4), &count, &n_groups,
+                          &slots, &bits, &fresh, &first, &stop))
         return NULL;
-    if (!read_modulus(&call) || !read_buckets(&buckets, &call, 1, 2, slots, bits, first, stop))
+    if (!read_modulus(&call) || !read_buckets(&buckets, &call, 1, slots, bits) ||
+        !read_tables(&tables, &call, 2, count, n_groups) || !check_range(first, stop, buckets.columns * slots))
         return finish(&call);
-    struct samples samples = {.values = DATA(4), .columns = columns, .slots = slots};
-    const int64_t powers = elements_in(&call, 3);
-    if (!require(columns >= 1 && columns == buckets.columns && LENGTH(4) % (8 * columns) == 0 &&
-                     (uintptr_t)DATA(4) % 8 == 0 && width >= 2 && width <= MAX_WIDTH,
+    const int64_t columns = buckets.columns;
+    if (!require(columns >= 1 && LENGTH(4) == 8 * columns && LENGTH(3) % (8 * columns) == 0 && (uintptr_t)DATA(3) % 8 == 0 &&
+                     (uintptr_t)DATA(4) % 8 == 0 && (LENGTH(3) / (8 * columns) + slots - 1) / slots == count,
                  "fill_buckets: sizes do not match"))
         return finish(&call);
-    samples.count = LENGTH(4) / (8 * columns);
-    if (!require(powers >= 0 && powers <= INT32_MAX && powers == (samples.count + slots - 1) / slots << (width - 1),
-                 "fill_buckets: expected the powers of one ciphertext for each group of samples"))
-        return finish(&call);
-    COMPUTE(status = CALL(fill_buckets, &buckets, DATA(3), width, &samples, first, stop, &call.modulus));
+    const struct samples samples = {.values = DATA(3), .offsets = DATA(4), .count = LENGTH(3) / (8 * columns), .columns = columns};
+    COMPUTE(status = CALL(fill_buckets, &buckets, &tables, &samples, fresh, first, stop, &call.modulus));
     if (status == -1) return PyErr_NoMemory();
-    if (!require(status == 0, "fill_buckets: a value has more bits than there are buckets, or than 62")) return NULL;
+    if (!require(status == 0, "fill_buckets: a value with its offset is negative, or has more bits than there are buckets"))
+        return NULL;
     Py_RETURN_NONE;
 }
 
 static PyObject *kernel_join_buckets(PyObject *self, PyObject *args) {
-    struct call call = {.n_buffers = 4};
+    struct call call = {.n_buffers = 3};
     struct buckets buckets;
     long long slots, bits, slot_bits, first, stop;
     (void)self;
-    if (!PyArg_ParseTuple(args, "y*w*y*y*LLLLL", BUFFER(0), BUFFER(1), BUFFER(2), BUFFER(3), &slots, &bits, &slot_bits,
-                          &first, &stop))
+    if (!PyArg_ParseTuple(args, "y*w*y*LLLLL", BUFFER(0), BUFFER(1), BUFFER(2), &slots, &bits, &slot_bits, &first, &stop))
         return NULL;
-    if (!read_modulus(&call) || !read_buckets(&buckets, &call, 2, 3, slots, bits, first, stop))
+    if (!read_modulus(&call) || !read_buckets(&buckets, &call, 2, slots, bits) || !check_range(first, stop, buckets.columns))
         return finish(&call);
     if (!require(elements_in(&call, 1) == buckets.columns && slot_bits >= 1 && slot_bits <= 1 << 24,
                  "join_buckets: sizes do not match"))
@@ -319,11 +329,11 @@ static PyMethodDef methods[] = {
     {"fold", kernel_fold, METH_VARARGS, "fold(modulus, out, a)"},
     {"power", kernel_power, METH_VARARGS, "power(moduli, out, bases, exponents, first, stop)"},
     {"draw", kernel_draw, METH_VARARGS, "draw(modulus, out, comb, indices, n_tables)"},
-    {"odd_powers", kernel_odd_powers, METH_VARARGS, "odd_powers(modulus, out, bases, inverses, width)"},
+    {"fill_tables", kernel_fill_tables, METH_VARARGS, "fill_tables(modulus, tables, bases, n_groups, first, stop)"},
     {"fill_buckets", kernel_fill_buckets, METH_VARARGS,
-     "fill_buckets(modulus, buckets, filled, powers, samples, width, columns, slots, bits, first, stop)"},
+     "fill_buckets(modulus, buckets, tables, samples, offsets, count, n_groups, slots, bits, fresh, first, stop)"},
     {"join_buckets", kernel_join_buckets, METH_VARARGS,
-     "join_buckets(modulus, out, buckets, filled, slots, bits, slot_bits, first, stop)"},
+     "join_buckets(modulus, out, buckets, slots, bits, slot_bits, first, stop)"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -99,22 +99,20 @@ INLINE words add_upper(words column, digits x, digits y) {
     return (words)_mm512_madd52hi_epu64((__m512i)column, (__m512i)x, (__m512i)y);
 }
 
-/* Rows of eight words to columns of eight words: blocks of one word change places, then of two, then of four. */
+/* Rows of eight words to columns of eight words: pairs of words change places within the even rows and within the odd rows, and then
+ * words between the two. */
 INLINE void transpose(words v[LANES]) {
-    UNROLL for (int i = 0; i < LANES; i += 2) {
-        const __m512i even = (__m512i)v[i], odd = (__m512i)v[i + 1];
-        v[i] = (words)_mm512_unpacklo_epi64(even, odd), v[i + 1] = (words)_mm512_unpackhi_epi64(even, odd);
+    __m512i pairs[2][4];
+    UNROLL for (int odd = 0; odd < 2; odd++) {
+        const __m512i a = (__m512i)v[odd], b = (__m512i)v[odd + 2], c = (__m512i)v[odd + 4], d = (__m512i)v[odd + 6];
+        const __m512i ab0 = _mm512_shuffle_i64x2(a, b, 0x44), ab2 = _mm512_shuffle_i64x2(a, b, 0xee);
+        const __m512i cd0 = _mm512_shuffle_i64x2(c, d, 0x44), cd2 = _mm512_shuffle_i64x2(c, d, 0xee);
+        pairs[odd][0] = _mm512_shuffle_i64x2(ab0, cd0, 0x88), pairs[odd][1] = _mm512_shuffle_i64x2(ab0, cd0, 0xdd);
+        pairs[odd][2] = _mm512_shuffle_i64x2(ab2, cd2, 0x88), pairs[odd][3] = _mm512_shuffle_i64x2(ab2, cd2, 0xdd);
     }
-    const __m512i low2 = _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13), high2 = _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15);
-    UNROLL for (int i = 0; i < LANES; i++) {
-        if (i & 2) continue;
-        const __m512i first = (__m512i)v[i], second = (__m512i)v[i + 2];
-        v[i] = (words)_mm512_permutex2var_epi64(first, low2, second);
-        v[i + 2] = (words)_mm512_permutex2var_epi64(first, high2, second);
-    }
-    UNROLL for (int i = 0; i < LANES / 2; i++) {
-        const __m512i first = (__m512i)v[i], second = (__m512i)v[i + 4];
-        v[i] = (words)_mm512_shuffle_i64x2(first, second, 0x44), v[i + 4] = (words)_mm512_shuffle_i64x2(first, second, 0xee);
+    UNROLL for (int i = 0; i < 4; i++) {
+        v[2 * i] = (words)_mm512_unpacklo_epi64(pairs[0][i], pairs[1][i]);
+        v[2 * i + 1] = (words)_mm512_unpackhi_epi64(pairs[0][i], pairs[1][i]);
     }
 }
 

@@ -43,15 +43,21 @@ struct modulus {
 
 /* Columns in clear: their values for the samples that a block of ciphertexts holds. */
 struct samples {
-    const int64_t *values; /* [count][columns] */
+    const int64_t *values;  /* [count][columns] */
+    const int64_t *offsets; /* [columns] added to each value of a column */
     int64_t count, columns;
-    int64_t slots; /* samples to a ciphertext */
 };
 
-/* The result for a column is prod_t bucket_t^(2^t): for each column and slot, `bits` places upwards from the slot's lowest. */
+/* Products of ciphertexts: `count` ciphertexts are in `n_groups` groups, and for each group there is room for `entries` products. */
+struct tables {
+    uint64_t *elements; /* [n_groups][entries][2 D] */
+    int64_t count, n_groups, entries;
+};
+
+/* The result for a column is prod_t bucket_t^(2^t): for each column and slot, `bits` places upwards from the slot's lowest. A pair is
+ * a column and a slot. */
 struct buckets {
     uint64_t *elements; /* [columns][slots][bits][2 D] */
-    uint8_t *filled;    /* [columns][slots][bits] */
     int64_t columns, slots, bits;
 };
 
@@ -74,10 +80,10 @@ struct kernels {
                  int64_t first, int64_t stop, const struct modulus *moduli);
     void (*draw)(uint64_t *out, const uint64_t *comb, int64_t n_tables, int64_t entries, const uint16_t *indices,
                  int64_t steps, int64_t count, const struct modulus *m);
-    void (*odd_powers)(uint64_t *out, const uint64_t *bases, const uint64_t *inverses, int width, int64_t count,
-                       const struct modulus *m);
-    /* -2 if a value has more bits than there are buckets, or is 2^62 or more in size. */
-    int (*fill_buckets)(struct buckets *buckets, const uint64_t *powers, int width, const struct samples *samples,
+    void (*fill_tables)(const struct tables *tables, const uint64_t *bases, int64_t first, int64_t stop,
+                        const struct modulus *m);
+    /* -2 if a value with its offset is negative or has more bits than there are buckets. */
+    int (*fill_buckets)(const struct buckets *buckets, const struct tables *tables, const struct samples *samples, int fresh,
                         int64_t first, int64_t stop, const struct modulus *m);
     void (*join_buckets)(uint64_t *out, const struct buckets *buckets, int64_t slot_bits, int64_t first, int64_t stop,
                          const struct modulus *m);

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import gmpy2
 import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
@@ -151,24 +150,3 @@ class Numbers:
             pairs = self.multiply(products[:half], products[half : 2 * half])
             products = np.concatenate([pairs, products[2 * half :]])
         return products
-
-    def invert(self, elements: Elements) -> Elements:
-        """Invert each element. No element may share a factor with n.
-
-        One inversion is enough for all elements (Montgomery's trick): multiply in pairs up to the product of all,
-        invert it, then go back down. The inverse of a product times one factor is the inverse of the other factor. This
-        takes three products per element.
-        """
-        levels = [elements]
-        while len(levels[-1]) > 1:
-            level = levels[-1]
-            pairs = len(level) // 2
-            products = self.multiply(np.ascontiguousarray(level[0 : 2 * pairs : 2]), np.ascontiguousarray(level[1::2]))
-            levels.append(np.concatenate([products, level[2 * pairs :]]))
-        inverses = self.enter([gmpy2.invert(number, self.n_squared) for number in self.leave(levels[-1])])
-        for level in reversed(levels[:-1]):
-            pairs = len(level) // 2
-            swapped = level[: 2 * pairs].reshape(pairs, 2, self.size)[:, ::-1].reshape(2 * pairs, self.size)
-            split = self.multiply(np.repeat(inverses[:pairs], 2, axis=0), np.ascontiguousarray(swapped))
-            inverses = np.concatenate([split, inverses[pairs:]])
-        return inverses

@@ -20,6 +20,8 @@
 
 enum { MAX_LIMBS = (MAX_DIGITS * DIGIT_BITS + 63) / 64, WINDOW = 4 };
 
+typedef unsigned long long counts __attribute__((vector_size(sizeof(words)), may_alias));
+
 static int64_t size_of(const struct modulus *m) { return 2 * (int64_t)m->digits; }
 
 static int lanes_from(int64_t start, int64_t count) { return count - start < LANES ? (int)(count - start) : LANES; }
@@ -351,188 +353,133 @@ KERNEL static void draw(uint64_t *out, const uint64_t *comb, int64_t n_tables, i
     }
 }
 
-/* For each base its powers 1, 3, 5 ... 2^(width - 1) - 1, and then those of its inverse: 2^(width - 1) elements. */
-KERNEL static void odd_powers(uint64_t *out, const uint64_t *bases, const uint64_t *inverses, int width, int64_t count,
-                       const struct modulus *m) {
-    const int64_t half = (int64_t)1 << (width - 2);
-    for (int64_t start = 0; start < count; start += LANES) {
-        int lanes = lanes_from(start, count);
-        for (int sign = 0; sign < 2; sign++) {
-            digits x[2 * MAX_DIGITS], step[2 * MAX_DIGITS];
-            uint64_t *to = out + (2 * start + sign) * half * size_of(m);
-            load(x, (sign ? inverses : bases) + start * size_of(m), lanes, 1, m);
-            if (half > 1) square_lanes(step, x, m);
-            for (int64_t i = 0; i < half; i++) {
-                store(to + i * size_of(m), lanes, 2 * half, x, m);
-                if (i + 1 < half) multiply_lanes(x, x, step, m);
+/* Ciphertexts of a block, in groups of nearly equal size. A group of s has a table of 2^s products, one for each subset. */
+struct group {
+    int64_t first, size;
+};
+
+static struct group group_of(const struct tables *tables, int64_t g) {
+    const int64_t first = tables->count * g / tables->n_groups;
+    return (struct group){first, tables->count * (g + 1) / tables->n_groups - first};
+}
+
+static uint64_t *table_of(const struct tables *tables, int64_t g, const struct modulus *m) {
+    return tables->elements + g * tables->entries * size_of(m);
+}
+
+/* Halves first ... stop - 1 of the tables, two of each table: entry e of a table is the product of the bases i of its group with bit i
+ * in e, so that each entry takes one product with another entry. The upper half of a table is that with the group's last base. */
+KERNEL static void fill_tables(const struct tables *tables, const uint64_t *bases, int64_t first, int64_t stop,
+                               const struct modulus *m) {
+    const int64_t size = size_of(m);
+    for (int64_t half = first; half < stop; half++) {
+        const struct group group = group_of(tables, half / 2);
+        const uint64_t *base = bases + group.first * size, *last = base + (group.size - 1) * size;
+        const int64_t entries = (int64_t)1 << (group.size - 1);
+        uint64_t *out = table_of(tables, half / 2, m) + half % 2 * entries * size;
+        digits x[2 * MAX_DIGITS], factor[2 * MAX_DIGITS];
+        const uint64_t *elements[LANES];
+        int64_t done = 1, i = 0;
+        for (; i == 0 || (done < LANES && done < entries); i++) { /* the subsets of the first few bases, in the lanes */
+            for (int l = 0; l < LANES; l++) elements[l] = (l >> i & 1) && done < entries ? base + i * size : m->power_of_r;
+            if (done < entries) done *= 2;
+            if (!i) gather(x, elements, m);
+            else gather(factor, elements, m), multiply_lanes(x, x, factor, m);
+        }
+        if (half % 2) broadcast(factor, last, m), multiply_lanes(x, x, factor, m);
+        store(out, (int)(done < LANES ? done : LANES), 1, x, m);
+        for (; done < entries; i++, done *= 2) {
+            broadcast(factor, base + i * size, m);
+            for (int64_t e = 0; e < done; e += LANES) {
+                load(x, out + e * size, LANES, 1, m);
+                multiply_lanes(x, x, factor, m);
+                store(out + (done + e) * size, LANES, 1, x, m);
             }
         }
     }
 }
 
-/* Bound on the size of a value in a column: with smaller values, the additions in next_digit stay below 2^63. */
-static const int64_t MIN_TOO_LARGE = (int64_t)1 << 62;
-
-/* One signed digit of a number: 0, or odd and below 2^(width - 1) in size. */
-struct recoded {
-    int64_t rest; /* what is left of the number above it */
-    int value;
-};
-
-static struct recoded next_digit(int64_t rest, int width) {
-    int value = 0;
-    if (rest & 1) {
-        const int64_t half = (int64_t)1 << (width - 1);
-        value = (int)(((rest + half) & (2 * half - 1)) - half);
-    }
-    return (struct recoded){(rest - value) >> 1, value};
+/* The entries of the tables that belong to one bit of LANES numbers for each ciphertext: values[i] has those of ciphertext i. Returns 0
+ * if each of them is the empty product. */
+KERNEL static int find_entries(const uint64_t *entries[LANES], const struct tables *tables, int64_t g, const words *values,
+                               int64_t bit, const struct modulus *m) {
+    const struct group group = group_of(tables, g);
+    const uint64_t *table = table_of(tables, g, m);
+    words subset = all(0);
+    int64_t any = 0;
+    for (int64_t i = group.size - 1; i >= 0; i--) subset = subset + subset + ((words)((counts)values[group.first + i] >> bit) & all(1));
+    for (int l = 0; l < LANES; l++) entries[l] = table + subset[l] * size_of(m), any |= subset[l];
+    return any != 0;
 }
 
-/* The current work of a lane: the powers that still have to go into one bucket. */
-struct lane {
-    const int32_t *next, *end;
-    uint64_t *bucket;
-};
-
-/* The powers to multiply into each bucket, sorted by bucket. */
-struct work {
-    int64_t *ends; /* [n_buckets + 1] entries of bucket b are from ends[b - 1] on, and begin at ends[-1] = 0 */
-    int32_t *powers;
-    int64_t n_buckets, current;
-    uint64_t *elements;
-    uint8_t *filled;
-};
-
-static const uint64_t *power_at(const uint64_t *powers, int32_t index, const struct modulus *m) {
-    return powers + index * size_of(m);
-}
-
-/* Give a lane the next bucket that needs a product. An empty bucket takes its first power unchanged. */
-static int next_bucket(struct lane *lane, uint64_t *digits, struct work *work, const uint64_t *powers, const struct modulus *m) {
-    for (; work->current < work->n_buckets; work->current++) {
-        int64_t b = work->current;
-        const int32_t *next = work->powers + (b ? work->ends[b - 1] : 0), *end = work->powers + work->ends[b];
-        if (next == end) continue;
-        uint64_t *bucket = work->elements + b * size_of(m);
-        if (!work->filled[b]) {
-            memcpy(bucket, power_at(powers, *next++, m), (size_t)size_of(m) * sizeof *bucket);
-            work->filled[b] = 1;
-        }
-        if (next == end) continue;
-        for (int i = 0; i < size_of(m); i++) digits[LANES * i] = bucket[i];
-        *lane = (struct lane){next, end, bucket};
-        work->current++;
-        return 1;
-    }
-    return 0;
-}
-
-KERNEL static void work_off(struct work *work, const uint64_t *powers, const struct modulus *m) {
-    digits x[2 * MAX_DIGITS], factor[2 * MAX_DIGITS];
-    struct lane lanes[LANES];
-    const uint64_t *elements[LANES];
-    int busy = 0, alive[LANES];
-    memset(x, 0, sizeof x);
-    for (int l = 0; l < LANES; l++) {
-        alive[l] = next_bucket(&lanes[l], (uint64_t *)x + l, work, powers, m);
-        busy += alive[l];
-    }
-    while (busy) {
-        for (int l = 0; l < LANES; l++) elements[l] = alive[l] ? power_at(powers, *lanes[l].next, m) : powers;
-        gather(factor, elements, m);
-        for (int l = 0; l < LANES; l++)
-            if (alive[l] && lanes[l].next + 1 < lanes[l].end) prefetch(power_at(powers, lanes[l].next[1], m), m);
-        multiply_lanes(x, x, factor, m);
+/* Multiply a block's ciphertexts into buckets of pairs first ... stop - 1: with v = x + offset for the value x of each sample, bucket t
+ * of a column and slot gets all ciphertexts with bit t in v. `fresh` buckets have no contents yet. */
+KERNEL static int fill_buckets(const struct buckets *buckets, const struct tables *tables, const struct samples *samples,
+                               int fresh, int64_t first, int64_t stop, const struct modulus *m) {
+    const int64_t slots = buckets->slots, bits = buckets->bits, size = size_of(m), n_steps = bits * tables->n_groups;
+    words *const values = aligned_alloc(64, ((size_t)tables->count * sizeof *values + 63) / 64 * 64);
+    if (!values) return -1;
+    uint64_t beyond = 0;
+    for (int64_t start = first; start < stop; start += LANES) {
+        const int lanes = lanes_from(start, stop);
+        uint64_t *rows[LANES];
         for (int l = 0; l < LANES; l++) {
-            if (!alive[l] || ++lanes[l].next < lanes[l].end) continue;
-            for (int i = 0; i < size_of(m); i++) lanes[l].bucket[i] = ((uint64_t *)x)[LANES * i + l];
-            alive[l] = next_bucket(&lanes[l], (uint64_t *)x + l, work, powers, m);
-            busy -= !alive[l];
-        }
-    }
-}
-
-/* Multiply the powers of a block's ciphertexts into the buckets of columns first ... stop - 1. */
-KERNEL static int fill_buckets(struct buckets *buckets, const uint64_t *powers, int width, const struct samples *samples,
-                        int64_t first, int64_t stop, const struct modulus *m) {
-    const int64_t per_column = buckets->slots * buckets->bits, half = (int64_t)1 << (width - 2);
-    struct work work = {.n_buckets = (stop - first) * per_column,
-                        .elements = buckets->elements + first * per_column * size_of(m),
-                        .filled = buckets->filled + first * per_column};
-    /* Digits that are not zero are at least `width` places apart. */
-    size_t capacity = (size_t)((stop - first) * samples->count * (buckets->bits / width + 1));
-    work.ends = calloc((size_t)work.n_buckets + 1, sizeof *work.ends);
-    work.powers = malloc((capacity + 1) * sizeof *work.powers);
-    int status = work.ends && work.powers ? 0 : -1;
-    /* A counting sort: count, add up, and put each power in its place. This moves the ends to the starts of their buckets,
-     * and back. */
-    for (int pass = 0; !status && pass < 2; pass++) {
-        for (int64_t i = 0; !status && i < samples->count; i++) {
-            int64_t slot = buckets->slots - 1 - i % samples->slots;
-            int32_t table = (int32_t)(i / samples->slots * 2 * half);
-            for (int64_t column = first; column < stop; column++) {
-                int64_t bucket = ((column - first) * buckets->slots + slot) * buckets->bits, bit = 0;
-                struct recoded digit = {samples->values[i * samples->columns + column], 0};
-                if (digit.rest >= MIN_TOO_LARGE || digit.rest <= -MIN_TOO_LARGE) {
-                    status = -2;
-                    break;
-                }
-                for (; digit.rest; bit++) {
-                    digit = next_digit(digit.rest, width);
-                    if (!digit.value) continue;
-                    if (bit >= buckets->bits) {
-                        status = -2;
-                        break;
-                    }
-                    int32_t index = digit.value > 0 ? digit.value >> 1 : (int32_t)half + (-digit.value >> 1);
-                    if (pass) work.powers[--work.ends[bucket + bit]] = table + index;
-                    else work.ends[bucket + bit]++;
-                }
+            const int64_t pair = start + (l < lanes ? l : lanes - 1), column = pair / slots;
+            rows[l] = buckets->elements + pair * bits * size;
+            for (int64_t i = 0; i < tables->count; i++) {
+                const int64_t sample = (i + 1) * slots - 1 - pair % slots;
+                uint64_t value = (uint64_t)samples->offsets[column];
+                if (sample < samples->count) value += (uint64_t)samples->values[sample * samples->columns + column];
+                ((int64_t *)(values + i))[l] = (int64_t)value, beyond |= value >> bits;
             }
         }
-        for (int64_t b = 1; !status && !pass && b <= work.n_buckets; b++) work.ends[b] += work.ends[b - 1];
+        if (beyond) break;
+        digits x[2 * MAX_DIGITS], factor[2 * MAX_DIGITS];
+        const uint64_t *now[LANES], *next[LANES];
+        int wanted = find_entries(now, tables, 0, values, 0, m), next_wanted = 0;
+        for (int64_t step = 0; step < n_steps; step++) {
+            const int64_t g = step % tables->n_groups;
+            if (!g && !fresh) gather(x, (const uint64_t *const *)rows, m);
+            if (!g && fresh) gather(x, now, m);
+            else if (wanted) gather(factor, now, m);
+            if (step + 1 < n_steps) { /* the processor fetches what comes next while it multiplies */
+                next_wanted = find_entries(next, tables, (step + 1) % tables->n_groups, values, (step + 1) / tables->n_groups, m);
+                for (int l = 0; l < LANES; l++) prefetch(next[l], m);
+            }
+            if (wanted && (g || !fresh)) multiply_lanes(x, x, factor, m);
+            memcpy(now, next, sizeof now), wanted = next_wanted;
+            if (g + 1 < tables->n_groups) continue;
+            scatter(rows, lanes, x, m);
+            for (int l = 0; l < LANES; l++) rows[l] += size;
+        }
     }
-    if (!status) {
-        /* Now ends[b] is where bucket b begins, which is where bucket b - 1 ends. */
-        memmove(work.ends, work.ends + 1, (size_t)work.n_buckets * sizeof *work.ends);
-        work_off(&work, powers, m);
-    }
-    free(work.ends), free(work.powers);
-    return status;
+    free(values);
+    return beyond ? -2 : 0;
 }
 
-/* prod_t bucket_t^(2^t) by Horner's rule for columns first ... stop - 1. Slots are `slot_bits` apart. 1 if all buckets are empty. */
+/* prod_t bucket_t^(2^t) by Horner's rule for columns first ... stop - 1. Slots are `slot_bits` apart. */
 KERNEL static void join_buckets(uint64_t *out, const struct buckets *buckets, int64_t slot_bits, int64_t first, int64_t stop,
-                         const struct modulus *m) {
-    const int64_t slots = buckets->slots, bits = buckets->bits;
+                                const struct modulus *m) {
+    const int64_t slots = buckets->slots, bits = buckets->bits, size = size_of(m);
     for (int64_t start = first; start < stop; start += LANES) {
         int lanes = lanes_from(start, stop), begun = 0;
         digits x[2 * MAX_DIGITS], factor[2 * MAX_DIGITS];
-        broadcast(x, m->power_of_r, m);
         for (int64_t place = slot_bits * (slots - 1) + bits - 1; place >= 0; place--) {
             if (begun) square_lanes(x, x, m);
             /* If slots are narrower than numbers, several slots have a bucket for this place. */
             int64_t slot = place / slot_bits < slots ? place / slot_bits : slots - 1;
-            for (; slot >= 0 && place - slot * slot_bits < bits; slot--) {
-                const uint64_t *elements[LANES];
-                int any = 0;
-                for (int l = 0; l < LANES; l++) {
-                    int64_t b = ((start + (l < lanes ? l : lanes - 1)) * slots + slot) * bits + place - slot * slot_bits;
-                    elements[l] = buckets->filled[b] ? buckets->elements + b * size_of(m) : m->power_of_r;
-                    any |= buckets->filled[b];
-                }
-                if (!any) continue;
-                gather(factor, elements, m);
+            for (; slot >= 0 && place - slot * slot_bits < bits; slot--, begun = 1) {
+                const int64_t bit = place - slot * slot_bits;
+                const uint64_t *row = buckets->elements + ((start * slots + slot) * bits + bit) * size;
+                load(begun ? factor : x, row, lanes, slots * bits, m);
                 if (begun) multiply_lanes(x, x, factor, m);
-                else memcpy(x, factor, (size_t)size_of(m) * sizeof *x);
-                begun = 1;
             }
         }
-        store(out + start * size_of(m), lanes, 1, x, m);
+        store(out + start * size, lanes, 1, x, m);
     }
 }
 
 #define OPERATIONS                                                                                                     \
     .enter = enter, .leave = leave, .add_plaintexts = add_plaintexts, .multiply = multiply, .square = square,          \
-    .fold = fold, .power = power, .draw = draw, .odd_powers = odd_powers, .fill_buckets = fill_buckets,                \
+    .fold = fold, .power = power, .draw = draw, .fill_tables = fill_tables, .fill_buckets = fill_buckets,              \
     .join_buckets = join_buckets

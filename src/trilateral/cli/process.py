@@ -37,6 +37,9 @@ def serve(
     log_format: Annotated[LogFormat, typer.Option(help="Text lines for people, or JSON.")] = LogFormat.TEXT,
 ) -> None:
     """Serve one role until interrupted."""
+    # numpy's BLAS reads it when it is loaded. Its threads spin while they wait for each other, and the encrypted
+    # arithmetic needs the processors: with two threads, a dot product of a column took 100 times as long.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from trilateral.common.config.load import load_process_config
     from trilateral.common.process.memory import lock_memory, refuse_core_dumps, reuse_freed_memory, share_heaps
 

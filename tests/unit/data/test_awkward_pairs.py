@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tests.support.frames import frame_of
 from trilateral.common.base.errors import DataError, notes
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.preprocessing.terms import CategoryColumn
@@ -288,9 +289,9 @@ def test_a_file_is_read_right_or_refused_with_its_place(side: Side, labelled: bo
     assert list(table.features.columns) == list(expected)
     for name, values in expected.items():
         if name in settings.categorical:
-            assert [None if pd.isna(value) else value for value in table.features[name]] == values
+            assert [None if pd.isna(value) else value for value in frame_of(table.features)[name]] == values
         else:
-            assert table.features[name].dtype == np.float64
+            assert frame_of(table.features)[name].dtype == np.float64
             np.testing.assert_array_equal(table.features[name], values)
 
 
@@ -305,8 +306,8 @@ def test_what_is_read_whole_is_read_alike_in_chunks(side: Side, labelled: bool, 
     ]
     chunks = list(stream_table(settings, list(whole.features.columns), categorical, rows=2))
 
-    rows = pd.concat([chunk.features.set_axis(chunk.ids) for chunk in chunks])
-    pd.testing.assert_frame_equal(rows.loc[whole.ids].reset_index(drop=True), whole.features)
+    rows = pd.concat([frame_of(chunk.features).set_axis(chunk.ids) for chunk in chunks])
+    pd.testing.assert_frame_equal(rows.loc[whole.ids].reset_index(drop=True), frame_of(whole.features))
 
 
 def test_a_line_is_found_in_a_long_file(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.config.dataset import LabelConfig
@@ -16,6 +17,7 @@ from trilateral.common.data.model.calibration import (
     Isotonic,
     Platt,
     Uncalibrated,
+    _folds,
     calibrate,
     cross_fitted,
     fit_calibration,
@@ -47,6 +49,30 @@ def test_platt_is_the_least_loss_against_platts_targets(seed: int, stretch: floa
     assert isinstance(fitted, Platt)
     expected = minimize(loss, np.array([1.0, 0.0]), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12})
     assert loss(np.array([fitted.a, fitted.b])) <= expected.fun + 1e-8
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0, 5))
+def test_platt_is_scikit_learns_regression_on_rows_split_by_their_targets(seed: int, gap: float) -> None:
+    scores, labels = rows(seed, 80)
+    scores = scores + gap * labels
+    targets = np.where(labels > 0, ((labels > 0).sum() + 1) / ((labels > 0).sum() + 2), 1 / ((labels < 0).sum() + 2))
+    model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10)
+    model.fit(
+        np.tile(scores, 2)[:, np.newaxis], np.repeat([1, 0], 80), sample_weight=np.concatenate([targets, 1 - targets])
+    )
+
+    fitted = fit_calibration(scores, labels, "platt", 0.5)
+
+    assert isinstance(fitted, Platt)
+    assert (fitted.a, fitted.b) == pytest.approx((max(model.coef_[0, 0], 0), model.intercept_[0]), rel=1e-4, abs=1e-4)
+
+
+@given(st.lists(st.sampled_from([-1.0, 1.0]), min_size=30, max_size=60))
+def test_the_folds_are_those_of_scikit_learn(labels: list[float]) -> None:
+    y = np.array([*[-1.0, 1.0] * 5, *labels])
+    folds = StratifiedKFold(5, shuffle=True, random_state=0).split(y[:, np.newaxis], y)
+    for number, (_, fold) in enumerate(folds):
+        np.testing.assert_array_equal(np.flatnonzero(_folds(y) == number), fold)
 
 
 @pytest.mark.parametrize("method", ["platt", "isotonic"])

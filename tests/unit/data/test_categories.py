@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+from tests.support.frames import features_of
 from trilateral.common.base.errors import DataError
 from trilateral.common.config.dataset import PreprocessingConfig
 from trilateral.common.config.job import JobConfig
@@ -70,9 +71,9 @@ def one_hot(train: pd.Series, rows: pd.Series, least: int) -> dict[str, np.ndarr
 @pytest.mark.parametrize("rows", [people(), tomorrow()], ids=["training rows", "other rows"])
 def test_every_term_is_that_of_scikit_learns_transformers(rows: pd.DataFrame) -> None:
     train = people()
-    fitted = Preprocessing.fit(train, CONFIG, intercept=False)
+    fitted = Preprocessing.fit(features_of(train), CONFIG, intercept=False)
 
-    columns = dict(zip(fitted.terms, fitted.transform(rows).T, strict=True))
+    columns = dict(zip(fitted.terms, fitted.transform(features_of(rows)).T, strict=True))
 
     for name in ("age", "income"):
         imputer = SimpleImputer(strategy="median").fit(train[[name]])
@@ -99,11 +100,11 @@ def test_every_term_is_that_of_scikit_learns_transformers(rows: pd.DataFrame) ->
 
 def column(values: list[Any], rare: float = 0.0) -> Preprocessing:
     frame = pd.DataFrame({"x": pd.Series(values, dtype="str")})
-    return Preprocessing.fit(frame, PreprocessingConfig(rare=rare, whiten=False), intercept=False)
+    return Preprocessing.fit(features_of(frame), PreprocessingConfig(rare=rare, whiten=False), intercept=False)
 
 
 def row(fitted: Preprocessing, value: Any) -> dict[str, float]:
-    columns = fitted.transform(pd.DataFrame({"x": pd.Series([value], dtype="str")}))
+    columns = fitted.transform(features_of(pd.DataFrame({"x": pd.Series([value], dtype="str")})))
     return dict(zip(fitted.terms, columns[0].tolist(), strict=True))
 
 
@@ -158,8 +159,8 @@ def test_a_column_without_two_frequent_categories_is_left_out_or_refused_by_name
     with pytest.raises(
         DataError, match="columns 'code', 'same' has fewer than two categories with at least 10"
     ) as refusal:
-        Preprocessing.fit(frame, PreprocessingConfig(constant="refuse"), intercept=False)
-    fitted = Preprocessing.fit(frame, PreprocessingConfig(), intercept=False)
+        Preprocessing.fit(features_of(frame), PreprocessingConfig(constant="refuse"), intercept=False)
+    fitted = Preprocessing.fit(features_of(frame), PreprocessingConfig(), intercept=False)
 
     assert "column 'none' has no value in any training row" in str(refusal.value)
     assert list(fitted.left_out) == ["code", "same", "none"]
@@ -171,7 +172,9 @@ def test_an_indicator_needs_missing_values_in_enough_rows() -> None:
     frame = pd.DataFrame({name: np.arange(100.0) for name in "abcd"})
     frame.loc[:8, "b"] = frame.loc[:9, "c"] = frame.loc[:89, "d"] = np.nan
 
-    fitted = Preprocessing.fit(frame, PreprocessingConfig(missing_indicator=True, whiten=False), intercept=False)
+    fitted = Preprocessing.fit(
+        features_of(frame), PreprocessingConfig(missing_indicator=True, whiten=False), intercept=False
+    )
 
     assert fitted.terms == ("a", "b", "c", "c is missing", "d", "d is missing")
 
@@ -188,13 +191,13 @@ def test_a_column_remembers_whether_a_number_in_it_was_not_whole(value: str | No
 def test_settings_of_numbers_for_categories_are_refused() -> None:
     config = PreprocessingConfig.model_validate({"columns": {"job": {"fill": 0}}})
     with pytest.raises(DataError, match="names 'job', which is categorical"):
-        Preprocessing.fit(people(), config, intercept=False)
+        Preprocessing.fit(features_of(people()), config, intercept=False)
 
 
 def test_terms_of_the_same_name_are_refused() -> None:
     frame = people().assign(**{"owner=yes": np.arange(float(N_ROWS)), "owner=no": np.arange(float(N_ROWS))})
     with pytest.raises(DataError, match="several columns have a term with the same name, 'owner="):
-        Preprocessing.fit(frame, CONFIG, intercept=False)
+        Preprocessing.fit(features_of(frame), CONFIG, intercept=False)
 
 
 @pytest.mark.parametrize(
@@ -205,15 +208,15 @@ def test_terms_of_the_same_name_are_refused() -> None:
     ],
 )
 def test_a_column_of_another_type_is_named(changed: dict[str, Any], said: str) -> None:
-    fitted = Preprocessing.fit(people(), CONFIG, intercept=False)
+    fitted = Preprocessing.fit(features_of(people()), CONFIG, intercept=False)
     with pytest.raises(DataError, match=f"preprocessing mismatch: {said}"):
-        fitted.transform(people().assign(**changed))
+        fitted.transform(features_of(people().assign(**changed)))
 
 
 # --- any rows
 
 
-FITTED = [Preprocessing.fit(people(), config, intercept=True) for config in CONFIGS]
+FITTED = [Preprocessing.fit(features_of(people()), config, intercept=True) for config in CONFIGS]
 
 
 @settings(max_examples=30)
@@ -240,12 +243,12 @@ def test_any_rows_become_the_same_columns_alone_or_together_and_in_any_order(
     types = {name: "str" if name in ("branch", "job", "owner") else "float64" for name in order}
     frame = pd.DataFrame(rows).astype(types)
 
-    columns = fitted.transform(frame)
+    columns = fitted.transform(features_of(frame))
 
     assert columns.shape == (len(rows), fitted.n_columns)
     assert np.isfinite(columns).all()
     for each in range(len(rows)):
-        alone = fitted.transform(frame[order].iloc[[each]])
+        alone = fitted.transform(features_of(frame[order].iloc[[each]]))
         np.testing.assert_allclose(alone[0], columns[each], rtol=1e-9, atol=1e-12)
 
 
@@ -257,7 +260,7 @@ def test_no_training_column_has_a_mean_square_above_one(
     frame = people(n_rows, seed)
     frame["share"] = np.random.default_rng(seed).random(n_rows)
 
-    columns = Preprocessing.fit(frame, config, intercept=True, l2=l2).transform(frame)
+    columns = Preprocessing.fit(features_of(frame), config, intercept=True, l2=l2).transform(features_of(frame))
 
     assert np.mean(columns**2, axis=0).max() <= 1 + 1e-9
 
@@ -268,14 +271,14 @@ def test_no_training_column_has_a_mean_square_above_one(
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("config", CONFIGS[:2])
 def test_weights_of_terms_give_the_same_scores(config: PreprocessingConfig, intercept: bool) -> None:
-    fitted = Preprocessing.fit(people(), config, intercept)
+    fitted = Preprocessing.fit(features_of(people()), config, intercept)
     coef = np.random.default_rng(1).standard_normal(fitted.n_columns)
 
     weights, constant = fitted.to_features(coef)
 
     assert len(weights) == len(fitted.terms)
-    terms = fitted.expand(tomorrow())
-    np.testing.assert_allclose(terms @ weights + constant, fitted.transform(tomorrow()) @ coef, atol=1e-9)
+    terms = fitted.expand(features_of(tomorrow()))
+    np.testing.assert_allclose(terms @ weights + constant, fitted.transform(features_of(tomorrow())) @ coef, atol=1e-9)
 
 
 def test_the_penalised_optimum_is_the_same_with_whitening_and_without() -> None:
@@ -287,8 +290,8 @@ def test_the_penalised_optimum_is_the_same_with_whitening_and_without() -> None:
         config = PreprocessingConfig.model_validate(
             {"missing_indicator": True, "whiten": whiten, "columns": {"share": {"standardise": False}}}
         )
-        fitted = Preprocessing.fit(frame, config, intercept=True, l2=0.1)
-        X = fitted.transform(frame)
+        fitted = Preprocessing.fit(features_of(frame), config, intercept=True, l2=0.1)
+        X = fitted.transform(features_of(frame))
         hessian = X.T @ X / (4 * N_ROWS) + 0.1 * fitted.penalty
         w = np.linalg.solve(hessian, X.T @ y / (2 * N_ROWS)).astype(np.float64)
         beta = fitted.to_standardised(w)
@@ -302,13 +305,15 @@ def test_the_penalised_optimum_is_the_same_with_whitening_and_without() -> None:
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_state_goes_through_json_to_the_last_bit(config: PreprocessingConfig) -> None:
-    fitted = Preprocessing.fit(people(), config, intercept=True)
+    fitted = Preprocessing.fit(features_of(people()), config, intercept=True)
 
     restored = Preprocessing.from_dict(json.loads(json.dumps(fitted.to_dict(), allow_nan=False)))
 
     assert restored.to_dict() == fitted.to_dict()
     assert restored.terms == fitted.terms
-    np.testing.assert_array_equal(restored.transform(tomorrow()), fitted.transform(tomorrow()))
+    np.testing.assert_array_equal(
+        restored.transform(features_of(tomorrow())), fitted.transform(features_of(tomorrow()))
+    )
 
 
 @pytest.mark.parametrize(
@@ -327,7 +332,7 @@ def test_state_goes_through_json_to_the_last_bit(config: PreprocessingConfig) ->
     ],
 )
 def test_a_damaged_state_is_refused(damage: Any) -> None:
-    state = Preprocessing.fit(people(), CONFIG, intercept=True).to_dict()
+    state = Preprocessing.fit(features_of(people()), CONFIG, intercept=True).to_dict()
     damage(state)
     with pytest.raises(DataError, match="the model's preprocessing"):
         Preprocessing.from_dict(state)
@@ -365,8 +370,8 @@ def multiplications(columns: np.ndarray, width: int = 7) -> np.ndarray:
 
 def test_a_one_costs_one_multiplication_and_a_zero_none() -> None:
     frame = people()
-    fitted = Preprocessing.fit(frame, CONFIG, intercept=False)
-    columns = fitted.transform(frame)
+    fitted = Preprocessing.fit(features_of(frame), CONFIG, intercept=False)
+    columns = fitted.transform(features_of(frame))
     binary = np.array([term not in ("age", "income") for term in fitted.terms])
 
     counts = multiplications(columns)
@@ -378,6 +383,8 @@ def test_a_one_costs_one_multiplication_and_a_zero_none() -> None:
 
 def test_centred_they_cost_what_numbers_cost() -> None:
     frame = people()
-    whitened = Preprocessing.fit(frame, CONFIG.model_copy(update={"whiten": True}), intercept=False).transform(frame)
+    whitened = Preprocessing.fit(
+        features_of(frame), CONFIG.model_copy(update={"whiten": True}), intercept=False
+    ).transform(features_of(frame))
 
     assert (multiplications(whitened) > 2 * N_ROWS).all()

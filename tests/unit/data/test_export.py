@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from tests.support.frames import features_of
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig, LabelConfig
@@ -55,8 +56,8 @@ def test_a_logistic_regression_of_the_export_gives_the_same_scores(made: tuple[P
     assert rebuilt.coef_.shape == (1, len(model.weights))
     assert layout["trained_loss"] == "Taylor loss"
 
-    terms = pd.DataFrame(model.steps.expand(table), columns=list(model.weights))
-    expected = model.steps.transform(table) @ np.array(model.training_weights)
+    terms = pd.DataFrame(model.steps.expand(features_of(table)), columns=list(model.weights))
+    expected = model.steps.transform(features_of(table)) @ np.array(model.training_weights)
     np.testing.assert_allclose(rebuilt.decision_function(terms), expected, atol=1e-9)
     np.testing.assert_allclose(rebuilt.predict(terms), expected > 0)
     calibration = Platt.model_validate(layout["calibration"])
@@ -74,7 +75,7 @@ def test_a_number_within_its_limits_needs_no_more_than_its_weight(made: tuple[Pa
         column, _, category = name.partition("=")
         if category:
             by_hand += (rows[column] == category) * weight
-    expected = model.steps.transform(rows) @ np.array(model.training_weights)
+    expected = model.steps.transform(features_of(rows)) @ np.array(model.training_weights)
     np.testing.assert_allclose(by_hand, expected, atol=1e-9)
 
 

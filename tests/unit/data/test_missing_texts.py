@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tests.support.frames import features_of, frame_of
 from trilateral.common.base.errors import DataError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
@@ -31,7 +32,7 @@ def read(path: Path, values: list[Any], **settings: Any) -> list[Any]:
     else:
         parquet.write_table(pa.table({"id": ids, "x": values}), path)
     table = read_table(DatasetConfig.model_validate({"path": path, "categorical": ["x"], **settings}))
-    return [None if pd.isna(value) else value for value in table.features["x"]]
+    return [None if pd.isna(value) else value for value in frame_of(table.features)["x"]]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_a_number_that_means_missing_is_missing_however_it_is_written(tmp_path: 
     path = tmp_path / "t.parquet"
     parquet.write_table(pa.table({"id": [f"{row}" for row in range(len(column))], "x": column}), path)
     table = read_table(DatasetConfig.model_validate({"path": path, "missing": [-999]}))
-    assert table.features["x"].dropna().unique().tolist() == [1]
+    assert frame_of(table.features)["x"].dropna().unique().tolist() == [1]
 
 
 def test_a_category_that_is_a_number_may_mean_missing(tmp_path: Path) -> None:
@@ -75,7 +76,7 @@ def test_the_usual_texts_are_missing_numbers_even_if_they_are_categories(tmp_pat
     path.write_text("id,x,c\n1,NA,NA\n2,.,b\n3,3,b\n")
     table = read_table(DatasetConfig(path=path, categorical=["c"], missing=["."]))
     np.testing.assert_array_equal(table.features["x"], [np.nan, np.nan, 3])
-    assert table.features["c"].tolist() == ["NA", "b", "b"]
+    assert frame_of(table.features)["c"].tolist() == ["NA", "b", "b"]
     with pytest.raises(DataError, match="column 'x' has 1 value that is not a number: .* or list their spelling"):
         read_table(DatasetConfig(path=path, categorical=["c"]))
 
@@ -105,7 +106,7 @@ def new_rows(model: PartyModel, path: Path, text: str, **settings: Any) -> list[
     columns = [column for column in model.steps.columns if column.kind == "category"]
     dataset = DatasetConfig.model_validate({"path": path, **settings})
     chunks = stream_table(dataset, model.steps.features, columns, missing=model.missing)
-    values = [value for chunk in chunks for value in chunk.features["x"]]
+    values = [value for chunk in chunks for value in frame_of(chunk.features)["x"]]
     return [None if pd.isna(value) else value for value in values]
 
 
@@ -139,9 +140,9 @@ def test_a_frame_in_memory_is_read_as_the_model_says(tmp_path: Path) -> None:
     steps = model.steps
     columns = [column for column in steps.columns if column.kind == "category"]
     frame = pd.DataFrame({"x": ["NA", "b", None], "n": [1, 2, 3]})
-    read = read_frame(frame, steps.features, columns, model.missing)
+    read = frame_of(read_frame(frame, steps.features, columns, model.missing))
     assert read["x"].tolist()[:2] == ["NA", "b"]
-    assert len(set(score_features(steps, np.array(model.training_weights), read.assign(n=1.0)))) == 3
+    assert len(set(score_features(steps, np.array(model.training_weights), features_of(read.assign(n=1.0))))) == 3
 
 
 def test_a_model_of_an_older_release_reads_as_that_release_did(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.support.frames import features_of
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError
 from trilateral.common.base.files import write_whole
@@ -62,8 +63,8 @@ def test_the_weights_in_the_file_give_the_scores_of_the_training_columns(load: L
     model = load_model(tmp_path / "model.json")
 
     table = pd.read_csv(dataset.path).set_index("id").loc[data.ids]
-    expected = model.steps.transform(table) @ made.coef
-    terms = model.steps.expand(table)
+    expected = model.steps.transform(features_of(table)) @ made.coef
+    terms = model.steps.expand(features_of(table))
     np.testing.assert_allclose(terms @ np.array(list(model.weights.values())) + model.intercept, expected)
     assert model.training_weights == made.coef.tolist()
     assert model.metrics is None

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tests.support.frames import frame_of
 from trilateral.common.base.errors import DataError, notes
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.tables.table import read_table
@@ -77,7 +78,7 @@ def test_endings_may_be_in_capitals_and_a_folder_of_parts_is_explained(tmp_path:
         "C.PARQUET": columns(),
     }.items():
         (tmp_path / name).write_bytes(content)
-        assert list(read_table(DatasetConfig(path=tmp_path / name)).features) == ["a"]
+        assert list(frame_of(read_table(DatasetConfig(path=tmp_path / name)).features)) == ["a"]
     (tmp_path / "spark.parquet").mkdir()
     with pytest.raises(DataError, match="only a folder: name one file"):
         read_table(DatasetConfig(path=tmp_path / "spark.parquet"))
@@ -102,7 +103,7 @@ def test_every_type_of_text_is_an_id_a_label_a_number_and_a_category(tmp_path: P
 
     assert read(id="x").ids == ["1", "2"]
     assert read().features["x"].tolist() == [1, 2]
-    assert read(categorical=["x"]).features["x"].tolist() == ["1", "2"]
+    assert read(categorical=["x"]).features["x"].to_list() == ["1", "2"]
     parquet.write_table(pa.table({"x": column, "a": [1, 2], "b": [1, 2]}), path)
     assert read(label={"column": "x", "positive": "2", "negative": "1"}).labels.tolist() == [-1, 1]
 

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.support.frames import frame_of
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ConfigError, DataError, PolicyError, notes
 from trilateral.common.base.roles import Role
@@ -235,7 +236,7 @@ def test_a_prediction_neither_needs_them_nor_is_disturbed_by_them(path: Path) ->
     for rows in (frame.drop(columns=list(model.left_out)), frame.assign(same="text", empty=1)):
         rows.to_csv(path, index=False)
         (chunk,) = stream_table(DatasetConfig(path=path), model.steps.features, [], missing=model.missing)
-        assert list(chunk.features) == ["a", "b", "c"]
+        assert list(frame_of(chunk.features)) == ["a", "b", "c"]
 
 
 # --- labels on both sides of the split

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import StandardScaler
 
+from tests.support.frames import features_of
 from trilateral.common.base.errors import DataError
 from trilateral.common.config.dataset import PreprocessingConfig
 from trilateral.common.data.preprocessing import Preprocessing
@@ -47,8 +48,10 @@ def test_filling_and_standardising_are_those_of_scikit_learn(fill: str) -> None:
     frame = features(missing=0.2)
 
     columns = Preprocessing.fit(
-        frame, PreprocessingConfig.model_validate({"fill": fill, "clip": None, "whiten": False}), intercept=False
-    ).transform(frame)
+        features_of(frame),
+        PreprocessingConfig.model_validate({"fill": fill, "clip": None, "whiten": False}),
+        intercept=False,
+    ).transform(features_of(frame))
 
     expected = StandardScaler().fit_transform(SimpleImputer(strategy=fill).fit_transform(frame))
     np.testing.assert_allclose(columns, expected, atol=1e-12)
@@ -57,16 +60,18 @@ def test_filling_and_standardising_are_those_of_scikit_learn(fill: str) -> None:
 def test_a_missing_value_can_become_zero() -> None:
     frame = pd.DataFrame({"a": [1.0, np.nan, 2.0]})
 
-    fitted = Preprocessing.fit(frame, PreprocessingConfig(fill=0, clip=None, whiten=False), intercept=False)
+    fitted = Preprocessing.fit(
+        features_of(frame), PreprocessingConfig(fill=0, clip=None, whiten=False), intercept=False
+    )
 
-    np.testing.assert_allclose(fitted.transform(frame)[:, 0], (np.array([1, 0, 2]) - 1) / np.sqrt(2 / 3))
+    np.testing.assert_allclose(fitted.transform(features_of(frame))[:, 0], (np.array([1, 0, 2]) - 1) / np.sqrt(2 / 3))
 
 
 def test_new_rows_are_filled_and_clipped_by_the_training_rows() -> None:
     train = pd.DataFrame({"a": np.arange(101.0)})
-    fitted = Preprocessing.fit(train, PreprocessingConfig(clip=(0.1, 0.9), whiten=False), intercept=False)
+    fitted = Preprocessing.fit(features_of(train), PreprocessingConfig(clip=(0.1, 0.9), whiten=False), intercept=False)
 
-    columns = fitted.transform(pd.DataFrame({"a": [-1e9, np.nan, 1e9]}))
+    columns = fitted.transform(features_of(pd.DataFrame({"a": [-1e9, np.nan, 1e9]})))
 
     scale = np.arange(101.0).clip(10, 90).std()
     np.testing.assert_allclose(columns[:, 0], np.array([-40, 0, 40]) / scale)
@@ -78,18 +83,20 @@ def test_a_column_of_two_values_is_not_clipped(dtype: type) -> None:
     rows = np.arange(2000)
     frame = features(2000).assign(rare=(rows < MIN_ROWS).astype(dtype), seldom=5.0 * (rows < 15))
 
-    fitted = Preprocessing.fit(frame, PreprocessingConfig(whiten=False), intercept=False)
+    fitted = Preprocessing.fit(features_of(frame), PreprocessingConfig(whiten=False), intercept=False)
 
-    np.testing.assert_array_equal(fitted.expand(frame)[:, -2:], frame[["rare", "seldom"]].astype(float))
+    np.testing.assert_array_equal(fitted.expand(features_of(frame))[:, -2:], frame[["rare", "seldom"]].astype(float))
 
 
 def test_where_nearly_all_values_are_the_same_the_rest_is_clipped_at_its_own_quantiles() -> None:
     """Else the column would become constant."""
     amounts = np.zeros(1000)
     amounts[:10] = [3, 3, 4, 4, 5, 5, 6, 6, 1e9, 1e9]
-    fitted = Preprocessing.fit(pd.DataFrame({"a": amounts}), PreprocessingConfig(clip=(0, 0.75)), intercept=False)
+    fitted = Preprocessing.fit(
+        features_of(pd.DataFrame({"a": amounts})), PreprocessingConfig(clip=(0, 0.75)), intercept=False
+    )
 
-    terms = fitted.expand(pd.DataFrame({"a": [-1.0, 0, 5, 1e6]}))
+    terms = fitted.expand(features_of(pd.DataFrame({"a": [-1.0, 0, 5, 1e6]})))
 
     np.testing.assert_array_equal(terms[:, 0], [0, 0, 5, 6])
 
@@ -118,13 +125,13 @@ def test_a_column_in_which_few_rows_differ_from_the_rest_is_left_out_or_refused_
     with pytest.raises(
         DataError, match="each of the columns 'one', 'falls', 'amounts', 'rounded', 'missing' has the "
     ) as refusal:
-        Preprocessing.fit(frame, refusing(config), intercept=False)
-    fitted = Preprocessing.fit(frame, config, intercept=False)
+        Preprocessing.fit(features_of(frame), refusing(config), intercept=False)
+    fitted = Preprocessing.fit(features_of(frame), config, intercept=False)
 
     assert "the same value in all but fewer than 10 training rows" in str(refusal.value)
     assert "exclude these columns" in str(refusal.value)
     assert list(fitted.left_out) == [*RARE]
-    assert fitted.terms == Preprocessing.fit(features(1000), config, intercept=False).terms
+    assert fitted.terms == Preprocessing.fit(features_of(features(1000)), config, intercept=False).terms
 
 
 def test_a_column_in_which_enough_rows_differ_from_the_rest_is_taken() -> None:
@@ -132,7 +139,7 @@ def test_a_column_in_which_enough_rows_differ_from_the_rest_is_taken() -> None:
     frame = pd.DataFrame({"one": few.astype(float), "amounts": np.where(few, 10.0 + np.arange(1000), 0.0)})
 
     for config in CONFIGS:
-        terms = Preprocessing.fit(frame, config, intercept=False).expand(frame)
+        terms = Preprocessing.fit(features_of(frame), config, intercept=False).expand(features_of(frame))
         assert (np.count_nonzero(terms, axis=0) == MIN_ROWS).all()
 
 
@@ -142,7 +149,7 @@ def test_a_column_may_have_settings_of_its_own() -> None:
         {"whiten": False, "clip": [0.1, 0.9], "columns": {"f2": {"clip": None, "fill": -1}, "f3": {"fill": "mean"}}}
     )
 
-    terms = Preprocessing.fit(frame, config, intercept=False).expand(frame)
+    terms = Preprocessing.fit(features_of(frame), config, intercept=False).expand(features_of(frame))
 
     np.testing.assert_array_equal(terms[:, 2], frame["f2"].fillna(-1))
     for name, fill in (("f1", frame["f1"].median()), ("f3", frame["f3"].mean())):
@@ -153,7 +160,7 @@ def test_a_column_may_have_settings_of_its_own() -> None:
 def test_settings_for_a_column_that_is_none_are_refused() -> None:
     config = PreprocessingConfig.model_validate({"columns": {"f7": {"fill": 0}}})
     with pytest.raises(DataError, match="`preprocessing.columns` names 'f7', which is not a feature"):
-        Preprocessing.fit(features(), config, intercept=False)
+        Preprocessing.fit(features_of(features()), config, intercept=False)
 
 
 def test_a_column_can_be_left_as_it_is() -> None:
@@ -162,7 +169,7 @@ def test_a_column_can_be_left_as_it_is() -> None:
         {"clip": None, "whiten": False, "columns": {"share": {"standardise": False}}}
     )
 
-    columns = Preprocessing.fit(frame, config, intercept=False).transform(frame)
+    columns = Preprocessing.fit(features_of(frame), config, intercept=False).transform(features_of(frame))
 
     np.testing.assert_array_equal(columns[:, 0], frame["share"])
     np.testing.assert_allclose(columns[:, 1], StandardScaler().fit_transform(frame[["age"]])[:, 0])
@@ -174,10 +181,10 @@ def test_a_column_too_large_to_be_left_as_it_is_is_named() -> None:
     config = PreprocessingConfig(clip=None, whiten=False, standardise=False)
 
     with pytest.raises(DataError, match="column 'age' has a mean square above 1") as refusal:
-        Preprocessing.fit(frame, config, intercept=False)
+        Preprocessing.fit(features_of(frame), config, intercept=False)
 
     assert "'share'" not in str(refusal.value)
-    assert Preprocessing.fit(frame.drop(columns="age"), config, intercept=False).n_columns == 2
+    assert Preprocessing.fit(features_of(frame.drop(columns="age")), config, intercept=False).n_columns == 2
 
 
 def test_columns_left_as_they_are_are_whitened_whatever_their_size() -> None:
@@ -185,8 +192,8 @@ def test_columns_left_as_they_are_are_whitened_whatever_their_size() -> None:
     frame["tiny"], frame["vast"] = 1e-12 * frame["f1"] ** 2, 1e9 * frame["f3"] ** 2
     config = PreprocessingConfig(clip=None, standardise=False)
 
-    fitted = Preprocessing.fit(frame, config, intercept=True, l2=0.0)
-    columns = fitted.transform(frame)
+    fitted = Preprocessing.fit(features_of(frame), config, intercept=True, l2=0.0)
+    columns = fitted.transform(features_of(frame))
 
     np.testing.assert_allclose(columns.T @ columns / len(frame), np.eye(8), atol=1e-9)
     np.testing.assert_array_equal(fitted.scale, 1)
@@ -195,7 +202,7 @@ def test_columns_left_as_they_are_are_whitened_whatever_their_size() -> None:
 def test_whitened_columns_are_orthogonal_with_mean_square_one() -> None:
     frame = features(missing=0.1)
 
-    columns = Preprocessing.fit(frame, PreprocessingConfig(), intercept=True).transform(frame)
+    columns = Preprocessing.fit(features_of(frame), PreprocessingConfig(), intercept=True).transform(features_of(frame))
 
     np.testing.assert_allclose(columns.T @ columns / len(frame), np.eye(6), atol=1e-9)
 
@@ -204,14 +211,16 @@ def test_the_intercept_is_a_last_column_of_ones() -> None:
     frame = features()
 
     for config in CONFIGS:
-        columns = Preprocessing.fit(frame, config, intercept=True).transform(frame)
+        columns = Preprocessing.fit(features_of(frame), config, intercept=True).transform(features_of(frame))
         assert (columns[:, -1] == 1).all()
 
 
 def test_whitening_spans_the_standardised_columns() -> None:
     frame = features()
-    Z = Preprocessing.fit(frame, PLAIN, intercept=False).transform(frame)
-    columns = Preprocessing.fit(frame, PreprocessingConfig(clip=None), intercept=False).transform(frame)
+    Z = Preprocessing.fit(features_of(frame), PLAIN, intercept=False).transform(features_of(frame))
+    columns = Preprocessing.fit(features_of(frame), PreprocessingConfig(clip=None), intercept=False).transform(
+        features_of(frame)
+    )
 
     np.testing.assert_allclose(columns @ (columns.T @ Z) / len(Z), Z, atol=1e-10)
 
@@ -221,8 +230,8 @@ def test_whitening_leaves_a_quarter_of_the_identity_of_the_partys_own_hessian(l2
     """The penalty included, however near to dependent the columns are."""
     frame = features()
     frame["near"] = frame["f1"] + 1e-4 * frame["f2"]
-    fitted = Preprocessing.fit(frame, PreprocessingConfig(clip=None), intercept=False, l2=l2)
-    columns = fitted.transform(frame)
+    fitted = Preprocessing.fit(features_of(frame), PreprocessingConfig(clip=None), intercept=False, l2=l2)
+    columns = fitted.transform(features_of(frame))
 
     hessian = columns.T @ columns / (4 * len(frame)) + l2 * fitted.penalty
 
@@ -233,8 +242,8 @@ def test_whitening_drops_a_dependent_column() -> None:
     frame = features()
     frame["sum"] = frame["f1"] - 3 * frame["f2"]
 
-    fitted = Preprocessing.fit(frame, PreprocessingConfig(clip=None), intercept=True)
-    columns = fitted.transform(frame)
+    fitted = Preprocessing.fit(features_of(frame), PreprocessingConfig(clip=None), intercept=True)
+    columns = fitted.transform(features_of(frame))
 
     assert fitted.n_columns == columns.shape[1] == 6
     np.testing.assert_allclose(columns.T @ columns / len(frame), np.eye(6), atol=1e-9)
@@ -243,10 +252,10 @@ def test_whitening_drops_a_dependent_column() -> None:
 def test_the_same_rows_give_the_same_columns_and_a_turned_sign_changes_none() -> None:
     frame = features()
     config = PreprocessingConfig(clip=None)
-    columns = Preprocessing.fit(frame, config, intercept=False).transform(frame)
+    columns = Preprocessing.fit(features_of(frame), config, intercept=False).transform(features_of(frame))
 
-    again = Preprocessing.fit(frame.copy(), config, intercept=False).transform(frame)
-    reversed_rows = Preprocessing.fit(frame[::-1], config, intercept=False).transform(frame)
+    again = Preprocessing.fit(features_of(frame.copy()), config, intercept=False).transform(features_of(frame))
+    reversed_rows = Preprocessing.fit(features_of(frame[::-1]), config, intercept=False).transform(features_of(frame))
 
     np.testing.assert_array_equal(columns, again)
     np.testing.assert_allclose(columns, reversed_rows, atol=1e-9)
@@ -262,7 +271,7 @@ def test_no_training_column_has_a_mean_square_above_one(
     frame["near"] = frame["f1"] + frame["f1"].std() * 10**-nearness * noise
     frame["offset"] = 1e9 + noise
 
-    columns = Preprocessing.fit(frame, config, intercept).transform(frame)
+    columns = Preprocessing.fit(features_of(frame), config, intercept).transform(features_of(frame))
 
     assert (rms(columns) ** 2).max() <= 1 + 1e-9
 
@@ -274,7 +283,7 @@ def test_no_training_column_has_a_mean_square_above_one(
 @pytest.mark.parametrize("config", CONFIGS)
 def test_weights_of_features_give_the_same_scores_on_raw_rows(config: PreprocessingConfig, intercept: bool) -> None:
     frame = features()
-    fitted = Preprocessing.fit(frame, config, intercept)
+    fitted = Preprocessing.fit(features_of(frame), config, intercept)
     coef = np.random.default_rng(1).standard_normal(fitted.n_columns)
     inside = frame
     if config.clip is not None:
@@ -284,17 +293,21 @@ def test_weights_of_features_give_the_same_scores_on_raw_rows(config: Preprocess
     weights, constant = fitted.to_features(coef)
 
     assert len(inside) > 50
-    np.testing.assert_allclose(inside.to_numpy() @ weights + constant, fitted.transform(inside) @ coef, atol=1e-9)
+    np.testing.assert_allclose(
+        inside.to_numpy() @ weights + constant, fitted.transform(features_of(inside)) @ coef, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("config", CONFIGS)
 def test_penalty_is_the_square_of_the_standardised_weights(config: PreprocessingConfig, intercept: bool) -> None:
     frame = features(missing=0.1)
-    fitted = Preprocessing.fit(frame, config, intercept)
+    fitted = Preprocessing.fit(features_of(frame), config, intercept)
     coef = np.random.default_rng(2).standard_normal(fitted.n_columns)
-    Z = Preprocessing.fit(frame, config.model_copy(update={"whiten": False}), intercept=False).transform(frame)
-    scores = fitted.transform(frame) @ coef - (coef[-1] if intercept else 0)
+    Z = Preprocessing.fit(features_of(frame), config.model_copy(update={"whiten": False}), intercept=False).transform(
+        features_of(frame)
+    )
+    scores = fitted.transform(features_of(frame)) @ coef - (coef[-1] if intercept else 0)
 
     beta = np.linalg.lstsq(Z, scores)[0]
 
@@ -307,8 +320,8 @@ def test_whitening_does_not_change_a_penalised_optimum() -> None:
     y = np.sign(frame["f1"].to_numpy() + 50 * np.random.default_rng(3).standard_normal(len(frame)))
     scores = []
     for config in (PLAIN, PreprocessingConfig(clip=None)):
-        fitted = Preprocessing.fit(frame, config, intercept=True)
-        X = fitted.transform(frame)
+        fitted = Preprocessing.fit(features_of(frame), config, intercept=True)
+        X = fitted.transform(features_of(frame))
         # The gradient of the Taylor loss and of lambda/2 ||beta||^2 is zero: (X'X/4n + lambda P) w = X'y/2n.
         w = np.linalg.solve(X.T @ X / (4 * len(y)) + 0.1 * fitted.penalty, X.T @ y / (2 * len(y)))
         scores.append(X @ w)
@@ -323,37 +336,37 @@ def test_whitening_does_not_change_a_penalised_optimum() -> None:
 @pytest.mark.parametrize("config", CONFIGS)
 def test_state_goes_through_json_to_the_last_bit(config: PreprocessingConfig, intercept: bool) -> None:
     frame = features(missing=0.1)
-    fitted = Preprocessing.fit(frame, config, intercept)
+    fitted = Preprocessing.fit(features_of(frame), config, intercept)
 
     restored = Preprocessing.from_dict(json.loads(json.dumps(fitted.to_dict(), allow_nan=False)))
 
     assert restored.to_dict() == fitted.to_dict()
     assert restored.n_columns == fitted.n_columns
-    np.testing.assert_array_equal(restored.transform(frame), fitted.transform(frame))
+    np.testing.assert_array_equal(restored.transform(features_of(frame)), fitted.transform(features_of(frame)))
 
 
 def test_columns_are_taken_by_name() -> None:
     frame = features()
-    fitted = Preprocessing.fit(frame, PreprocessingConfig(), intercept=True)
+    fitted = Preprocessing.fit(features_of(frame), PreprocessingConfig(), intercept=True)
 
     shuffled = frame[["f3", "f0", "f4", "f2", "f1"]].assign(another="text")
 
-    np.testing.assert_array_equal(fitted.transform(shuffled), fitted.transform(frame))
+    np.testing.assert_array_equal(fitted.transform(features_of(shuffled)), fitted.transform(features_of(frame)))
 
 
 def test_a_column_that_is_gone_is_named() -> None:
-    fitted = Preprocessing.fit(features(), PreprocessingConfig(), intercept=True)
+    fitted = Preprocessing.fit(features_of(features()), PreprocessingConfig(), intercept=True)
 
     with pytest.raises(
         DataError, match="preprocessing mismatch: .* lacks columns that the model was fitted on: 'f1', 'f3'"
     ):
-        fitted.transform(features().drop(columns=["f3", "f1"]))
+        fitted.transform(features_of(features().drop(columns=["f3", "f1"])))
 
 
 def test_no_rows_give_no_columns_to_score() -> None:
-    fitted = Preprocessing.fit(features(), PreprocessingConfig(), intercept=True)
+    fitted = Preprocessing.fit(features_of(features()), PreprocessingConfig(), intercept=True)
 
-    assert fitted.transform(features().iloc[:0]).shape == (0, fitted.n_columns)
+    assert fitted.transform(features_of(features().iloc[:0])).shape == (0, fitted.n_columns)
 
 
 # --- what cannot be fitted
@@ -365,11 +378,12 @@ def test_a_constant_column_is_left_out_or_refused_by_name(value: float) -> None:
 
     for config in CONFIGS:
         with pytest.raises(DataError, match="column 'same' has the same value in all training rows: exclude it"):
-            Preprocessing.fit(frame, refusing(config), intercept=False)
-        fitted = Preprocessing.fit(frame, config, intercept=False)
+            Preprocessing.fit(features_of(frame), refusing(config), intercept=False)
+        fitted = Preprocessing.fit(features_of(frame), config, intercept=False)
         assert fitted.left_out == {"same": "the same value in all training rows"}
         np.testing.assert_array_equal(
-            fitted.transform(frame), Preprocessing.fit(features(), config, intercept=False).transform(features())
+            fitted.transform(features_of(frame)),
+            Preprocessing.fit(features_of(features()), config, intercept=False).transform(features_of(features())),
         )
 
 
@@ -377,8 +391,8 @@ def test_a_column_that_filling_makes_constant_is_left_out_or_refused_by_name() -
     frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [0.0, np.nan, 0.0], "c": [5.0, 5.0, np.nan]})
 
     with pytest.raises(DataError, match="each of the columns 'b', 'c' has the same value"):
-        Preprocessing.fit(frame, refusing(PLAIN), intercept=False)
-    assert list(Preprocessing.fit(frame, PLAIN, intercept=False).left_out) == ["b", "c"]
+        Preprocessing.fit(features_of(frame), refusing(PLAIN), intercept=False)
+    assert list(Preprocessing.fit(features_of(frame), PLAIN, intercept=False).left_out) == ["b", "c"]
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -388,8 +402,8 @@ def test_a_column_without_a_value_in_the_training_rows_is_left_out_or_refused_by
     frame = features().assign(void=np.nan)
 
     with pytest.raises(DataError, match="column 'void' has no value in any training row: exclude it, or set"):
-        Preprocessing.fit(frame, refusing(config), intercept=False)
-    assert list(Preprocessing.fit(frame, config, intercept=False).left_out) == ["void"]
+        Preprocessing.fit(features_of(frame), refusing(config), intercept=False)
+    assert list(Preprocessing.fit(features_of(frame), config, intercept=False).left_out) == ["void"]
 
 
 def test_a_table_of_constant_columns_alone_is_refused() -> None:
@@ -397,7 +411,7 @@ def test_a_table_of_constant_columns_alone_is_refused() -> None:
         DataError,
         match="no feature is left: column 'a' has the same value in all training rows; add a column that varies, or",
     ):
-        Preprocessing.fit(pd.DataFrame({"a": [1.0] * 9}), PreprocessingConfig(), intercept=False)
+        Preprocessing.fit(features_of(pd.DataFrame({"a": [1.0] * 9})), PreprocessingConfig(), intercept=False)
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -406,12 +420,12 @@ def test_values_that_cannot_be_squared_are_refused(config: PreprocessingConfig, 
     frame = features().assign(huge=np.linspace(-1, 1, 400) * size)
 
     with pytest.raises(DataError, match="column 'huge' has values too large or too small"):
-        Preprocessing.fit(frame, config, intercept=False)
+        Preprocessing.fit(features_of(frame), config, intercept=False)
 
 
 def test_a_column_of_large_and_close_values_is_not_constant() -> None:
     frame = pd.DataFrame({"time": 1.7e9 + np.arange(50.0)})
 
-    columns = Preprocessing.fit(frame, PLAIN, intercept=False).transform(frame)
+    columns = Preprocessing.fit(features_of(frame), PLAIN, intercept=False).transform(features_of(frame))
 
     np.testing.assert_allclose(rms(columns), 1)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.frames import features_of, frame_of
 from trilateral.common.base.errors import ConfigError, DataError, notes
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.settings import parse_settings
@@ -52,8 +53,8 @@ def test_the_first_row_of_each_id_may_be_kept(tmp_path: Path) -> None:
     table = read(tmp_path, repeated_ids="first")
     assert table.ids == ["a", "b", "c"]
     np.testing.assert_array_equal(table.features["n"], [10, 1, 5])
-    assert table.features["c"].tolist()[1:] == ["x", "z"]
-    assert pd.isna(table.features["c"][0])
+    assert frame_of(table.features)["c"].tolist()[1:] == ["x", "z"]
+    assert pd.isna(frame_of(table.features)["c"][0])
     assert table.labels is not None
     assert table.labels.tolist() == [1, -1, 1]
     assert table.n_repeated == 3
@@ -63,7 +64,7 @@ def test_the_rows_of_an_id_may_become_one(tmp_path: Path) -> None:
     table = read(tmp_path, repeated_ids="aggregate")
     assert table.ids == ["a", "b", "c"]
     np.testing.assert_array_equal(table.features["n"], [15, 2.5, 5])
-    assert table.features["c"].tolist() == ["w", "y", "z"]
+    assert frame_of(table.features)["c"].tolist() == ["w", "y", "z"]
     assert table.labels is not None
     assert table.labels.tolist() == [1, -1, 1]
 
@@ -80,7 +81,7 @@ def test_a_table_without_repeated_ids_is_the_same_in_every_case(tmp_path: Path) 
     text = "id,y,n,c\nb,0,1,x\na,1,,\n"
     tables = [read(tmp_path, text, repeated_ids=how) for how in ("refuse", "first", "aggregate")]
     for table in tables:
-        pd.testing.assert_frame_equal(table.features, tables[0].features)
+        pd.testing.assert_frame_equal(frame_of(table.features), frame_of(tables[0].features))
         assert (table.ids, table.n_repeated) == (["a", "b"], 0)
 
 
@@ -89,12 +90,12 @@ def test_an_alignment_and_a_prediction_see_the_same_ids_as_a_training(tmp_path: 
     config = dataset(tmp_path, repeated_ids=how)
     category = CategoryColumn(name="c", reference="x", categories=["y"], missing="other", other="term")
     chunks = list(stream_table(config, ["n", "c"], [category], rows=2))
-    rows = pd.concat([chunk.features for chunk in chunks])
+    rows = pd.concat([frame_of(chunk.features) for chunk in chunks])
     trained = read_table(config)
 
     assert read_table_ids(config).ids == trained.ids
     assert [chunk.ids for chunk in chunks] == [["b", "a"], ["c"]]
-    assert rows["n"].tolist() == trained.features["n"].take([1, 0, 2]).tolist()
+    assert rows["n"].tolist() == frame_of(trained.features)["n"].take([1, 0, 2]).tolist()
 
 
 LETTERS = st.sampled_from(["a", "b", "c", None])
@@ -109,7 +110,7 @@ def test_aggregation_agrees_with_a_plain_loop(rows: list[tuple[str, int | None, 
             "c": pd.Series([letter for _, _, letter in rows], dtype="str"),
         }
     )
-    result = aggregate(owners(ids), frame)
+    result = frame_of(aggregate(owners(ids), features_of(frame)))
 
     distinct = list(dict.fromkeys(ids))
     assert [ids[row] for row in first_rows(ids)] == distinct
@@ -132,7 +133,7 @@ def test_several_columns_are_one_id(tmp_path: Path) -> None:
     config = dataset(tmp_path, PAIRS, id=["country", "number"], categorical=[])
     table = read_table(config)
     assert table.ids == [SEPARATOR.join(pair) for pair in (("DE", "7"), ("DE", "71"), ("FR", "7"))]
-    assert list(table.features) == ["n"]
+    assert list(frame_of(table.features)) == ["n"]
     assert table.changed_ids == {"spaces": 1, "unicode": 0, "decimals": 1}
     assert read_table_ids(config).ids == table.ids
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.support.frames import features_of
 from trilateral.common.base.errors import ConfigError, DataError, notes
 from trilateral.common.config.dataset import ClassWeight, DatasetConfig, PreprocessingConfig
 from trilateral.common.config.job import JobConfig
@@ -128,7 +129,7 @@ JOB = JobConfig(name="job", dataset="t", protocol="shares", holdout=0.25)
 def block_of(**weights: Any) -> TrainingBlock:
     ids = [f"{row:03}" for row in range(400)]
     features = pd.DataFrame({"x": np.arange(400) % 7.0})
-    return make_block(PartyTable(ids, features, LABELS, **weights), PreprocessingConfig(), JOB)
+    return make_block(PartyTable(ids, features_of(features), LABELS, **weights), PreprocessingConfig(), JOB)
 
 
 def test_only_training_rows_have_weights_and_they_are_those_of_the_same_rows() -> None:

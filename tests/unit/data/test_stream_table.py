@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tests.support.frames import frame_of
 from trilateral.common.base.errors import DataError, notes
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.preprocessing.terms import CategoryColumn
@@ -62,7 +63,7 @@ def test_chunks_in_the_order_of_the_file_are_the_table(
 
     assert [len(chunk.ids) for chunk in chunks[:-1]] == [rows] * (len(chunks) - 1)
     assert [one for chunk in chunks for one in chunk.ids] == frame["id"].tolist()
-    whole = pd.concat([chunk.features for chunk in chunks], ignore_index=True)
+    whole = pd.concat([frame_of(chunk.features) for chunk in chunks], ignore_index=True)
     assert list(whole.columns) == ["a", "b", "kind"]
     assert (whole[["a", "b"]].dtypes == np.float64).all()
     np.testing.assert_array_equal(whole["a"], frame["a"])
@@ -76,8 +77,8 @@ def test_chunks_read_like_the_whole_table(frame: pd.DataFrame, tmp_path: Path) -
 
     chunks = stream(path, list(whole.features.columns), [KIND], 600)
 
-    rows = pd.concat([chunk.features.set_axis(chunk.ids) for chunk in chunks]).loc[whole.ids]
-    pd.testing.assert_frame_equal(rows.reset_index(drop=True), whole.features)
+    rows = pd.concat([frame_of(chunk.features).set_axis(chunk.ids) for chunk in chunks]).loc[whole.ids]
+    pd.testing.assert_frame_equal(rows.reset_index(drop=True), frame_of(whole.features))
 
 
 def test_what_is_not_asked_for_is_not_looked_at(tmp_path: Path) -> None:
@@ -163,8 +164,8 @@ def test_numbers_that_are_categories_read_alike_from_every_kind_of_file(tmp_path
     (text,) = stream(path, ["kind"], known, 100)
     (numbers,) = stream(binary, ["kind"], known, 100)
 
-    assert text.features["kind"].fillna("-").tolist() == ["2", "2", "10", "-", "1.5", "02"]
-    assert numbers.features["kind"].fillna("-").tolist() == ["2", "10", "-", "1.5"]
+    assert frame_of(text.features)["kind"].fillna("-").tolist() == ["2", "2", "10", "-", "1.5", "02"]
+    assert frame_of(numbers.features)["kind"].fillna("-").tolist() == ["2", "10", "-", "1.5"]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +208,7 @@ def test_numbers_that_may_be_categories_are_read(tmp_path: Path, values: pa.Arra
 
     (chunk,) = stream(path, ["kind"], [known], 100)
 
-    assert chunk.features["kind"].notna().sum() == len(values) - values.null_count
+    assert frame_of(chunk.features)["kind"].notna().sum() == len(values) - values.null_count
 
 
 def test_what_was_read_is_not_kept(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tests.support.frames import frame_of
 from trilateral.common.base.errors import DataError, notes
 from trilateral.common.config.dataset import DatasetConfig, LabelConfig
 from trilateral.common.data.tables.table import PartyTable, read_table
@@ -54,8 +55,8 @@ def test_rows_come_in_canonical_order_with_ids_as_text(folder: Path) -> None:
 
     assert table.ids == ["010", "10", "9"]
     assert list(table.features.columns) == ["a", "b"]
-    assert (table.features.dtypes == np.float64).all()
-    np.testing.assert_array_equal(table.features, [[2, np.nan], [3, -1000], [1, 0.5]])
+    assert (frame_of(table.features).dtypes == np.float64).all()
+    np.testing.assert_array_equal(frame_of(table.features), [[2, np.nan], [3, -1000], [1, 0.5]])
     np.testing.assert_array_equal(table.labels, [-1, 1, 1])
 
 
@@ -70,7 +71,7 @@ def test_compressed_and_parquet_tables_read_like_csv(folder: Path) -> None:
 
     for other in (packed, binary):
         assert other.ids == plain.ids == ["007", "12"]
-        np.testing.assert_array_equal(other.features, plain.features)
+        np.testing.assert_array_equal(frame_of(other.features), frame_of(plain.features))
         np.testing.assert_array_equal(other.labels, plain.labels)
 
 
@@ -101,7 +102,7 @@ def test_every_type_of_number_becomes_float(folder: Path, column: pa.Array) -> N
 def test_integers_too_long_for_a_float_are_rounded(folder: Path) -> None:
     table = parquet_table(folder, {"id": ["a"], "x": pa.array([2**60 + 1], pa.int64())})
 
-    assert table.features["x"].tolist() == [2.0**60]
+    assert frame_of(table.features)["x"].tolist() == [2.0**60]
 
 
 def test_a_number_after_many_integers_may_be_fractional(folder: Path) -> None:
@@ -110,7 +111,7 @@ def test_a_number_after_many_integers_may_be_fractional(folder: Path) -> None:
     table = csv_table(folder, f"id,a\n{lines}x,0.5\n")
 
     assert len(table.ids) == 300_001
-    assert table.features["a"].iloc[-1] == 0.5
+    assert frame_of(table.features)["a"].iloc[-1] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -295,10 +296,10 @@ def test_a_table_with_neither_feature_nor_label_is_refused(folder: Path) -> None
 def test_a_table_with_a_label_needs_no_feature(folder: Path) -> None:
     table = csv_table(folder, "id,label,a\n2,0,3\n1,1,2\n", label={}, exclude=["a"])
     assert table.ids == ["1", "2"]
-    assert table.features.shape == (2, 0)
+    assert frame_of(table.features).shape == (2, 0)
     assert table.labels is not None
     assert table.labels.tolist() == [1, -1]
-    assert table.select(np.array([0, 1])).features.shape == (2, 0)
+    assert frame_of(table.select(np.array([0, 1])).features).shape == (2, 0)
 
 
 # --- IDs
@@ -384,4 +385,4 @@ def test_infinite_values_are_counted(folder: Path) -> None:
 
 def test_a_column_without_any_value_is_read(folder: Path) -> None:
     """Whether it has a value in the training rows is not known before the split."""
-    assert csv_table(folder, "id,a,b\n1,1,\n2,2,NA\n").features["b"].isna().all()
+    assert frame_of(csv_table(folder, "id,a,b\n1,1,\n2,2,NA\n").features)["b"].isna().all()

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from tests.support.frames import frame_of
 from trilateral.common.base.errors import DataError
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
@@ -152,7 +153,7 @@ def test_ids_and_new_rows_are_read_in_spite_of_such_columns(tmp_path: Path) -> N
 
     assert read_table_ids(dataset).ids == ["a", "b"]
     (chunk,) = stream_table(dataset, ["age"], [])
-    assert chunk.features["age"].tolist() == [20, 30]
+    assert frame_of(chunk.features)["age"].tolist() == [20, 30]
 
 
 def test_a_model_that_uses_such_a_column_still_finds_it(tmp_path: Path) -> None:
@@ -160,7 +161,7 @@ def test_a_model_that_uses_such_a_column_still_finds_it(tmp_path: Path) -> None:
     path.write_text("Unnamed: 0,id,age\n1,a,20\n2,b,30\n")
 
     (chunk,) = stream_table(DatasetConfig(path=path), ["Unnamed: 0", "age"], [])
-    assert chunk.features["Unnamed: 0"].tolist() == [1, 2]
+    assert frame_of(chunk.features)["Unnamed: 0"].tolist() == [1, 2]
 
 
 def test_what_is_left_out_reaches_the_job(tmp_path: Path) -> None:

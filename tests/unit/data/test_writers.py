@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tests.support.frames import frame_of
 from trilateral.common.base.errors import DataError, notes
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.data.tables import table_file
@@ -143,7 +144,7 @@ def test_a_file_is_read_as_meant_or_refused_with_a_way_out(case: Case, tmp_path:
         assert error.value.__suppress_context__ or error.value.__context__ is None
         assert case.note in "".join(notes(error.value))
         return
-    features = read_table(dataset).features
+    features = frame_of(read_table(dataset).features)
     expected = pd.DataFrame(case.features).convert_dtypes()
     pd.testing.assert_frame_equal(features.convert_dtypes(), expected, check_dtype=False, check_like=True)
 

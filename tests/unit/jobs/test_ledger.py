@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.support.frames import features_of
 from trilateral.common.base.errors import ConfigError, PolicyError, notes
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import PreprocessingConfig
@@ -90,12 +91,12 @@ def test_a_session_that_continues_reserves_again_in_place_of_the_earlier_one(tmp
 
 def test_a_point_is_the_function_from_a_row_to_its_score() -> None:
     features = pd.DataFrame(np.random.default_rng(0).normal(size=(50, 3)), columns=["a", "b", "c"])
-    steps = Preprocessing.fit(features, PreprocessingConfig(), intercept=False)
+    steps = Preprocessing.fit(features_of(features), PreprocessingConfig(), intercept=False)
     again = Preprocessing.from_dict(json.loads(json.dumps(steps.to_dict())))
     weights = np.array([0.5, 0.0, -1.25])
     assert point_of(again, np.array([0.5, -0.0, -1.25])) == point_of(steps, weights)
     assert point_of(steps, np.nextafter(weights, 1)) != point_of(steps, weights)
-    others = Preprocessing.fit(features[1:], PreprocessingConfig(), intercept=False)
+    others = Preprocessing.fit(features_of(features[1:]), PreprocessingConfig(), intercept=False)
     assert point_of(others, weights) != point_of(steps, weights)
 
 
@@ -104,10 +105,10 @@ def test_a_row_has_as_many_values_as_columns_of_the_table_or_directions() -> Non
     number, kind = random.normal(size=200), random.choice(["x", "y", "z"], size=200)
     features = pd.DataFrame({"a": number, "same": 2 * number, "kind": kind})
     config = PreprocessingConfig(missing_indicator=True)
-    steps = Preprocessing.fit(features[["a", "kind"]], config, intercept=False)
+    steps = Preprocessing.fit(features_of(features[["a", "kind"]]), config, intercept=False)
     assert len(steps.terms) == 3
     assert steps.n_row_values == 2
-    assert Preprocessing.fit(features[["a", "same"]], config, intercept=False).n_row_values == 1
+    assert Preprocessing.fit(features_of(features[["a", "same"]]), config, intercept=False).n_row_values == 1
 
 
 def test_a_refusal_of_scores_names_the_ways_out(tmp_path: Path) -> None:

@@ -127,13 +127,13 @@ def free_address() -> str:
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
-async def test_messages_arrive_in_order_and_a_vector_is_one_call(recorder: Recorder, make_link: MakeLink) -> None:
+async def test_messages_arrive_in_order_and_vectors_share_a_call(recorder: Recorder, make_link: MakeLink) -> None:
     async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
         link = make_link(peer)
         for message in (Ready(10, 2), piece(0), piece(2), piece(4), piece(0, kind=Kind.CURVATURE), Finished()):
             link.send(message)
         await link.close(5)
-    assert recorder.calls == ["ReportReady", "SendVector", "SendVector", "ReportFinished"]
+    assert recorder.calls == ["ReportReady", "SendVector", "ReportFinished"]
     assert recorder.jobs == {JOB}
     assert ciphertexts(recorder) == [1, 2, 3, 4, 5, 6, 1, 2]
 

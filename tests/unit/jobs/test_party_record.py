@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trilateral.common.base.errors import DataError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
+from trilateral.common.data.tables.table import PartyTable, read_table
 from trilateral.common.jobs.journal import Journal
 from trilateral.common.jobs.party_record import PartyRecord, settings_digest
 from trilateral.common.protocol.batches import Batch
@@ -65,8 +67,6 @@ def labelled(**label: Any) -> DatasetConfig:
     return DatasetConfig.model_validate({"path": "t.csv", "label": label})
 
 
-# --- the points at which the host has scored its rows
-
 KEY = JobKey("credit", bytes(16))
 STEP = np.zeros(2)
 
@@ -81,6 +81,39 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 def session(journal: Journal) -> PartyRecord:
     """The record of a new session, which knows what the journal has."""
     return PartyRecord(journal, Role.HOST, KEY, KEY.run_id, journal.find(KEY.run_id))
+
+
+TABLE_DIGEST_OF_0_1_0 = "907102828cb27f7675721d56d73c120c654ee184af8604e60c26ac20b604a52e"
+"""Of the table that `small_table` reads, as 0.1.0 computed it with pandas 3."""
+
+
+def small_table(folder: Path, last: str = "north") -> tuple[PartyTable, DatasetConfig]:
+    path = folder / "t.csv"
+    path.write_text(f"id,a,c\n3,1.5,north\n1,,\n2,-2,south\n10,0,{last}\n")
+    dataset = DatasetConfig(path=path, categorical=["c"])
+    return read_table(dataset), dataset
+
+
+def test_a_job_that_0_1_0_began_continues_with_its_table_alone(journal: Journal, tmp_path: Path) -> None:
+    journal.set_facts(KEY.run_id, {"table": bytes.fromhex(TABLE_DIGEST_OF_0_1_0)})
+    session(journal).check_table(*small_table(tmp_path))
+    with pytest.raises(DataError, match="the table has changed since the job began"):
+        session(journal).check_table(*small_table(tmp_path, last="south"))
+
+
+@pytest.mark.parametrize("change", [("1.5", "1.25"), ("north", "nord"), ("-2,south", "-2,north"), ("a,c", "b,c")])
+def test_every_change_of_a_table_is_noticed_in_the_next_session(
+    change: tuple[str, str], journal: Journal, tmp_path: Path
+) -> None:
+    table, dataset = small_table(tmp_path)
+    session(journal).check_table(table, dataset)
+    session(journal).check_table(*small_table(tmp_path))
+    dataset.path.write_text(dataset.path.read_text().replace(*change))
+    with pytest.raises(DataError, match="the table has changed since the job began"):
+        session(journal).check_table(read_table(dataset), dataset)
+
+
+# --- the points at which the host has scored its rows
 
 
 def begin(record: PartyRecord, number: int, *, evaluates: bool) -> RoundKey:

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.support.frames import features_of
 from tests.support.three_servers import DATASET, make_configs
 from trilateral.common.base.errors import PolicyError
 from trilateral.common.base.roles import Role
@@ -41,7 +42,7 @@ def test_a_tighter_policy_counts_for_the_weights_of_a_training_that_runs(tmp_pat
     permission = Permission(job, lambda: current[0], audit, Caller(Role.COORDINATOR), {})
     labels, weights = np.tile([-1.0, 1.0], 300), np.where(np.arange(600) < 400, 1.0, 0.0)
     table = PartyTable(
-        [f"{row:03}" for row in range(600)], pd.DataFrame({"x": np.arange(600.0)}), labels, weights=weights
+        [f"{row:03}" for row in range(600)], features_of(pd.DataFrame({"x": np.arange(600.0)})), labels, weights=weights
     )
     permission.data = make_party_data(table, PreprocessingConfig(), job)
 

@@ -92,7 +92,7 @@ class Started(ProcessJobs):
         key, machine = JobKey.draw(name), machine or Listener()
         history = History(JobFolder(self.config.state, name), self.role)
 
-        async def on_message(message: Message) -> None:
+        def on_message(message: Message) -> None:
             pass
 
         async def begin() -> Machine:

@@ -19,7 +19,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from tests.support.ciphertexts import some_ciphertexts
 from tests.support.rpc import Recorder, connected, plaintext_server, served
-from trilateral.common.base.errors import DataError, PeerError, PolicyError, StoppedError, TrilateralError
+from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, StoppedError, TrilateralError
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
@@ -28,7 +28,7 @@ from trilateral.common.jobs import inbox, links
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.patience import Patience
-from trilateral.common.jobs.runner import MachineRunner
+from trilateral.common.jobs.runner import MachineRunner, OnRecord
 from trilateral.common.observe.logs import JsonFormatter
 from trilateral.common.process.server import bind
 from trilateral.common.protocol.batches import Batch
@@ -110,15 +110,13 @@ class Setup:
         *,
         job: JobConfig = JOB,
         on_disclosure: Callable[[], None] = lambda: None,
+        on_record: OnRecord | None = None,
         **limits: float,
     ) -> asyncio.Task[None]:
         peers = {}
         for other, recorder in self.peers.items():
             address = await self._stack.enter_async_context(served(other, recorder))
             peers[other] = await self._stack.enter_async_context(connected(other, address))
-
-        async def on_message(message: Message) -> None:
-            self.observed.append(message)
 
         machines = [machine]
 
@@ -133,7 +131,8 @@ class Setup:
             peers,
             limits=Limits(**limits),
             history=self.history,
-            on_message=on_message,
+            on_message=self.observed.append,
+            on_record=on_record or self.observed.append,
             on_disclosure=on_disclosure,
         )
         with self.runner.log_context.current():
@@ -409,6 +408,52 @@ async def test_elements_leave_in_order_around_what_the_process_has_to_do_first(p
     sent = [int(message.elements[0]) for message in guest.messages if isinstance(message, ElementPiece)]
     assert sent == list(range(6))
     assert seen == [1]
+
+
+def answer(sender: Role, message: Message) -> Iterator[Envelope]:
+    """The messages of a host in a round."""
+    if isinstance(message, BeginRound):
+        yield Envelope(Role.HOST, StepTaken(message))
+        yield Envelope(Role.GUEST, piece(message.key))
+        yield Envelope(Role.COORDINATOR, piece(message.key, kind=Kind.GRADIENT))
+    yield from finish(sender, message)
+
+
+async def test_the_coordinator_is_not_answered_before_the_step_is_kept(party: Setup) -> None:
+    """But the other party, which cannot read the ciphertexts, can go on with them."""
+    kept = threading.Event()
+
+    def write() -> None:
+        kept.wait(10)
+
+    def keep(record: object) -> Callable[[], None] | None:
+        return write if isinstance(record, StepTaken) else None
+
+    running = await party.start(FakeMachine(answer), on_record=keep)
+    guest, coordinator = party.peers[Role.GUEST], party.peers[Role.COORDINATOR]
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    await guest.until(lambda: bool(guest.messages))
+    await asyncio.sleep(0.05)  # the machine goes on if nothing holds it up
+    assert coordinator.messages == []
+    kept.set()
+    await coordinator.until(lambda: bool(coordinator.messages))
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    await asyncio.wait_for(running, 10)
+
+
+async def test_a_step_that_cannot_be_kept_ends_the_job_without_an_answer(party: Setup) -> None:
+    def fail() -> None:
+        raise ConfigError("the journal cannot be written")
+
+    def keep(record: object) -> Callable[[], None] | None:
+        return fail if isinstance(record, StepTaken) else None
+
+    running = await party.start(FakeMachine(answer), on_record=keep)
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    with pytest.raises(ConfigError, match="the journal cannot be written"):
+        await asyncio.wait_for(running, 10)
+    (told,) = party.peers[Role.COORDINATOR].messages
+    assert isinstance(told, Failed)
 
 
 async def test_a_policy_that_changes_in_the_last_round_on_shares_keeps_the_weights_back(party: Setup) -> None:

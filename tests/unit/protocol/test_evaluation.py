@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
 from scipy.stats import ks_2samp
-from sklearn.metrics import log_loss
+from sklearn.metrics import log_loss, roc_auc_score, roc_curve
 
 from trilateral.common.protocol.evaluation import measure, round_scores
 
@@ -35,6 +35,15 @@ def test_measures_agree_with_independent_formulas(seed: int, n_rows: int) -> Non
     assert metrics.auc == pytest.approx(np.mean((gaps + 1) / 2))
     assert metrics.ks == pytest.approx(max(0.0, ks_2samp(negative, positive, alternative="greater").statistic))
     assert metrics.log_loss == pytest.approx(log_loss(labels > 0, expit(scores), labels=[False, True]))
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(-9, 9)), min_size=2, max_size=60))
+def test_the_curve_has_the_bits_of_scikit_learns(rows: list[tuple[bool, int]]) -> None:
+    positive, scores = np.array([True, False, *(one for one, _ in rows)]), np.array([0, 1, *(n for _, n in rows)]) / 7
+    metrics = measure(scores, np.where(positive, 1.0, -1.0))
+    false_positives, true_positives, _ = roc_curve(positive, scores)
+    assert metrics.auc == roc_auc_score(positive, scores)
+    assert metrics.ks == np.max(true_positives - false_positives)
 
 
 def test_lift_is_of_deciles_and_ties_count_with_their_mean() -> None:

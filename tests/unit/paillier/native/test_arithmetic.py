@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from gmpy2 import mpz
+from numpy.typing import NDArray
 
 from trilateral.common.paillier.native import _kernel
 from trilateral.common.paillier.native.modulus import DIGIT_BITS, FORMS, KernelPath, Modulus, digits_for
@@ -173,25 +174,29 @@ def test_powers_of_two_moduli_share_the_lanes(path: KernelPath) -> None:
 
 @every_path
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 13])
-def test_inverses_of_any_number_of_numbers(count: int, path: KernelPath) -> None:
+def test_products_of_any_number_of_numbers(count: int, path: KernelPath) -> None:
     n = (2**61 - 1) * (2**89 - 1)
     numbers = Numbers(mpz(n), path=path)
-    values = [mpz(RANDOM.randrange(1, n * n)) for _ in range(count)]
-    assert numbers.leave(numbers.invert(numbers.enter(values))) == [pow(int(x), -1, n * n) for x in values]
+    values = [RANDOM.randrange(1, n * n) for _ in range(count)]
+    assert numbers.leave(numbers.product(numbers.enter([mpz(x) for x in values]))) == [math.prod(values) % n**2]
 
 
 @every_path
-def test_odd_powers_are_of_the_base_and_then_of_its_inverse(path: KernelPath) -> None:
+@pytest.mark.parametrize(
+    ("count", "n_groups"), [(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (6, 1), (7, 3), (5, 5), (13, 2)]
+)
+def test_a_table_has_the_products_of_all_subsets_of_its_group(count: int, n_groups: int, path: KernelPath) -> None:
     n = (2**61 - 1) * (2**89 - 1)
     numbers = Numbers(mpz(n), path=path)
-    bases = [mpz(RANDOM.randrange(1, n * n)) for _ in range(5)]
-    elements = numbers.enter(bases)
-    for width in (2, 3, 6):
-        out = numbers.empty(5, 1 << width - 1)
-        _kernel.odd_powers(numbers.constants, out, elements, numbers.invert(elements), width)
-        odd = range(1, 1 << width - 1, 2)
-        for row, base in zip(out, bases, strict=True):
-            assert numbers.leave(row) == [pow(int(base), sign * e, n * n) for sign in (1, -1) for e in odd]
+    bases = [RANDOM.randrange(1, n * n) for _ in range(count)]
+    tables = numbers.empty(n_groups, 1 << -(-count // n_groups))
+    for half in range(2 * n_groups):
+        _kernel.fill_tables(numbers.constants, tables, numbers.enter([mpz(x) for x in bases]), n_groups, half, half + 1)
+    for g, table in enumerate(tables):
+        group = bases[count * g // n_groups : count * (g + 1) // n_groups]
+        subsets = range(1 << len(group))
+        expected = [math.prod(base for i, base in enumerate(group) if e >> i & 1) % n**2 for e in subsets]
+        assert numbers.leave(table[: len(subsets)]) == expected
 
 
 @every_path
@@ -213,8 +218,34 @@ class _Call:
         self.constants, self.one = self.numbers.constants, self.numbers.enter([mpz(1)])
         self.two = self.numbers.empty(2)
         self.width = Modulus(2**61 - 1, self.numbers.path).width
-        self.buckets, self.filled = self.numbers.empty(2 * 3 * 5), np.zeros(2 * 3 * 5, np.uint8)
-        self.samples = np.ones((4, 2), np.int64)
+        self.buckets, self.tables = self.numbers.empty(2 * 3 * 5), self.numbers.enter([mpz(1)] * 4)
+        self.samples, self.offsets = np.ones((4, 2), np.int64), np.zeros(2, np.int64)
+
+    def fill(
+        self,
+        *,
+        buckets: Elements | None = None,
+        tables: Elements | None = None,
+        samples: NDArray[np.int64] | None = None,
+        offsets: NDArray[np.int64] | None = None,
+        sizes: tuple[int, int, int, int] = (2, 1, 3, 5),
+        part: tuple[int, int] = (0, 6),
+    ) -> None:
+        """Fill buckets of two columns, three slots and five bits from one group of two ciphertexts."""
+        count, n_groups, slots, bits = sizes
+        _kernel.fill_buckets(
+            self.constants,
+            self.buckets if buckets is None else buckets,
+            self.tables if tables is None else tables,
+            self.samples if samples is None else samples,
+            self.offsets if offsets is None else offsets,
+            count,
+            n_groups,
+            slots,
+            bits,
+            True,
+            *part,
+        )
 
 
 WRONG: dict[str, Callable[[_Call], None]] = {
@@ -257,45 +288,37 @@ WRONG: dict[str, Callable[[_Call], None]] = {
     "plaintexts": lambda c: _kernel.add_plaintexts(c.constants, c.two, c.two, bytes(c.width // 2)),
     "no plaintexts": lambda c: _kernel.add_plaintexts(c.constants, c.two, c.two, b""),
     "plaintexts for one of two": lambda c: _kernel.add_plaintexts(c.constants, c.one, c.two, bytes(c.width)),
-    "odd powers": lambda c: _kernel.odd_powers(c.constants, c.two, c.one, c.one, 3),
-    "width": lambda c: _kernel.odd_powers(c.constants, c.one, c.one, c.one, 1),
-    "powers": lambda c: _kernel.fill_buckets(c.constants, c.buckets, c.filled, c.two, c.samples, 3, 2, 3, 5, 0, 2),
-    "columns": lambda c: _kernel.fill_buckets(
-        c.constants, c.buckets, c.filled, c.numbers.empty(8), c.samples, 3, 3, 3, 5, 0, 2
-    ),
-    "beyond the columns": lambda c: _kernel.fill_buckets(
-        c.constants, c.buckets, c.filled, c.numbers.empty(8), c.samples, 3, 2, 3, 5, 0, 3
-    ),
-    "filled": lambda c: _kernel.fill_buckets(
-        c.constants, c.buckets, c.filled[1:], c.numbers.empty(8), c.samples, 3, 2, 3, 5, 0, 2
-    ),
-    "long values": lambda c: _kernel.fill_buckets(
-        c.constants, c.buckets, c.filled, c.numbers.enter([mpz(1)] * 8), c.samples << 5, 3, 2, 3, 5, 0, 2
-    ),
-    **{
-        f"a value of {value}": lambda c, value=value: _kernel.fill_buckets(  # type: ignore[misc]
-            c.constants,
-            c.numbers.empty(128),
-            np.zeros(128, np.uint8),
-            c.numbers.enter([mpz(1)] * 4),
-            np.array([[value, 1]]),
-            3,
-            2,
-            1,
-            64,
-            0,
-            2,
-        )
-        for value in (1 << 62, -(1 << 62), (1 << 63) - 1, -(1 << 63))
-    },
-    "no slots": lambda c: _kernel.join_buckets(c.constants, c.two, c.buckets, c.filled, 0, 5, 7, 0, 2),
-    "no distance": lambda c: _kernel.join_buckets(c.constants, c.two, c.buckets, c.filled, 3, 5, 0, 0, 2),
-    "join": lambda c: _kernel.join_buckets(c.constants, c.one, c.buckets, c.filled, 3, 5, 7, 0, 1),
+    "tables": lambda c: _kernel.fill_tables(c.constants, c.tables, c.one, 1, 0, 2),
+    "tables of no group": lambda c: _kernel.fill_tables(c.constants, c.tables, c.two, 0, 0, 0),
+    "tables of empty groups": lambda c: _kernel.fill_tables(c.constants, c.tables, c.two, 4, 0, 1),
+    "tables of nothing": lambda c: _kernel.fill_tables(c.constants, c.tables[:0], c.two[:0], 1, 0, 0),
+    "beyond the tables": lambda c: _kernel.fill_tables(c.constants, c.tables, c.two, 1, 0, 3),
+    "tables of a huge group": lambda c: c.fill(sizes=(80, 1, 3, 5)),
+    "buckets": lambda c: c.fill(buckets=c.buckets[1:]),
+    "tables for buckets": lambda c: c.fill(tables=c.tables[1:]),
+    "no column": lambda c: c.fill(buckets=c.buckets[:0], part=(0, 0)),
+    "part of a row": lambda c: c.fill(samples=np.ones(7, np.int64)),
+    "offsets": lambda c: c.fill(offsets=np.zeros(1, np.int64)),
+    "samples of fewer ciphertexts": lambda c: c.fill(samples=np.ones((3, 2), np.int64)),
+    "samples of more ciphertexts": lambda c: c.fill(samples=np.ones((7, 2), np.int64)),
+    "no slots to fill": lambda c: c.fill(sizes=(2, 1, 0, 5)),
+    "no bits": lambda c: c.fill(sizes=(2, 1, 3, 0)),
+    "too many bits": lambda c: c.fill(buckets=c.numbers.empty(2 * 3 * 64), sizes=(2, 1, 3, 64)),
+    "beyond the columns": lambda c: c.fill(part=(0, 7)),
+    "before the columns": lambda c: c.fill(part=(-1, 6)),
+    "backwards": lambda c: c.fill(part=(3, 2)),
+    "a value of too many bits": lambda c: c.fill(samples=c.samples << 5),
+    "a negative value": lambda c: c.fill(samples=-c.samples),
+    "an offset of too many bits": lambda c: c.fill(offsets=c.offsets + 31),
+    "no slots": lambda c: _kernel.join_buckets(c.constants, c.two, c.buckets, 0, 5, 7, 0, 2),
+    "no distance": lambda c: _kernel.join_buckets(c.constants, c.two, c.buckets, 3, 5, 0, 0, 2),
+    "columns to join": lambda c: _kernel.join_buckets(c.constants, c.two, c.buckets, 3, 5, 7, 0, 3),
+    "join": lambda c: _kernel.join_buckets(c.constants, c.one, c.buckets, 3, 5, 7, 0, 1),
 }
 
 
 @every_path
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_sizes_are_refused_before_anything_is_read(name: str, path: KernelPath) -> None:
-    with pytest.raises(ValueError, match=r"sizes|constants|columns|powers|bits"):
+    with pytest.raises(ValueError, match=r"sizes|constants|columns|bits"):
         WRONG[name](_Call(path))

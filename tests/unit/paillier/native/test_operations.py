@@ -28,7 +28,7 @@ from trilateral.common.paillier.native import threads as native_threads
 from trilateral.common.paillier.native.cipher import NativeCipher
 from trilateral.common.paillier.native.decryption import SecretPowers
 from trilateral.common.paillier.native.numbers import Elements, Numbers
-from trilateral.common.paillier.native.product import NativeProduct
+from trilateral.common.paillier.native.product import NativeProduct, group_size
 from trilateral.common.paillier.native.randomness import NativeResidues
 from trilateral.common.paillier.native.threads import in_parallel, set_threads, thread_count
 from trilateral.common.paillier.packed import PackedCipher
@@ -290,27 +290,38 @@ def test_a_key_too_long_for_the_kernel_has_primes_that_fit_it() -> None:
     assert key.decrypt(ciphertext) == by_gmpy2(key).decrypt(ciphertext) == 5
 
 
-@pytest.mark.parametrize("count", [1, 2, 16, 64, 512])
-def test_tables_stay_within_their_size_limit(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limit", [1 << 20, 1 << 17, 1 << 12, 1])
+def test_tables_stay_within_their_size_limit(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless one group of one ciphertext, which needs two products, is larger."""
     made: list[int] = []
     empty = Numbers.empty
 
     def measured(self: Numbers, *shape: int) -> Elements:
         out = empty(self, *shape)
-        if len(shape) == 2 and shape[0] <= len(CIPHERTEXTS):
+        if len(shape) == 2:
             made.append(out.nbytes)
         return out
 
-    monkeypatch.setattr("trilateral.common.paillier.native.product._TABLE_BYTES", 1 << 20)
-    columns = np.full((23 * 60, 40), 1 << 20)
-    with threads(count):
-        product = NativeProduct(NUMBERS, SlotLayout(30, 60), columns)
-        vector = EncryptedVector(NUMBERS.enter_bytes(CIPHERTEXTS.data))
-        monkeypatch.setattr(Numbers, "empty", measured)
-        product.update(vector)
-    assert 0 < max(made) <= 1 << 20
-    least = 8 * NUMBERS.size * NUMBERS.lanes * count
-    assert product.width in {2, 10} or least << product.width - 1 <= 1 << 20 < least << product.width
+    monkeypatch.setattr("trilateral.common.paillier.native.product._TABLE_BYTES", limit)
+    layout, columns = SlotLayout(30, 2), np.full((23 * 2, 40), 1 << 20)
+    (expected, packed), (product, vector) = both_products(layout, columns, CIPHERTEXTS)
+    monkeypatch.setattr(Numbers, "empty", measured)
+    product.update(vector)
+    assert 0 < max(made) <= max(limit, 2 * 8 * NUMBERS.size)
+    expected.update(packed)
+    assert numbers_of(product) == numbers_of(expected)
+
+
+def test_a_group_is_larger_if_more_buckets_use_its_table() -> None:
+    sizes = [group_size(n_buckets, 12) for n_buckets in (1, 100, 1000, 5000, 100_000)]
+    assert sizes == sorted(sizes)
+    assert (sizes[0], sizes[-1], group_size(10**6, 7)) == (1, 12, 7)
+
+
+def test_a_result_can_be_asked_for_again() -> None:
+    product = NativeProduct(NUMBERS, SlotLayout(30, 2), np.arange(-6, 6).reshape(4, 3))
+    product.update(EncryptedVector(NUMBERS.enter_bytes(CIPHERTEXTS[:2].data)))
+    assert numbers_of(product) == numbers_of(product)
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -1,0 +1,93 @@
+"""The features of a party's rows, by column: numbers, or the codes of categories.
+
+These are plain arrays, because a data frame would cost a process 40 MB for the import alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trilateral.common.base.arrays import FloatVector, Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Categories:
+    """A column of text. Most such columns have few different values."""
+
+    codes: NDArray[np.int32]
+    """The place of each row's value among `levels`, -1 where it is missing; shape (n_rows,)."""
+    levels: tuple[str, ...]
+    """Different values in ascending order. Rows may have been taken away, so a value may be in no row."""
+
+    @classmethod
+    def of(cls, codes: NDArray[np.int32], values: Sequence[str]) -> Self:
+        """Return a column of values in any order, in which a value may be repeated.
+
+        Args:
+            codes: the place of each row's value among `values`, -1 where it is missing; shape (n_rows,).
+            values: the values.
+        """
+        levels = tuple(sorted(set(values)))
+        places = {level: place for place, level in enumerate(levels)}
+        return cls(np.array([*map(places.__getitem__, values), -1], dtype=np.int32)[codes], levels)
+
+    @classmethod
+    def join(cls, parts: Sequence["Categories"]) -> Self:
+        """Return a column with the rows of all parts."""
+        starts = accumulate((len(part.levels) for part in parts), initial=0)
+        codes = [np.where(part.missing, -1, part.codes + start) for part, start in zip(parts, starts, strict=False)]
+        return cls.of(np.concatenate(codes), [level for part in parts for level in part.levels])
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, rows: Rows | slice) -> Self:
+        """Return the column of some rows."""
+        return type(self)(self.codes[rows], self.levels)
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """Whether each row's value is missing, shape (n_rows,)."""
+        return self.codes < 0
+
+    def to_list(self) -> list[str | None]:
+        """Return the value of each row, None where it is missing."""
+        values = [*self.levels, None]
+        return [values[code] for code in self.codes]
+
+
+Column: TypeAlias = FloatVector | Categories
+"""A column of numbers, NaN where one is missing, or of text; shape (n_rows,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """The features of some rows. There may be no feature: `n_rows` holds nevertheless."""
+
+    columns: Mapping[str, Column]
+    """The columns by name, in their order."""
+    n_rows: int
+    """Number of rows."""
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    def __getitem__(self, name: str) -> Column:
+        """Return a column by its name."""
+        return self.columns[name]
+
+    def take(self, rows: Rows | slice) -> Self:
+        """Return the features of some rows. A slice copies nothing."""
+        n_rows = len(range(self.n_rows)[rows]) if isinstance(rows, slice) else len(rows)
+        return type(self)({name: column[rows] for name, column in self.columns.items()}, n_rows)
+
+
+def join_columns(parts: Sequence[Column]) -> Column:
+    """Return the column of the rows of all parts, which are of the same kind."""
+    if isinstance(parts[0], Categories):
+        return Categories.join([part for part in parts if isinstance(part, Categories)])
+    return np.concatenate([part for part in parts if not isinstance(part, Categories)])
