@@ -304,8 +304,12 @@ class PartyJobs(ProcessJobs):
                 case EvaluationRecord():
                     record.write(message)
                 case Result() if permission.data is not None:
-                    model = PartyModel.of(self.role, job, permission.data, dataset, message, run_id=key.run_id.hex())
-                    self._keep_result(job, job_id, model, message)
+                    self._keep_result(
+                        job,
+                        job_id,
+                        PartyModel.of(self.role, job, permission.data, dataset, message, run_id=key.run_id.hex()),
+                        message,
+                    )
             return None
 
         runner = MachineRunner(
