@@ -17,6 +17,7 @@ import pytest
 from gmpy2 import mpz
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from tests.support.ciphertexts import some_ciphertexts
 from tests.support.rpc import Recorder, connected, plaintext_server, served
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, StoppedError, TrilateralError
 from trilateral.common.base.outcome import Outcome
@@ -162,7 +163,7 @@ def begin(round_number: int, attempt: int = 1, loss: float | None = None) -> Beg
 
 
 def piece(key: RoundKey, offset: int = 0, total: int = 1000, kind: Kind = Kind.SCORES) -> VectorPiece:
-    return VectorPiece(key, kind, offset, total, [mpz(3)])
+    return VectorPiece(key, kind, offset, total, some_ciphertexts(3))
 
 
 def finish(sender: Role, message: Message) -> Iterator[Envelope]:
@@ -199,6 +200,54 @@ async def test_the_debug_log_has_each_message_without_its_content(
         f"job {JOB.name}: BeginRound of round 1, attempt 1 from the coordinator",
         f"job {JOB.name}: FinishJob from the coordinator",
     ]
+
+
+async def test_work_beside_the_jobs_thread_does_not_wait_for_it(party: Setup) -> None:
+    free = threading.Event()
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        assert free.wait(10)
+        yield from finish(sender, message)
+
+    running = await party.start(FakeMachine(handle))
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    beside = party.runner.beside(threading.current_thread)
+    assert "beside" in (await asyncio.wait_for(beside, 10)).name
+    free.set()
+    await asyncio.wait_for(running, 10)
+
+
+async def test_an_error_beside_the_jobs_thread_ends_the_session(party: Setup) -> None:
+    def fail() -> None:
+        raise DataError("the key is bad")
+
+    running = await party.start(FakeMachine())
+    party.runner.beside(fail)
+    with pytest.raises(DataError, match="the key is bad"):
+        await asyncio.wait_for(running, 10)
+    assert [message.reason for message in party.peers[Role.COORDINATOR].messages if isinstance(message, Failed)] == [
+        "the key is bad"
+    ]
+
+
+async def test_a_job_lingers_until_the_work_beside_its_thread_is_done(party: Setup) -> None:
+    begun, free = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        assert free.wait(10)
+
+    running = await party.start(FakeMachine())
+    party.runner.beside(work)
+    await asyncio.to_thread(begun.wait, 10)
+    party.runner.fail(PeerError("over"))
+    with pytest.raises(PeerError, match="over"):
+        await asyncio.wait_for(running, 10)
+    last_step = party.runner.last_step
+    assert last_step is not None
+    assert not last_step.done()
+    free.set()
+    await asyncio.wait_for(asyncio.wrap_future(last_step), 10)
 
 
 @asynccontextmanager
