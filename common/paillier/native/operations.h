@@ -256,7 +256,7 @@ KERNEL static void product(uint64_t *out, const uint64_t *a, int64_t count, cons
     }
     for (int lane = 0; lane < LANES; lane++) rows[lane] = results[lane];
     for (int distance = LANES / 2; distance; distance /= 2) {
-        scatter(rows, LANES, x, m);
+        scatter(rows, x, m);
         for (int lane = 0; lane < LANES; lane++) elements[lane] = results[(lane + distance) % LANES];
         gather(factor, elements, m);
         multiply_lanes(x, x, factor, m);
