@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from trilateral.common.paillier.native import _kernel
 from trilateral.common.paillier.native.numbers import Numbers
-from trilateral.common.paillier.native.threads import in_parallel
+from trilateral.common.paillier.native.threads import in_parallel, thread_count
 from trilateral.common.paillier.packing import SlotLayout
 from trilateral.common.paillier.product import check_columns
 
@@ -103,9 +103,12 @@ class NativeProduct:
         numbers, layout = self._numbers, self._layout
         out = numbers.empty(len(self._buckets))
         sizes = (layout.slots, self._bits, layout.slot_bits)
-        numbers.in_parallel(
+        # A thread fills its lanes best if it has all of its columns at a time.
+        in_parallel(
             lambda first, stop: _kernel.join_buckets(numbers.constants, out, self._buckets, *sizes, first, stop),
             len(out),
+            unit=1,
+            least=-(-len(out) // thread_count()),
         )
         return numbers.leave(out)
 

@@ -19,12 +19,14 @@ from hypothesis import strategies as st
 from phe import PaillierPrivateKey, PaillierPublicKey
 
 from trilateral.common.base.errors import ConfigError
+from trilateral.common.paillier.cipher import Product
 from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.keys import PrivateKey, PublicKey, generate_private_key
-from trilateral.common.paillier.native import path
+from trilateral.common.paillier.native import _kernel, path
 from trilateral.common.paillier.native import threads as native_threads
 from trilateral.common.paillier.native.cipher import NativeCipher
 from trilateral.common.paillier.native.decryption import SecretPowers
+from trilateral.common.paillier.native.modulus import FORMS
 from trilateral.common.paillier.native.numbers import Elements, Numbers
 from trilateral.common.paillier.native.product import NativeProduct, group_size
 from trilateral.common.paillier.native.randomness import NativeResidues
@@ -42,6 +44,7 @@ LONG_KEYS = {
 }
 PUBLIC = KEY.public_key
 NUMBERS = Numbers(PUBLIC.n)
+EVERY_PATH = [Numbers(PUBLIC.n, path=path) for path in FORMS if path in _kernel.paths]
 
 
 @contextmanager
@@ -166,7 +169,7 @@ def test_both_paths_open_alike(bits: int) -> None:
 def tables(draw: st.DrawFn) -> tuple[SlotLayout, np.ndarray, int]:
     """A layout that need not suit the numbers, a table of numbers of any size, and how it is cut into pieces."""
     layout = SlotLayout(draw(st.integers(3, 40)), draw(st.integers(1, 5)))
-    n_samples, n_columns = draw(st.integers(1, 23)), draw(st.integers(1, 9))
+    n_samples, n_columns = draw(st.integers(1, 23)), draw(st.integers(1, 19))
     bits = draw(st.sampled_from([0, 1, 5, 21, 61]))
     x = st.integers(-(1 << bits), 1 << bits) | st.sampled_from([0, 1 << bits, -(1 << bits), (1 << bits) - 1])
     values = draw(st.lists(x, min_size=n_samples * n_columns, max_size=n_samples * n_columns))
@@ -178,16 +181,17 @@ CIPHERTEXTS = PackedCipher(PUBLIC).encrypt([mpz(m) for m in range(23)])
 
 @settings(deadline=None, max_examples=40)
 @given(tables(), st.sampled_from([1, 2, 5]))
-def test_both_paths_give_the_same_products(table: tuple[SlotLayout, np.ndarray, int], count: int) -> None:
+def test_all_paths_give_the_same_products(table: tuple[SlotLayout, np.ndarray, int], count: int) -> None:
     layout, columns, piece = table
     ciphertexts = CIPHERTEXTS[: layout.n_groups(len(columns))]
     results = []
     with threads(count):
-        for product in (PackedProduct(PUBLIC, layout, columns), NativeProduct(NUMBERS, layout, columns)):
+        products: list[Product] = [NativeProduct(numbers, layout, columns) for numbers in EVERY_PATH]
+        for product in (PackedProduct(PUBLIC, layout, columns), *products):
             for start in range(0, len(ciphertexts), piece):
                 product.update(ciphertexts[start : start + piece])
             results.append(product.result())
-    assert results[0] == results[1]
+    assert all(result == results[0] for result in results)
 
 
 def test_a_table_of_more_than_one_block_is_the_same_product(monkeypatch: pytest.MonkeyPatch) -> None:
