@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
@@ -19,6 +20,11 @@ from trilateral.common.observe.logs import LogFormat, set_up
 if TYPE_CHECKING:
     from trilateral.common.checks.finding import Finding
     from trilateral.common.config.process import ProcessConfig
+
+
+SWITCH_SECONDS = 0.0005
+"""How long a thread may run Python while another waits to. By default, which is 5 ms, a message would often wait longer
+for the thread of a job than the message takes to arrive."""
 
 
 class LogLevel(StrEnum):
@@ -43,6 +49,7 @@ def serve(
     from trilateral.common.config.load import load_process_config
     from trilateral.common.process.memory import lock_memory, refuse_core_dumps, reuse_freed_memory, share_heaps
 
+    sys.setswitchinterval(SWITCH_SECONDS)
     share_heaps()
     reuse_freed_memory()
     refuse_core_dumps()
@@ -64,6 +71,8 @@ def serve(
 
 
 async def _serve(config: "ProcessConfig", source: Path) -> None:
+    from trilateral.common.process.memory import release_library_pages
+
     # Import the role that is served only: no organisation needs the code of the others.
     match config.role:
         case Role.HOST:
@@ -72,7 +81,9 @@ async def _serve(config: "ProcessConfig", source: Path) -> None:
             from trilateral.guest_party.server import serve
         case Role.COORDINATOR:
             from trilateral.coordinator.server import serve
-    await serve(config, source=source)
+    release_library_pages()
+    # Once more after the start, which runs much code for the last time.
+    await serve(config, source=source, on_ready=lambda _: release_library_pages())
 
 
 def check(
