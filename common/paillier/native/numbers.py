@@ -136,11 +136,7 @@ class Numbers:
         return out
 
     def product(self, elements: Elements) -> Elements:
-        """Multiply all elements of a list that is not empty; shape (1, 2 D)."""
-        products = self.empty(min(len(elements), self.lanes))
-        _kernel.fold(self.constants, products, elements)
-        while len(products) > 1:
-            half = len(products) // 2
-            pairs = self.multiply(products[:half], products[half : 2 * half])
-            products = np.concatenate([pairs, products[2 * half :]])
-        return products
+        """Multiply all elements of a list; shape (1, 2 D). The product of none is 1."""
+        out = self.empty(1)
+        _kernel.product(self.constants, out, elements)
+        return out
