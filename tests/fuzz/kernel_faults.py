@@ -2,11 +2,10 @@
 
 python -m tests.fuzz.kernel_faults [part of a name]     (make faults)
 
-Each fault is a small change of the source, as a slip in writing it would make. Where the processor has no IFMA, `ifma` is
-built in plain C.
+Each fault is a small change of the source, as a slip in writing it would make. Where the processor has no IFMA, `ifma`
+is built in plain C.
 """
 
-import subprocess
 import sys
 from typing import NamedTuple
 
@@ -79,7 +78,7 @@ def main(wanted: str) -> None:
     pytest = ["-m", "pytest", "-x", "-p", "no:cacheprovider", *tests]
     copy.compile(SHARES, "gcc", ["-O1"])
     copy.compile(PAILLIER, "gcc", flags)
-    if not copy.run(*pytest, stdout=subprocess.DEVNULL):
+    if not copy.run(*pytest, quiet=True):
         sys.exit("the tests fail without a fault")
     for fault in FAULTS:
         if wanted not in fault.name:
@@ -89,7 +88,7 @@ def main(wanted: str) -> None:
         assert right.count(fault.right) == 1, fault
         source.write_text(right.replace(fault.right, fault.wrong))
         copy.compile(PAILLIER, "gcc", flags)
-        caught = not copy.run(*pytest, stdout=subprocess.DEVNULL)
+        caught = not copy.run(*pytest, quiet=True)
         source.write_text(right)
         print(f"{'caught' if caught else 'MISSED'}: {fault.name}", flush=True)
         missed += [] if caught else [fault.name]

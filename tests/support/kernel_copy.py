@@ -37,13 +37,13 @@ class KernelCopy:
         sources = [str(path) for path in sorted((self.folder / kernel).glob("*.c"))]
         subprocess.run([compiler, *_ALWAYS, *flags, include, *sources, "-o", str(output)], check=True)
 
-    def run(self, *command: str, libraries: Sequence[str] = (), **output: int) -> bool:
+    def run(self, *command: str, libraries: Sequence[str] = (), quiet: bool = False) -> bool:
         """Run Python in the copy.
 
         Args:
             command: arguments of Python.
             libraries: to be loaded first.
-            output: `stdout` and `stderr` of the process.
+            quiet: do not print what it prints.
 
         Returns:
             Whether it succeeded.
@@ -53,4 +53,6 @@ class KernelCopy:
             module = ".".join(("trilateral", *kernel.parts, "_kernel"))
             check = [sys.executable, "-c", _CHECK, module, str(self.folder)]
             subprocess.run(check, check=True, cwd=self.folder, env=environment)
-        return subprocess.run([sys.executable, *command], cwd=self.folder, env=environment, **output).returncode == 0
+        output = subprocess.DEVNULL if quiet else None
+        done = subprocess.run([sys.executable, *command], check=False, cwd=self.folder, env=environment, stdout=output)
+        return done.returncode == 0
