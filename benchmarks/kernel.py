@@ -48,6 +48,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.jobs.arithmetic import use_arithmetic
 from trilateral.common.paillier.cipher import PartyCipher
+from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.fixed_point import encode
 from trilateral.common.paillier.keys import generate_private_key
@@ -172,9 +173,9 @@ def operation_figures() -> dict[str, float]:
     def product() -> None:
         multiply_all(cipher, ciphertexts)
 
-    def multiply_all(cipher: PartyCipher, ciphertexts: list[mpz]) -> None:
+    def multiply_all(cipher: PartyCipher, ciphertexts: Ciphertexts) -> None:
         product = cipher.start_product(scale.layout, columns)
-        product.update(ciphertexts)
+        product.update(cipher.open(ciphertexts))
         product.result()
 
     more = N_ROWS / FEW
@@ -211,7 +212,7 @@ def group_figures() -> dict[str, dict[str, float]]:
     cipher, numbers = make_cipher("packed", public_key), Numbers(public_key.n)
     scale = round_scale(JobConfig(name="kernel", dataset="kernel"), N_ROWS, N_ROWS)
     layout = scale.layout
-    ciphertexts = cipher.encrypt([mpz(i) for i in range(N_GROUPS * max(GROUPS))])
+    ciphertexts = cipher.open(cipher.encrypt([mpz(i) for i in range(N_GROUPS * max(GROUPS))]))
     rng, n_rows = np.random.default_rng(0), layout.slots * len(ciphertexts)
     threads = thread_count()
     set_threads(1)

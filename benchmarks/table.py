@@ -130,7 +130,7 @@ def product() -> dict[str, Any]:
         encoded = scale.encode_columns(columns[:, chosen])
         start = time.process_time()
         work = cipher.start_product(scale.layout, encoded)
-        work.update(ciphertexts)
+        work.update(cipher.open(ciphertexts))
         work.result()
         seconds = time.process_time() - start
         digits = sum(int(np.count_nonzero(each)) for each in signed_digits(encoded, 7))

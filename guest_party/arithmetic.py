@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
-from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
+from trilateral.common.paillier.cipher import EncryptedVector
 from trilateral.common.protocol.arithmetic import PaillierArithmetic, PaillierSession
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.intake import Expected, VectorBounds
@@ -75,13 +75,14 @@ class GuestArithmetic(PaillierArithmetic):
                 yield self._forward(key, Kind.RESIDUAL, piece, residual)
             self._accumulate(product, residual)
             if is_last:
-                *gradient_products, loss.product = product.result()
+                sums = product.result()
+                loss.product = sums[-1:]
                 if gradient:
-                    yield from self._sealed(key, Kind.GRADIENT, gradient_products, penalty, scale)
+                    yield from self._sealed(key, Kind.GRADIENT, sums[:-1], penalty, scale)
                 yield from self._sealed_loss(key, loss)
 
         def use_squares(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
-            (loss.squares,) = piece.ciphertexts
+            loss.squares = self._opened(piece)
             yield from self._sealed_loss(key, loss)
 
         yield Expected(Kind.SCORES, scale.layout.n_groups(len(rows)), use_scores)
@@ -108,17 +109,18 @@ class GuestArithmetic(PaillierArithmetic):
     def _sealed_loss(self, key: RoundKey, loss: LossSum) -> Iterator[Envelope]:
         """Send the loss to the coordinator once both of its ciphertexts are ready."""
         if loss.product is not None and loss.squares is not None:
-            total = self._cipher.add([loss.product], [loss.squares])
+            total = self._cipher.add(loss.product, loss.squares)
             yield from self._sealed(key, Kind.LOSS, total, [loss.own_term], loss.scale)
 
-    def _add_packed(self, piece: VectorPiece, own: NDArray[np.int64], scale: RoundScale) -> list[mpz]:
+    def _add_packed(self, piece: VectorPiece, own: NDArray[np.int64], scale: RoundScale) -> EncryptedVector:
         """Add the guest's own values to the host's ciphertexts in the same slots, without re-randomisation."""
+        received = self._opened(piece)
         slots = scale.layout.slots
         span = slice(piece.offset * slots, (piece.offset + len(piece.ciphertexts)) * slots)
         with self._phase("encrypt"):
-            return self._cipher.add_plaintexts(piece.ciphertexts, scale.layout.pack(own[span]))
+            return self._cipher.add_plaintexts(received, scale.layout.pack(own[span]))
 
-    def _forward(self, key: RoundKey, kind: Kind, piece: VectorPiece, summed: list[mpz]) -> Envelope:
+    def _forward(self, key: RoundKey, kind: Kind, piece: VectorPiece, summed: EncryptedVector) -> Envelope:
         """Send sums to the host, with fresh randomness."""
         with self._phase("encrypt"):
             fresh = self._cipher.rerandomise(summed)

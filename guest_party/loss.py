@@ -12,10 +12,10 @@ third. The rounding of c leaves an error of sum (2e - c) u_A.
 from dataclasses import dataclass
 
 import numpy as np
-from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from trilateral.common.base.errors import OutOfRangeError
+from trilateral.common.paillier.cipher import EncryptedVector
 from trilateral.common.paillier.fixed_point import decode, encode, encode_wide
 from trilateral.common.protocol.scales import VALUE_BITS, RoundScale
 
@@ -29,9 +29,9 @@ class LossSum:
     own_term: int
     """sum (e^2 - c e), plus the guest's penalty."""
     scale: RoundScale
-    product: mpz | None = None
+    product: EncryptedVector | None = None
     """[sum c d'], once the host's scores have arrived."""
-    squares: mpz | None = None
+    squares: EncryptedVector | None = None
     """[sum u_A^2] plus the host's penalty, once the host has sent it."""
 
 

@@ -31,7 +31,7 @@ class HostArithmetic(PaillierArithmetic):
         scores = self._encode(self._scores(rows, self._coef), scale)
         if asked.gradient:
             yield self._expect_product(key, Kind.RESIDUAL, Kind.GRADIENT, rows, self._coef)
-        yield from self._pieces(key, Kind.SCORES, scores, scale, self._cipher.encrypt)
+        yield from self._pieces(key, Kind.SCORES, scores, scale)
         yield self._squares(key, decode(scores, scale.value_fraction_bits), scale)
         if asked.direction is None:
             return
@@ -39,7 +39,7 @@ class HostArithmetic(PaillierArithmetic):
         scale = self._scale(len(rows))
         yield self._expect_product(key, Kind.TOTAL_CHANGE, Kind.CURVATURE, rows, asked.direction)
         change = self._encode(self._scores(rows, asked.direction), scale)
-        yield from self._pieces(key, Kind.SCORE_CHANGE, change, scale, self._cipher.encrypt)
+        yield from self._pieces(key, Kind.SCORE_CHANGE, change, scale)
 
     def _squares(self, key: RoundKey, scores: FloatVector, scale: RoundScale) -> Envelope:
         """Encrypt sum u_A^2 plus the host's penalty: all that the loss needs from the host besides [u_A] itself."""
@@ -59,7 +59,7 @@ class HostArithmetic(PaillierArithmetic):
         penalty = self._penalty_terms(coef, scale)
 
         def use(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
-            self._accumulate(product, piece.ciphertexts)
+            self._accumulate(product, self._opened(piece))
             if is_last:
                 yield from self._sealed(key, answer, product.result(), penalty, scale)
 

@@ -70,7 +70,6 @@ class Link:
         job: the run whose messages it sends.
         sender: this process.
         peer: the receiver.
-        width: bytes of a ciphertext.
         limits: how long to wait.
         on_sent: see `OnSent`.
         on_failure: called with the error that ends the link and the job. The link sends nothing after that.
@@ -85,7 +84,6 @@ class Link:
         sender: Role,
         peer: Peer,
         *,
-        width: int,
         limits: Limits,
         on_sent: OnSent,
         on_failure: Callable[[Exception], None],
@@ -95,7 +93,6 @@ class Link:
         self._job = job
         self._sender = sender
         self._peer = peer
-        self._width = width
         self._limits = limits
         self._on_sent = on_sent
         self._on_failure = on_failure
@@ -338,7 +335,7 @@ class Link:
         if isinstance(piece, ElementPiece):
             requests: list[Any] = list(encode_elements(self._job, piece))
         else:
-            requests = list(encode_piece(self._job, piece, self._width))
+            requests = list(encode_piece(self._job, piece))
         n_bytes = sum(request.ByteSize() for request in requests)
         self._on_sent(piece.key, piece.kind, n_bytes, piece.n_ciphertexts)
         return [(piece, request) for request in requests]

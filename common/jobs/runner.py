@@ -143,7 +143,6 @@ class MachineRunner:
                     key,
                     role,
                     peer,
-                    width=self.width,
                     limits=limits,
                     on_sent=partial(history.sent.count, peer.role),
                     on_failure=self.fail,

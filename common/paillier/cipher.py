@@ -4,24 +4,47 @@
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
+from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.keys import PublicKey
 from trilateral.common.paillier.packing import SlotLayout
+
+
+class EncryptedVector:
+    """Ciphertexts in the form that a party's cipher computes with. Each of them is safe to compute with.
+
+    They come from `PartyCipher.open`, which checks them, and from arithmetic. They have no bytes to send: what leaves a
+    party is `Ciphertexts`, which only `encrypt` and `rerandomise` make, with fresh randomness.
+
+    Args:
+        elements: the form, which only the cipher that made it knows. It has a length and slices.
+    """
+
+    __slots__ = ("elements",)
+
+    def __init__(self, elements: Any) -> None:
+        self.elements = elements
+
+    def __len__(self) -> int:
+        return len(self.elements)
+
+    def __getitem__(self, span: slice) -> "EncryptedVector":
+        return EncryptedVector(self.elements[span])
 
 
 class Product(Protocol):
     """Inner products of one encrypted vector with every column of a table."""
 
-    def update(self, ciphertexts: Sequence[mpz]) -> None:
+    def update(self, vector: EncryptedVector) -> None:
         """Add the next ciphertexts of the vector, in order; a call may bring any number of them."""
         ...
 
-    def result(self) -> list[mpz]:
+    def result(self) -> EncryptedVector:
         """Return one ciphertext per column, neither masked nor re-randomised."""
         ...
 
@@ -29,7 +52,7 @@ class Product(Protocol):
 class PartyCipher(Protocol):
     """Encryption and encrypted arithmetic for a party, which can decrypt nothing.
 
-    Methods with lists work element by element.
+    Methods with two vectors, or with a vector and plaintexts, work element by element; both have the same length.
     """
 
     @property
@@ -37,23 +60,28 @@ class PartyCipher(Protocol):
         """The key of the job."""
         ...
 
-    def encrypt(self, plaintexts: Sequence[mpz]) -> list[mpz]:
-        """Encrypt signed plaintexts in (-n/2, n/2], each with fresh randomness."""
-        ...
+    def open(self, ciphertexts: Ciphertexts) -> EncryptedVector:
+        """Check ciphertexts that may come from anyone, and take them into the form to compute with.
 
-    def add_plaintexts(self, ciphertexts: Sequence[mpz], plaintexts: Sequence[mpz]) -> list[mpz]:
-        """Add without fresh randomness: the new ciphertext divided by the old one shows the plaintext to anyone.
-
-        To a role that holds the old ciphertext, send only the result of `rerandomise` on the new one.
+        Raises:
+            BadCiphertextError: a ciphertext is not a number in [1, n^2) that is coprime to n.
         """
         ...
 
-    def add(self, ciphertexts: Sequence[mpz], others: Sequence[mpz]) -> list[mpz]:
-        """Add the plaintexts of two lists of ciphertexts."""
+    def encrypt(self, plaintexts: Sequence[mpz]) -> Ciphertexts:
+        """Encrypt signed plaintexts in (-n/2, n/2], each with fresh randomness."""
         ...
 
-    def rerandomise(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
-        """Return ciphertexts of the same plaintexts that cannot be linked to these."""
+    def add_plaintexts(self, vector: EncryptedVector, plaintexts: Sequence[mpz]) -> EncryptedVector:
+        """Add without fresh randomness: the new ciphertext divided by the old one shows the plaintext to anyone."""
+        ...
+
+    def add(self, vector: EncryptedVector, other: EncryptedVector) -> EncryptedVector:
+        """Add the plaintexts of two vectors."""
+        ...
+
+    def rerandomise(self, vector: EncryptedVector, plaintexts: Sequence[mpz] | None = None) -> Ciphertexts:
+        """Return ciphertexts of the same plaintexts, or of their sums with others, that cannot be linked to these."""
         ...
 
     def start_product(self, layout: SlotLayout, columns: NDArray[np.int64]) -> Product:
@@ -78,6 +106,6 @@ class Decryptor(Protocol):
         """The key of the job."""
         ...
 
-    def decrypt_all(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
+    def decrypt_all(self, ciphertexts: Ciphertexts) -> list[mpz]:
         """Decrypt ciphertexts that `check_ciphertexts` accepts, to signed plaintexts in (-n/2, n/2]."""
         ...

@@ -16,7 +16,7 @@ Memory. Python leaves old numbers in memory until the memory is reused, so a key
 """
 
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +26,7 @@ import gmpy2
 from gmpy2 import mpz
 
 from trilateral.common.base.errors import BadCiphertextError, BadKeyError
+from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.native.path import takes
 from trilateral.common.paillier.weak_keys import (
     TRIAL_LIMIT,
@@ -92,9 +93,9 @@ class PrivateKey:
 
     def decrypt(self, ciphertext: mpz) -> mpz:
         """Decrypt a ciphertext that `check_ciphertexts` accepts; the plaintext is in (-n/2, n/2]."""
-        return self.decrypt_all([ciphertext])[0]
+        return self.decrypt_all(Ciphertexts.of([ciphertext], self.public_key.ciphertext_bytes))[0]
 
-    def decrypt_all(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
+    def decrypt_all(self, ciphertexts: Ciphertexts) -> list[mpz]:
         """Decrypt ciphertexts that `check_ciphertexts` accepts.
 
         This works modulo p^2 and q^2 (Paillier, section 7), which takes a quarter of the work modulo n^2. The exponents
@@ -111,7 +112,7 @@ class PrivateKey:
         return plaintext - n if 2 * plaintext > n else plaintext
 
 
-_Powers = Callable[[Sequence[mpz]], tuple[list[mpz], list[mpz]]]
+_Powers = Callable[[Ciphertexts], tuple[list[mpz], list[mpz]]]
 
 
 def _secret_powers(p: mpz, q: mpz, ciphertext_bytes: int) -> _Powers:
@@ -124,7 +125,7 @@ def _secret_powers(p: mpz, q: mpz, ciphertext_bytes: int) -> _Powers:
     return lambda ciphertexts: (_powers_by_gmpy2(p, ciphertexts), _powers_by_gmpy2(q, ciphertexts))
 
 
-def _powers_by_gmpy2(prime: mpz, ciphertexts: Sequence[mpz]) -> list[mpz]:
+def _powers_by_gmpy2(prime: mpz, ciphertexts: Ciphertexts) -> list[mpz]:
     square = prime * prime
     return [gmpy2.powmod_sec(c % square, prime - 1, square) for c in ciphertexts]
 
@@ -200,18 +201,39 @@ def check_public_key(n: mpz, min_bits: int) -> PublicKey:
     return PublicKey(n)
 
 
-def check_ciphertexts(public_key: PublicKey, ciphertexts: Iterable[mpz]) -> None:
+def check_ciphertexts(public_key: PublicKey, ciphertexts: Ciphertexts) -> None:
     """Check that each ciphertext is a number in [1, n^2) that is coprime to n.
 
     Raises:
         BadCiphertextError: a ciphertext is not.
     """
-    n, n_squared = public_key.n, public_key.n_squared
+    check_range(public_key, ciphertexts)
     product = mpz(1)
     for ciphertext in ciphertexts:
-        if not isinstance(ciphertext, mpz) or not 0 < ciphertext < n_squared:
-            raise BadCiphertextError("a ciphertext is not an integer in [1, n^2): was it made under this job's key?")
-        product = product * ciphertext % n
-    # If a ciphertext shares a factor with n, so does the product of all ciphertexts: one gcd is enough.
-    if gmpy2.gcd(product, n) != 1:
-        raise BadCiphertextError("a ciphertext shares a factor with the public key, so it is not an encryption")
+        product = product * ciphertext % public_key.n
+    check_coprime(public_key, product)
+
+
+def check_range(public_key: PublicKey, ciphertexts: Ciphertexts) -> None:
+    """Check that each ciphertext has the width of the key and is below n^2.
+
+    Raises:
+        BadCiphertextError: a ciphertext is not.
+    """
+    data, width = bytes(ciphertexts.data), ciphertexts.width
+    # Big-endian numbers of equal width compare as their bytes do.
+    limit = public_key.n_squared.to_bytes(public_key.ciphertext_bytes, "big")
+    if width != len(limit) or any(data[start : start + width] >= limit for start in range(0, len(data), width)):
+        raise BadCiphertextError("a ciphertext is not an integer in [1, n^2): was it made under this job's key?")
+
+
+def check_coprime(public_key: PublicKey, product: mpz) -> None:
+    """Check that ciphertexts are coprime to n, from the product of all of them modulo n or n^2.
+
+    If a ciphertext shares a factor with n, or is zero, so does the product: one gcd is enough.
+
+    Raises:
+        BadCiphertextError: a ciphertext is not.
+    """
+    if gmpy2.gcd(product, public_key.n) != 1:
+        raise BadCiphertextError("a ciphertext is 0 or shares a factor with the public key: it is not an encryption")

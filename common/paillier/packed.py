@@ -6,8 +6,9 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from trilateral.common.paillier.cipher import Product
-from trilateral.common.paillier.keys import PublicKey
+from trilateral.common.paillier.cipher import EncryptedVector, Product
+from trilateral.common.paillier.ciphertexts import Ciphertexts
+from trilateral.common.paillier.keys import PublicKey, check_ciphertexts
 from trilateral.common.paillier.packing import SlotLayout
 from trilateral.common.paillier.product import PackedProduct
 from trilateral.common.paillier.randomness import NthResidues, RandomnessPool, check_plaintexts
@@ -23,23 +24,28 @@ class PackedCipher:
         self.public_key = public_key
         self._pool = RandomnessPool(NthResidues(public_key))
 
-    def encrypt(self, plaintexts: Sequence[mpz]) -> list[mpz]:
+    def open(self, ciphertexts: Ciphertexts) -> EncryptedVector:
         """See PartyCipher."""
-        return encrypt_with(self.public_key, plaintexts, self._pool.take(len(plaintexts)))
+        check_ciphertexts(self.public_key, ciphertexts)
+        return EncryptedVector(list(ciphertexts))
 
-    def add_plaintexts(self, ciphertexts: Sequence[mpz], plaintexts: Sequence[mpz]) -> list[mpz]:
+    def encrypt(self, plaintexts: Sequence[mpz]) -> Ciphertexts:
+        """See PartyCipher."""
+        return self._leave(self._residues(len(plaintexts)), plaintexts)
+
+    def add_plaintexts(self, vector: EncryptedVector, plaintexts: Sequence[mpz]) -> EncryptedVector:
         """See PartyCipher."""
         # Adding to a ciphertext and encrypting with randomness are the same product.
-        return encrypt_with(self.public_key, plaintexts, ciphertexts)
+        return EncryptedVector(encrypt_with(self.public_key, plaintexts, vector.elements))
 
-    def add(self, ciphertexts: Sequence[mpz], others: Sequence[mpz]) -> list[mpz]:
+    def add(self, vector: EncryptedVector, other: EncryptedVector) -> EncryptedVector:
         """See PartyCipher."""
         n_squared = self.public_key.n_squared
-        return [c * other % n_squared for c, other in zip(ciphertexts, others, strict=True)]
+        return EncryptedVector([c * d % n_squared for c, d in zip(vector.elements, other.elements, strict=True)])
 
-    def rerandomise(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
+    def rerandomise(self, vector: EncryptedVector, plaintexts: Sequence[mpz] | None = None) -> Ciphertexts:
         """See PartyCipher."""
-        return self.add(ciphertexts, self._pool.take(len(ciphertexts)))
+        return self._leave(self.add(vector, self._residues(len(vector))), plaintexts)
 
     def start_product(self, layout: SlotLayout, columns: NDArray[np.int64]) -> Product:
         """See PartyCipher."""
@@ -53,6 +59,14 @@ class PackedCipher:
     def prepared(self) -> int:
         """See PartyCipher."""
         return self._pool.stored
+
+    def _residues(self, count: int) -> EncryptedVector:
+        return EncryptedVector(self._pool.take(count))
+
+    def _leave(self, vector: EncryptedVector, plaintexts: Sequence[mpz] | None = None) -> Ciphertexts:
+        if plaintexts is not None:
+            vector = self.add_plaintexts(vector, plaintexts)
+        return Ciphertexts.of(vector.elements, self.public_key.ciphertext_bytes)
 
 
 def encrypt_with(public_key: PublicKey, plaintexts: Sequence[mpz], factors: Sequence[mpz]) -> list[mpz]:

@@ -27,6 +27,7 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
+from trilateral.common.paillier.cipher import EncryptedVector
 from trilateral.common.paillier.keys import PublicKey
 from trilateral.common.paillier.packing import SlotLayout
 
@@ -55,8 +56,9 @@ class PackedProduct:
         self._n_buckets = layout.slot_bits * (layout.slots - 1) + largest.bit_length() + 1
         self._buckets = [mpz(1)] * (self._n_buckets * columns.shape[1])
 
-    def update(self, ciphertexts: Sequence[mpz]) -> None:
-        """Add the next ciphertexts, which `check_ciphertexts` must have accepted."""
+    def update(self, vector: EncryptedVector) -> None:
+        """See Product."""
+        ciphertexts: list[mpz] = vector.elements
         if self._n_seen + len(ciphertexts) > self._n_groups:
             raise ValueError(f"the vector has {self._n_groups} ciphertexts, but more were given")
         for start in range(0, len(ciphertexts), _BLOCK):
@@ -81,15 +83,17 @@ class PackedProduct:
             for b, p in zip(bucket_index, power_index, strict=True):
                 buckets[b] = buckets[b] * powers[p] % n_squared
 
-    def result(self) -> list[mpz]:
-        """Return one ciphertext per column, neither masked nor re-randomised.
+    def result(self) -> EncryptedVector:
+        """See Product.
 
         A column of zeros gives 1. After re-randomisation, that is an encryption of 0 like any other.
         """
         if self._n_seen < self._n_groups:
             raise ValueError(f"{self._n_groups - self._n_seen} ciphertexts of the vector are missing")
         n = self._n_buckets
-        return [self._join(self._buckets[start : start + n]) for start in range(0, len(self._buckets), n)]
+        return EncryptedVector(
+            [self._join(self._buckets[start : start + n]) for start in range(0, len(self._buckets), n)]
+        )
 
     def _join(self, buckets: list[mpz]) -> mpz:
         """Return prod_t buckets[t]^(2^t)."""

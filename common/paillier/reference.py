@@ -10,8 +10,9 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 from phe import EncodedNumber, EncryptedNumber, PaillierPrivateKey, PaillierPublicKey
 
-from trilateral.common.paillier.cipher import Product
-from trilateral.common.paillier.keys import PrivateKey, PublicKey
+from trilateral.common.paillier.cipher import EncryptedVector, Product
+from trilateral.common.paillier.ciphertexts import Ciphertexts
+from trilateral.common.paillier.keys import PrivateKey, PublicKey, check_ciphertexts
 from trilateral.common.paillier.packing import SlotLayout
 
 
@@ -22,24 +23,32 @@ class ReferenceCipher:
         self.public_key = public_key
         self._phe_key = PaillierPublicKey(int(public_key.n))
 
-    def encrypt(self, plaintexts: Sequence[mpz]) -> list[mpz]:
+    def open(self, ciphertexts: Ciphertexts) -> EncryptedVector:
         """See PartyCipher."""
-        return [mpz(self._phe_key.encrypt(int(m)).ciphertext()) for m in plaintexts]
+        check_ciphertexts(self.public_key, ciphertexts)
+        return EncryptedVector([EncryptedNumber(self._phe_key, int(c)) for c in ciphertexts])
 
-    def add_plaintexts(self, ciphertexts: Sequence[mpz], plaintexts: Sequence[mpz]) -> list[mpz]:
+    def encrypt(self, plaintexts: Sequence[mpz]) -> Ciphertexts:
         """See PartyCipher."""
-        return [_value(self._number(c) + int(m)) for c, m in zip(ciphertexts, plaintexts, strict=True)]
+        return self._leave(EncryptedVector([self._phe_key.encrypt(int(m)) for m in plaintexts]))
 
-    def add(self, ciphertexts: Sequence[mpz], others: Sequence[mpz]) -> list[mpz]:
+    def add_plaintexts(self, vector: EncryptedVector, plaintexts: Sequence[mpz]) -> EncryptedVector:
         """See PartyCipher."""
-        return [_value(self._number(c) + self._number(other)) for c, other in zip(ciphertexts, others, strict=True)]
+        return EncryptedVector([c + int(m) for c, m in zip(vector.elements, plaintexts, strict=True)])
 
-    def rerandomise(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
+    def add(self, vector: EncryptedVector, other: EncryptedVector) -> EncryptedVector:
         """See PartyCipher."""
-        numbers = [self._number(c) for c in ciphertexts]
-        for number in numbers:
+        return EncryptedVector([c + d for c, d in zip(vector.elements, other.elements, strict=True)])
+
+    def rerandomise(self, vector: EncryptedVector, plaintexts: Sequence[mpz] | None = None) -> Ciphertexts:
+        """See PartyCipher."""
+        if plaintexts is not None:
+            vector = self.add_plaintexts(vector, plaintexts)
+        # A number of its own for each: phe re-randomises the object that it is called on.
+        fresh = [EncryptedNumber(self._phe_key, _value(number)) for number in vector.elements]
+        for number in fresh:
             number.obfuscate()
-        return [_value(number) for number in numbers]
+        return self._leave(EncryptedVector(fresh))
 
     def start_product(self, layout: SlotLayout, columns: NDArray[np.int64]) -> Product:
         """See PartyCipher; ValueError unless the layout has one slot."""
@@ -57,8 +66,8 @@ class ReferenceCipher:
         """See PartyCipher."""
         return 0
 
-    def _number(self, ciphertext: mpz) -> EncryptedNumber:
-        return EncryptedNumber(self._phe_key, int(ciphertext))
+    def _leave(self, vector: EncryptedVector) -> Ciphertexts:
+        return Ciphertexts.of(map(_value, vector.elements), self.public_key.ciphertext_bytes)
 
 
 class _ReferenceProduct:
@@ -70,21 +79,20 @@ class _ReferenceProduct:
         self._n_seen = 0
         self._sums = [EncryptedNumber(phe_key, 1) for _ in range(columns.shape[1])]
 
-    def update(self, ciphertexts: Sequence[mpz]) -> None:
+    def update(self, vector: EncryptedVector) -> None:
         """See Product."""
-        if self._n_seen + len(ciphertexts) > len(self._rows):
+        if self._n_seen + len(vector) > len(self._rows):
             raise ValueError(f"the vector has {len(self._rows)} ciphertexts, but more were given")
-        for ciphertext in ciphertexts:
-            number = EncryptedNumber(self._phe_key, int(ciphertext))
+        for number in vector.elements:
             row = self._rows[self._n_seen]
             self._sums = [total + number * x for total, x in zip(self._sums, row, strict=True)]
             self._n_seen += 1
 
-    def result(self) -> list[mpz]:
+    def result(self) -> EncryptedVector:
         """See Product."""
         if self._n_seen < len(self._rows):
             raise ValueError(f"{len(self._rows) - self._n_seen} ciphertexts of the vector are missing")
-        return [_value(total) for total in self._sums]
+        return EncryptedVector(self._sums)
 
 
 class ReferenceDecryptor:
@@ -95,7 +103,7 @@ class ReferenceDecryptor:
         self._phe_public = PaillierPublicKey(int(private_key.public_key.n))
         self._phe_private = PaillierPrivateKey(self._phe_public, int(private_key.p), int(private_key.q))
 
-    def decrypt_all(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
+    def decrypt_all(self, ciphertexts: Ciphertexts) -> list[mpz]:
         """See Decryptor.
 
         Raises:
@@ -109,6 +117,6 @@ class ReferenceDecryptor:
         return mpz(encoded.decode())
 
 
-def _value(number: EncryptedNumber) -> mpz:
+def _value(number: EncryptedNumber) -> int:
     """Return the ciphertext as it is: by default, phe re-randomises it on the way out."""
-    return mpz(number.ciphertext(be_secure=False))
+    return int(number.ciphertext(be_secure=False))

@@ -8,21 +8,19 @@ An arithmetic does not know the order of rounds and attempts. It only marks what
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows
 from trilateral.common.base.errors import DataError, OutOfRangeError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
-from trilateral.common.paillier.cipher import PartyCipher, Product
+from trilateral.common.paillier.cipher import EncryptedVector, PartyCipher, Product
 from trilateral.common.paillier.fixed_point import encode, encode_wide
-from trilateral.common.paillier.keys import check_ciphertexts
 from trilateral.common.protocol.batches import Batch, Batches
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.bounds import PIECE
@@ -133,14 +131,6 @@ class Arithmetic(Weights, Protocol):
 
         Raises:
             OutOfRangeError: a value does not fit its range, which makes the attempt void.
-        """
-        ...
-
-    def check(self, piece: Any) -> None:
-        """Check that the elements of a piece are safe to compute with.
-
-        Raises:
-            BadCiphertextError: an element is not.
         """
         ...
 
@@ -309,11 +299,6 @@ class PaillierArithmetic(ABC):
     def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected[VectorPiece]]:
         """See Arithmetic."""
 
-    def check(self, piece: VectorPiece) -> None:
-        """See Arithmetic."""
-        with self._phase("check"):
-            check_ciphertexts(self._cipher.public_key, piece.ciphertexts)
-
     def holdout_part(self, offset: FloatVector | None = None) -> FloatVector:
         """See Arithmetic."""
         with np.errstate(over="ignore", invalid="ignore"):
@@ -338,18 +323,18 @@ class PaillierArithmetic(ABC):
         kind: Kind,
         values: NDArray[np.int64],
         scale: RoundScale,
-        make: Callable[[list[mpz]], list[mpz]],
     ) -> Iterator[Envelope]:
-        """Send a packed vector to the peer. Each piece leaves before the next one is made."""
+        """Encrypt a packed vector for the peer. Each piece leaves before the next one is made."""
         total = scale.layout.n_groups(len(values))
         slots = scale.layout.slots
         for offset in range(0, total, PIECE):
             with self._phase("encrypt"):
-                ciphertexts = make(scale.layout.pack(values[offset * slots : (offset + PIECE) * slots]))
+                plaintexts = scale.layout.pack(values[offset * slots : (offset + PIECE) * slots])
+                ciphertexts = self._cipher.encrypt(plaintexts)
             yield Envelope(self.peer, VectorPiece(key, kind, offset, total, ciphertexts))
 
     def _sealed(
-        self, key: RoundKey, kind: Kind, ciphertexts: Sequence[mpz], own_terms: Sequence[int], scale: RoundScale
+        self, key: RoundKey, kind: Kind, sums: EncryptedVector, own_terms: Sequence[int], scale: RoundScale
     ) -> Iterator[Envelope]:
         """Send sums to the coordinator: add own terms, mask all slots except the readable one, and re-randomise.
 
@@ -360,14 +345,25 @@ class PaillierArithmetic(ABC):
         scale.check_terms(own_terms)
         with self._phase("seal"):
             added = [layout.place(term) + layout.mask() for term in own_terms]
-            sealed = self._cipher.rerandomise(self._cipher.add_plaintexts(ciphertexts, added))
+            sealed = self._cipher.rerandomise(sums, added)
         for offset in range(0, len(sealed), PIECE):
             piece = VectorPiece(key, kind, offset, len(sealed), sealed[offset : offset + PIECE])
             yield Envelope(Role.COORDINATOR, piece)
 
-    def _accumulate(self, product: Product, ciphertexts: Sequence[mpz]) -> None:
+    # --- vectors in
+
+    def _opened(self, piece: VectorPiece) -> EncryptedVector:
+        """Check the ciphertexts of a piece.
+
+        Raises:
+            BadCiphertextError: one of them is not safe to compute with.
+        """
+        with self._phase("check"):
+            return self._cipher.open(piece.ciphertexts)
+
+    def _accumulate(self, product: Product, vector: EncryptedVector) -> None:
         with self._phase("product"):
-            product.update(ciphertexts)
+            product.update(vector)
 
     # --- the penalty
 

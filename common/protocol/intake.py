@@ -97,7 +97,6 @@ class Intake(Generic[PieceT]):
         sender: the role that sends them.
         max_rounds: the maximum number of rounds of the job.
         bounds: what the sender can have for one attempt.
-        check: raises an error if an element of a piece is not safe to compute with.
         unit: what the length of a vector counts, for the texts of errors.
     """
 
@@ -106,13 +105,11 @@ class Intake(Generic[PieceT]):
         sender: Role,
         max_rounds: int,
         bounds: VectorBounds,
-        check: Callable[[PieceT], None],
         unit: str = "ciphertexts",
     ) -> None:
         self._sender = sender
         self._max_rounds = max_rounds
         self._bounds = bounds
-        self._check: Callable[[PieceT], None] = check
         self._allowance = Allowance(sender, max_rounds + bounds.n_further, bounds.attempt, unit)
         self._open = RoundKey(0, 0)
         self._coming: dict[Kind, _Coming[PieceT]] = {}
@@ -160,6 +157,7 @@ class Intake(Generic[PieceT]):
         Raises:
             ProtocolError: no honest sender sends this piece.
             OutOfRangeError: from the use of the piece.
+            BadCiphertextError: from the use of the piece.
         """
         self._allowance.spend(piece.n_rows)
         # Check pieces to keep or to ignore as well: no honest sender sends such pieces.
@@ -193,7 +191,6 @@ class Intake(Generic[PieceT]):
             )
         if piece.offset + piece.n_rows > coming.end:
             raise ProtocolError(f"the {self._sender} sent more {unit} of {piece.kind} than announced")
-        self._check(piece)
         is_last = coming.advance(piece.n_rows)
         yield from coming.expected.use(piece, is_last)
 

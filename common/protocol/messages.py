@@ -16,6 +16,7 @@ from trilateral.common.base.arrays import ElementVector, FloatVector
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
+from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.batches import Batch
 from trilateral.common.protocol.evaluation import HoldoutMetrics
@@ -228,7 +229,7 @@ class VectorPiece:
     kind: Kind
     offset: int
     total: int
-    ciphertexts: Sequence[mpz]
+    ciphertexts: Ciphertexts
 
     @property
     def n_rows(self) -> int:

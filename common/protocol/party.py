@@ -74,8 +74,7 @@ class PartyMachine(ABC):
         self._piece: type[Piece] = ElementPiece if on_shares else VectorPiece
         unit = "rows" if on_shares else "ciphertexts"
         self._intakes: dict[Role, Intake[Any]] = {
-            sender: Intake(sender, self._max_rounds, bounds, arithmetic.check, unit)
-            for sender, bounds in arithmetic.bounds.items()
+            sender: Intake(sender, self._max_rounds, bounds, unit) for sender, bounds in arithmetic.bounds.items()
         }
         self._sender = {kind: sender for sender, bounds in arithmetic.bounds.items() for kind in bounds.longest}
         self._met: Introduction | None = None

@@ -11,7 +11,6 @@ from secrets import token_bytes
 from typing import Any, NoReturn, Self
 
 import numpy as np
-from gmpy2 import mpz
 from pydantic_core import from_json
 
 from trilateral.common.base.arrays import FloatVector
@@ -20,6 +19,7 @@ from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.settings import JOB_NAME, parse_settings
+from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.keys import MAX_KEY_BITS, ciphertext_width
 from trilateral.common.pb.v1 import jobs_pb2, party_pb2, rounds_pb2
 from trilateral.common.protocol.bounds import PIECE
@@ -219,14 +219,14 @@ def decode_weight_bits(number: int) -> int:
 # --- vectors
 
 
-def encode_piece(job: JobKey, piece: VectorPiece, width: int) -> Iterator[rounds_pb2.SendVectorRequest]:
+def encode_piece(job: JobKey, piece: VectorPiece) -> Iterator[rounds_pb2.SendVectorRequest]:
     """Yield a piece of a vector as chunks of at most `CHUNK_BYTES` and at most `PIECE` ciphertexts.
 
     Args:
         job: the run that it belongs to.
         piece: its ciphertexts.
-        width: bytes of each ciphertext.
     """
+    width = piece.ciphertexts.width
     step = max(1, min(PIECE, CHUNK_BYTES // width))
     for start in range(0, len(piece.ciphertexts), step):
         chunk = piece.ciphertexts[start : start + step]
@@ -238,7 +238,7 @@ def encode_piece(job: JobKey, piece: VectorPiece, width: int) -> Iterator[rounds
             offset=piece.offset + start,
             total=piece.total,
             width=width,
-            ciphertexts=b"".join(ciphertext.to_bytes(width, "big") for ciphertext in chunk),
+            ciphertexts=bytes(chunk.data),
         )
 
 
@@ -258,8 +258,7 @@ def decode_piece(request: rounds_pb2.SendVectorRequest) -> VectorPiece:
         refuse(f"{count} ciphertexts in one message; the maximum is {PIECE}")
     if request.total > MAX_TOTAL or request.offset + count > request.total:
         refuse(f"ciphertexts {request.offset} to {request.offset + count} of {request.total} of {kind}")
-    ciphertexts = [mpz.from_bytes(data[start : start + width], "big") for start in range(0, len(data), width)]
-    return VectorPiece(key, kind, request.offset, request.total, ciphertexts)
+    return VectorPiece(key, kind, request.offset, request.total, Ciphertexts(data, width))
 
 
 class VectorStream:

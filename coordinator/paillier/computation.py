@@ -1,6 +1,6 @@
 """The Paillier protocol at the coordinator: C of the paper, which has the private key and sends the steps."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gmpy2 import mpz
@@ -10,6 +10,7 @@ from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.paillier.cipher import Decryptor
+from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.keys import check_ciphertexts
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.messages import (
@@ -56,7 +57,7 @@ class PaillierOffer:
         n_columns = {party: each.n_columns for party, each in ready.items()}
         return PaillierComputation(self._job, n_train, n_columns, self._decrypt)
 
-    def _decrypt(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
+    def _decrypt(self, ciphertexts: Ciphertexts) -> list[mpz]:
         with self._phase("decrypt"):
             check_ciphertexts(self._decryptor.public_key, ciphertexts)
             return self._decryptor.decrypt_all(ciphertexts)

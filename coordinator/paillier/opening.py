@@ -1,7 +1,7 @@
 """What the coordinator reads in one round on ciphertexts: slots from masked plaintexts, and means from slots."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ from gmpy2 import mpz
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.fixed_point import decode
 from trilateral.common.protocol.messages import Evaluation, Kind, VectorPiece
 from trilateral.common.protocol.scales import RoundScale
@@ -18,7 +19,7 @@ from trilateral.coordinator.plan import Observation, RoundPlan
 LARGEST_DIRECTION = 0.25
 """Maximum of ||s_t|| as the parties receive it: |h| = |s.x| <= ||x||/4 is in range for rows up to norm 1024."""
 
-Decrypt = Callable[[Sequence[mpz]], list[mpz]]
+Decrypt = Callable[[Ciphertexts], list[mpz]]
 """Checks ciphertexts and decrypts them to signed plaintexts."""
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import gmpy2
 import numpy as np
@@ -12,7 +13,8 @@ from tests.attacks.wire import record_training
 from tests.support.three_servers import DATASET
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd
-from trilateral.common.paillier.cipher import PartyCipher
+from trilateral.common.paillier.cipher import EncryptedVector
+from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.fixed_point import encode
 from trilateral.common.paillier.keys import PrivateKey
@@ -123,9 +125,12 @@ async def test_the_coordinator_cannot_confirm_a_guess_of_a_column(
     original = cipher.rerandomise
     if not protected:
 
-        def only_for_the_peer(self: PartyCipher, ciphertexts: Sequence[mpz]) -> list[mpz]:
-            is_vector = len(ciphertexts) == 120
-            return original(self, ciphertexts) if is_vector else list(ciphertexts)
+        def only_for_the_peer(
+            self: Any, vector: EncryptedVector, plaintexts: Sequence[mpz] | None = None
+        ) -> Ciphertexts:
+            is_vector = len(vector) == 120
+            left: Ciphertexts = original(self, vector) if is_vector else self._leave(vector, plaintexts)
+            return left
 
         monkeypatch.setattr(cipher, "rerandomise", only_for_the_peer)
     job = JOB.model_copy(update={"slots": 1, "batch": "all", "epochs": 1})

@@ -1,5 +1,7 @@
 """Numbers that are not ciphertexts are refused before they are used, in place of any vector."""
 
+from dataclasses import replace
+
 import pytest
 from gmpy2 import mpz
 
@@ -7,6 +9,7 @@ from tests.support.three_machines import make_tables, train
 from trilateral.common.base.errors import BadCiphertextError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sqn
+from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.protocol.messages import ELEMENT_KINDS, Envelope, Kind, VectorPiece
 
@@ -22,16 +25,16 @@ def test_a_bad_ciphertext_ends_the_job(
     kind: Kind, bad: str, protected: bool, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not protected:
-        for module in ("trilateral.common.protocol.arithmetic", "trilateral.coordinator.paillier.computation"):
-            monkeypatch.setattr(f"{module}.check_ciphertexts", lambda public_key, ciphertexts: None)
+        for module in ("common.paillier.packed", "common.paillier.native.cipher", "coordinator.paillier.computation"):
+            monkeypatch.setattr(f"trilateral.{module}.check_ciphertexts", lambda public_key, ciphertexts: None)
     n = private_key.public_key.n
     value = {"zero": mpz(0), "too large": n * n, "a multiple of p": private_key.p}[bad]
 
     def tamper(sender: Role, envelope: Envelope) -> list[Envelope]:
         message = envelope.message
         if isinstance(message, VectorPiece) and message.kind is kind:
-            ciphertexts = [value, *message.ciphertexts[1:]]
-            message = VectorPiece(message.key, message.kind, message.offset, message.total, ciphertexts)
+            ciphertexts = Ciphertexts.of([value, *message.ciphertexts[1:]], message.ciphertexts.width)
+            message = replace(message, ciphertexts=ciphertexts)
         return [Envelope(envelope.to, message)]
 
     job = JOB.model_copy(update={"algorithm": Sqn(interval=1), "epochs": 2})
@@ -51,7 +54,7 @@ def test_a_count_that_differs_from_the_announced_one_ends_the_job(private_key: P
         message = envelope.message
         if isinstance(message, VectorPiece) and message.kind is Kind.SCORES:
             more = [*message.ciphertexts, message.ciphertexts[0]]
-            message = VectorPiece(message.key, message.kind, message.offset, message.total, more)
+            message = replace(message, ciphertexts=Ciphertexts.of(more, message.ciphertexts.width))
         return [Envelope(envelope.to, message)]
 
     outcome = train(JOB, make_tables(JOB), private_key, tamper=tamper)

@@ -1,7 +1,6 @@
 """A coordinator, or an impostor in its place, offers a modulus that anyone can factor."""
 
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import lcm, log2, prod
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.support.three_servers import DATASET
 from trilateral.common.base.errors import BadKeyError
 from trilateral.common.config.job import JobConfig, Sgd
 from trilateral.common.jobs.party_jobs import PartyJobs
+from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.keys import PrivateKey, PublicKey, check_public_key
 from trilateral.common.paillier.weak_keys import SMOOTH_LIMIT
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED
@@ -97,7 +97,7 @@ class Offer:
 
     public_key: PublicKey
 
-    def decrypt_all(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
+    def decrypt_all(self, ciphertexts: Ciphertexts) -> list[mpz]:
         return [mpz(0)] * len(ciphertexts)
 
 

@@ -14,10 +14,11 @@ from tests.support.three_servers import DATASET
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd, Sqn
-from trilateral.common.paillier.cipher import PartyCipher
+from trilateral.common.paillier.cipher import EncryptedVector
+from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.keys import PrivateKey
-from trilateral.common.paillier.randomness import RandomnessPool
+from trilateral.common.paillier.randomness import RandomnessPool, Residues
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.protocol.messages import BeginRound, Envelope, Kind, RoundKey, VectorPiece
 from trilateral.common.protocol.scales import round_scale
@@ -48,8 +49,10 @@ def quotients_in_clear(before: Sequence[mpz], after: Sequence[mpz], n: mpz) -> l
     return found
 
 
-def leave_as_it_is(self: PartyCipher, ciphertexts: Sequence[mpz]) -> list[mpz]:
-    return list(ciphertexts)
+def leave_as_it_is(self: Any, vector: EncryptedVector, plaintexts: Sequence[mpz] | None = None) -> Ciphertexts:
+    """In the place of `rerandomise`."""
+    left: Ciphertexts = self._leave(vector, plaintexts)
+    return left
 
 
 # --- the host divides what comes back by what it sent
@@ -85,11 +88,11 @@ async def test_without_protection_that_quotient_is_the_labels(
 # --- the guest compares the host's ciphertexts of different rounds and attempts
 
 
-def take_again(self: RandomnessPool[Any], count: int) -> list[Any]:
+def take_again(self: RandomnessPool, count: int) -> Residues:
     """The naive build: the first residues are kept and used for every vector."""
     while self.prepare(count):
         pass
-    return self._stored[:count]
+    return self._residues[:count].copy()
 
 
 def begin_round_two_again(patch: pytest.MonkeyPatch) -> None:

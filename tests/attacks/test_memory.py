@@ -5,8 +5,8 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from gmpy2 import mpz
 
+from tests.support.ciphertexts import some_ciphertexts
 from tests.support.three_machines import REAL, Tables, make_tables, prove_ids
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
@@ -40,7 +40,7 @@ def tables() -> Tables:
 
 def pieces(kind: Kind, total: int) -> Iterator[VectorPiece]:
     for offset in range(0, total, PIECE):
-        yield VectorPiece(RoundKey(5, 1), kind, offset, total, [mpz(7)] * min(PIECE, total - offset))
+        yield VectorPiece(RoundKey(5, 1), kind, offset, total, some_ciphertexts(*[7] * min(PIECE, total - offset)))
 
 
 def n_held(victim: Role, tables: Tables, private_key: PrivateKey) -> int:

@@ -17,7 +17,7 @@ from trilateral.common.paillier.packing import SlotLayout
 from trilateral.common.protocol.arithmetic import PaillierArithmetic
 from trilateral.common.protocol.messages import Envelope, VectorPiece
 from trilateral.common.protocol.scales import RoundScale, round_scale
-from trilateral.common.rpc.codec import JobKey, encode_piece, width_of
+from trilateral.common.rpc.codec import JobKey, encode_piece
 
 JOB = JobConfig(
     name="attacked", dataset="made", algorithm=Sqn(interval=2), batch=60, epochs=3, key_bits=512, holdout=0.0, seed=2
@@ -61,7 +61,7 @@ def shape_of_traffic(job: JobConfig, tables: Tables, key: PrivateKey) -> list[tu
     def record(sender: Role, envelope: Envelope) -> list[Envelope]:
         piece = envelope.message
         if isinstance(piece, VectorPiece):
-            size = sum(request.ByteSize() for request in encode_piece(run, piece, width_of(job)))
+            size = sum(request.ByteSize() for request in encode_piece(run, piece))
             seen.append((sender, envelope.to, piece.kind, piece.key, piece.offset, piece.total, size))
         return [envelope]
 

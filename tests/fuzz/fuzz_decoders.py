@@ -20,6 +20,7 @@ with atheris.instrument_imports(include=["common"]):
     from trilateral.common.config.job import JobConfig
     from trilateral.common.config.load import load_job
     from trilateral.common.data.model.model_file import load_model
+    from trilateral.common.paillier.ciphertexts import Ciphertexts
     from trilateral.common.rpc.codec import JobKey, encode_piece, parse_job
     from trilateral.common.rpc.elements import encode_elements
     from trilateral.common.rpc.routes import MESSAGE_ROUTES, MessageRoute, VectorRoute, decode, encode
@@ -86,7 +87,7 @@ SEEDS: list[Message] = [
     Finished(),
     Failed("stopped by the operator"),
 ]
-PIECE = VectorPiece(KEY, Kind.SCORES, 0, 2, [mpz(2**500 + 1), mpz(3)])
+PIECE = VectorPiece(KEY, Kind.SCORES, 0, 2, Ciphertexts.of([2**500 + 1, 3], 64))
 ELEMENTS = ElementPiece(KEY, Kind.MASKED_RESIDUAL, 0, 16, 3, SHARES, bytes(64))
 
 
@@ -117,7 +118,7 @@ def write_seeds(corpus: Path) -> None:
     seeds = {route.message: message for route in MESSAGE_ROUTES for message in SEEDS if type(message) is route.message}
     for number, route in enumerate(MESSAGE_ROUTES):
         if route.message is VectorPiece:
-            (request,) = encode_piece(RUN, PIECE, 64)
+            (request,) = encode_piece(RUN, PIECE)
             body = request.SerializeToString()
         elif route.message is ElementPiece:
             (framed,) = encode_elements(RUN, ELEMENTS)

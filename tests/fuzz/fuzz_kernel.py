@@ -48,7 +48,7 @@ class Fuzzer:
         c, draw = self.numbers.constants, self.random
         if draw.random() < 0.1:
             c = bytes(draw.randbytes(8) if draw.random() < 0.5 else c[: draw.randrange(len(c))])
-        some, table = self._elements, self.numbers.empty(draw.choice([256, 512, 1]))
+        some, comb = self._elements, self.numbers.empty(draw.choice([0, 1, 12, 16]))
         calls: list[Callable[[], None]] = [
             lambda: _kernel.enter(c, some(), self._bytes(), draw.random() < 0.5),
             lambda: _kernel.leave(c, bytearray(self._bytes()), some(), self._bytes()),
@@ -62,10 +62,9 @@ class Fuzzer:
                 draw.randrange(-1, 3),
                 draw.randrange(-1, 7),
             ),
-            lambda: _kernel.fill_comb(c, table, some()),
-            lambda: _kernel.draw(
-                c, some(), self.numbers.empty(draw.choice([256, 512, 1])), draw.randbytes(draw.randrange(9))
-            ),
+            lambda: _kernel.add_plaintexts(c, some(), some(), self._bytes()),
+            lambda: _kernel.fold(c, some(), some()),
+            lambda: _kernel.draw(c, some(), comb, draw.randbytes(2 * draw.randrange(17)), draw.randrange(-1, 5)),
             lambda: _kernel.fill_tables(
                 c, some(), some(), draw.randrange(0, 4), draw.randrange(-1, 5), draw.randrange(-1, 5)
             ),

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gmpy2 import mpz
 
+from tests.support.ciphertexts import some_ciphertexts
 from tests.support.three_machines import REAL, Tables, make_machines, make_tables, prove_ids, train
 from trilateral.common.base.errors import ConfigError, DataError, ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd, Sqn
+from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.protocol.batches import Batch
 from trilateral.common.protocol.messages import (
@@ -133,9 +134,9 @@ def test_an_unrequested_confirmation_is_refused(private_key: PrivateKey) -> None
         (Role.HOST, Role.GUEST, Ready(1, 1)),
         (Role.HOST, Role.GUEST, BeginRound(RoundKey(1, 1), np.zeros(3), Batch(1), gradient=True)),
         (Role.HOST, Role.COORDINATOR, IdChallenge(bytes(32), 120, 3)),
-        (Role.HOST, Role.COORDINATOR, VectorPiece(RoundKey(1, 1), Kind.RESIDUAL, 0, 1, [])),
+        (Role.HOST, Role.COORDINATOR, VectorPiece(RoundKey(1, 1), Kind.RESIDUAL, 0, 1, some_ciphertexts())),
         (Role.GUEST, Role.COORDINATOR, HoldoutScores(RoundKey(1, 1), 0, 1, np.zeros(1))),
-        (Role.GUEST, Role.COORDINATOR, VectorPiece(RoundKey(1, 1), Kind.SCORES, 0, 1, [])),
+        (Role.GUEST, Role.COORDINATOR, VectorPiece(RoundKey(1, 1), Kind.SCORES, 0, 1, some_ciphertexts())),
         (Role.COORDINATOR, Role.HOST, IdChallenge(bytes(32), 120, 3)),
         (Role.COORDINATOR, Role.COORDINATOR, Ready(1, 1)),
     ],
@@ -199,7 +200,7 @@ LONGEST = round_scale(JOB, 96, 96).layout.n_groups(96)
 
 
 def early_piece(round_number: int, count: int, key: PrivateKey, offset: int = 0) -> VectorPiece:
-    ciphertexts = [key.public_key.n + 1] * count
+    ciphertexts = Ciphertexts.of([key.public_key.n + 1] * count, key.public_key.ciphertext_bytes)
     return VectorPiece(RoundKey(round_number, 1), Kind.SCORES, offset, LONGEST, ciphertexts)
 
 
@@ -293,7 +294,7 @@ def test_a_vector_beyond_the_rounds_of_the_job_is_refused(change: dict[str, Any]
 def test_the_coordinator_refuses_messages_for_a_round_that_it_has_not_begun(
     key: RoundKey, private_key: PrivateKey
 ) -> None:
-    for message in (OutOfRange(key), VectorPiece(key, Kind.GRADIENT, 0, 3, [mpz(1)])):
+    for message in (OutOfRange(key), VectorPiece(key, Kind.GRADIENT, 0, 3, some_ciphertexts(1))):
         machine = make_machines(JOB, make_tables(JOB), private_key)[Role.COORDINATOR]
         list(machine.handle(Role.HOST, Ready(96, 3)))
         with pytest.raises(ProtocolError, match=f"the host sent a message for round {key.round}.*not begun"):

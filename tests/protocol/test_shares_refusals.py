@@ -10,6 +10,7 @@ import pytest
 
 from tests.protocol.test_refusals import replacing
 from tests.protocol.test_shares_training import make_job, weigh
+from tests.support.ciphertexts import some_ciphertexts
 from tests.support.shares_rounds import cut_small
 from tests.support.three_machines import ANY_SEED, REAL, Tables, make_machines, make_tables, prove_ids, run_machines
 from trilateral.common.base.errors import DataError, ProtocolError
@@ -179,7 +180,7 @@ def test_columns_that_are_not_scaled_are_refused(private_key: PrivateKey) -> Non
 @pytest.mark.parametrize("role", PARTIES)
 def test_vectors_of_the_other_protocol_are_refused(role: Role, private_key: PrivateKey) -> None:
     elements = ElementPiece(RoundKey(1, 1), Kind.MASKED_SCORES, 0, N_ROWS, 16, np.zeros(16, np.uint64))
-    ciphertexts = VectorPiece(RoundKey(1, 1), Kind.SCORES, 0, 1, [])
+    ciphertexts = VectorPiece(RoundKey(1, 1), Kind.SCORES, 0, 1, some_ciphertexts())
     paillier = JobConfig(name="other", dataset="made", key_bits=1024)
     for job, piece in ((JOB, ciphertexts), (paillier, elements)):
         machine = make_machines(job, tables_of(job), private_key)[role]

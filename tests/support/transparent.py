@@ -4,23 +4,22 @@ Its ciphertexts are 1 + m n, which any key of that modulus opens: Paillier with 
 nothing is raised to a power, and a training takes hundredths of a second.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from tests.support.three_machines import Workshop
 from trilateral.common.base.arrays import FloatVector
-from trilateral.common.paillier.cipher import Product
+from trilateral.common.paillier.cipher import EncryptedVector, Product
+from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.keys import PublicKey
 from trilateral.common.paillier.packed import PackedCipher
 from trilateral.common.paillier.packing import SlotLayout
-from trilateral.common.paillier.randomness import RandomnessPool
+from trilateral.common.paillier.randomness import RandomnessPool, Residues
 from trilateral.common.protocol.evaluation import HoldoutMetrics, measure
 
 
-class _Ones(RandomnessPool[mpz]):
+class _Ones(RandomnessPool):
     """In the place of randomness."""
 
     stored = 0
@@ -28,8 +27,8 @@ class _Ones(RandomnessPool[mpz]):
     def __init__(self) -> None:
         pass
 
-    def take(self, count: int) -> list[mpz]:
-        return [mpz(1)] * count
+    def take(self, count: int) -> Residues:
+        return np.array([mpz(1)] * count, dtype=object)
 
     def prepare(self, target: int) -> bool:
         return False
@@ -53,19 +52,19 @@ class _TransparentProduct:
         self._columns = columns.astype(object)
         self._plaintexts: list[mpz] = []
 
-    def update(self, ciphertexts: Sequence[mpz]) -> None:
-        self._plaintexts += [c // self._key.n for c in ciphertexts]
+    def update(self, vector: EncryptedVector) -> None:
+        self._plaintexts += [c // self._key.n for c in vector.elements]
 
-    def result(self) -> list[mpz]:
-        n = self._key.n
-        return [1 + mpz(total) % n * n for total in np.array(self._plaintexts, dtype=object) @ self._columns]
+    def result(self) -> EncryptedVector:
+        n, totals = self._key.n, np.array(self._plaintexts, dtype=object) @ self._columns
+        return EncryptedVector([1 + mpz(total) % n * n for total in totals])
 
 
 class _TransparentDecryptor:
     def __init__(self, public_key: PublicKey) -> None:
         self.public_key = public_key
 
-    def decrypt_all(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
+    def decrypt_all(self, ciphertexts: Ciphertexts) -> list[mpz]:
         n = self.public_key.n
         return [(m := c // n) - n * (2 * m > n) for c in ciphertexts]
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from gmpy2 import mpz
 
+from trilateral.common.paillier.cipher import EncryptedVector
 from trilateral.common.paillier.fixed_point import encode
 from trilateral.common.paillier.keys import PrivateKey, PublicKey
 from trilateral.common.paillier.packed import encrypt_with
@@ -92,8 +93,8 @@ def product_case(case: dict[str, Any], index: int) -> dict[str, Any]:
     ciphertexts = encrypt_with(public_key, packed, factors)
 
     product = PackedProduct(public_key, layout, columns)
-    product.update(ciphertexts)
-    products = product.result()
+    product.update(EncryptedVector(ciphertexts))
+    products: list[mpz] = product.result().elements
 
     side_bits = layout.slot_bits * (layout.slots - 1)
     masks = [

@@ -141,6 +141,18 @@ static PyObject *kernel_leave(PyObject *self, PyObject *args) {
     RUN(CALL(leave, DATA(1), DATA(2), LENGTH(3) ? DATA(3) : NULL, count, &call.modulus));
 }
 
+static PyObject *kernel_add_plaintexts(PyObject *self, PyObject *args) {
+    struct call call = {.n_buffers = 4};
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*w*y*y*", BUFFER(0), BUFFER(1), BUFFER(2), BUFFER(3))) return NULL;
+    if (!read_modulus(&call)) return finish(&call);
+    const int64_t count = elements_in(&call, 1);
+    if (!require(count >= 0 && elements_in(&call, 2) == count && LENGTH(3) == count * (call.modulus.width / 2),
+                 "add_plaintexts: sizes do not match"))
+        return finish(&call);
+    RUN(CALL(add_plaintexts, DATA(1), DATA(2), DATA(3), count, &call.modulus));
+}
+
 static PyObject *kernel_multiply(PyObject *self, PyObject *args) {
     struct call call = {.n_buffers = 4};
     (void)self;
@@ -163,6 +175,17 @@ static PyObject *kernel_square(PyObject *self, PyObject *args) {
     if (!require(count >= 0 && elements_in(&call, 2) == count && times >= 0, "square: sizes do not match"))
         return finish(&call);
     RUN(CALL(square, DATA(1), DATA(2), times, count, &call.modulus));
+}
+
+static PyObject *kernel_fold(PyObject *self, PyObject *args) {
+    struct call call = {.n_buffers = 3};
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*w*y*", BUFFER(0), BUFFER(1), BUFFER(2))) return NULL;
+    if (!read_modulus(&call)) return finish(&call);
+    const int64_t count = elements_in(&call, 2), lanes = call.kernels->lanes;
+    if (!require(count >= 0 && elements_in(&call, 1) == (count < lanes ? count : lanes), "fold: sizes do not match"))
+        return finish(&call);
+    RUN(CALL(fold, DATA(1), DATA(2), count, &call.modulus));
 }
 
 static PyObject *kernel_power(PyObject *self, PyObject *args) {
@@ -191,27 +214,19 @@ static PyObject *kernel_power(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-static PyObject *kernel_fill_comb(PyObject *self, PyObject *args) {
-    struct call call = {.n_buffers = 3};
-    (void)self;
-    if (!PyArg_ParseTuple(args, "y*w*y*", BUFFER(0), BUFFER(1), BUFFER(2))) return NULL;
-    if (!read_modulus(&call)) return finish(&call);
-    const int64_t count = elements_in(&call, 2);
-    if (!require(count >= 0 && elements_in(&call, 1) == count * COMB_ROW, "fill_comb: sizes do not match"))
-        return finish(&call);
-    RUN(CALL(fill_comb, DATA(1), DATA(2), count, &call.modulus));
-}
-
 static PyObject *kernel_draw(PyObject *self, PyObject *args) {
     struct call call = {.n_buffers = 4};
+    long long n_tables;
     (void)self;
-    if (!PyArg_ParseTuple(args, "y*w*y*y*", BUFFER(0), BUFFER(1), BUFFER(2), BUFFER(3))) return NULL;
+    if (!PyArg_ParseTuple(args, "y*w*y*y*L", BUFFER(0), BUFFER(1), BUFFER(2), BUFFER(3), &n_tables)) return NULL;
     if (!read_modulus(&call)) return finish(&call);
-    const int64_t count = elements_in(&call, 1), powers = elements_in(&call, 2), rows = powers / COMB_ROW;
-    if (!require(count >= 0 && rows >= 1 && powers == rows * COMB_ROW && LENGTH(3) == count * rows,
+    const int64_t count = elements_in(&call, 1), powers = elements_in(&call, 2);
+    const int64_t entries = n_tables > 0 ? powers / n_tables : 0, indices = count > 0 ? LENGTH(3) / 2 / count : n_tables;
+    if (!require(count >= 0 && entries > 0 && powers == n_tables * entries && (entries & (entries - 1)) == 0 &&
+                     indices > 0 && indices % n_tables == 0 && LENGTH(3) == 2 * count * indices && (uintptr_t)DATA(3) % 2 == 0,
                  "draw: sizes do not match"))
         return finish(&call);
-    RUN(CALL(draw, DATA(1), DATA(2), rows, DATA(3), count, &call.modulus));
+    RUN(CALL(draw, DATA(1), DATA(2), n_tables, entries, DATA(3), indices / n_tables, count, &call.modulus));
 }
 
 /* The sizes of tables; 0 and an exception if they do not match. */
@@ -308,11 +323,12 @@ static PyMethodDef methods[] = {
     {"cycles", kernel_cycles, METH_VARARGS, "cycles(count): take so many cycles of the processor"},
     {"enter", kernel_enter, METH_VARARGS, "enter(modulus, out, numbers, montgomery)"},
     {"leave", kernel_leave, METH_VARARGS, "leave(modulus, out, elements, plaintexts)"},
+    {"add_plaintexts", kernel_add_plaintexts, METH_VARARGS, "add_plaintexts(modulus, out, elements, plaintexts)"},
     {"multiply", kernel_multiply, METH_VARARGS, "multiply(modulus, out, a, b)"},
     {"square", kernel_square, METH_VARARGS, "square(modulus, out, a, times)"},
+    {"fold", kernel_fold, METH_VARARGS, "fold(modulus, out, a)"},
     {"power", kernel_power, METH_VARARGS, "power(moduli, out, bases, exponents, first, stop)"},
-    {"fill_comb", kernel_fill_comb, METH_VARARGS, "fill_comb(modulus, out, bases)"},
-    {"draw", kernel_draw, METH_VARARGS, "draw(modulus, out, comb, exponents)"},
+    {"draw", kernel_draw, METH_VARARGS, "draw(modulus, out, comb, indices, n_tables)"},
     {"fill_tables", kernel_fill_tables, METH_VARARGS, "fill_tables(modulus, tables, bases, n_groups, first, stop)"},
     {"fill_buckets", kernel_fill_buckets, METH_VARARGS,
      "fill_buckets(modulus, buckets, tables, samples, offsets, count, n_groups, slots, bits, fresh, first, stop)"},

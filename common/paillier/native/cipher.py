@@ -6,8 +6,10 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from trilateral.common.paillier.keys import PublicKey
-from trilateral.common.paillier.native.numbers import Elements, Numbers
+from trilateral.common.paillier.cipher import EncryptedVector
+from trilateral.common.paillier.ciphertexts import Ciphertexts
+from trilateral.common.paillier.keys import PublicKey, check_coprime, check_range
+from trilateral.common.paillier.native.numbers import Numbers
 from trilateral.common.paillier.native.product import NativeProduct
 from trilateral.common.paillier.native.randomness import NativeResidues
 from trilateral.common.paillier.packing import SlotLayout
@@ -22,25 +24,30 @@ class NativeCipher:
         self._numbers = Numbers(public_key.n)
         self._pool = RandomnessPool(NativeResidues(public_key, self._numbers))
 
-    def encrypt(self, plaintexts: Sequence[mpz]) -> list[mpz]:
+    def open(self, ciphertexts: Ciphertexts) -> EncryptedVector:
+        """See PartyCipher."""
+        check_range(self.public_key, ciphertexts)
+        elements = self._numbers.enter_bytes(ciphertexts.data)
+        if len(elements):
+            check_coprime(self.public_key, *self._numbers.leave(self._numbers.product(elements)))
+        return EncryptedVector(elements)
+
+    def encrypt(self, plaintexts: Sequence[mpz]) -> Ciphertexts:
+        """See PartyCipher."""
+        return self._leave(self._residues(len(plaintexts)), plaintexts)
+
+    def add_plaintexts(self, vector: EncryptedVector, plaintexts: Sequence[mpz]) -> EncryptedVector:
         """See PartyCipher."""
         check_plaintexts(self.public_key, plaintexts)
-        return self._numbers.leave(self._residues(len(plaintexts)), plaintexts)
+        return EncryptedVector(self._numbers.add_plaintexts(vector.elements, plaintexts))
 
-    def add_plaintexts(self, ciphertexts: Sequence[mpz], plaintexts: Sequence[mpz]) -> list[mpz]:
+    def add(self, vector: EncryptedVector, other: EncryptedVector) -> EncryptedVector:
         """See PartyCipher."""
-        check_plaintexts(self.public_key, plaintexts)
-        return self._numbers.leave(self._numbers.enter(ciphertexts), plaintexts)
+        return EncryptedVector(self._numbers.multiply(vector.elements, other.elements))
 
-    def add(self, ciphertexts: Sequence[mpz], others: Sequence[mpz]) -> list[mpz]:
+    def rerandomise(self, vector: EncryptedVector, plaintexts: Sequence[mpz] | None = None) -> Ciphertexts:
         """See PartyCipher."""
-        numbers = self._numbers
-        return numbers.leave(numbers.multiply(numbers.enter(ciphertexts), numbers.enter(others)))
-
-    def rerandomise(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
-        """See PartyCipher."""
-        numbers = self._numbers
-        return numbers.leave(numbers.multiply(numbers.enter(ciphertexts), self._residues(len(ciphertexts))))
+        return self._leave(self.add(vector, self._residues(len(vector))), plaintexts)
 
     def start_product(self, layout: SlotLayout, columns: NDArray[np.int64]) -> NativeProduct:
         """See PartyCipher."""
@@ -56,5 +63,10 @@ class NativeCipher:
         """See PartyCipher."""
         return self._pool.stored
 
-    def _residues(self, count: int) -> Elements:
-        return np.array(self._pool.take(count)).reshape(count, self._numbers.size)
+    def _residues(self, count: int) -> EncryptedVector:
+        return EncryptedVector(self._pool.take(count))
+
+    def _leave(self, vector: EncryptedVector, plaintexts: Sequence[mpz] | None = None) -> Ciphertexts:
+        if plaintexts is not None:
+            check_plaintexts(self.public_key, plaintexts)
+        return Ciphertexts(self._numbers.leave_bytes(vector.elements, plaintexts), self._numbers.width)

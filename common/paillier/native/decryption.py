@@ -1,10 +1,9 @@
 """The powers of a decryption by the kernel, modulo the squares of the secret primes."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from gmpy2 import mpz
 
+from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.native import _kernel
 from trilateral.common.paillier.native.modulus import digits_for
 from trilateral.common.paillier.native.numbers import Numbers
@@ -22,12 +21,12 @@ class SecretPowers:
         self._moduli = b"".join([numbers.constants for numbers in self._numbers])
         self._exponents = b"".join([(prime - 1).to_bytes(-(-bits // 8), "big") for prime in (p, q)])
 
-    def __call__(self, ciphertexts: Sequence[mpz]) -> tuple[list[mpz], list[mpz]]:
+    def __call__(self, ciphertexts: Ciphertexts) -> tuple[list[mpz], list[mpz]]:
         """Return the powers modulo p^2, each below p^2, and those modulo q^2."""
         of_p, of_q = self._numbers
         count = len(ciphertexts)
         bases, out = of_p.empty(2 * count), of_p.empty(2 * count)
-        np.concatenate([of_p.enter(ciphertexts), of_q.enter(ciphertexts)], out=bases)
+        np.concatenate([of_p.enter_bytes(ciphertexts.data), of_q.enter_bytes(ciphertexts.data)], out=bases)
         of_p.in_parallel(
             lambda first, stop: _kernel.power(self._moduli, out, bases, self._exponents, first, stop), 2 * count
         )

@@ -21,7 +21,6 @@ enum {
     MAX_DIGITS = 80, /* of n: enough for 4096 bits and 16 bits of slack */
     MAX_CHUNKS = 8,
     MAX_MODULI = 2, /* of one call of `power` */
-    COMB_ROW = 256, /* powers in a row of a comb, one for each value of a byte */
 };
 
 static const uint64_t DIGIT_MASK = ((uint64_t)1 << DIGIT_BITS) - 1;
@@ -71,14 +70,16 @@ struct kernels {
                   const struct modulus *m);
     void (*leave)(uint8_t *out, const uint64_t *elements, const uint8_t *plaintexts, int64_t count,
                   const struct modulus *m);
+    void (*add_plaintexts)(uint64_t *out, const uint64_t *elements, const uint8_t *plaintexts, int64_t count,
+                           const struct modulus *m);
     void (*multiply)(uint64_t *out, const uint64_t *a, const uint64_t *b, int64_t count, const struct modulus *m);
     void (*square)(uint64_t *out, const uint64_t *a, int64_t times, int64_t count, const struct modulus *m);
+    void (*fold)(uint64_t *out, const uint64_t *a, int64_t count, const struct modulus *m);
     /* Elements first ... stop - 1 of a list that has `count` elements for each of the moduli. */
     int (*power)(uint64_t *out, const uint64_t *bases, const uint8_t *exponents, int64_t exponent_bytes, int64_t count,
                  int64_t first, int64_t stop, const struct modulus *moduli);
-    void (*fill_comb)(uint64_t *rows, const uint64_t *bases, int64_t n_rows, const struct modulus *m);
-    void (*draw)(uint64_t *out, const uint64_t *comb, int64_t n_rows, const uint8_t *exponents, int64_t count,
-                 const struct modulus *m);
+    void (*draw)(uint64_t *out, const uint64_t *comb, int64_t n_tables, int64_t entries, const uint16_t *indices,
+                 int64_t steps, int64_t count, const struct modulus *m);
     void (*fill_tables)(const struct tables *tables, const uint64_t *bases, int64_t first, int64_t stop,
                         const struct modulus *m);
     /* -2 if a value with its offset is negative or has more bits than there are buckets. */

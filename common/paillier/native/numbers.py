@@ -20,10 +20,10 @@ from trilateral.common.paillier.native.threads import in_parallel
 Elements = NDArray[np.number[Any]]
 """Shape (count, 2 D), one number per row, contiguous and aligned for vectors."""
 
+_FEW_PRODUCTS = 32
+"""Least rows of lanes in a part of a list if an element takes a few products. To hand over a part takes as long."""
 _ALIGNMENT = 64
 """Bytes of a vector of 512 bits, and of a line of the cache."""
-_LEAST = 16
-"""Vectors that a thread must have to convert or multiply, about 0.1 ms: to hand them over takes 0.02 ms."""
 
 
 class Numbers:
@@ -45,7 +45,8 @@ class Numbers:
         self.constants = modulus.constants
         self.size = modulus.element_size
         self._width_in = width or modulus.width
-        self._width = modulus.width
+        self.width = modulus.width
+        """Bytes of a number modulo n^2."""
 
     def empty(self, *shape: int) -> Elements:
         """Return an array for elements that are yet to be computed."""
@@ -54,40 +55,70 @@ class Numbers:
         start = -memory.__array_interface__["data"][0] % _ALIGNMENT
         return memory[start : start + size].view(self.dtype).reshape(*shape, self.size)
 
-    def in_parallel(self, work: Callable[[int, int], None], count: int, least: int = 1) -> None:
-        """Call `work(start, stop)` for parts of a list of `count` elements, in parallel; see threads.in_parallel."""
-        in_parallel(work, count, self.lanes, least)
+    def in_parallel(self, work: Callable[[int, int], None], count: int, *, rows: int = 1) -> None:
+        """Call `work(start, stop)` for parts of a list of `count` elements, in parallel; see threads.in_parallel.
+
+        Args:
+            work: called once for each part.
+            count: length of the list.
+            rows: a part is at least so many times as long as there are lanes.
+        """
+        in_parallel(work, count, self.lanes, rows)
 
     def enter(self, numbers: Sequence[mpz]) -> Elements:
         """Convert numbers of at most `width` bytes to elements."""
-        width = self._width_in
-        data = memoryview(b"".join([number.to_bytes(width, "big") for number in numbers]))
-        out = self.empty(len(numbers))
+        return self.enter_bytes(b"".join([number.to_bytes(self._width_in, "big") for number in numbers]))
+
+    def enter_bytes(self, data: bytes | memoryview) -> Elements:
+        """Convert big-endian numbers of `width` bytes each, one after the other, to elements."""
+        width, data = self._width_in, memoryview(data)
+        out = self.empty(len(data) // width)
         self.in_parallel(
             lambda start, stop: _kernel.enter(
                 self.constants, out[start:stop], data[start * width : stop * width], True
             ),
-            len(numbers),
-            _LEAST,
+            len(out),
+            rows=_FEW_PRODUCTS,
         )
         return out
 
     def leave(self, elements: Elements, plaintexts: Sequence[mpz] | None = None) -> list[mpz]:
         """Convert elements to numbers, each times (1 + m n) if there are plaintexts m, which may be negative."""
-        width, half = self._width, self._width // 2
-        count, n = len(elements), self.n
+        data, width = self.leave_bytes(elements, plaintexts), self.width
+        return [mpz.from_bytes(data[start : start + width], "big") for start in range(0, len(data), width)]
+
+    def leave_bytes(self, elements: Elements, plaintexts: Sequence[mpz] | None = None) -> bytes:
+        """Convert elements like `leave`, to big-endian numbers of the width of n^2, one after the other."""
+        width, half, count = self.width, self.width // 2, len(elements)
         out = memoryview(bytearray(count * width))
-        plain = b"".join([(m % n).to_bytes(half, "big") for m in plaintexts]) if plaintexts is not None else b""
-        if plaintexts is not None and len(plaintexts) != count:
-            raise ValueError("there must be a plaintext for each element")
+        plain = b"" if plaintexts is None else self._plain(plaintexts, count)
 
         def work(start: int, stop: int) -> None:
             numbers, plain_part = out[start * width : stop * width], plain[start * half : stop * half]
             _kernel.leave(self.constants, numbers, elements[start:stop], plain_part)
 
-        self.in_parallel(work, count, _LEAST)
-        data = bytes(out)
-        return [mpz.from_bytes(data[start : start + width], "big") for start in range(0, count * width, width)]
+        self.in_parallel(work, count, rows=_FEW_PRODUCTS)
+        return bytes(out)
+
+    def add_plaintexts(self, elements: Elements, plaintexts: Sequence[mpz]) -> Elements:
+        """Multiply each element by (1 + m n)."""
+        half, count = self.width // 2, len(elements)
+        plain, out = self._plain(plaintexts, count), self.empty(count)
+        self.in_parallel(
+            lambda start, stop: _kernel.add_plaintexts(
+                self.constants, out[start:stop], elements[start:stop], plain[start * half : stop * half]
+            ),
+            count,
+            rows=_FEW_PRODUCTS,
+        )
+        return out
+
+    def _plain(self, plaintexts: Sequence[mpz], count: int) -> memoryview:
+        """Return plaintexts, which may be negative, as the kernel reads them."""
+        if len(plaintexts) != count:
+            raise ValueError("there must be a plaintext for each element, one by one")
+        n, half = self.n, self.width // 2
+        return memoryview(b"".join([(m % n).to_bytes(half, "big") for m in plaintexts]))
 
     def multiply(self, a: Elements, b: Elements) -> Elements:
         """Multiply element by element."""
@@ -97,7 +128,7 @@ class Numbers:
         self.in_parallel(
             lambda start, stop: _kernel.multiply(self.constants, out[start:stop], a[start:stop], b[start:stop]),
             len(a),
-            _LEAST,
+            rows=_FEW_PRODUCTS,
         )
         return out
 
@@ -112,8 +143,10 @@ class Numbers:
 
     def product(self, elements: Elements) -> Elements:
         """Multiply all elements of a list that is not empty; shape (1, 2 D)."""
-        while len(elements) > 1:
-            pairs = len(elements) // 2
-            products = self.multiply(np.ascontiguousarray(elements[:pairs]), elements[pairs : 2 * pairs])
-            elements = np.concatenate([products, elements[2 * pairs :]])
-        return elements
+        products = self.empty(min(len(elements), self.lanes))
+        _kernel.fold(self.constants, products, elements)
+        while len(products) > 1:
+            half = len(products) // 2
+            pairs = self.multiply(products[:half], products[half : 2 * half])
+            products = np.concatenate([pairs, products[2 * half :]])
+        return products

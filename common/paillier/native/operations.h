@@ -113,11 +113,11 @@ KERNEL static void enter(uint64_t *out, const uint8_t *numbers, int64_t width, i
 
 /* Digits, which are whole numbers here, as words of 64 bits. */
 static void limbs_of(uint64_t *out, const uint64_t *in, const struct modulus *m) {
-    memset(out, 0, (size_t)m->limbs * sizeof *out);
-    for (int i = 0; i < m->digits; i++) {
-        int bit = i * DIGIT_BITS, word = bit / 64, shift = bit % 64;
-        out[word] |= in[i] << shift;
-        if (shift > 64 - DIGIT_BITS) out[word + 1] |= in[i] >> (64 - shift);
+    for (unsigned word = 0; word < (unsigned)m->limbs; word++) {
+        const unsigned i = 64 * word / DIGIT_BITS, D = (unsigned)m->digits, shift = 64 * word % DIGIT_BITS;
+        out[word] = in[i] >> shift; /* then one digit more, or two */
+        if (i + 1 < D) out[word] |= in[i + 1] << (DIGIT_BITS - shift);
+        if (i + 2 < D && shift > 2 * DIGIT_BITS - 64) out[word] |= in[i + 2] << (2 * DIGIT_BITS - shift);
     }
 }
 
@@ -135,7 +135,7 @@ static uint64_t subtract_once(uint64_t *x, const struct modulus *m) {
 
 /* lo - hi n modulo n^2, big-endian, of an element of whole numbers with lo, hi < 3 n: with lo = l + c n that is l + (c - hi) n. */
 static void write_number(uint8_t *out, const uint64_t *element, const struct modulus *m) {
-    uint64_t lo[MAX_LIMBS], hi[MAX_LIMBS], x[2 * MAX_LIMBS] = {0};
+    uint64_t lo[MAX_LIMBS], hi[MAX_LIMBS], x[2 * MAX_LIMBS];
     limbs_of(lo, element, m), limbs_of(hi, element + m->digits, m);
     uint64_t borrow = 0, carry = subtract_once(lo, m);
     carry += subtract_once(lo, m);
@@ -150,15 +150,20 @@ static void write_number(uint8_t *out, const uint64_t *element, const struct mod
         unsigned __int128 step = (unsigned __int128)hi[i] + (m->n_limbs[i] & negative) + carry;
         hi[i] = (uint64_t)step, carry = (uint64_t)(step >> 64);
     }
-    memcpy(x, lo, (size_t)m->limbs * sizeof *lo);
-    for (int i = 0; i < m->limbs; i++) {
-        carry = 0;
-        for (int j = 0; j < m->limbs; j++) { /* at most (2^64 - 1)^2 + 2 (2^64 - 1) = 2^128 - 1 */
-            unsigned __int128 step = (unsigned __int128)hi[i] * m->n_limbs[j] + x[i + j] + carry;
-            x[i + j] = (uint64_t)step, carry = (uint64_t)(step >> 64);
+    /* Word by word, from the lowest: one sum of three words takes all products of a column, so additions wait for each other once. */
+    unsigned __int128 sum = 0;
+    const int last = m->limbs - 1;
+    for (int t = 0; t <= 2 * last; t++) {
+        uint64_t top = 0;
+        if (t <= last) sum += lo[t]; /* below 2^72 before */
+        for (int i = t <= last ? 0 : t - last; i <= (t <= last ? t : last); i++) {
+            const unsigned __int128 product = (unsigned __int128)hi[i] * m->n_limbs[t - i];
+            sum += product, top += sum < product;
         }
-        x[i + m->limbs] = carry;
+        x[t] = (uint64_t)sum;
+        sum = sum >> 64 | (unsigned __int128)top << 64;
     }
+    x[2 * last + 1] = (uint64_t)sum;
     for (int64_t i = 0; i < m->width; i += 8) {
         const uint64_t word = __builtin_bswap64(x[i / 8]);
         const size_t rest = (size_t)(m->width - i < 8 ? m->width - i : 8);
@@ -166,33 +171,52 @@ static void write_number(uint8_t *out, const uint64_t *element, const struct mod
     }
 }
 
+/* 1 + p n for the plaintexts p < n of some lanes: lo = 1 and hi = n - p. It is 1 if there are no plaintexts. */
+KERNEL static void read_plaintexts(digits *out, const uint8_t *plaintexts, int64_t start, int lanes, const struct modulus *m) {
+    const int D = m->digits;
+    for (int i = 0; i < 2 * D; i++) out[i] = digits_of(all(i == 0));
+    if (!plaintexts) return;
+    const int64_t width = m->width / 2;
+    words *hi = (words *)(out + D), borrow = all(0);
+    for (int lane = 0; lane < LANES; lane++)
+        read_digits(hi, lane, 0, D, plaintexts + (start + (lane < lanes ? lane : lanes - 1)) * width, width);
+    for (int i = 0; i < D; i++) {
+        const words difference = words_of((digits)all(((const uint64_t *)m->n)[i])) - hi[i] + borrow;
+        borrow = (words)(difference < all(0));
+        out[D + i] = digits_of(difference & all(DIGIT_MASK));
+    }
+}
+
 /* Convert numbers for the outside: x (1 + p n) mod n^2, from x in Montgomery form and a plaintext p < n; x alone if there is no
- * plaintext. x R (1 + p n) / R: leaving the form and adding a plaintext are one product, with lo = 1 and hi = n - p. */
+ * plaintext. Leaving the form and adding a plaintext are one product, x R (1 + p n) / R. */
 KERNEL static void leave(uint8_t *out, const uint64_t *elements, const uint8_t *plaintexts, int64_t count,
                          const struct modulus *m) {
-    const int D = m->digits;
     for (int64_t start = 0; start < count; start += LANES) {
         int lanes = lanes_from(start, count);
         digits x[2 * MAX_DIGITS], factor[2 * MAX_DIGITS];
         uint64_t results[LANES][2 * MAX_DIGITS], *rows[LANES];
-        for (int i = 0; i < 2 * D; i++) factor[i] = digits_of(all(i == 0));
-        if (plaintexts) {
-            words *hi = (words *)(factor + D), borrow = all(0);
-            for (int lane = 0; lane < LANES; lane++)
-                read_digits(hi, lane, 0, D, plaintexts + (start + (lane < lanes ? lane : lanes - 1)) * (m->width / 2),
-                            m->width / 2);
-            for (int i = 0; i < D; i++) {
-                const words difference = words_of((digits)all(((const uint64_t *)m->n)[i])) - hi[i] + borrow;
-                borrow = (words)(difference < all(0));
-                factor[D + i] = digits_of(difference & all(DIGIT_MASK));
-            }
-        }
+        read_plaintexts(factor, plaintexts, start, lanes, m);
         load(x, elements + start * size_of(m), lanes, 1, m);
         multiply_lanes(x, x, factor, m);
-        for (int i = 0; i < 2 * D; i++) x[i] = (digits)words_of(x[i]);
+        for (int i = 0; i < size_of(m); i++) x[i] = (digits)words_of(x[i]);
         for (int lane = 0; lane < LANES; lane++) rows[lane] = results[lane];
         scatter(rows, x, m);
         for (int lane = 0; lane < lanes; lane++) write_number(out + (start + lane) * m->width, results[lane], m);
+    }
+}
+
+/* x (1 + p n) in Montgomery form: the product with 1 + p n leaves the form, and the one with R^2 enters it again. */
+KERNEL static void add_plaintexts(uint64_t *out, const uint64_t *elements, const uint8_t *plaintexts, int64_t count,
+                                  const struct modulus *m) {
+    for (int64_t start = 0; start < count; start += LANES) {
+        int lanes = lanes_from(start, count);
+        digits x[2 * MAX_DIGITS], factor[2 * MAX_DIGITS];
+        read_plaintexts(factor, plaintexts, start, lanes, m);
+        load(x, elements + start * size_of(m), lanes, 1, m);
+        multiply_lanes(x, x, factor, m);
+        broadcast(factor, m->power_of_r + size_of(m), m);
+        multiply_lanes(x, x, factor, m);
+        store(out + start * size_of(m), lanes, 1, x, m);
     }
 }
 
@@ -216,6 +240,21 @@ KERNEL static void square(uint64_t *out, const uint64_t *a, int64_t times, int64
         for (int64_t i = 0; i < times; i++) square_lanes(x, x, m);
         store(out + start * size_of(m), lanes, 1, x, m);
     }
+}
+
+/* The products of every LANES-th element, in Montgomery form: out_i = a_i a_(i + LANES) a_(i + 2 LANES) ... for i < LANES. */
+KERNEL static void fold(uint64_t *out, const uint64_t *a, int64_t count, const struct modulus *m) {
+    digits x[2 * MAX_DIGITS], factor[2 * MAX_DIGITS];
+    for (int64_t start = 0; start < count; start += LANES) {
+        const uint64_t *elements[LANES];
+        for (int64_t lane = 0; lane < LANES; lane++) {
+            const int64_t i = start || lane < count ? start + lane : count - 1;
+            elements[lane] = i < count ? a + i * size_of(m) : m->power_of_r;
+        }
+        gather(start ? factor : x, elements, m);
+        if (start) multiply_lanes(x, x, factor, m);
+    }
+    if (count) store(out, lanes_from(0, count), 1, x, m);
 }
 
 /* What a call of `power` keeps outside its stack, which is small with some C libraries: the table, and the moduli of its lanes. */
@@ -284,40 +323,33 @@ KERNEL static int power(uint64_t *out, const uint64_t *bases, const uint8_t *exp
     return 0;
 }
 
-/* Rows of powers 0 ... 255 of their bases. */
-KERNEL static void fill_comb(uint64_t *rows, const uint64_t *bases, int64_t n_rows, const struct modulus *m) {
-    for (int64_t start = 0; start < n_rows; start += LANES) {
-        int lanes = lanes_from(start, n_rows);
-        uint64_t *to = rows + start * COMB_ROW * size_of(m);
-        digits x[2 * MAX_DIGITS], base[2 * MAX_DIGITS];
-        broadcast(x, m->power_of_r, m);
-        load(base, bases + start * size_of(m), lanes, 1, m);
-        for (int i = 0; i < COMB_ROW; i++) {
-            store(to + i * size_of(m), lanes, COMB_ROW, x, m);
-            if (i + 1 < COMB_ROW) multiply_lanes(x, x, base, m);
-        }
-    }
-}
-
 KERNEL static inline void prefetch(const uint64_t *element, const struct modulus *m) {
     for (int i = 0; i < size_of(m); i += 8) __builtin_prefetch(element + i);
 }
 
-/* For each exponent, with one byte for each row: the product of one power from each row. The exponents decide the addresses. */
-KERNEL static void draw(uint64_t *out, const uint64_t *comb, int64_t n_rows, const uint8_t *exponents, int64_t count,
-                 const struct modulus *m) {
+/* Products of powers from a comb of `n_tables` tables, each of which has `entries` of them, a power of two. A product has `steps`
+ * steps, each with an index into every table: x = prod_s (prod_t table_t[index_st])^(2^(steps - 1 - s)). Indices are taken modulo
+ * `entries`. They decide the addresses. */
+KERNEL static void draw(uint64_t *out, const uint64_t *comb, int64_t n_tables, int64_t entries, const uint16_t *indices,
+                        int64_t steps, int64_t count, const struct modulus *m) {
+    const int64_t n_indices = steps * n_tables;
     for (int64_t start = 0; start < count; start += LANES) {
         int lanes = lanes_from(start, count);
         digits x[2 * MAX_DIGITS], factor[2 * MAX_DIGITS];
         const uint64_t *now[LANES] = {0}, *next[LANES] = {0};
-        for (int64_t row = 0; row <= n_rows; row++) {
-            for (int lane = 0; lane < LANES && row < n_rows; lane++) {
-                const uint8_t *exponent = exponents + (start + (lane < lanes ? lane : lanes - 1)) * n_rows;
-                next[lane] = comb + (row * COMB_ROW + exponent[row]) * size_of(m);
+        for (int64_t i = 0; i <= n_indices; i++) {
+            for (int lane = 0; lane < LANES && i < n_indices; lane++) {
+                const int64_t residue = start + (lane < lanes ? lane : lanes - 1);
+                const int64_t index = indices[residue * n_indices + i] & (entries - 1);
+                next[lane] = comb + (i % n_tables * entries + index) * size_of(m);
                 prefetch(next[lane], m);
             }
-            if (row == 1) gather(x, now, m);
-            else if (row > 1) gather(factor, now, m), multiply_lanes(x, x, factor, m);
+            if (i == 1) gather(x, now, m);
+            if (i > 1) {
+                if ((i - 1) % n_tables == 0) square_lanes(x, x, m);
+                gather(factor, now, m);
+                multiply_lanes(x, x, factor, m);
+            }
             memcpy(now, next, sizeof now);
         }
         store(out + start * size_of(m), lanes, 1, x, m);
@@ -429,29 +461,68 @@ KERNEL static int fill_buckets(const struct buckets *buckets, const struct table
     return beyond ? -2 : 0;
 }
 
-/* prod_t bucket_t^(2^t) by Horner's rule for columns first ... stop - 1. Slots are `slot_bits` apart. */
+/* Which step of Horner's rule a lane is at: `step` of all steps of a column's chain, and whether the lane's part of it begins or ends
+ * there. A lane without work has column -1. */
+struct turn {
+    int64_t column, step;
+    int begins, ends;
+};
+
+/* A chain has `steps` steps, and each lane `length` >= steps turns. The chains follow each other through the turns of the first lane, of
+ * the second, and so on (McNaughton 1959). If a chain does not end in its lane, the next lane computes its first steps, from turn 0 on,
+ * and its own lane the others, in its last turns: that is later, because length >= steps. */
+static struct turn turn_of(int64_t turn, int64_t length, int64_t steps, int64_t n_columns) {
+    const int64_t column = turn / steps, first = column * steps, stop = first + steps;
+    const int64_t boundary = (first / length + 1) * length; /* where the lane in which the chain begins ends */
+    if (column >= n_columns) return (struct turn){.column = -1};
+    if (boundary >= stop) return (struct turn){column, turn - first, turn == first, turn + 1 == stop};
+    if (turn >= boundary) return (struct turn){column, turn - boundary, turn == boundary, turn + 1 == stop};
+    return (struct turn){column, turn - first + stop - boundary, turn == first, turn + 1 == boundary};
+}
+
+/* prod_t bucket_t^(2^t) by Horner's rule for columns first ... stop - 1. Slots are `slot_bits` apart, and each step of the rule takes
+ * so many places: those of one slot, and if slots are narrower than numbers, of the next ones below too. All lanes are at the same
+ * place of their steps, so that they multiply together. */
 KERNEL static void join_buckets(uint64_t *out, const struct buckets *buckets, int64_t slot_bits, int64_t first, int64_t stop,
                                 const struct modulus *m) {
     const int64_t slots = buckets->slots, bits = buckets->bits, size = size_of(m);
-    for (int64_t start = first; start < stop; start += LANES) {
-        int lanes = lanes_from(start, stop), begun = 0;
-        digits x[2 * MAX_DIGITS], factor[2 * MAX_DIGITS];
-        for (int64_t place = slot_bits * (slots - 1) + bits - 1; place >= 0; place--) {
+    const int64_t steps = slots + (bits - 1) / slot_bits, all_steps = (stop - first) * steps;
+    const int64_t length = all_steps > LANES * steps ? (all_steps + LANES - 1) / LANES : steps;
+    digits x[2 * MAX_DIGITS], factor[2 * MAX_DIGITS];
+    struct turn turns[LANES];
+    int begun = 0; /* before the first product, all lanes hold 1 */
+    broadcast(x, m->power_of_r, m);
+    for (int64_t time = 0; time < length && first < stop; time++) {
+        for (int l = 0; l < LANES; l++) {
+            turns[l] = turn_of(l * length + time, length, steps, stop - first);
+            if (!turns[l].begins) continue;
+            const uint64_t *row = turns[l].step ? out + (first + turns[l].column) * size : m->power_of_r;
+            for (int i = 0; i < size; i++) ((uint64_t *)(x + i))[l] = row[i];
+        }
+        for (int64_t place = slot_bits - 1; place >= 0; place--) {
             if (begun) square_lanes(x, x, m);
-            /* If slots are narrower than numbers, several slots have a bucket for this place. */
-            int64_t slot = place / slot_bits < slots ? place / slot_bits : slots - 1;
-            for (; slot >= 0 && place - slot * slot_bits < bits; slot--, begun = 1) {
-                const int64_t bit = place - slot * slot_bits;
-                const uint64_t *row = buckets->elements + ((start * slots + slot) * bits + bit) * size;
-                load(begun ? factor : x, row, lanes, slots * bits, m);
-                for (int l = 0; l < lanes && place; l++) prefetch(row + (l * slots * bits - 1) * size, m);
+            for (int64_t below = 0; place + below * slot_bits < bits; below++, begun = 1) {
+                const uint64_t *rows[LANES];
+                for (int l = 0; l < LANES; l++) {
+                    const int64_t slot = steps - 1 - turns[l].step - below;
+                    const int64_t pair = (first + turns[l].column) * slots + slot;
+                    const int used = turns[l].column >= 0 && slot >= 0 && slot < slots;
+                    rows[l] = used ? buckets->elements + (pair * bits + place + below * slot_bits) * size : m->power_of_r;
+                    if (used && place) prefetch(rows[l] - size, m);
+                }
+                gather(begun ? factor : x, rows, m);
                 if (begun) multiply_lanes(x, x, factor, m);
             }
         }
-        store(out + start * size, lanes, 1, x, m);
+        for (int l = 0; l < LANES; l++) {
+            if (!turns[l].ends) continue;
+            uint64_t *row = out + (first + turns[l].column) * size;
+            for (int i = 0; i < size; i++) row[i] = ((uint64_t *)(x + i))[l];
+        }
     }
 }
 
 #define OPERATIONS                                                                                                     \
-    .enter = enter, .leave = leave, .multiply = multiply, .square = square, .power = power, .fill_comb = fill_comb,    \
-    .draw = draw, .fill_tables = fill_tables, .fill_buckets = fill_buckets, .join_buckets = join_buckets
+    .enter = enter, .leave = leave, .add_plaintexts = add_plaintexts, .multiply = multiply, .square = square,          \
+    .fold = fold, .power = power, .draw = draw, .fill_tables = fill_tables, .fill_buckets = fill_buckets,              \
+    .join_buckets = join_buckets

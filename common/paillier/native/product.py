@@ -11,17 +11,16 @@ plain binary digits. So the bucket of a bit gets the product of those ciphertext
 - Horner's rule joins the buckets of a column.
 """
 
-from collections.abc import Sequence
 from itertools import pairwise
 
 import gmpy2
 import numpy as np
-from gmpy2 import mpz
 from numpy.typing import NDArray
 
+from trilateral.common.paillier.cipher import EncryptedVector
 from trilateral.common.paillier.native import _kernel
-from trilateral.common.paillier.native.numbers import Numbers
-from trilateral.common.paillier.native.threads import in_parallel
+from trilateral.common.paillier.native.numbers import Elements, Numbers
+from trilateral.common.paillier.native.threads import in_parallel, thread_count
 from trilateral.common.paillier.packing import SlotLayout
 from trilateral.common.paillier.product import check_columns
 
@@ -41,7 +40,7 @@ class NativeProduct:
     def __init__(self, numbers: Numbers, layout: SlotLayout, columns: NDArray[np.int64]) -> None:
         """`columns` has shape (n_samples, n_columns) and values below 2^62 in size."""
         check_columns(columns)
-        self._numbers = numbers
+        self.numbers = numbers
         self._layout = layout
         self._columns = np.ascontiguousarray(columns)
         self._n_groups = layout.n_groups(len(columns))
@@ -58,19 +57,18 @@ class NativeProduct:
         self._block = self.group * (room >> self.group)
         self._product = numbers.empty(0)
 
-    def update(self, ciphertexts: Sequence[mpz]) -> None:
-        """Add the next ciphertexts, which `check_ciphertexts` must have accepted."""
-        count = len(ciphertexts)
+    def update(self, vector: EncryptedVector) -> None:
+        """See Product."""
+        count = len(vector)
         if self._n_seen + count > self._n_groups:
             raise ValueError(f"the vector has {self._n_groups} ciphertexts, but more were given")
         n_blocks = -(-count // self._block)
         bounds = [count * i // max(1, n_blocks) for i in range(n_blocks + 1)]
         for start, stop in pairwise(bounds):
-            self._update_block(ciphertexts[start:stop])
+            self._update_block(vector.elements[start:stop])
 
-    def _update_block(self, ciphertexts: Sequence[mpz]) -> None:
-        numbers, slots = self._numbers, self._layout.slots
-        bases = numbers.enter(ciphertexts)
+    def _update_block(self, bases: Elements) -> None:
+        numbers, slots = self.numbers, self._layout.slots
         count = len(bases)
         n_groups = -(-count // self.group)
         tables = numbers.empty(n_groups, 1 << -(-count // n_groups))
@@ -96,22 +94,25 @@ class NativeProduct:
         if self._n_seen == self._n_groups:
             self._take_off_offsets()
 
-    def result(self) -> list[mpz]:
-        """Return one ciphertext per column, neither masked nor re-randomised. A column of zeros gives 1."""
+    def result(self) -> EncryptedVector:
+        """See Product. A column of zeros gives 1."""
         if self._n_seen < self._n_groups:
             raise ValueError(f"{self._n_groups - self._n_seen} ciphertexts of the vector are missing")
-        numbers, layout = self._numbers, self._layout
+        numbers, layout = self.numbers, self._layout
         out = numbers.empty(len(self._buckets))
         sizes = (layout.slots, self._bits, layout.slot_bits)
-        numbers.in_parallel(
+        # A thread fills its lanes best if it has all of its columns at a time.
+        in_parallel(
             lambda first, stop: _kernel.join_buckets(numbers.constants, out, self._buckets, *sizes, first, stop),
             len(out),
+            unit=1,
+            least=-(-len(out) // thread_count()),
         )
-        return numbers.leave(out)
+        return EncryptedVector(out)
 
     def _take_off_offsets(self) -> None:
         """Multiply the inverse of the product of all ciphertexts into the bucket of each offset."""
-        numbers, slots = self._numbers, self._layout.slots
+        numbers, slots = self.numbers, self._layout.slots
         columns = [column for column, bit in enumerate(self._offset_bits) if bit is not None]
         if not columns:
             return

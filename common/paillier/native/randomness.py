@@ -1,28 +1,32 @@
 """Random n-th residues by the kernel: the numbers of `paillier.randomness.NthResidues`."""
 
-import secrets
-
 import numpy as np
 
 from trilateral.common.paillier.keys import PublicKey
 from trilateral.common.paillier.native import _kernel
 from trilateral.common.paillier.native.numbers import Elements, Numbers
-from trilateral.common.paillier.native.threads import thread_count
-from trilateral.common.paillier.randomness import TOOTH_BITS, comb_rows, draw_base
+from trilateral.common.paillier.native.threads import in_parallel, thread_count
+from trilateral.common.paillier.randomness import TABLES, TEETH, comb_steps, draw_indices, draw_root
 
 
 class NativeResidues:
-    """Powers h^a of a random base h, by a table of 256 powers for each byte of a."""
+    """Powers h^a of a random base h, by a comb."""
 
     def __init__(self, public_key: PublicKey, numbers: Numbers) -> None:
         self._numbers = numbers
-        n_rows = comb_rows(public_key)
-        bases = numbers.enter([draw_base(public_key)])
-        for _ in range(n_rows - 1):
-            bases = np.concatenate([bases, numbers.square(bases[-1:], TOOTH_BITS)])
-        self._comb = numbers.empty(n_rows, 1 << TOOTH_BITS)
-        numbers.in_parallel(
-            lambda start, stop: _kernel.fill_comb(numbers.constants, self._comb[start:stop], bases[start:stop]), n_rows
+        self._steps = comb_steps(public_key)
+        root = numbers.enter([draw_root(public_key)])
+        n = public_key.n.to_bytes(numbers.width // 2, "big")
+        bases = numbers.empty(TEETH * TABLES)
+        _kernel.power(numbers.constants, bases[:1], root, n, 0, 1)
+        for i in range(1, len(bases)):
+            bases[i : i + 1] = numbers.square(bases[i - 1 : i], self._steps)
+        by_table = np.ascontiguousarray(bases.reshape(TEETH, TABLES, numbers.size).swapaxes(0, 1))
+        self._comb = numbers.empty(TABLES, 1 << TEETH)
+        in_parallel(
+            lambda first, stop: _kernel.fill_tables(numbers.constants, self._comb, by_table, TABLES, first, stop),
+            2 * TABLES,
+            unit=1,
         )
 
     @property
@@ -30,16 +34,17 @@ class NativeResidues:
         """See Source: each thread draws one residue per lane at a time."""
         return self._numbers.lanes * thread_count()
 
-    def draw(self, count: int) -> list[Elements]:
-        """Make `count` residues, each an element."""
-        numbers, comb = self._numbers, self._comb
-        n_rows = len(comb)
-        exponents = memoryview(secrets.token_bytes(count * n_rows))
-        out = numbers.empty(count)
+    def empty(self, count: int) -> Elements:
+        """See Source."""
+        return self._numbers.empty(count)
+
+    def draw(self, out: Elements) -> None:
+        """See Source."""
+        numbers = self._numbers
+        indices = draw_indices(len(out), self._steps)
         numbers.in_parallel(
             lambda start, stop: _kernel.draw(
-                numbers.constants, out[start:stop], comb, exponents[start * n_rows : stop * n_rows]
+                numbers.constants, out[start:stop], self._comb, indices[start:stop], TABLES
             ),
-            count,
+            len(out),
         )
-        return list(out)

@@ -176,10 +176,6 @@ class SharesArithmetic(ABC):
         """See Weights."""
         self._coef = np.zeros(self._n_own)
 
-    def check(self, piece: ElementPiece) -> None:
-        """See Arithmetic: each element of the ring is safe."""
-        del piece
-
     def prepare(self) -> bool:
         """See Arithmetic: there is nothing to prepare."""
         return False

@@ -13,8 +13,8 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from gmpy2 import mpz
 
+from tests.support.ciphertexts import some_ciphertexts
 from tests.support.rpc import Recorder, connected, plaintext_server, served
 from trilateral.common.base.errors import DataError, PeerError
 from trilateral.common.base.roles import Role
@@ -101,7 +101,6 @@ async def make_link(failures: Failures, waits: Waits) -> AsyncIterator[MakeLink]
             JOB,
             sender,
             peer,
-            width=64,
             limits=Limits(**limits),
             on_sent=lambda *_: None,
             on_failure=failures.append,
@@ -115,7 +114,7 @@ async def make_link(failures: Failures, waits: Waits) -> AsyncIterator[MakeLink]
 
 
 def piece(offset: int, count: int = 2, total: int = 6, key: RoundKey = KEY, kind: Kind = Kind.GRADIENT) -> VectorPiece:
-    return VectorPiece(key, kind, offset, total, [mpz(offset + i + 1) for i in range(count)])
+    return VectorPiece(key, kind, offset, total, some_ciphertexts(*range(offset + 1, offset + count + 1)))
 
 
 def ciphertexts(recorder: Recorder) -> list[int]:
@@ -511,7 +510,7 @@ async def test_traffic_counts_each_ciphertext_once(recorder: Recorder, failures:
     recorder.react, sent = die_once, Traffic("sent")
     async with served(Role.COORDINATOR, recorder) as address, connected(Role.COORDINATOR, address) as peer:
         on_sent = partial(sent.count, peer.role)
-        link = Link(JOB, Role.HOST, peer, width=64, limits=Limits(), on_sent=on_sent, on_failure=failures.append)
+        link = Link(JOB, Role.HOST, peer, limits=Limits(), on_sent=on_sent, on_failure=failures.append)
         link.send(piece(0, 6))
         await link.close(5)
     counted = sent.pop_round(KEY)["gradient"]
@@ -662,7 +661,6 @@ async def test_a_call_is_acknowledged_although_nothing_follows(
             JOB,
             Role.COORDINATOR,
             peer,
-            width=64,
             limits=Limits(),
             on_sent=lambda *_: None,
             on_failure=failures.append,

@@ -17,6 +17,7 @@ import pytest
 from gmpy2 import mpz
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from tests.support.ciphertexts import some_ciphertexts
 from tests.support.rpc import Recorder, connected, plaintext_server, served
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, StoppedError, TrilateralError
 from trilateral.common.base.outcome import Outcome
@@ -162,7 +163,7 @@ def begin(round_number: int, attempt: int = 1, loss: float | None = None) -> Beg
 
 
 def piece(key: RoundKey, offset: int = 0, total: int = 1000, kind: Kind = Kind.SCORES) -> VectorPiece:
-    return VectorPiece(key, kind, offset, total, [mpz(3)])
+    return VectorPiece(key, kind, offset, total, some_ciphertexts(3))
 
 
 def finish(sender: Role, message: Message) -> Iterator[Envelope]:

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from phe import EncryptedNumber, PaillierPublicKey
 
-from trilateral.common.paillier.cipher import PartyCipher
+from tests.support.ciphertexts import numbers_in
+from trilateral.common.paillier.cipher import EncryptedVector, PartyCipher
+from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.keys import check_ciphertexts, generate_private_key
 from trilateral.common.paillier.packed import PackedCipher
 from trilateral.common.paillier.packing import SlotLayout
@@ -22,11 +24,17 @@ CIPHERS: dict[str, PartyCipher] = {
 # A third of n, not half: phe keeps the middle third to detect overflow.
 THIRD = int(N) // 3 - 1
 plaintexts = st.integers(-THIRD, THIRD).map(mpz)
+
+
+def encrypted(cipher: PartyCipher, plaintexts: Sequence[int]) -> EncryptedVector:
+    return cipher.open(cipher.encrypt([mpz(m) for m in plaintexts]))
+
+
 every_cipher = pytest.mark.parametrize("cipher", CIPHERS.values(), ids=CIPHERS.keys())
 
 
 def decrypt_by_phe(ciphertext: mpz) -> mpz:
-    return ReferenceDecryptor(KEY).decrypt_all([ciphertext])[0]
+    return ReferenceDecryptor(KEY).decrypt_all(Ciphertexts.of([ciphertext], KEY.public_key.ciphertext_bytes))[0]
 
 
 every_decrypt = pytest.mark.parametrize("decrypt", [KEY.decrypt, decrypt_by_phe])
@@ -47,29 +55,33 @@ def test_decryption_gives_the_plaintexts_in_order(
 @given(st.lists(st.tuples(plaintexts, plaintexts), max_size=4))
 def test_sums_of_plaintexts(cipher: PartyCipher, pairs: list[tuple[mpz, mpz]]) -> None:
     pairs = [(a, b // 2) for a, b in pairs]
-    total = cipher.add_plaintexts(cipher.encrypt([a for a, _ in pairs]), [b for _, b in pairs])
-    assert [KEY.decrypt(c) for c in total] == [a + b for a, b in pairs]
+    first = encrypted(cipher, [a for a, _ in pairs])
+    total = cipher.add_plaintexts(first, [b for _, b in pairs])
+    for sums in (numbers_in(cipher, total), cipher.rerandomise(first, [b for _, b in pairs])):
+        assert [KEY.decrypt(c) for c in sums] == [a + b for a, b in pairs]
 
 
 @every_cipher
 @given(st.lists(st.tuples(plaintexts, plaintexts), max_size=4))
 def test_sums_of_ciphertexts(cipher: PartyCipher, pairs: list[tuple[mpz, mpz]]) -> None:
     pairs = [(a, b // 2) for a, b in pairs]
-    total = cipher.add(cipher.encrypt([a for a, _ in pairs]), cipher.encrypt([b for _, b in pairs]))
-    assert [KEY.decrypt(c) for c in total] == [a + b for a, b in pairs]
+    total = cipher.add(encrypted(cipher, [a for a, _ in pairs]), encrypted(cipher, [b for _, b in pairs]))
+    assert [KEY.decrypt(c) for c in numbers_in(cipher, total)] == [a + b for a, b in pairs]
 
 
 @given(plaintexts, plaintexts)
 def test_both_ciphers_add_the_same_factor(a: mpz, b: mpz) -> None:
     start = CIPHERS["packed"].encrypt([a])
-    assert CIPHERS["packed"].add_plaintexts(start, [b]) == CIPHERS["reference"].add_plaintexts(start, [b])
+    packed, reference = (numbers_in(c, c.add_plaintexts(c.open(start), [b])) for c in CIPHERS.values())
+    assert packed == reference
 
 
 @every_cipher
 def test_adding_alone_hides_nothing(cipher: PartyCipher) -> None:
     # Why `rerandomise` exists: with the old ciphertext at hand, the new one shows the plaintext.
     old = cipher.encrypt([mpz(1234)])
-    ratio = cipher.add_plaintexts(old, [mpz(-77)])[0] * pow(old[0], -1, N * N) % (N * N)
+    (new,) = numbers_in(cipher, cipher.add_plaintexts(cipher.open(old), [mpz(-77)]))
+    ratio = new * pow(old[0], -1, N * N) % (N * N)
     assert ratio == (1 - 77 * N) % (N * N)
 
 
@@ -77,7 +89,8 @@ def test_adding_alone_hides_nothing(cipher: PartyCipher) -> None:
 @given(st.lists(plaintexts, max_size=4))
 def test_rerandomised_ciphertexts_differ_and_decrypt_alike(cipher: PartyCipher, values: list[mpz]) -> None:
     old = cipher.encrypt(values)
-    first, second = cipher.rerandomise(old), cipher.rerandomise(old)
+    vector = cipher.open(old)
+    first, second = cipher.rerandomise(vector), cipher.rerandomise(vector)
     assert len({*old, *first, *second}) == 3 * len(values)
     assert [KEY.decrypt(c) for c in first] == [KEY.decrypt(c) for c in second] == values
 
@@ -98,18 +111,18 @@ def test_products_of_both_ciphers_open_to_the_inner_products(rows: list[tuple[in
     layout = SlotLayout(30, 1)
     exact = (table[:, 0] @ table[:, 1:]).tolist()
     for cipher in CIPHERS.values():
-        ciphertexts = cipher.encrypt(layout.pack(table[:, 0]))
+        ciphertexts = cipher.open(cipher.encrypt(layout.pack(table[:, 0])))
         product = cipher.start_product(layout, table[:, 1:])
         product.update(ciphertexts[:2])
         product.update(ciphertexts[2:])
-        result = product.result()
+        result = numbers_in(cipher, product.result())
         assert [layout.read(KEY.decrypt(c)) for c in result] == exact
         assert [layout.read(decrypt_by_phe(c)) for c in result] == exact
 
 
 @every_cipher
 def test_products_count_their_ciphertexts(cipher: PartyCipher) -> None:
-    ciphertexts = cipher.encrypt([mpz(1)] * 3)
+    ciphertexts = encrypted(cipher, [1] * 3)
     product = cipher.start_product(SlotLayout(30, 1), np.array([[1], [2], [3]]))
     product.update(ciphertexts[:2])
     with pytest.raises(ValueError, match="missing"):
@@ -142,14 +155,18 @@ def test_plaintexts_that_would_wrap_are_refused() -> None:
         with pytest.raises(ValueError, match="outside"):
             cipher.encrypt([m])
         with pytest.raises(ValueError, match="outside"):
-            cipher.add_plaintexts([mpz(1)], [m])
+            cipher.add_plaintexts(encrypted(cipher, [1]), [m])
+        with pytest.raises(ValueError, match="outside"):
+            cipher.rerandomise(encrypted(cipher, [1]), [m])
 
 
 def test_lists_of_unequal_length_are_refused() -> None:
     for cipher in CIPHERS.values():
-        for add in (cipher.add_plaintexts, cipher.add):
-            with pytest.raises(ValueError, match="zip"):
-                add([mpz(1), mpz(1)], [mpz(1)])
+        two = encrypted(cipher, [1, 1])
+        with pytest.raises(ValueError, match="zip"):
+            cipher.add_plaintexts(two, [mpz(1)])
+        with pytest.raises(ValueError, match="zip"):
+            cipher.add(two, two[:1])
 
 
 def test_only_the_packed_cipher_prepares() -> None:

@@ -1,5 +1,6 @@
 import copy
 import pickle
+from functools import partial
 
 import gmpy2
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 from phe import EncryptedNumber, PaillierPrivateKey, PaillierPublicKey
 
 from trilateral.common.base.errors import BadCiphertextError, BadKeyError
+from trilateral.common.paillier.ciphertexts import Ciphertexts
+from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.keys import (
     PrivateKey,
     PublicKey,
@@ -115,18 +118,40 @@ def test_an_unsound_public_key_is_refused_by_name(n: mpz, fault: str) -> None:
     assert n < 2**200 or str(n)[:20] not in str(refusal.value)
 
 
+CHECKS = (partial(check_ciphertexts, KEY.public_key), CIPHER.open, make_cipher("packed", KEY.public_key).open)
+
+
 def test_ciphertexts_of_the_key_are_accepted() -> None:
-    check_ciphertexts(KEY.public_key, [])
-    check_ciphertexts(KEY.public_key, [mpz(1), N * N - 1, *CIPHER.encrypt([mpz(0), mpz(-5)])])
+    width = KEY.public_key.ciphertext_bytes
+    check_ciphertexts(KEY.public_key, Ciphertexts(b"", width))
+    check_ciphertexts(KEY.public_key, Ciphertexts.of([1, N * N - 1, *CIPHER.encrypt([mpz(0), mpz(-5)])], width))
 
 
 @pytest.mark.parametrize(
     "bad",
-    [mpz(0), mpz(-1), N * N, N * N + 1, KEY.p, 5 * KEY.q, N, KEY.p * KEY.p, 7, 1.0, "1", None, gmpy2.mpfr(3)],
-    ids=["zero", "negative", "n2", "n2+1", "p", "5q", "n", "p2", "int", "float", "text", "none", "mpfr"],
+    [mpz(0), N * N, N * N + 1, mpz(256) ** KEY.public_key.ciphertext_bytes - 1, KEY.p, 5 * KEY.q, N, KEY.p * KEY.p],
+    ids=["zero", "n2", "n2+1", "largest", "p", "5q", "n", "p2"],
 )
 def test_numbers_that_are_not_ciphertexts_are_refused_at_any_position(bad: mpz) -> None:
     good = CIPHER.encrypt([mpz(1), mpz(2)])
-    for ciphertexts in ([bad], [bad, *good], [*good, bad]):
-        with pytest.raises(BadCiphertextError):
-            check_ciphertexts(KEY.public_key, ciphertexts)
+    for numbers in ([bad], [bad, *good], [*good, bad]):
+        ciphertexts = Ciphertexts.of(numbers, good.width)
+        for check in (
+            partial(check_ciphertexts, KEY.public_key),
+            CIPHER.open,
+            make_cipher("packed", KEY.public_key).open,
+        ):
+            with pytest.raises(BadCiphertextError):
+                check(ciphertexts)
+
+
+def test_ciphertexts_of_another_width_are_refused() -> None:
+    width = KEY.public_key.ciphertext_bytes
+    for other in (width - 2, width + 2):
+        for check in (
+            partial(check_ciphertexts, KEY.public_key),
+            CIPHER.open,
+            make_cipher("packed", KEY.public_key).open,
+        ):
+            with pytest.raises(BadCiphertextError):
+                check(Ciphertexts.of([1, 2], other))

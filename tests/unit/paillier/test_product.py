@@ -7,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.support.ciphertexts import numbers_in
+from trilateral.common.paillier.cipher import EncryptedVector
 from trilateral.common.paillier.keys import generate_private_key
 from trilateral.common.paillier.packed import PackedCipher
 from trilateral.common.paillier.packing import MIN_MASK_BITS, SlotLayout
@@ -27,8 +29,8 @@ class Case:
     columns: NDArray[np.int64]
 
     @property
-    def ciphertexts(self) -> list[mpz]:
-        return CIPHER.encrypt(self.layout.pack(self.samples))
+    def ciphertexts(self) -> EncryptedVector:
+        return CIPHER.open(CIPHER.encrypt(self.layout.pack(self.samples)))
 
     @property
     def exact(self) -> list[int]:
@@ -67,7 +69,7 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
-def multiply(case: Case) -> list[mpz]:
+def multiply(case: Case) -> EncryptedVector:
     product = PackedProduct(PUBLIC, case.layout, case.columns)
     product.update(case.ciphertexts)
     return product.result()
@@ -76,7 +78,7 @@ def multiply(case: Case) -> list[mpz]:
 @settings(deadline=None)
 @given(cases())
 def test_the_product_encrypts_what_the_definition_says(case: Case) -> None:
-    opened = [KEY.decrypt(c) for c in multiply(case)]
+    opened = [KEY.decrypt(c) for c in numbers_in(CIPHER, multiply(case))]
     assert opened == case.plaintexts()
     assert all(abs(case.layout.read(m) - e) <= 1 for m, e in zip(opened, case.exact, strict=True))
 
@@ -84,9 +86,7 @@ def test_the_product_encrypts_what_the_definition_says(case: Case) -> None:
 @settings(deadline=None)
 @given(cases())
 def test_masked_and_rerandomised_the_middle_slot_still_holds_the_inner_product(case: Case) -> None:
-    masked = CIPHER.rerandomise(
-        CIPHER.add_plaintexts(multiply(case), [case.layout.mask() for _ in range(case.columns.shape[1])])
-    )
+    masked = CIPHER.rerandomise(multiply(case), [case.layout.mask() for _ in range(case.columns.shape[1])])
     read = [case.layout.read(KEY.decrypt(c)) for c in masked]
     assert all(abs(r - e) <= 1 for r, e in zip(read, case.exact, strict=True))
 
@@ -101,20 +101,21 @@ def test_pieces_of_any_size_give_the_same_ciphertexts_as_one_update(case: Case, 
     cuts = data.draw(st.lists(st.integers(0, len(ciphertexts)), max_size=5).map(sorted))
     for start, stop in zip([0, *cuts], [*cuts, len(ciphertexts)], strict=True):
         pieces.update(ciphertexts[start:stop])
-    assert pieces.result() == whole.result() == pieces.result()
+    results = [numbers_in(CIPHER, each.result()) for each in (pieces, whole, pieces)]
+    assert results[0] == results[1] == results[2]
 
 
 def test_a_piece_longer_than_a_block_of_tables() -> None:
     rng = np.random.default_rng(0)
     samples, columns = rng.integers(-1000, 1000, size=150), rng.integers(-1000, 1000, size=(150, 2))
     case = Case(SlotLayout(30, 1), samples, columns)
-    assert [KEY.decrypt(c) for c in multiply(case)] == case.exact
+    assert [KEY.decrypt(c) for c in numbers_in(CIPHER, multiply(case))] == case.exact
 
 
 def test_zero_columns_encrypt_zero() -> None:
     samples = np.array([5, -7, 11])
     mixed = Case(SlotLayout(30, 2), samples, np.array([[0, 1], [0, -1], [0, 2]]))
-    assert mixed.layout.read(KEY.decrypt(multiply(mixed)[0])) == 0
+    assert mixed.layout.read(KEY.decrypt(numbers_in(CIPHER, multiply(mixed))[0])) == 0
     zeros = Case(SlotLayout(30, 2), samples, np.zeros((3, 2), dtype=np.int64))
     assert [KEY.decrypt(c) for c in CIPHER.rerandomise(multiply(zeros))] == [0, 0]
 
@@ -128,7 +129,7 @@ def test_more_or_fewer_ciphertexts_than_the_samples_need_are_refused() -> None:
     with pytest.raises(ValueError, match="more were given"):
         product.update(case.ciphertexts)
     product.update(case.ciphertexts[1:])
-    assert case.layout.read(KEY.decrypt(product.result()[0])) == 14
+    assert case.layout.read(KEY.decrypt(numbers_in(CIPHER, product.result())[0])) == 14
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,11 @@
 """What the intake passes on, keeps, ignores and refuses."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
-from gmpy2 import mpz
 
-from trilateral.common.base.errors import BadCiphertextError, ProtocolError
+from tests.support.ciphertexts import some_ciphertexts
+from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.protocol.intake import Expected, Intake, VectorBounds
 from trilateral.common.protocol.messages import Envelope, Kind, RoundKey, VectorPiece
@@ -14,18 +13,13 @@ from trilateral.common.protocol.messages import Envelope, Kind, RoundKey, Vector
 NOW, NEXT = RoundKey(1, 1), RoundKey(2, 1)
 
 
-def check(piece: VectorPiece) -> None:
-    if mpz(0) in piece.ciphertexts:
-        raise BadCiphertextError("zero")
-
-
 def make_intake(*, may_be_early: bool = True) -> Intake[VectorPiece]:
     longest = {Kind.SCORES: 10, Kind.SQUARES: 1}
-    return Intake(Role.HOST, 4, VectorBounds(longest, early=longest if may_be_early else {}), check)
+    return Intake(Role.HOST, 4, VectorBounds(longest, early=longest if may_be_early else {}))
 
 
 def piece(offset: int, count: int, *, key: RoundKey = NOW, kind: Kind = Kind.SCORES, total: int = 4) -> VectorPiece:
-    return VectorPiece(key, kind, offset, total, [mpz(i + 1) for i in range(offset, offset + count)])
+    return VectorPiece(key, kind, offset, total, some_ciphertexts(*range(offset + 1, offset + count + 1)))
 
 
 class Vector:
@@ -72,15 +66,6 @@ def test_a_piece_that_no_honest_sender_sends_is_refused(wrong: VectorPiece, said
     intake.expect(vector.expected)
     with pytest.raises(ProtocolError, match=said):
         list(intake.take(wrong))
-    assert not vector.came
-
-
-def test_unsafe_ciphertexts_are_refused_before_use() -> None:
-    intake, vector = make_intake(), Vector()
-    intake.open(NOW)
-    intake.expect(vector.expected)
-    with pytest.raises(BadCiphertextError):
-        list(intake.take(replace(piece(0, 1), ciphertexts=[mpz(0)])))
     assert not vector.came
 
 

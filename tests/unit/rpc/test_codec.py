@@ -16,6 +16,7 @@ from trilateral.common.base.errors import ConfigError, ProtocolError, Trilateral
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
+from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.pb.v1 import coordinator_pb2, guest_pb2, host_pb2, jobs_pb2, party_pb2, rounds_pb2
 from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.batches import Batch
@@ -79,10 +80,12 @@ def holdout_scores(draw: st.DrawFn) -> HoldoutScores:
 
 @st.composite
 def pieces(draw: st.DrawFn, width: int = 64) -> VectorPiece:
-    ciphertexts = draw(st.lists(st.integers(0, 256**width - 1).map(mpz), min_size=1, max_size=30))
+    ciphertexts = draw(st.lists(st.integers(0, 256**width - 1), min_size=1, max_size=30))
     offset = draw(st.integers(0, 1000))
     total = offset + len(ciphertexts) + draw(st.integers(0, 1000))
-    return VectorPiece(draw(keys), draw(st.sampled_from(CIPHERTEXT_KINDS)), offset, total, ciphertexts)
+    return VectorPiece(
+        draw(keys), draw(st.sampled_from(CIPHERTEXT_KINDS)), offset, total, Ciphertexts.of(ciphertexts, width)
+    )
 
 
 @st.composite
@@ -175,22 +178,24 @@ def join(requests: list[rounds_pb2.SendVectorRequest]) -> VectorPiece:
         assert (part.key, part.kind, part.total) == (first.key, first.kind, first.total)
         assert part.offset == first.offset + len(ciphertexts)
         ciphertexts += part.ciphertexts
-    return VectorPiece(first.key, first.kind, first.offset, first.total, ciphertexts)
+    return VectorPiece(
+        first.key, first.kind, first.offset, first.total, Ciphertexts.of(ciphertexts, first.ciphertexts.width)
+    )
 
 
 @given(piece=pieces(), chunk_bytes=st.integers(1, 1000))
 def test_the_chunks_of_a_piece_join_to_the_piece(piece: VectorPiece, chunk_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(codec, "CHUNK_BYTES", chunk_bytes)
-        requests = list(encode_piece(RUN, piece, 64))
+        requests = list(encode_piece(RUN, piece))
     assert all(len(request.ciphertexts) <= max(chunk_bytes, 64) for request in requests)
     assert same(join(requests), piece)
 
 
 @pytest.mark.parametrize(("width", "count"), [(512, 512), (2048, 512), (4096, 256)])
 def test_a_large_piece_is_cut_into_chunks_of_at_most_512_ciphertexts_and_a_mebibyte(width: int, count: int) -> None:
-    piece = VectorPiece(RoundKey(1, 1), Kind.SCORES, 0, 600, [mpz(7)] * 600)
-    counts = [len(request.ciphertexts) // width for request in encode_piece(RUN, piece, width)]
+    piece = VectorPiece(RoundKey(1, 1), Kind.SCORES, 0, 600, Ciphertexts.of([7] * 600, width))
+    counts = [len(request.ciphertexts) // width for request in encode_piece(RUN, piece)]
     assert counts == [count] * (600 // count) + [600 % count]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.ciphertexts import some_ciphertexts
 from tests.support.simulated_parties import SharedTable, SimulatedParties, make_table, train_with
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
@@ -273,7 +274,7 @@ def test_sums_before_everything_was_dealt_are_refused(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     "message",
     [
-        VectorPiece(RoundKey(1, 1), Kind.GRADIENT, 0, 1, []),
+        VectorPiece(RoundKey(1, 1), Kind.GRADIENT, 0, 1, some_ciphertexts()),
         ElementPiece(RoundKey(1, 1), Kind.DEALT, 0, 16, 16, np.zeros(16, np.uint64)),
         ElementPiece(SESSION, Kind.MASKED_COLUMNS, 0, 16, 16, np.zeros(16, np.uint64)),
         ElementPiece(RoundKey(9, 1), Kind.SUMS, 0, 7, 7, np.zeros(7, np.uint64)),

@@ -169,6 +169,37 @@ def test_a_plaintext_is_added_while_numbers_leave(n: int, path: KernelPath) -> N
     plaintexts = [mpz(m) for m in (0, 1, -1, n // 2, -(n // 2), n - 1, n, *(RANDOM.randrange(n) for _ in values[7:]))]
     expected = [x * (1 + m * n) % n**2 for x, m in zip(values, plaintexts, strict=True)]
     assert numbers.leave(numbers.enter(values), plaintexts) == expected
+    sums = numbers.add_plaintexts(numbers.enter(values), plaintexts)
+    assert all(max(halves(element)) < 3 * n for element in sums)
+    assert numbers.leave(sums) == expected
+
+
+@every_path
+@pytest.mark.parametrize("count", [*range(1, 19), 40])
+def test_a_list_of_any_length_is_multiplied(count: int, path: KernelPath) -> None:
+    n = (2**61 - 1) * (2**89 - 1)
+    numbers = Numbers(mpz(n), path=path)
+    values = [mpz(RANDOM.randrange(n * n)) for _ in range(count)]
+    assert numbers.leave(numbers.product(numbers.enter(values))) == [math.prod(values) % (n * n)]
+
+
+@every_path
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 8, 13])
+def test_residues_are_products_from_the_tables_of_a_comb(count: int, path: KernelPath) -> None:
+    n, n_tables, steps = (2**61 - 1) * (2**89 - 1), 3, 4
+    numbers = Numbers(mpz(n), path=path)
+    tables = [[mpz(RANDOM.randrange(n * n)) for _ in range(16)] for _ in range(n_tables)]
+    comb, out = numbers.enter([power for table in tables for power in table]), numbers.empty(count)
+    indices = np.array([RANDOM.randrange(1 << 16) for _ in range(count * steps * n_tables)], np.uint16)
+    _kernel.draw(numbers.constants, out, comb, indices, n_tables)
+    expected = []
+    for rows in indices.reshape(count, steps, n_tables).tolist():
+        residue = mpz(1)
+        for row in rows:
+            entries = [table[index % 16] for table, index in zip(tables, row, strict=True)]
+            residue = residue**2 * math.prod(entries) % n**2
+        expected.append(residue)
+    assert numbers.leave(out) == expected
 
 
 @every_modulus
@@ -295,9 +326,20 @@ WRONG: dict[str, Callable[[_Call], None]] = {
     ),
     "powers of a modulus and a part": lambda c: _kernel.power(c.constants + b"12345678", c.one, c.one, b"1", 0, 1),
     "powers of no modulus": lambda c: _kernel.power(b"", c.one, c.one, b"1", 0, 1),
-    "comb": lambda c: _kernel.fill_comb(c.constants, c.two, c.one),
-    "draw": lambda c: _kernel.draw(c.constants, c.one, c.numbers.empty(256), b"12"),
-    "draw from half a row": lambda c: _kernel.draw(c.constants, c.one, c.numbers.empty(128), b""),
+    "fold": lambda c: _kernel.fold(c.constants, c.one, c.two),
+    "fold none": lambda c: _kernel.fold(c.constants, c.one, c.two[:0]),
+    "draw": lambda c: _kernel.draw(c.constants, c.one, c.numbers.empty(8), b"123", 2),
+    "draw for one of two": lambda c: _kernel.draw(c.constants, c.two, c.numbers.empty(8), b"12", 1),
+    "draw from part of the tables": lambda c: _kernel.draw(c.constants, c.one, c.numbers.empty(8), bytes(6), 2),
+    "draw from tables of different lengths": lambda c: _kernel.draw(
+        c.constants, c.one, c.numbers.empty(8), bytes(6), 3
+    ),
+    "draw from tables of six": lambda c: _kernel.draw(c.constants, c.one, c.numbers.empty(12), bytes(4), 2),
+    "draw from no table": lambda c: _kernel.draw(c.constants, c.one, c.numbers.empty(8), bytes(4), 0),
+    "draw without indices": lambda c: _kernel.draw(c.constants, c.one, c.numbers.empty(8), b"", 2),
+    "plaintexts": lambda c: _kernel.add_plaintexts(c.constants, c.two, c.two, bytes(c.width // 2)),
+    "no plaintexts": lambda c: _kernel.add_plaintexts(c.constants, c.two, c.two, b""),
+    "plaintexts for one of two": lambda c: _kernel.add_plaintexts(c.constants, c.one, c.two, bytes(c.width)),
     "tables": lambda c: _kernel.fill_tables(c.constants, c.tables, c.one, 1, 0, 2),
     "tables of no group": lambda c: _kernel.fill_tables(c.constants, c.tables, c.two, 0, 0, 0),
     "tables of empty groups": lambda c: _kernel.fill_tables(c.constants, c.tables, c.two, 4, 0, 1),

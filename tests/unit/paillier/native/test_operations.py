@@ -18,13 +18,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from phe import PaillierPrivateKey, PaillierPublicKey
 
+from tests.support.ciphertexts import numbers_in
 from trilateral.common.base.errors import ConfigError
+from trilateral.common.paillier.cipher import EncryptedVector
+from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.keys import PrivateKey, PublicKey, generate_private_key
-from trilateral.common.paillier.native import path
+from trilateral.common.paillier.native import _kernel, path
 from trilateral.common.paillier.native import threads as native_threads
 from trilateral.common.paillier.native.cipher import NativeCipher
 from trilateral.common.paillier.native.decryption import SecretPowers
+from trilateral.common.paillier.native.modulus import FORMS
 from trilateral.common.paillier.native.numbers import Elements, Numbers
 from trilateral.common.paillier.native.product import NativeProduct, group_size
 from trilateral.common.paillier.native.randomness import NativeResidues
@@ -42,6 +46,7 @@ LONG_KEYS = {
 }
 PUBLIC = KEY.public_key
 NUMBERS = Numbers(PUBLIC.n)
+EVERY_PATH = [Numbers(PUBLIC.n, path=path) for path in FORMS if path in _kernel.paths]
 
 
 @contextmanager
@@ -76,14 +81,10 @@ def by_gmpy2(key: PrivateKey) -> PrivateKey:
 
 
 def both_ciphers(key: PrivateKey) -> tuple[PackedCipher, NativeCipher]:
-    with pytest.MonkeyPatch.context() as patch:
-        if key.public_key.bits > 2048:  # gmpy2 would take seconds for the whole table
-            for module in ("randomness", "native.randomness"):
-                patch.setattr(f"trilateral.common.paillier.{module}.comb_rows", lambda _: 12)
-        with same_randomness():
-            packed = PackedCipher(key.public_key)
-        with same_randomness():
-            native = NativeCipher(key.public_key)
+    with same_randomness():
+        packed = PackedCipher(key.public_key)
+    with same_randomness():
+        native = NativeCipher(key.public_key)
     return packed, native
 
 
@@ -101,16 +102,19 @@ def test_both_paths_give_the_same_ciphertexts_given_the_same_randomness(bits: in
     for cipher in both_ciphers(key):
         with same_randomness(1):
             encrypted = cipher.encrypt(plaintexts)
-            sums = cipher.add_plaintexts(encrypted, plaintexts[::-1])
+            vector = cipher.open(encrypted)
+            sums = cipher.add_plaintexts(vector, plaintexts[::-1])
             while cipher.prepare(3):
                 pass
-            found.append((encrypted, sums, cipher.add(encrypted, sums), cipher.rerandomise(sums)))
+            kept = [numbers_in(cipher, each) for each in (sums, cipher.add(vector, sums))]
+            again = [cipher.rerandomise(sums), cipher.rerandomise(vector, plaintexts[::-1])]
+            found.append((encrypted, kept, again))
     assert found[0] == found[1]
-    encrypted, sums, _, again = found[1]
+    encrypted, (in_clear, _), again = found[1]
     totals = [a + b for a, b in zip(plaintexts, plaintexts[::-1], strict=True)]
     for each in (key, by_gmpy2(key)):
         assert each.decrypt_all(encrypted) == plaintexts
-        for opened in (each.decrypt_all(sums), each.decrypt_all(again)):
+        for opened in (each.decrypt_all(c) for c in (Ciphertexts.of(in_clear, encrypted.width), *again)):
             assert [(m - total) % n for m, total in zip(opened, totals, strict=True)] == [0] * len(totals)
 
 
@@ -121,13 +125,14 @@ def test_both_paths_give_the_same_products_under_long_keys(bits: int) -> None:
     columns = rng.integers(-(1 << 20), 1 << 20, (100, 3))
     d = rng.integers(-(1 << 20), 1 << 20, 100)
     ciphertexts = [encrypt_with_r(key.public_key, m, r) for m, r in zip(layout.pack(d), range(2, 7), strict=True)]
-    native = NativeProduct(Numbers(key.public_key.n), layout, columns)
+    numbers = Numbers(key.public_key.n)
+    native = NativeProduct(numbers, layout, columns)
     packed = PackedProduct(key.public_key, layout, columns)
-    for each in (native, packed):
-        each.update(ciphertexts)
-    result = native.result()
-    assert result == packed.result()
-    inner = [layout.read(m) for m in key.decrypt_all(result)]
+    native.update(EncryptedVector(numbers.enter(ciphertexts)))
+    packed.update(EncryptedVector(ciphertexts))
+    result = numbers.leave(native.result().elements)
+    assert result == packed.result().elements
+    inner = [layout.read(key.decrypt(c)) for c in result]
     assert np.abs(inner - columns.T @ d).max() <= 1
 
 
@@ -137,14 +142,15 @@ def test_phe_opens_what_the_kernel_encrypts_and_the_kernel_opens_what_phe_encryp
     values = [0, 1, 2**100, int(PUBLIC.n) // 3]
     encrypted = NativeCipher(PUBLIC).encrypt([mpz(m) for m in values])
     assert [phe_private.raw_decrypt(int(c)) for c in encrypted] == values
-    assert KEY.decrypt_all([mpz(phe_public.raw_encrypt(m)) for m in values]) == values
+    assert [KEY.decrypt(mpz(phe_public.raw_encrypt(m))) for m in values] == values
 
 
 def test_lists_of_different_lengths_are_not_added() -> None:
     for cipher in both_ciphers(KEY):
-        for others in (CIPHERTEXTS[:1], CIPHERTEXTS[:9]):
+        vector = cipher.open(CIPHERTEXTS)
+        for others in (vector[:1], vector[:9]):
             with pytest.raises(ValueError, match=r"argument 2|one by one"):
-                cipher.add(CIPHERTEXTS[:5], others)
+                cipher.add(vector[:5], others)
 
 
 @pytest.mark.parametrize("bits", [16, 250, 512, 2048, 3072, 4096])
@@ -158,15 +164,17 @@ def test_both_paths_open_alike(bits: int) -> None:
         n_squared - n - 1,
         *(mpz(secrets.randbelow(int(n_squared))) for _ in range(4)),
     ]
-    assert by_gmpy2(key).decrypt_all(units) == key.decrypt_all(units)
-    assert key.decrypt_all([]) == []
+    width = key.public_key.ciphertext_bytes
+    ciphertexts = Ciphertexts.of(units, width)
+    assert by_gmpy2(key).decrypt_all(ciphertexts) == key.decrypt_all(ciphertexts)
+    assert key.decrypt_all(Ciphertexts(b"", width)) == []
 
 
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[SlotLayout, np.ndarray, int]:
     """A layout that need not suit the numbers, a table of numbers of any size, and how it is cut into pieces."""
     layout = SlotLayout(draw(st.integers(3, 40)), draw(st.integers(1, 5)))
-    n_samples, n_columns = draw(st.integers(1, 23)), draw(st.integers(1, 9))
+    n_samples, n_columns = draw(st.integers(1, 23)), draw(st.integers(1, 19))
     bits = draw(st.sampled_from([0, 1, 5, 21, 61]))
     x = st.integers(-(1 << bits), 1 << bits) | st.sampled_from([0, 1 << bits, -(1 << bits), (1 << bits) - 1])
     values = draw(st.lists(x, min_size=n_samples * n_columns, max_size=n_samples * n_columns))
@@ -176,28 +184,42 @@ def tables(draw: st.DrawFn) -> tuple[SlotLayout, np.ndarray, int]:
 CIPHERTEXTS = PackedCipher(PUBLIC).encrypt([mpz(m) for m in range(23)])
 
 
+def every_product(
+    layout: SlotLayout, columns: np.ndarray, ciphertexts: Ciphertexts
+) -> Iterator[tuple[PackedProduct | NativeProduct, EncryptedVector]]:
+    """The product on each path, and the ciphertexts in its form."""
+    yield PackedProduct(PUBLIC, layout, columns), EncryptedVector(list(ciphertexts))
+    for numbers in EVERY_PATH:
+        yield NativeProduct(numbers, layout, columns), EncryptedVector(numbers.enter_bytes(ciphertexts.data))
+
+
+def numbers_of(product: PackedProduct | NativeProduct) -> list[mpz]:
+    result = product.result().elements
+    return product.numbers.leave(result) if isinstance(product, NativeProduct) else result
+
+
 @settings(deadline=None, max_examples=40)
 @given(tables(), st.sampled_from([1, 2, 5]))
-def test_both_paths_give_the_same_products(table: tuple[SlotLayout, np.ndarray, int], count: int) -> None:
+def test_all_paths_give_the_same_products(table: tuple[SlotLayout, np.ndarray, int], count: int) -> None:
     layout, columns, piece = table
     ciphertexts = CIPHERTEXTS[: layout.n_groups(len(columns))]
     results = []
     with threads(count):
-        for product in (PackedProduct(PUBLIC, layout, columns), NativeProduct(NUMBERS, layout, columns)):
+        for product, vector in every_product(layout, columns, ciphertexts):
             for start in range(0, len(ciphertexts), piece):
-                product.update(ciphertexts[start : start + piece])
-            results.append(product.result())
-    assert results[0] == results[1]
+                product.update(vector[start : start + piece])
+            results.append(numbers_of(product))
+    assert all(result == results[0] for result in results)
 
 
 def test_a_table_of_more_than_one_block_is_the_same_product(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trilateral.common.paillier.native.product._TABLE_BYTES", 1)
     layout, columns = SlotLayout(30, 2), np.arange(-60, 60).reshape(40, 3)
-    product = NativeProduct(NUMBERS, layout, columns)
-    expected = PackedProduct(PUBLIC, layout, columns)
-    for each in (product, expected):
-        each.update(CIPHERTEXTS[:20])
-    assert product.result() == expected.result()
+    results = []
+    for product, vector in every_product(layout, columns, CIPHERTEXTS[:20]):
+        product.update(vector)
+        results.append(numbers_of(product))
+    assert results[0] == results[1]
 
 
 def test_a_process_chooses_its_arithmetic_by_name(caplog: pytest.LogCaptureFixture) -> None:
@@ -258,7 +280,7 @@ def test_gmpy2_takes_primes_that_do_not_fit_the_kernel(caplog: pytest.LogCapture
             caplog.clear()
             key = PrivateKey(mpz(p), mpz(q))
         assert sum("gmpy2, about five times slower" in message for message in caplog.messages) == 1
-        assert key.decrypt_all([encrypt_with_r(key.public_key, m, 2) for m in (0, 5, -7)]) == [0, 5, -7]
+        assert [key.decrypt(encrypt_with_r(key.public_key, m, 2)) for m in (0, 5, -7)] == [0, 5, -7]
 
 
 def test_a_key_too_long_for_the_kernel_has_primes_that_fit_it() -> None:
@@ -284,12 +306,13 @@ def test_tables_stay_within_their_size_limit(limit: int, monkeypatch: pytest.Mon
 
     monkeypatch.setattr("trilateral.common.paillier.native.product._TABLE_BYTES", limit)
     layout, columns = SlotLayout(30, 2), np.full((23 * 2, 40), 1 << 20)
-    product, expected = NativeProduct(NUMBERS, layout, columns), PackedProduct(PUBLIC, layout, columns)
+    (expected, packed), *others = every_product(layout, columns, CIPHERTEXTS)
+    expected.update(packed)
     monkeypatch.setattr(Numbers, "empty", measured)
-    product.update(CIPHERTEXTS)
+    for product, vector in others:
+        product.update(vector)
+        assert numbers_of(product) == numbers_of(expected)
     assert 0 < max(made) <= max(limit, 2 * 8 * NUMBERS.size)
-    expected.update(CIPHERTEXTS)
-    assert product.result() == expected.result()
 
 
 def test_a_group_is_larger_if_more_buckets_use_its_table() -> None:
@@ -300,8 +323,8 @@ def test_a_group_is_larger_if_more_buckets_use_its_table() -> None:
 
 def test_a_result_can_be_asked_for_again() -> None:
     product = NativeProduct(NUMBERS, SlotLayout(30, 2), np.arange(-6, 6).reshape(4, 3))
-    product.update(CIPHERTEXTS[:2])
-    assert product.result() == product.result()
+    product.update(EncryptedVector(NUMBERS.enter_bytes(CIPHERTEXTS[:2].data)))
+    assert numbers_of(product) == numbers_of(product)
 
 
 @pytest.mark.parametrize("count", [1, 3])
