@@ -174,7 +174,6 @@ def test_a_plaintext_is_added_while_numbers_leave(n: int, path: KernelPath) -> N
     assert numbers.leave(sums) == expected
 
 
-@every_path
 @pytest.mark.parametrize("count", [*range(1, 19), 40])
 def test_a_list_of_any_length_is_multiplied(count: int, path: KernelPath) -> None:
     n = (2**61 - 1) * (2**89 - 1)
@@ -183,7 +182,6 @@ def test_a_list_of_any_length_is_multiplied(count: int, path: KernelPath) -> Non
     assert numbers.leave(numbers.product(numbers.enter(values))) == [math.prod(values) % (n * n)]
 
 
-@every_path
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 8, 13])
 def test_residues_are_products_from_the_tables_of_a_comb(count: int, path: KernelPath) -> None:
     n, n_tables, steps = (2**61 - 1) * (2**89 - 1), 3, 4
