@@ -78,8 +78,8 @@ fuzz: $(SET_UP) ## Fuzz the decoders for ten minutes, guided by coverage
 	$(BIN)/python tests/fuzz/fuzz_decoders.py -max_total_time=600 -rss_limit_mb=1024 -timeout=5 \
 		-artifact_prefix=build/fuzz/ build/fuzz/corpus
 
-sanitize: $(SET_UP) ## Run the tests of the kernel under the address and undefined-behaviour sanitizers
-	$(BIN)/python tests/fuzz/sanitize.py
+sanitize: $(SET_UP) ## Run the tests of the kernels under the sanitizers, with IFMA in plain C, and built by clang
+	$(BIN)/python -m tests.fuzz.sanitize
 
 chaos: $(SET_UP) ## Train 200 times while processes are killed at random, and report the outcome
 	$(BIN)/python -m tests.faults.chaos 200

@@ -1,7 +1,7 @@
 """Train on one of the paper's data sets, with `lbfgs` and whitening, in three local processes.
 
 python benchmarks/credit.py credit1|credit2 [--protocol paillier|shares] [--l2 L2] [--tolerance T] [--data FOLDER]
-    [--json]
+    [--json] [--profile]
 
 FOLDER contains credit1.csv.gz or credit2.csv.gz with the columns `id`, the features as published, and `label`.
 docs/data-sets.md describes how to make these files. Without --data, the folder is that of the environment variable
@@ -16,6 +16,10 @@ seconds                        from the request until both parties have written 
 seconds_rounds                 the part of these seconds in which the rounds ran
 bytes                          all vectors that any process has sent, in total and by kind
 scikit_learn                   the model, compared with scikit-learn's on the same rows: see benchmarks/optimum.py
+
+With --profile, it prints instead when each step before the first round and after the last one began and how long it
+took, in each process, and the seconds from the client's request to the first round, of the rounds, and from there to
+the end. `recorder.py` records; `recorded_seconds` beside `seconds` shows what the recording costs.
 """
 
 import argparse
@@ -33,6 +37,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.harness import DATASET, Setup, scratch_folder
 from benchmarks.optimum import AgainstScikitLearn, Objective, find_data
+from benchmarks.round import RecordedProcesses
+from benchmarks.timeline import Timeline, read_timeline
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.jobs.arithmetic import use_arithmetic
@@ -113,6 +119,23 @@ def measure(job: JobConfig, folder: Path | None) -> dict[str, Any]:
     }
 
 
+def measure_steps(job: JobConfig, folder: Path | None) -> tuple[Timeline, dict[str, Any]]:
+    """Train twice, without and with a recording; return the timeline of the second job, and the seconds of both."""
+    with scratch_folder() as scratch:
+        tables = read_tables(PublishedName(job.name), folder)
+        (silent,) = Setup(scratch / "silent", dict(tables)).train(job)
+        (recorded,) = Setup(scratch / "recorded", dict(tables), processes=RecordedProcesses).train(job)
+        timeline = read_timeline({role: scratch / "recorded" / f"{role}.json" for role in Role}, *recorded.span)
+    seconds = {
+        "path": use_arithmetic(),
+        "seconds": round(silent.seconds, 2),
+        "seconds_rounds": round(silent.seconds_rounds, 2),
+        "recorded_seconds": round(recorded.seconds, 2),
+        "processor_seconds": silent.processor_seconds,
+    }
+    return timeline, seconds
+
+
 def _is_close(loss: float | None, objective: Objective) -> bool:
     return loss is not None and loss - objective.least <= 1e-4
 
@@ -126,8 +149,13 @@ def main() -> None:
     parser.add_argument("--tolerance", type=float, default=TOLERANCE, help="of the job (default: 1e-6)")
     parser.add_argument("--data", type=Path, help="folder with NAME.csv.gz (default: see above)")
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    parser.add_argument("--profile", action="store_true", help="print the timeline of the start and the end of the job")
     arguments = parser.parse_args()
     job = make_job(arguments.name, arguments.protocol, l2=arguments.l2, tolerance=arguments.tolerance)
+    if arguments.profile:
+        timeline, seconds = measure_steps(job, arguments.data)
+        print(json.dumps(seconds | timeline.to_json()) if arguments.json else f"{timeline}\n{json.dumps(seconds)}")
+        return
     figures = measure(job, arguments.data)
     print(json.dumps(figures) if arguments.json else json.dumps(figures, indent=2))
 

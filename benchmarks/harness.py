@@ -52,6 +52,8 @@ class Training:
     """The guest's first weights."""
     seconds: float
     """From the request to the end of the job, including key generation, loading, and the proof of the IDs."""
+    span: tuple[int, int]
+    """The same as the times of its beginning and end, by `time.monotonic_ns`."""
     peak_rss_mb: dict[str, float]
     processor_seconds: dict[str, float]
     """Of each process, from the request to the end of the job."""
@@ -152,14 +154,15 @@ class Setup:
 
     def _train(self, job: JobConfig, processes: LocalProcesses) -> Training:
         before = processor_seconds(processes.pids)
-        seconds = asyncio.run(_run(self.config(Role.GUEST), job))
+        began, ended = asyncio.run(_run(self.config(Role.GUEST), job))
         after = processor_seconds(processes.pids)
         folders = {role: JobFolder(self.config(role).state, job.name) for role in Role}
         return Training(
             histories={role: read_lines(folder.history) for role, folder in folders.items()},
             models={role: load_model(folders[role].model) for role in PARTIES},
             start=read_start(self.config(Role.GUEST).state, job.name),
-            seconds=seconds,
+            seconds=(ended - began) / 1e9,
+            span=(began, ended),
             peak_rss_mb={str(role): peak_rss_mb(pid) for role, pid in processes.pids.items()},
             processor_seconds={str(role): round(after[role] - before[role], 2) for role in Role},
             sent={
@@ -188,15 +191,15 @@ def scratch_folder() -> Iterator[Path]:
         yield Path(name)
 
 
-async def _run(config: ProcessConfig, job: JobConfig) -> float:
-    started = time.perf_counter()
+async def _run(config: ProcessConfig, job: JobConfig) -> tuple[int, int]:
+    began = time.monotonic_ns()
     async with JobClient(config) as client:
         await client.start(job)
         async for status in client.watch(job.name):
             last = status
     if last.state != JOB_STATE_FINISHED:
         raise TrilateralError(f"job {job.name}: {last.detail}")
-    return time.perf_counter() - started
+    return began, time.monotonic_ns()
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Record what the threads of one server do, for `benchmarks/round.py --profile`.
+"""Record what the threads of one server do, for `benchmarks/round.py --profile` and `benchmarks/credit.py --profile`.
 
 python benchmarks/recorder.py FILE serve ROLE --config CONFIG
 
@@ -18,6 +18,7 @@ A span is a call of one of these functions. A crossing is a moment in the life o
 """
 
 import json
+import os
 import sys
 import threading
 import time
@@ -27,6 +28,11 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeAlias
+
+# `python benchmarks/recorder.py` searches its own folder for modules; this adds the folder above.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks import timeline
 
 Span: TypeAlias = tuple[int, int, int, int, str]
 """Start and end of a call, both also in processor time of the thread, and the kind of work. Times in nanoseconds."""
@@ -228,17 +234,20 @@ def start() -> None:
     for machine in (CoordinatorMachine, GuestMachine, HostMachine):
         _record_machine(machine)
     _record_messages()
+    timeline.record_steps()
 
 
 def write(path: Path) -> None:
     """Write everything that was recorded."""
-    notes = {"spans": _spans, "crossings": _crossings, "exchanges": _exchanges}
+    notes = {"spans": _spans, "crossings": _crossings, "exchanges": _exchanges, "steps": timeline.notes}
     path.write_text(json.dumps(notes))
 
 
 def main() -> None:
     """Run a server and record it."""
     path = Path(sys.argv.pop(1))
+    # As in `trilateral serve`, which comes after numpy here.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     start()
     from trilateral.cli.main import main as run
 

@@ -235,8 +235,8 @@ class History:
             line["evaluation"] = evaluation
         if key.round == self._over:  # An earlier session wrote it, but ended before the journal had the next round.
             return
-        with writing(self._role, self._partial), self._partial.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        with writing(self._role, self._partial), self._partial.open("ab", buffering=0) as file:
+            file.write(f"{json.dumps(line)}\n".encode())
 
 
 def _cut_torn_line(path: Path) -> None:

@@ -369,25 +369,28 @@ class Link:
         now = time.time()
         silence = Silence(self._peer, now, now + seconds)
         reported = logged = False
+        loop = asyncio.get_running_loop()
+        reporting: asyncio.TimerHandle | None = None
 
-        async def report() -> None:
-            nonlocal reported, logged
-            while True:
-                await asyncio.sleep(NOTICE_SECONDS)
-                if on_wait is not None:
-                    reported = True
-                    on_wait(self._peer, silence)
-                if not logged and time.time() - silence.since >= LOG_SECONDS:
-                    logged = True
-                    log.warning("job %s: %s", self._job.name, silence)
+        def report() -> None:
+            nonlocal reported, logged, reporting
+            if on_wait is not None:
+                reported = True
+                on_wait(self._peer, silence)
+            if not logged and time.time() - silence.since >= LOG_SECONDS:
+                logged = True
+                log.warning("job %s: %s", self._job.name, silence)
+            reporting = loop.call_later(NOTICE_SECONDS, report)
 
-        reporting = asyncio.create_task(report())
+        # A task would run before the call does.
+        reporting = loop.call_later(NOTICE_SECONDS, report)
         try:
             yield
             if logged:
                 log.info("job %s: %s answers again", self._job.name, self._peer)
         finally:
-            reporting.cancel()
+            if reporting is not None:
+                reporting.cancel()
             if reported and on_wait is not None:
                 on_wait(self._peer, None)
 

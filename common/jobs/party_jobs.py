@@ -239,7 +239,6 @@ class PartyJobs(ProcessJobs):
         dataset = self._check_policy(job, known=known is not None)
         permission = Permission(job, lambda: self.config, self.audit, caller, what)
         self._check_secrets(offer)
-        on_shares = job.protocol == "shares"
         self.audit.allowed(
             caller,
             "OpenJob",
@@ -251,7 +250,7 @@ class PartyJobs(ProcessJobs):
             holdout=job.holdout,
             evaluations=max_evaluations(job),
             protocol=job.protocol,
-            key_bits=None if on_shares else job.key_bits,
+            key_bits=job.key_bits if job.protocol == "paillier" else None,
         )
         await self._replace(job.name)
         folder = self._folder(job)
@@ -266,7 +265,7 @@ class PartyJobs(ProcessJobs):
 
         async def begin() -> Machine:
             # Nothing needs the key while the table is read.
-            cipher = None if on_shares else runner.beside(self._make_cipher, offer)
+            cipher = runner.beside(self._make_cipher, offer) if job.protocol == "paillier" else None
             with permission.recording():
                 # No variable keeps the table, which the job does not need from here on.
                 data = permission.data = await runner.in_thread(
@@ -274,8 +273,7 @@ class PartyJobs(ProcessJobs):
                 )
                 await runner.in_thread(trim_heap)
                 await runner.in_thread(record.check_columns, data.block.columns)
-                check_holdout(job, self.config.policy, len(data.block.holdout_columns), self.role)
-                check_effective_rows(job, self.config.policy, data.block, self.role)
+                self._check_rows(job, data.block)
                 permission.account = JobAccount(job, key.run_id, record, lambda: self._account_of(job.dataset), data)
                 await runner.in_thread(permission.account.open, self._quota)
             start = await runner.in_thread(self._start, job, record, data.block)
@@ -289,7 +287,7 @@ class PartyJobs(ProcessJobs):
                 phase=history.stopwatch.phase,
                 check_peer=permission.check_peer,
             )
-            if on_shares:  # The machine keeps its columns in another form.
+            if cipher is None:  # The machine keeps its columns in another form.
                 permission.data = replace(data, block=data.block.without_columns())
             await runner.in_thread(record.restore, machine, history)
             return machine
@@ -414,6 +412,11 @@ class PartyJobs(ProcessJobs):
             return check_public_key(offer.modulus, self.config.policy.min_key_bits)
         except BadKeyError as error:
             raise BadKeyError(f"the {self.role}: {error}") from error
+
+    def _check_rows(self, job: JobConfig, block: TrainingBlock) -> None:
+        """Check the rows that count against the policy."""
+        check_holdout(job, self.config.policy, len(block.holdout_columns), self.role)
+        check_effective_rows(job, self.config.policy, block, self.role)
 
     async def _read(
         self,

@@ -78,6 +78,9 @@ class PartyRecord:
         self._key = key
         self._id = job_id
         self._known = known
+        self._pending: dict[str, bytes] = {}
+        """Facts that the journal needs from the first round on. They are written with the next other facts, or with
+        that round: each write waits for the disk."""
 
     @property
     def resumed(self) -> bool:
@@ -87,7 +90,9 @@ class PartyRecord:
     # --- the data
 
     def check_table(self, table: PartyTable, dataset: DatasetConfig) -> None:
-        """Check that the table and its settings are as in the earlier sessions. The first session records them.
+        """Check that the table and its settings are as in the earlier sessions.
+
+        The first session records them, by its first round.
 
         Args:
             table: the table of this party.
@@ -120,7 +125,7 @@ class PartyRecord:
         sums = weights @ columns
         known = self._fact("columns")
         if known is None:
-            self._journal.set_facts(self._id, {"columns": json.dumps(sums.tolist()).encode()})
+            self._pending["columns"] = json.dumps(sums.tolist()).encode()
             return
         before = np.asarray(json.loads(known))
         if before.shape != sums.shape or not np.allclose(before, sums, rtol=0, atol=_TOLERANCE * len(columns) ** 0.5):
@@ -130,7 +135,7 @@ class PartyRecord:
             )
 
     def start(self, draw: Callable[[], FloatVector]) -> FloatVector | None:
-        """Return this party's secret first weights. The first session draws and records them.
+        """Return this party's secret first weights. The first session draws and records them, by its first round.
 
         A later session must begin at the same weights: the steps that the coordinator has sent are relative to them. A
         job without a round has no steps yet, so it may begin at new ones.
@@ -144,7 +149,7 @@ class PartyRecord:
         if self._known is not None and (self._known.rounds or _START in self._known.facts):
             return _decoded(self._known.facts.get(_START))
         start = draw()
-        self._journal.set_facts(self._id, {_START: json.dumps(start.tolist()).encode()})
+        self._pending[_START] = json.dumps(start.tolist()).encode()
         return start
 
     @property
@@ -154,7 +159,7 @@ class PartyRecord:
 
     def keep_spent_scores(self) -> None:
         """Record that the scores were counted."""
-        self._journal.set_facts(self._id, {"scores counted": b""})
+        self._keep({"scores counted": b""})
 
     @property
     def counted_columns(self) -> int | None:
@@ -164,11 +169,11 @@ class PartyRecord:
 
     def keep_counted_columns(self, n_columns: int) -> None:
         """Record that this training was counted, with so many training columns of the other party."""
-        self._journal.set_facts(self._id, {_COUNTED: str(n_columns).encode()})
+        self._keep({_COUNTED: str(n_columns).encode()})
 
     def keep_newest_point(self, key: RoundKey, point: str) -> None:
         """Record a point at which rows are about to be scored, before the ledger counts it."""
-        self._journal.set_facts(self._id, {_NEWEST_POINT: f"{key.round} {point}".encode()})
+        self._keep({_NEWEST_POINT: f"{key.round} {point}".encode()})
 
     def n_scored_points(self, given: Collection[str]) -> int:
         """Return at how many points the host has scored its hold-out rows in earlier sessions.
@@ -191,7 +196,7 @@ class PartyRecord:
         """Record which of a table's `n_rows` rows both parties have."""
         mask = np.zeros(n_rows, dtype=bool)
         mask[rows] = True
-        self._journal.set_facts(self._id, {"common rows": np.packbits(mask).tobytes()})
+        self._keep({"common rows": np.packbits(mask).tobytes()})
 
     def common_rows(self, n_rows: int) -> Rows:
         """Return the rows of a table of `n_rows` rows that both parties have, in ascending order.
@@ -207,13 +212,20 @@ class PartyRecord:
     def _is_as_before(self, name: str, digest: bytes) -> bool:
         known = self._fact(name)
         if known is None:
-            self._journal.set_facts(self._id, {name: digest})
+            self._pending[name] = digest
         return known is None or known == digest
 
     def _is_table_as_before(self, table: PartyTable) -> bool:
         if (known := self._fact(_OLD_TABLE)) is not None:
             return known == old_table_digest(table)
         return self._is_as_before(_TABLE, table_digest(table))
+
+    def _keep(self, facts: dict[str, bytes]) -> None:
+        self._journal.set_facts(self._id, self._take_pending() | facts)
+
+    def _take_pending(self) -> dict[str, bytes]:
+        taken, self._pending = self._pending, {}
+        return taken
 
     def _fact(self, name: str) -> bytes | None:
         return None if self._known is None else self._known.facts.get(name)
@@ -256,7 +268,7 @@ class PartyRecord:
         match message:
             case EvaluationRecord():
                 content = json.dumps(asdict(message)).encode()
-                self._journal.set_facts(self._id, {f"{_EVALUATION}{message.key.round}": content})
+                self._keep({f"{_EVALUATION}{message.key.round}": content})
             case StepTaken(asked=asked):
                 shares = asked.shares if isinstance(asked, BeginRound) else asked.share
                 if shares is not None:
@@ -264,7 +276,7 @@ class PartyRecord:
                 kind, number = (b"B", asked.key.round) if isinstance(asked, BeginRound) else (b"F", asked.round)
                 request = encode(self._key, asked, route_for(Role.COORDINATOR, self._role, asked))
                 content = kind + request.SerializeToString()
-                if self._journal.write_round(self._id, number, content) > MAX_BEGUN:
+                if self._journal.write_round(self._id, number, content, self._take_pending()) > MAX_BEGUN:
                     raise ProtocolError(f"the coordinator has begun round {number} more than {MAX_BEGUN} times")
 
 

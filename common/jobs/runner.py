@@ -14,6 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 from weakref import WeakSet
@@ -47,6 +48,7 @@ from trilateral.common.protocol.messages import (
     Message,
     ObservationRecord,
     OpenJob,
+    Piece,
     Result,
     RoundKey,
     RoundReport,
@@ -65,6 +67,9 @@ log = logging.getLogger(__name__)
 MAX_BATCH = 16
 """How many messages that wait the thread takes at once after one with ring elements. To hand over each by itself would
 take as long as the work on a small one."""
+QUIET_SECONDS = 0.05
+"""How long a party waits before it prepares anything, once it has worked on what the other party sent. Then it is the
+coordinator's turn, and on one machine both parties would take the processors from it."""
 FAREWELL = 3.0
 """Seconds to spend on telling the peers about a failure."""
 
@@ -124,6 +129,8 @@ class MachineRunner:
         """Bytes of a ciphertext."""
         self.has_shares = job.protocol == "shares"
         """Whether the vectors of the job consist of ring elements, and not of ciphertexts."""
+        self._prepares = not self.has_shares and role is not Role.COORDINATOR
+        """Whether the machine may have randomness to prepare."""
         self._role = role
         self._limits = limits
         self._history = history
@@ -151,7 +158,10 @@ class MachineRunner:
         self._thread = JobThread(f"{role}-{job.name}")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"journal-{job.name}")
         self._written: Future[None] | None = None
-        """What the second thread writes; only the job's own thread uses it."""
+        """What the second thread writes; only the job's own thread uses it, and what comes next."""
+        self._to_write: Callable[[], None] | None = None
+        """What the second thread has to write as soon as the machine has sent something, or has done its work: two
+        threads that run Python hold each other up."""
         self._over = asyncio.Event()
         self._error: Exception | None = None
         self._told_by: Role | None = None
@@ -293,8 +303,9 @@ class MachineRunner:
             asking.cancel()
         self.takes_vectors = True
         await self._play(machine.start())
+        sender: Role | None = None
         while not self._done:
-            sender, message = await self._next_message(machine)
+            sender, message = await self._next_message(machine, sender)
             log.debug("job %s: %s from the %s", self.key.name, _described(message), sender)
             batch = deque([(sender, message)])
             match message:
@@ -333,11 +344,20 @@ class MachineRunner:
             if role in self._counterparts:
                 link.send(Waiting())
 
-    async def _next_message(self, machine: Machine) -> tuple[Role, Message]:
-        """Wait for the next message; meanwhile, do the work that needs no input."""
-        if not self.has_shares and self._inbox.empty():  # With shares there is no randomness to prepare.
+    async def _next_message(self, machine: Machine, last: Role | None) -> tuple[Role, Message]:
+        """Wait for the next message; meanwhile, do the work that needs no input.
+
+        Args:
+            machine: the machine.
+            last: who sent the last message.
+        """
+        if self._prepares and self._inbox.empty():
+            if last in PARTIES:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(QUIET_SECONDS):
+                        return await self._inbox.get()
             await self.in_thread(self._prepare, machine)
-        self._history.on_event(Prepared(machine.prepared))
+            self._history.on_event(Prepared(machine.prepared))
         self._patience.wait()
         if not self._inbox.empty():
             return await self._inbox.get()
@@ -392,8 +412,11 @@ class MachineRunner:
                 if isinstance(message, ElementPiece):
                     self._links[to].expect(message)
                 loop.call_soon_threadsafe(post, to, message)
+                if isinstance(message, Piece):
+                    self._begin_writing()
                 if stopped or self._is_overtaken():
-                    return None
+                    break
+            self._begin_writing()
             return None
 
         try:
@@ -408,12 +431,17 @@ class MachineRunner:
     def _record(self, record: MachineRecord) -> None:
         """In the job's thread, keep a record, or begin to."""
         self._finish_writing()
-        rest = self._on_record(record)
+        self._to_write = self._on_record(record)
+
+    def _begin_writing(self) -> None:
+        """In the job's thread, let the second thread write."""
+        rest, self._to_write = self._to_write, None
         if rest is not None:
             self._written = self._writer.submit(rest)
 
     def _finish_writing(self) -> None:
         """In the job's thread, wait until everything is written; raise what went wrong."""
+        self._begin_writing()
         written, self._written = self._written, None
         if written is not None:
             written.result()

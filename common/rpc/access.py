@@ -26,6 +26,8 @@ from trilateral.common.rpc.versions import check_caller, version_metadata
 
 ROLE_KEY = "trilateral-role"
 MAX_NAMES_SHOWN = 3
+MAX_KNOWN = 64
+"""Callers whose certificates need not be read again."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,19 @@ def identify(current: Callable[[], ProcessConfig], certificates: Certificates | 
     if certificates is None:
         return by_metadata
 
+    known: dict[tuple[bytes, ...], tuple[Any, Caller]] = {}
+    """What was found out about a certificate, and on what that depends. Every chunk of a vector asks for it."""
+
     def by_current_settings(context: Context) -> Caller:
-        config = current()
-        return by_certificate(context, config.role, config.peers, certificates.names, certificates.authorities)
+        config, shown = current(), tuple(context.auth_context().get("x509_pem_cert", ()))
+        basis = config, certificates.names, certificates.authorities
+        if shown in known and known[shown][0] == basis:
+            return known[shown][1]
+        caller = by_certificate(context, config.role, config.peers, *basis[1:])
+        if len(known) >= MAX_KNOWN:
+            known.clear()
+        known[shown] = basis, caller
+        return caller
 
     return by_current_settings
 
@@ -183,7 +195,7 @@ class Guard(Interceptor):
             try:
                 self._authorise(method, route, context)
                 if isinstance(route, VectorRoute):
-                    request = self._authorised_chunks(route, request)
+                    request = self._authorised_chunks(route, request, context)
                 return await answer(request, context)
             except grpc.aio.AbortError:
                 raise
@@ -240,10 +252,15 @@ class Guard(Interceptor):
         permitted: list[str] = getattr(self.operators, permission)
         return caller.role in permitted or not caller.names.isdisjoint(permitted)
 
-    async def _authorised_chunks(self, route: VectorRoute, chunks: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async def _authorised_chunks(
+        self, route: VectorRoute, chunks: AsyncIterator[Any], context: Context
+    ) -> AsyncIterator[Any]:
         role = calling_role()
         async for chunk in chunks:
             kind = decode_kind(chunk.kind)
+            # The call may have been open for a while, and the settings may have changed.
+            if (caller := self._identify(context)).role is not role:
+                raise AccessError(f"{caller} may no longer send vectors to the {self._role}")
             if role not in route.senders.get(kind, frozenset()):
                 raise AccessError(f"the {role} may not send {kind} to the {self._role}")
             yield chunk

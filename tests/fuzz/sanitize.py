@@ -1,61 +1,62 @@
-"""Build both kernels with sanitizers in a copy of the package, and run their tests and random calls there.
+"""Run the tests of the kernels, and random calls, in builds that the compilers check.
 
-python tests/fuzz/sanitize.py [seconds]     (make sanitize)
+python -m tests.fuzz.sanitize [seconds]     (make sanitize)
+
+Both kernels under gcc's address and undefined-behaviour sanitizers. Then the kernel of ciphertexts again: under the same
+sanitizers with IFMA in plain C, which every processor runs, and compiled by clang, where undefined behaviour traps.
 """
 
 import os
 import shutil
 import subprocess
 import sys
-import sysconfig
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-BUILT = ROOT / "build/sanitized"
-NATIVE = [Path("common/paillier/native"), Path("common/shares/native")]
-FLAGS = ["-O1", "-g", "-frounding-math", "-fno-lto", "-fno-omit-frame-pointer", "-shared", "-fPIC"]
+from tests.support.kernel_copy import PAILLIER, ROOT, SHARES, KernelCopy
+
+SANITIZERS = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
-SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+EMULATED = ["-DEMULATE_IFMA", "-Wno-psabi"]
+CLANG = ["-O3", "-fsanitize=undefined", "-fsanitize-trap=undefined"]
+TESTS = {PAILLIER: "tests/unit/paillier/native", SHARES: "tests/unit/shares/native"}
+FUZZ = "tests/fuzz/fuzz_kernel.py"
 
 
-def build() -> None:
-    """Copy what the tests need, and compile the extensions in the copy."""
-    shutil.rmtree(BUILT, ignore_errors=True)
-    for name in ("common", "tests", "src"):
-        # src/trilateral/common is a link: the copy of it leads to the copy of the kernel.
-        shutil.copytree(ROOT / name, BUILT / name, symlinks=True, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", BUILT)
-    include = f"-I{sysconfig.get_paths()['include']}"
-    for folder in NATIVE:
-        sources = [str(path) for path in sorted((BUILT / folder).glob("*.c"))]
-        output = str(BUILT / folder / "_kernel.abi3.so")
-        subprocess.run(["gcc", *FLAGS, *WARNINGS, *SANITIZERS, include, *sources, "-o", output], check=True)
-
-
-def run(*command: str) -> None:
-    """Run Python in the copy with the sanitizers loaded first, ignoring memory that Python itself leaves allocated."""
-    libraries = [
+def sanitizer_libraries() -> list[str]:
+    """Return what must be loaded before Python, which is not built with sanitizers."""
+    return [
         subprocess.run(["gcc", f"-print-file-name={name}"], check=True, capture_output=True, text=True).stdout.strip()
         for name in ("libasan.so", "libubsan.so")
     ]
-    environment = os.environ | {
-        "LD_PRELOAD": " ".join(libraries),
-        "ASAN_OPTIONS": "detect_leaks=0",
-        "UBSAN_OPTIONS": "print_stacktrace=1",
-        "PYTHONPATH": f"{BUILT / 'src'}{os.pathsep}{BUILT}",
-    }
-    subprocess.run([sys.executable, *command], check=True, cwd=BUILT, env=environment)
 
 
-TESTS = ["tests/unit/paillier/native", "tests/unit/shares/native"]
-WHICH = (
-    "from trilateral.common.paillier.native import _kernel as a;"
-    "from trilateral.common.shares.native import _kernel as b;"
-    " assert all(k.__file__.startswith({!r}) for k in (a, b))"
-)
+def run(copy: KernelCopy, libraries: list[str], *command: str) -> None:
+    """Run Python in the copy, and end if it fails."""
+    if not copy.run(*command, libraries=libraries):
+        sys.exit("failed: " + " ".join(command))
+
+
+def main(seconds: float) -> None:
+    """Build and run everything."""
+    # Python itself leaves memory allocated when it ends.
+    os.environ |= {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
+    copy, libraries = KernelCopy(ROOT / "build/sanitized"), sanitizer_libraries()
+    # The tests' own build of IFMA in plain C has no sanitizers.
+    test = ["-m", "pytest", "-x", "-o", "timeout=1200", "-p", "no:cacheprovider", "-k", "not emulated"]
+    for kernel in TESTS:
+        copy.compile(kernel, "gcc", [*SANITIZERS, *WARNINGS])
+    run(copy, libraries, *test, *TESTS.values())
+    run(copy, libraries, FUZZ, str(seconds))
+    copy.compile(PAILLIER, "gcc", [*SANITIZERS, *WARNINGS, *EMULATED])
+    run(copy, libraries, *test, TESTS[PAILLIER])
+    run(copy, libraries, FUZZ, str(seconds / 2))
+    if not shutil.which("clang"):
+        sys.exit("clang was not found, so its build is not tested: install it (Debian: clang)")
+    for more in ([], EMULATED):
+        copy.compile(SHARES, "gcc", ["-O1"])
+        copy.compile(PAILLIER, "clang", [*CLANG, *WARNINGS, *more])
+        run(copy, [], *test, TESTS[PAILLIER])
+        run(copy, [], FUZZ, str(seconds / 4))
+
 
 if __name__ == "__main__":
-    build()
-    run("-c", WHICH.format(str(BUILT)))
-    run("-m", "pytest", "-x", "-o", "timeout=1200", "-p", "no:cacheprovider", *TESTS)
-    run("tests/fuzz/fuzz_kernel.py", sys.argv[1] if len(sys.argv) > 1 else "60")
+    main(float(sys.argv[1]) if len(sys.argv) > 1 else 60)

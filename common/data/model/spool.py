@@ -15,6 +15,7 @@ from pyarrow import ipc
 
 from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.data.alignment.dealing import Dealing
+from trilateral.common.data.tables.arrow_arrays import from_numpy, from_texts, to_numpy
 from trilateral.common.data.tables.repeated_ids import repeated_error
 
 _DEALT_ROWS = 500_000
@@ -62,7 +63,7 @@ class ScoredRows:
         """
         # Most IDs are written in their normal form and need not be stored twice.
         other = [None if one == own else own for one, own in zip(ids, written, strict=True)]
-        columns = [pa.array(ids, pa.string()), pa.array(other, pa.string()), pa.array(scores, pa.float64())]
+        columns = [from_texts(ids), from_texts(other), from_numpy(scores)]
         self._stream.write_batch(pa.record_batch(columns, _SPOOL))
         self._n_ids += len(ids)
 
@@ -143,9 +144,9 @@ class ScoredShards:
             dealing: the session's assignment of IDs to shards.
         """
         rows = dealing.deal(table["id"].to_pylist())
-        numbers = pa.array(np.arange(first, first + len(table)))
+        numbers = from_numpy(np.arange(first, first + len(table)))
         table = pa.table([table["id"], numbers, table["score"]], schema=_SHARD)
-        table = table.take(pa.array(np.concatenate(rows))).combine_chunks()
+        table = table.take(from_numpy(np.concatenate(rows))).combine_chunks()
         start = 0
         for shard, length in enumerate(map(len, rows)):
             if length:
@@ -162,7 +163,7 @@ class ScoredShards:
     def read(self, shard: int) -> ScoredShard:
         """Return the rows of one shard."""
         table = self._read(shard)
-        return ScoredShard(table["id"].to_pylist(), table["row"].to_numpy(), table["score"].to_numpy())
+        return ScoredShard(table["id"].to_pylist(), to_numpy(table["row"]), to_numpy(table["score"]))
 
     def count_repeated(self, shard: int) -> int:
         """Return how many rows of a shard repeat an earlier ID."""

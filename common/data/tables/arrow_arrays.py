@@ -20,11 +20,13 @@ def from_numpy(numbers: NDArray[Any]) -> pa.Array:
     return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, pa.py_buffer(numbers)])
 
 
-def from_texts(texts: Sequence[str]) -> pa.StringArray:
-    """Return texts as an array of Arrow."""
-    encoded = [text.encode() for text in texts]
+def from_texts(texts: Sequence[str | None]) -> pa.StringArray:
+    """Return texts as an array of Arrow; None is a missing value."""
+    encoded = [(text or "").encode() for text in texts]
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-    return pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
+    present = np.packbits(np.array([text is not None for text in texts], dtype=np.bool_), bitorder="little")
+    buffers = map(pa.py_buffer, (ends, b"".join(encoded), present))
+    return pa.StringArray.from_buffers(len(texts), *buffers)
 
 
 EMPTY = from_texts([""])[0]
@@ -36,14 +38,19 @@ def null(kind: pa.DataType) -> pa.Scalar:
     return pa.nulls(1, kind)[0]
 
 
+def to_numpy(column: pa.ChunkedArray) -> NDArray[Any]:
+    """Return a column of numbers, none of them missing."""
+    return np.from_dlpack(column.combine_chunks())
+
+
 def to_floats(column: pa.ChunkedArray) -> FloatVector:
     """Return a column of type float64; NaN where a value is missing."""
-    return np.from_dlpack(pc.fill_null(column, _NAN).combine_chunks()).view(np.float64)
+    return to_numpy(pc.fill_null(column, _NAN))
 
 
 def to_booleans(column: pa.ChunkedArray) -> NDArray[np.bool_]:
     """Return a column of truth values, none of them missing."""
-    return np.from_dlpack(column.cast(pa.uint8()).combine_chunks()).view(np.bool_)
+    return to_numpy(column.cast(pa.uint8())).view(np.bool_)
 
 
 def to_codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], list[str]]:

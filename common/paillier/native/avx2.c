@@ -79,31 +79,36 @@ INLINE void next_columns(struct columns6 *c) {
     c->c4 = c->c5 = _mm256_setzero_si256();
 }
 
-/* Digits x0, x1 times one digit y: two upper and two lower halves into three columns. Written out because the compiler would
- * rather keep columns in memory: with 6 columns, x0, x1, y, two constants and four intermediates, 15 of 16 registers are used. */
-#define TIMES_DIGIT(load, y, column0, column1, column2)                                                                \
-    load " " y ", %[y]\n\t"                                                                                            \
-    "vmovapd %[two104], %[h0]\n\t vfmadd231pd %[y], %[x0], %[h0]\n\t"                                                  \
-    "vmovapd %[two104], %[h1]\n\t vfmadd231pd %[y], %[x1], %[h1]\n\t"                                                  \
-    "vsubpd %[h0], %[both], %[l0]\n\t vpaddq %[h0], " column1 ", " column1 "\n\t vfmadd231pd %[y], %[x0], %[l0]\n\t"   \
-    "vsubpd %[h1], %[both], %[l1]\n\t vpaddq %[h1], " column2 ", " column2 "\n\t vfmadd231pd %[y], %[x1], %[l1]\n\t"   \
-    "vpaddq %[l0], " column0 ", " column0 "\n\t vpaddq %[l1], " column1 ", " column1 "\n\t"
+/* Digits x0, x1 times a digit y of the other factor. In `high` and `low` are the halves of x1 times the digit before y. They belong to
+ * the same columns as those of x0 y, so they are added to each other first: a column waits for its sum less often. */
+#define HALVES(x, high, low)                                                                                           \
+    "vmovapd %[two104], " high "\n\t vfmadd231pd %[y], " x ", " high "\n\t"                                            \
+    "vsubpd " high ", %[both], " low "\n\t vfmadd231pd %[y], " x ", " low "\n\t"
+#define NEXT_DIGIT(load, y, column, next)                                                                              \
+    load " " y ", %[y]\n\t" HALVES("%[x0]", "%[h]", "%[l]")                                                            \
+    "vpaddq %[h], %[high], %[high]\n\t vpaddq %[l], %[low], %[low]\n\t"                                                \
+    "vpaddq %[high], " next ", " next "\n\t vpaddq %[low], " column ", " column "\n\t"                                 \
+    HALVES("%[x1]", "%[high]", "%[low]")
 
-/* Two digits of one factor times four of the other, into c0 ... c5. `size` is of a digit of the second in memory. All outputs
- * are written before the last input is read (&), so none may share its register with an input of equal value. */
+/* Two digits of one factor times four of the other, into c0 ... c5. Written out because the compiler would rather keep columns in
+ * memory: with six columns, x0, x1, y, two constants and four halves, 15 of 16 registers are used. `size` is of a digit of the
+ * second factor in memory. All outputs are written before the last input is read (&), so none may share its register with an
+ * input of equal value. */
 #define TILE(c, x0_, x1_, q, load, y0, y1, y2, y3, size)                                                               \
     do {                                                                                                               \
-        digits y_, h0_, h1_, l0_, l1_;                                                                                \
-        __asm__(TIMES_DIGIT(load, y0, "%[c0]", "%[c1]", "%[c2]")                                                       \
-                TIMES_DIGIT(load, y1, "%[c1]", "%[c2]", "%[c3]")                                                       \
-                TIMES_DIGIT(load, y2, "%[c2]", "%[c3]", "%[c4]")                                                       \
-                TIMES_DIGIT(load, y3, "%[c3]", "%[c4]", "%[c5]")                                                       \
+        digits y_, h_, l_, high_, low_;                                                                                \
+        __asm__(load " " y0 ", %[y]\n\t" HALVES("%[x0]", "%[h]", "%[l]")                                               \
+                "vpaddq %[l], %[c0], %[c0]\n\t vpaddq %[h], %[c1], %[c1]\n\t"                                          \
+                HALVES("%[x1]", "%[high]", "%[low]")                                                                   \
+                NEXT_DIGIT(load, y1, "%[c1]", "%[c2]")                                                                 \
+                NEXT_DIGIT(load, y2, "%[c2]", "%[c3]")                                                                 \
+                NEXT_DIGIT(load, y3, "%[c3]", "%[c4]")                                                                 \
+                "vpaddq %[low], %[c4], %[c4]\n\t vpaddq %[high], %[c5], %[c5]\n\t"                                     \
                 : [c0] "+&x"((c)->c0), [c1] "+&x"((c)->c1), [c2] "+&x"((c)->c2), [c3] "+&x"((c)->c3),                  \
-                  [c4] "+&x"((c)->c4), [c5] "+&x"((c)->c5), [y] "=&x"(y_), [h0] "=&x"(h0_), [h1] "=&x"(h1_),           \
-                  [l0] "=&x"(l0_), [l1] "=&x"(l1_)                                                                     \
+                  [c4] "+&x"((c)->c4), [c5] "+&x"((c)->c5), [y] "=&x"(y_), [h] "=&x"(h_), [l] "=&x"(l_),               \
+                  [high] "=&x"(high_), [low] "=&x"(low_)                                                               \
                 : [x0] "x"(x0_), [x1] "x"(x1_), [two104] "x"(_mm256_set1_pd(TWO_104)),                                 \
-                  [both] "x"(_mm256_set1_pd(TWO_104 + TWO_52)), [q] "r"(q),                                            \
-                  "m"(*(const char(*)[4 * (size)])(q)));                                                               \
+                  [both] "x"(_mm256_set1_pd(TWO_104 + TWO_52)), [q] "r"(q), "m"(*(const char(*)[4 * (size)])(q)));     \
     } while (0)
 
 /* Four numbers by four numbers. */
@@ -167,34 +172,38 @@ INLINE void product_columns(words *out, const digits *p, const digits *q, const 
     }
 }
 
-/* The sum of a number's lower digits and its upper digits: as many digits as the lower part has, and a mask of all ones in the
- * lanes with a carry out of the sum. */
+/* The sum of a number's lower and upper digits: as many digits as the lower part has, each at most 2^52, and a mask of all ones in
+ * the lanes with a carry out of the sum. */
 struct sum {
-    digits digits[MAX_DIGITS / 2]; /* `lower_digits` of them, at most half of 80 */
+    digits digits[MAX_DIGITS / 2];
     words carried;
 };
 
+/* A sum of two digits is below 2^53, so it has a carry of 0 or 1, and what is left of it is at most 2^52 - 1. With the carry from
+ * below that is at most 2^52, which need not be carried on: TILE is right for factors of 2^52 too. Their product is at most
+ * 2^104, so high is 2^104 + 2^104, whose bits are those of 2^104 plus 2^52, and low is 2^52. So no digit waits for another. */
 INLINE void add_halves(struct sum *out, const digits *p, int lower, int D) {
-    words carry = _mm256_setzero_si256();
+    const digits one = _mm256_set1_pd(1), two104 = _mm256_set1_pd(TWO_104), scale = _mm256_set1_pd(0x1p-52);
+    digits carry = _mm256_setzero_pd(), above = two104;
     for (int i = 0; i < lower; i++) {
-        words column = ADD(carry, words_of(p[i]));
-        if (lower + i < D) column = ADD(column, words_of(p[lower + i]));
-        out->digits[i] = digits_of(column), carry = carry_of(column);
+        const digits sum = lower + i < D ? _mm256_fmadd_pd(p[i], one, p[lower + i]) : p[i]; /* the multiplier adds as well */
+        above = _mm256_add_pd(sum, two104); /* 2^104, or 2^104 + 2^52 if there is a carry */
+        const digits place = _mm256_sub_pd(above, two104);
+        out->digits[i] = _mm256_fmadd_pd(carry, scale, _mm256_sub_pd(sum, place));
+        carry = place;
     }
-    out->carried = SUB(_mm256_setzero_si256(), carry);
+    out->carried = SUB(WORDS(two104), WORDS(above));
 }
 
-/* Add what the carries c and c' (0 or 1) contribute to (s + c B) (s' + c' B). B is the place after the digits of s and s'. */
-INLINE void add_carried(words *columns, const struct sum *s, const struct sum *t, int lower) {
-    for (int i = 0; i < lower; i++) {
-        words both = ADD(_mm256_and_si256(s->carried, words_of(t->digits[i])), _mm256_and_si256(t->carried, words_of(s->digits[i])));
-        columns[i] = ADD(columns[i], both);
-    }
-    columns[lower] = SUB(columns[lower], _mm256_and_si256(s->carried, t->carried)); /* all ones are -1 */
+/* Digit i of what the carries c and c' (0 or 1) contribute to (s + c B) (s' + c' B), except for c c' B^2, with the bits of 2^52 twice. */
+INLINE words carried_digit(const struct sum *s, const struct sum *t, int i) {
+    const digits two52 = _mm256_set1_pd(TWO_52);
+    return ADD(WORDS(_mm256_add_pd(_mm256_and_pd(DOUBLES(s->carried), t->digits[i]), two52)),
+               WORDS(_mm256_add_pd(_mm256_and_pd(DOUBLES(t->carried), s->digits[i]), two52)));
 }
 
 /* Below this number of digits, the sums cost as much as they save. */
-enum { SPLIT_FROM = 60 };
+enum { SPLIT_FROM = 32 };
 
 INLINE int lower_digits(int D) { return D < SPLIT_FROM ? D : (D + 7) / 8 * 4; }
 
@@ -202,8 +211,13 @@ INLINE int lower_digits(int D) { return D < SPLIT_FROM ? D : (D + 7) / 8 * 4; }
  *
  *     p q = p0 q0 + ((p0 + p1) (q0 + q1) - p0 q0 - p1 q1) B + p1 q1 B^2
  *
- * Because of the carries of the sums, the value of a column differs from that in `product_columns` and can be negative, but the
- * value of all columns together is the same. Like any others, products of sums are below 2^60 in a column, so all columns are
+ * With each of the three products cut into a lower and an upper part, (L0 L1), (M0 M1) and (H0 H1), the parts of p q are
+ *
+ *     L0      M0 - L0 + (L1 - H0)      M1 - H1 - (L1 - H0)      H1
+ *
+ * if both halves have `lower` digits. If the upper half has fewer, H1 is shorter by twice the difference. Because of the
+ * carries of the sums, the value of a column differs from that in `product_columns` and can be negative, but the value of all
+ * columns together is the same. Like any others, products of sums are at most 160 2^52 < 2^60 in a column, so all columns are
  * above -2^61; the constants add 2^62 to each column and subtract it from the next as 2^10. `sums` are those of p, q, p2, q2. */
 INLINE void split_columns(words *out, const digits *p, const digits *q, const digits *p2, const digits *q2,
                           const struct sum *const sums[4], int D) {
@@ -216,11 +230,17 @@ INLINE void split_columns(words *out, const digits *p, const digits *q, const di
     product_columns(out, p, q, p2, q2, lower);
     product_columns(out + 2 * lower, p + lower, q + lower, p2 ? p2 + lower : 0, q2 ? q2 + lower : 0, upper);
     product_columns(middle, sums[0]->digits, sums[1]->digits, p2 ? sums[2]->digits : 0, q2 ? sums[3]->digits : 0, lower);
-    for (int t = 0; t < 2 * lower; t++) middle[t] = SUB(middle[t], out[t]);
-    for (int t = 0; t < 2 * upper; t++) middle[t] = SUB(middle[t], out[2 * lower + t]);
-    for (int t = 0; t < 2 * lower; t++) out[lower + t] = ADD(out[lower + t], middle[t]);
-    add_carried(out + 2 * lower, sums[0], sums[1], lower);
-    if (p2) add_carried(out + 2 * lower, sums[2], sums[3], lower);
+    for (int i = 0; i < lower; i++) {
+        const words between = SUB(out[lower + i], out[2 * lower + i]);
+        out[lower + i] = ADD(between, SUB(middle[i], out[i]));
+        words column = ADD(SUB(middle[lower + i], between), carried_digit(sums[0], sums[1], i));
+        if (p2) column = ADD(column, carried_digit(sums[2], sums[3], i));
+        if (lower + i < 2 * upper) column = SUB(column, out[3 * lower + i]);
+        out[2 * lower + i] = column;
+    }
+    words both = _mm256_and_si256(sums[0]->carried, sums[1]->carried); /* all ones are -1 */
+    if (p2) both = ADD(both, _mm256_and_si256(sums[2]->carried, sums[3]->carried));
+    out[3 * lower] = SUB(out[3 * lower], both);
 }
 
 /* All columns of p^2: twice the products of digits i < j, then the squares of the digits. The constants are added as often as in
@@ -242,13 +262,14 @@ INLINE void square_columns(words *out, const digits *p, int D) {
             const digits *x = p + s - 1;
             times(&c.c3, &c.c4, x[2], x[3]);
         }
-        out[2 * s] = ADD(c.c0, c.c0), out[2 * s + 1] = ADD(c.c1, c.c1);
+        words low = ADD(c.c0, c.c0), high = ADD(c.c1, c.c1);
+        times(&low, &high, p[s], p[s]);
+        out[2 * s] = low, out[2 * s + 1] = high;
         next_columns(&c);
     }
-    for (int i = 0; i < D; i++) times(&out[2 * i], &out[2 * i + 1], p[i], p[i]);
 }
 
-/* Find M with columns + M n = R t. Return t, and M if it is wanted: M = k m + mu 2^(52 (D - 2)).
+/* A reduction finds M with columns + M n = R t, and t: M = k m + mu 2^(52 (D - 2)).
  *
  * With k = -1/n mod 2^104 and N = k n = 2^104 h - 1, no product is needed to find what to add: adding m N clears the two low
  * digits m of the columns. To add m N is to add m h two digits higher and to subtract m. So D - 2 digits are cleared in pairs. Each
@@ -259,101 +280,110 @@ INLINE void square_columns(words *out, const digits *p, int D) {
  *
  * h <= n has D digits. `constant` subtracts all bits of the constants that products and rows add. The only exception is what the
  * row of mu adds to the two columns from which mu is read: that is subtracted after it has been added. */
-INLINE void reduce(digits *out, digits *m_out, words *mu_out, const words *columns, const int64_t *constant,
-                   const struct modulus *mod, int D, int lanewise) {
+struct reduction {
+    struct columns6 c; /* from 2 s on, for the step s that is next */
+    words carry;
+    digits mu0, mu1;
+    digits m[MAX_DIGITS]; /* the last two are zero */
+    const words *columns; /* [2 D] */
+    const int64_t *constant;
+};
+
+INLINE void begin_reduction(struct reduction *r, const words *columns, const int64_t *constant, int D) {
+    r->c = (struct columns6){all(constant[0]), all(constant[1]), all(constant[2]), all(constant[3]), all(constant[4]),
+                             all(constant[5])};
+    r->carry = all(0);
+    r->m[D - 2] = r->m[D - 1] = _mm256_setzero_pd();
+    r->columns = columns, r->constant = constant;
+}
+
+/* Drop columns 2 s and 2 s + 1; those that come up begin with their constants. */
+INLINE void next_constants(struct columns6 *c, const int64_t *constant, int s, int D) {
+    next_columns(c);
+    if (s < D - 3) c->c4 = all(constant[2 * s + 6]), c->c5 = all(constant[2 * s + 7]);
+}
+
+/* The first half: find m and mu. `lower` is the reduction whose M is to be added, or missing: the four products of a pair of its
+ * digits and k, two lower and two upper halves of them in a column, and mu. `twice` says that the columns count twice. */
+INLINE void find_m(struct reduction *r, const struct reduction *lower, int twice, const struct modulus *mod, int D, int lanewise) {
     const int last = D / 2 - 1;
-    const words two52 = WORDS(_mm256_set1_pd(TWO_52)), two104 = WORDS(_mm256_set1_pd(TWO_104));
-    struct columns6 c = no_columns();
-    words carry = _mm256_setzero_si256();
-    digits m[MAX_DIGITS], mu0 = _mm256_setzero_pd(), mu1 = mu0;
-    for (int s = 0; s < D; s++) {
-        words constant0 = _mm256_set1_epi64x(constant[2 * s]), constant1 = _mm256_set1_epi64x(constant[2 * s + 1]);
-        c.c0 = ADD(ADD(c.c0, constant0), ADD(columns[2 * s], carry));
-        c.c1 = ADD(ADD(c.c1, constant1), columns[2 * s + 1]);
-        /* Latest digits last, so that the processor has products to make while it waits for them. */
-        for (int j = last_quad(s - 1, D / 4), first = first_quad(s - 1, last); j >= first; j--) {
+    const digits k[2] = {digit_of_constant(mod->k, 0, lanewise), digit_of_constant(mod->k, 1, lanewise)};
+    struct columns6 c = r->c;
+    words carry = all(0);
+    digits *m = r->m, x0 = _mm256_setzero_pd(), x1 = x0;
+    for (int s = 0; s <= last; s++) {
+        words first = r->columns[2 * s], second = r->columns[2 * s + 1];
+        if (twice) first = ADD(first, first), second = ADD(second, second);
+        if (lower && s == last) first = ADD(first, words_of(lower->mu0)), second = ADD(second, words_of(lower->mu1));
+        c.c0 = ADD(c.c0, ADD(first, carry)), c.c1 = ADD(c.c1, second);
+        if (lower && s % 2 == 0) tile(&c, k, lower->m + 2 * s);
+        /* Each pair waits for the one before, which is therefore multiplied last, and from registers. */
+        for (int j = last_quad(s - 1, D / 4); j > 0; j--) {
             const digits *pair = m + 2 * (s - 1) - 4 * j;
             tile_by_constant(&c, pair[0], pair[1], mod->h, 4 * j, lanewise);
         }
-        if (s < last) {
-            m[2 * s] = digits_of(c.c0);
-            c.c1 = ADD(c.c1, carry_of(c.c0));
-            m[2 * s + 1] = digits_of(c.c1);
-            carry = carry_of(c.c1);
-        } else {
-            if (s == last) {
-                digits t0 = digits_of(c.c0), t1 = digits_of(ADD(c.c1, carry_of(c.c0)));
-                digits k0 = digit_of_constant(mod->k, 0, lanewise), k1 = digit_of_constant(mod->k, 1, lanewise);
-                words low = _mm256_setzero_si256(), high = low, beyond = low;
-                times(&low, &high, t0, k0);
-                times(&high, &beyond, t0, k1);
-                times(&high, &beyond, t1, k0);
-                mu0 = digits_of(low), mu1 = digits_of(high);
-            }
-            if ((s - last) % 2 == 0 && s - last < D / 2) tile_by_constant(&c, mu0, mu1, mod->n, 2 * (s - last), lanewise);
-            if (s == last) c.c0 = SUB(c.c0, two52), c.c1 = SUB(c.c1, ADD(ADD(two52, two52), two104));
-            c.c1 = ADD(c.c1, carry_of(c.c0));
-            carry = carry_of(c.c1);
-            if (s > last) out[2 * s - D] = digits_of(c.c0), out[2 * s + 1 - D] = digits_of(c.c1);
+        if (s) tile_by_constant(&c, x0, x1, mod->h, 0, lanewise);
+        if (s == last) break;
+        m[2 * s] = x0 = digits_of(c.c0);
+        c.c1 = ADD(c.c1, carry_of(c.c0));
+        m[2 * s + 1] = x1 = digits_of(c.c1);
+        carry = carry_of(c.c1);
+        next_constants(&c, r->constant, s, D);
+    }
+    const digits t0 = digits_of(c.c0), t1 = digits_of(ADD(c.c1, carry_of(c.c0)));
+    words low = all(0), high = low, beyond = low;
+    times(&low, &high, t0, k[0]);
+    times(&high, &beyond, t0, k[1]);
+    times(&high, &beyond, t1, k[0]);
+    r->mu0 = digits_of(low), r->mu1 = digits_of(high);
+    r->c = c;
+}
+
+/* The second half: t. */
+INLINE void find_t(digits *out, struct reduction *r, int twice, const struct modulus *mod, int D, int lanewise) {
+    const int last = D / 2 - 1;
+    const words two52 = WORDS(_mm256_set1_pd(TWO_52)), two104 = WORDS(_mm256_set1_pd(TWO_104));
+    struct columns6 c = r->c;
+    tile_by_constant(&c, r->mu0, r->mu1, mod->n, 0, lanewise);
+    c.c0 = SUB(c.c0, two52), c.c1 = SUB(c.c1, ADD(ADD(two52, two52), two104));
+    words carry = carry_of(ADD(c.c1, carry_of(c.c0)));
+    next_constants(&c, r->constant, last, D);
+    for (int s = last + 1; s < D; s++) {
+        words first = r->columns[2 * s], second = r->columns[2 * s + 1];
+        if (twice) first = ADD(first, first), second = ADD(second, second);
+        c.c0 = ADD(c.c0, ADD(first, carry)), c.c1 = ADD(c.c1, second);
+        for (int j = D / 4 - 1, until = first_quad(s - 1, last); j >= until; j--) {
+            const digits *pair = r->m + 2 * (s - 1) - 4 * j;
+            tile_by_constant(&c, pair[0], pair[1], mod->h, 4 * j, lanewise);
         }
-        next_columns(&c);
-    }
-    if (m_out) {
-        memcpy(m_out, m, (size_t)(D - 2) * sizeof *m);
-        m_out[D - 2] = m_out[D - 1] = _mm256_setzero_pd();
-        mu_out[0] = words_of(mu0), mu_out[1] = words_of(mu1);
+        if ((s - last) % 2 == 0 && s < D - 1) tile_by_constant(&c, r->mu0, r->mu1, mod->n, 2 * (s - last), lanewise);
+        c.c1 = ADD(c.c1, carry_of(c.c0));
+        carry = carry_of(c.c1);
+        out[2 * s - D] = digits_of(c.c0), out[2 * s + 1 - D] = digits_of(c.c1);
+        next_constants(&c, r->constant, s, D);
     }
 }
 
-/* Add M = k m + mu 2^(52 (D - 2)) to the columns: at most two lower and two upper halves and a digit of mu to a column, less than
- * 5 2^52. */
-INLINE void add_m(words *columns, const digits *m, const words *mu, const struct modulus *mod, int D, int lanewise) {
-    const digits k[2] = {digit_of_constant(mod->k, 0, lanewise), digit_of_constant(mod->k, 1, lanewise)};
-    struct columns6 c = no_columns();
-    for (int t = 0; t < D; t += 4) {
-        tile(&c, k, m + t);
-        columns[t] = ADD(columns[t], c.c0), columns[t + 1] = ADD(columns[t + 1], c.c1);
-        columns[t + 2] = ADD(columns[t + 2], c.c2), columns[t + 3] = ADD(columns[t + 3], c.c3);
-        next_columns(&c), next_columns(&c);
-    }
-    columns[D] = ADD(columns[D], c.c0), columns[D + 1] = ADD(columns[D + 1], c.c1);
-    columns[D - 2] = ADD(columns[D - 2], mu[0]), columns[D - 1] = ADD(columns[D - 1], mu[1]);
-}
-
-/* The common part of both kinds of product: the columns of lo lo' are given, and `cross` makes those of lo hi' + hi lo'. */
-#define FINISH(out, columns, constant, mod, D, lanewise, cross)                                                                \
-    do {                                                                                                               \
-        digits m_[MAX_DIGITS], lo_[MAX_DIGITS];                                                                       \
-        words mu_[2];                                                                                                 \
-        reduce(lo_, m_, mu_, columns, constant, mod, D, lanewise);                                                              \
-        cross;                                                                                                         \
-        add_m(columns, m_, mu_, mod, D, lanewise);                                                                         \
-        reduce((out) + (D), 0, 0, columns, CONSTANT_HI(mod, D), mod, D, lanewise);                                               \
-        memcpy(out, lo_, (size_t)(D) * sizeof *lo_);                                                                   \
-    } while (0)
-
-INLINE void multiply_digits(digits *out, const digits *a, const digits *b, const struct modulus *mod, int D, int lanewise) {
-    words columns[2 * MAX_DIGITS];
+/* a b / R, or a^2 / R if `square`. The halves of the two reductions are in such an order that the processor has other products to make
+ * while it waits for the last digits of one. Of a square, the columns of lo hi count twice. */
+INLINE void multiply_digits(digits *out, const digits *a, const digits *b, const struct modulus *mod, int D, int lanewise, int square) {
+    words lo[2 * MAX_DIGITS], hi[2 * MAX_DIGITS];
     struct sum a_lo, a_hi, b_lo, b_hi;
     if (D >= SPLIT_FROM) {
         add_halves(&a_lo, a, lower_digits(D), D), add_halves(&a_hi, a + D, lower_digits(D), D);
-        add_halves(&b_lo, b, lower_digits(D), D), add_halves(&b_hi, b + D, lower_digits(D), D);
+        if (!square) add_halves(&b_lo, b, lower_digits(D), D), add_halves(&b_hi, b + D, lower_digits(D), D);
     }
-    const struct sum *const low[4] = {&a_lo, &b_lo, 0, 0}, *const crossed[4] = {&a_lo, &b_hi, &a_hi, &b_lo};
-    split_columns(columns, a, b, 0, 0, low, D);
-    FINISH(out, columns, CONSTANT_LO(mod, D), mod, D, lanewise, split_columns(columns, a, b + D, a + D, b, crossed, D));
-}
-
-INLINE void square_digits(digits *out, const digits *a, const struct modulus *mod, int D, int lanewise) {
-    words columns[2 * MAX_DIGITS];
-    struct sum a_lo, a_hi;
-    if (D >= SPLIT_FROM) add_halves(&a_lo, a, lower_digits(D), D), add_halves(&a_hi, a + D, lower_digits(D), D);
-    const struct sum *const crossed[4] = {&a_lo, &a_hi, 0, 0};
-    square_columns(columns, a, D);
-    FINISH(out, columns, CONSTANT_SQUARE(mod, D), mod, D, lanewise, {
-        split_columns(columns, a, a + D, 0, 0, crossed, D);
-        for (int t = 0; t < 2 * D; t++) columns[t] = ADD(columns[t], columns[t]);
-    });
+    struct reduction r_lo, r_hi;
+    if (square) square_columns(lo, a, D);
+    else split_columns(lo, a, b, 0, 0, (const struct sum *const[4]){&a_lo, &b_lo, 0, 0}, D);
+    begin_reduction(&r_lo, lo, square ? CONSTANT_SQUARE(mod, D) : CONSTANT_LO(mod, D), D);
+    find_m(&r_lo, 0, 0, mod, D, lanewise);
+    if (square) split_columns(hi, a, a + D, 0, 0, (const struct sum *const[4]){&a_lo, &a_hi, 0, 0}, D);
+    else split_columns(hi, a, b + D, a + D, b, (const struct sum *const[4]){&a_lo, &b_hi, &a_hi, &b_lo}, D);
+    begin_reduction(&r_hi, hi, CONSTANT_HI(mod, D), D);
+    find_m(&r_hi, &r_lo, square, mod, D, lanewise);
+    find_t(out, &r_lo, 0, mod, D, lanewise);
+    find_t(out + D, &r_hi, square, mod, D, lanewise);
 }
 
 /* The usual numbers of digits, for the compiler to know: those of keys of 2048, 3072 and 4096 bits, and of their primes, which alone
@@ -376,14 +406,14 @@ INLINE void square_digits(digits *out, const digits *a, const struct modulus *mo
 
 /* out = a b / R mod n^2. `out` may be a or b. */
 KERNEL static void multiply_lanes(digits *out, const digits *a, const digits *b, const struct modulus *m) {
-#define CALL(D, lanewise) multiply_digits(out, a, b, m, D, lanewise)
+#define CALL(D, lanewise) multiply_digits(out, a, b, m, D, lanewise, 0)
     FOR_DIGITS(CALL, m)
 #undef CALL
 }
 
 /* out = a^2 / R mod n^2. `out` may be a. */
 KERNEL static void square_lanes(digits *out, const digits *a, const struct modulus *m) {
-#define CALL(D, lanewise) square_digits(out, a, m, D, lanewise)
+#define CALL(D, lanewise) multiply_digits(out, a, a, m, D, lanewise, 1)
     FOR_DIGITS(CALL, m)
 #undef CALL
 }

@@ -1,4 +1,4 @@
-/* The path for AVX-512 IFMA: products modulo n^2, eight at a time, in digits of 52 bits held as whole numbers, by the multiply-add of AVX-512 IFMA.
+/* The path for AVX-512 IFMA: products modulo n^2, eight at a time, in digits of 52 bits held as whole numbers.
  *
  * A number x modulo n^2 is a pair x = lo - hi n. Then x x' = lo lo' - (lo hi' + hi lo') n, since n n = 0. With R = 2^(52 D)
  * and Montgomery's reduction, which finds M with T + M n = R t for T = lo lo', the product x x' / R is
@@ -6,33 +6,33 @@
  *     lo'' = t                            = (T + M n) / R
  *     hi'' = (lo hi' + hi lo' + M) / R    made whole by another reduction
  *
- * because T / R = t - (M / R) n. With the minus sign in the pair, M is added, as everything else is: the instruction has no
- * subtraction.
+ * because T / R = t - (M / R) n. Because of the minus sign in the pair, M is added like the rest: the processor multiplies and adds in
+ * one instruction, but has none that multiplies and subtracts.
  *
  * BOUNDS. R >= 2^16 n. Inputs have lo, hi < 16 n and outputs have lo, hi < 3 n, so that a subtraction of n is never needed
  * between products:
  *
- *     a reduction takes T to (T + M n) / R with M < 2 R (see `reduce`), so to less than T / R + 2 n
+ *     a reduction takes T to (T + M n) / R with M < 2 R (see `reduce_columns`), so to less than T / R + 2 n
  *     lo'' < 256 n^2 / R + 2 n            <= n / 256 + 2 n
  *     hi'' < (512 n^2 + 2 R) / R + 2 n    <= n / 128 + 2 + 2 n    below 3 n for n > 2
  *
- * DIGITS are whole numbers d with 0 <= d < 2^52, in lanes of 64 bits. The instruction multiplies the low 52 bits of two lanes and
- * adds the lower or the upper 52 bits of the product to a third lane. It ignores the upper 12 bits of both factors, so a column
- * can be a factor as soon as its carry has been passed on, without a mask.
+ * DIGITS are whole numbers d with 0 <= d < 2^52, in lanes of 64 bits. The factors of a multiply-add are the low 52 bits of two
+ * lanes; one instruction adds the lower half of their product to a column, 52 bits of 104, and another the upper half. Both
+ * ignore the upper 12 bits of the factors. So a column whose carry has been passed on can be a factor without a mask.
  *
  * COLUMNS are signed sums of 64 bits. Column t adds up lower halves of digits with i + j = t and upper halves of those with
  * i + j = t - 1, and no carry is taken before it is complete. A carry is an arithmetic shift, which rounds down, so it is right for
  * columns below zero too; the low 52 bits are the digit either way. In units of 2^52, a column is in size at most
  *
- *     80      lo hi' + hi lo' of 20 digits or fewer: two products of 20 lower and 20 upper halves; so is 2 lo hi of a square
- *     326     the same made from halves of 20 digits: four columns of halves, of which three are subtracted or added, and at
- *             most four digits and two ones for the carries of the sums (`add_halves`)
- *     1310    made from halves of 40 digits, which are made from halves: 4 x 326 + 6
- *     170     what `reduce` adds: 2 D halves, 8 of k m, a digit of mu and of `low` each, and a carry below 2^11
+ *     80      lo hi' + hi lo' of up to 20 digits: two products, each 20 lower and 20 upper halves. So is 2 lo hi of a square
+ *     326     the same of up to 40 digits, from products of halves: four such columns, and for the carries of the sums of halves
+ *             four digits and two ones (see `pair_columns`)
+ *     1310    the same of up to 80 digits: 4 x 326 + 6
+ *     170     what `reduce_columns` adds: 2 D halves, 8 of k m, a digit of mu, and a carry
  *
- * in all below 2^11 for D <= 80, so a column is below 2^63 in size and a lane of 64 bits does not overflow.
+ * in all below 2^11, so that a lane of 64 bits does not overflow.
  *
- * TIME depends on D alone: no branch and no address depends on a digit, and the multiply-add takes as long for all digits.
+ * TIME depends on D alone: no branch and no address depends on a digit, and the instructions take the same time for all operands.
  *
  * With EMULATE_IFMA defined, the two instructions and the transposition are plain C, and everything else is the same source: so the
  * tests run on any processor.
@@ -64,7 +64,8 @@ INLINE words all(uint64_t word) {
 
 #ifdef EMULATE_IFMA
 
-INLINE words add_lower(words column, digits x, digits y) {
+/* No inlining, which would take the compiler minutes. */
+static __attribute__((noinline)) words add_lower(words column, digits x, digits y) {
     for (int l = 0; l < LANES; l++) {
         const uint64_t lower = ((uint64_t)x[l] & DIGIT_MASK) * ((uint64_t)y[l] & DIGIT_MASK) & DIGIT_MASK;
         column[l] = (long long)((uint64_t)column[l] + lower);
@@ -72,7 +73,7 @@ INLINE words add_lower(words column, digits x, digits y) {
     return column;
 }
 
-INLINE words add_upper(words column, digits x, digits y) {
+static __attribute__((noinline)) words add_upper(words column, digits x, digits y) {
     for (int l = 0; l < LANES; l++) {
         const unsigned __int128 product = (unsigned __int128)((uint64_t)x[l] & DIGIT_MASK) * ((uint64_t)y[l] & DIGIT_MASK);
         column[l] = (long long)((uint64_t)column[l] + (uint64_t)(product >> DIGIT_BITS));
@@ -99,8 +100,8 @@ INLINE words add_upper(words column, digits x, digits y) {
     return (words)_mm512_madd52hi_epu64((__m512i)column, (__m512i)x, (__m512i)y);
 }
 
-/* Rows of eight words to columns of eight words: pairs of words change places within the even rows and within the odd rows, and then
- * words between the two. */
+/* Rows of eight words to columns of eight words: first pairs of words, within the even rows and within the odd rows, and then the
+ * words of each two pairs. */
 INLINE void transpose(words v[LANES]) {
     __m512i pairs[2][4];
     UNROLL for (int odd = 0; odd < 2; odd++) {
@@ -125,9 +126,9 @@ INLINE words words_of(digits x) { return x; }
 INLINE digits digit_of(words column) { return column & all(DIGIT_MASK); }
 INLINE words carry_of(words column) { return column >> DIGIT_BITS; }
 
-/* Seven neighbouring columns while they are being added up: the products of four digits by four. Upper halves of products in
- * `upper[t]` belong to column t + 1. They have registers of their own, so that the 32 instructions of a tile wait for none that is
- * less than eight before them: two are done at a time and take four cycles. */
+/* Seven neighbouring columns while they are being added up, as many as four digits by four reach. The upper halves in `upper[t]`
+ * belong to column t + 1. They are kept apart so that no instruction needs the result of one of the seven before it: the units
+ * begin two in a cycle and take four cycles for each. */
 struct columns7 {
     words lower[7], upper[7];
 };
@@ -138,14 +139,13 @@ INLINE struct columns7 no_columns(void) {
     return c;
 }
 
-/* Give the four lowest columns, which are complete, and go on to the next four. `above` has what the columns 3 ... 6 of those begin
- * with. */
-INLINE void next_columns(words out[4], struct columns7 *c, const words *above) {
+/* Give the four lowest columns, which are complete, and drop them. */
+INLINE void next_columns(words out[4], struct columns7 *c) {
     out[0] = c->lower[0];
     UNROLL for (int t = 1; t < 4; t++) out[t] = c->lower[t] + c->upper[t - 1];
     c->lower[0] = c->lower[4] + c->upper[3], c->lower[1] = c->lower[5], c->lower[2] = c->lower[6];
     UNROLL for (int t = 0; t < 3; t++) c->upper[t] = c->upper[t + 4];
-    UNROLL for (int t = 3; t < 7; t++) c->lower[t] = above ? above[t - 3] : all(0), c->upper[t] = all(0);
+    UNROLL for (int t = 3; t < 7; t++) c->lower[t] = c->upper[t] = all(0);
 }
 
 INLINE void times(struct columns7 *c, int t, digits x, digits y) {
@@ -153,7 +153,7 @@ INLINE void times(struct columns7 *c, int t, digits x, digits y) {
     c->upper[t] = add_upper(c->upper[t], x, y);
 }
 
-/* Four digits times the digit j of four. */
+/* Four digits times a digit, j places up. */
 INLINE void row(struct columns7 *c, const digits x[4], int j, digits y) {
     UNROLL for (int i = 3; i >= 0; i--) times(c, i + j, x[i], y);
 }
@@ -164,8 +164,8 @@ INLINE void tile(struct columns7 *c, const digits *p, const digits *q) {
 }
 
 /* A digit of a constant of the modulus: one for all lanes, or a vector with one for each. */
-INLINE digits constant(const void *digits_, int lanewise, int j) {
-    return lanewise ? ((const digits *)digits_)[j] : all(((const digit *)digits_)[j]);
+INLINE digits constant(const void *constants, int lanewise, int j) {
+    return lanewise ? ((const digits *)constants)[j] : all(((const digit *)constants)[j]);
 }
 
 INLINE void tile_by_constant(struct columns7 *c, const digits *p, const void *q, int lanewise, int quad) {
@@ -179,7 +179,7 @@ INLINE words pass_carries(words t[4], words carry) {
     return carry;
 }
 
-/* Of two numbers of Q quads, that is, of four digits each, the quads i of the first whose products belong to quad s. */
+/* Numbers are multiplied in quads of four digits: quad i of one, of Q, times quad s - i of the other goes to columns 4 s ... */
 INLINE int first_quad(int s, int Q) { return s < Q ? 0 : s - Q + 1; }
 INLINE int last_quad(int s, int Q) { return s < Q ? s : Q - 1; }
 
@@ -190,7 +190,7 @@ INLINE void product_columns(words *out, const digits *p, const digits *q, const 
         const int first = first_quad(s, D / 4), last = last_quad(s, D / 4);
         for (int i = first; i <= last; i++) tile(&c, p + 4 * i, q + 4 * (s - i));
         for (int i = first; p2 && i <= last; i++) tile(&c, p2 + 4 * i, q2 + 4 * (s - i));
-        next_columns(out + 4 * s, &c, 0);
+        next_columns(out + 4 * s, &c);
     }
 }
 
@@ -206,7 +206,7 @@ INLINE void square_columns(words *out, const digits *p, int D) {
             }
         }
         words *column = out + 4 * s;
-        next_columns(column, &c, 0);
+        next_columns(column, &c);
         UNROLL for (int i = 0; i < 2; i++) {
             column[2 * i] = add_lower(column[2 * i] + column[2 * i], x[i], x[i]);
             column[2 * i + 1] = add_upper(column[2 * i + 1] + column[2 * i + 1], x[i], x[i]);
@@ -235,8 +235,8 @@ enum { SPLIT_FROM = 24 };
 
 INLINE int lower_digits(int D) { return (D + 7) / 8 * 4; }
 
-/* The sums of numbers' L lower digits and their upper digits: L digits each, and in place of the next one all ones in the lanes with a carry
- * out of the sum. Several at a time because each carry waits for the one below. */
+/* For each number, the sum of its L lower digits and its upper digits: L digits, followed by a mask of all ones in the lanes with a
+ * carry out of the sum. They are made side by side because each carry waits for the one below. */
 INLINE void add_halves(digits *out, const digits *const *numbers, int count, int L, int D) {
     words carry[4] = {all(0), all(0), all(0), all(0)};
     for (int i = 0; i < L; i++) {
@@ -271,8 +271,8 @@ INLINE void join_halves(words *out, const words *middle, int L, int U) {
  *
  *     p q = p0 q0 + ((p0 + p1) (q0 + q1) - p0 q0 - p1 q1) B + p1 q1 B^2
  *
- * L digits in p0, U <= L in p1. The value of a column differs from that in `product_columns` and can be negative, but the value of all
- * columns together is the same. `scratch` has room for what is made on the way: 8 L + 4 words here and half of it below. */
+ * with L digits in p0 and U <= L in p1. A column differs from that in `product_columns` and can be negative, but the value of all
+ * columns together is the same. `scratch` has room for 8 L + 4 words and for what the halves need. */
 KERNEL static void pair_columns(words *lo, words *hi, struct pair a, struct pair b, int is_square, words *scratch, int D) {
     if (D < SPLIT_FROM) {
         if (is_square) short_columns(lo, hi, a, b, 1, D);
@@ -296,8 +296,8 @@ KERNEL static void pair_columns(words *lo, words *hi, struct pair a, struct pair
     }
 }
 
-/* Find M with columns + M n = R t. Return t in `out`, and M in the lower D columns: M = k m + mu 2^(52 (D - 4)), with m in the D - 4
- * lowest, whose upper 12 bits are to be ignored, and mu in the others. `other` has M of another reduction, which is added to the columns.
+/* Find M with columns + M n = R t. Put t into `out` and M into the D lower columns: M = k m + mu 2^(52 (D - 4)), with m in the low
+ * 52 bits of D - 4 columns and mu in the other four. `other`, if given, is such an M, which is added to the columns first.
  *
  * With k = -1/n mod 2^208 and N = k n = 2^208 h - 1, no product is needed to find what to add: adding m N clears the four low
  * digits m of the columns. To add m N is to add m h four digits higher and to subtract m. So D - 4 digits are cleared in fours. Each
@@ -315,7 +315,7 @@ INLINE void reduce_columns(digits *out, words *columns, const words *other, cons
         if (other && s < last) tile(&c, k, other + 4 * s);
         for (int i = 0; i < s - 1; i++) tile_by_constant(&c, columns + 4 * i, mod->h, lanewise, s - 1 - i);
         if (s) tile_by_constant(&c, t, mod->h, lanewise, 0);
-        next_columns(t, &c, 0);
+        next_columns(t, &c);
         UNROLL for (int i = 0; i < 4; i++) t[i] += columns[4 * s + i];
         if (other && s == last) UNROLL for (int i = 0; i < 4; i++) t[i] += other[4 * s + i];
         carry = pass_carries(t, carry);
@@ -327,21 +327,21 @@ INLINE void reduce_columns(digits *out, words *columns, const words *other, cons
     UNROLL for (int j = 0; j < 4; j++) {
         UNROLL for (int i = 0; i + j < 4; i++) times(&d, i + j, t[i], k[j]);
     }
-    next_columns(low, &d, 0);
+    next_columns(low, &d);
     pass_carries(low, all(0));
     UNROLL for (int i = 0; i < 4; i++) mu[i] = digit_of(low[i]);
-    /* mu times the lowest digits of n apart, so that the columns after them need not wait: together with t it leaves a carry alone. */
+    /* mu times the four lowest digits of n: below, it cancels t and leaves a carry. It is made apart so that `c` need not wait. */
     d = no_columns();
     tile_by_constant(&d, mu, mod->n, lanewise, 0);
-    next_columns(low, &d, 0);
+    next_columns(low, &d);
     UNROLL for (int i = 0; i < 4; i++) low[i] += digit_of(t[i]);
     carry += pass_carries(low, all(0));
-    next_columns(low, &d, 0);
+    next_columns(low, &d);
     UNROLL for (int i = 0; i < 4; i++) c.lower[i] += low[i];
     for (int s = last + 1; s < D / 2; s++) {
         for (int i = s - 1 - last; i < last; i++) tile_by_constant(&c, columns + 4 * i, mod->h, lanewise, s - 1 - i);
         if (s <= 2 * last) tile_by_constant(&c, mu, mod->n, lanewise, s - last);
-        next_columns(t, &c, 0);
+        next_columns(t, &c);
         UNROLL for (int i = 0; i < 4; i++) t[i] += columns[4 * s + i];
         carry = pass_carries(t, carry);
         UNROLL for (int i = 0; i < 4; i++) out[4 * s - D + i] = digit_of(t[i]);
@@ -359,7 +359,7 @@ KERNEL static void reduce_lanewise(digits *out, words *columns, const words *oth
 /* The product of two pairs, or the square of one. */
 INLINE void multiply_pairs(digits *out, const digits *a, const digits *b, int is_square, const struct modulus *m) {
     const int D = m->digits;
-    words lo[2 * MAX_DIGITS + 7], hi[2 * MAX_DIGITS + 7], scratch[6 * MAX_DIGITS + 8];
+    words lo[2 * MAX_DIGITS], hi[2 * MAX_DIGITS], scratch[6 * MAX_DIGITS + 8];
     pair_columns(lo, hi, (struct pair){a, a + D}, (struct pair){b, b + D}, is_square, scratch, D);
     for (int t = 0; is_square && t < 2 * D; t++) hi[t] += hi[t];
     if (m->lanewise) reduce_lanewise(out, lo, 0, m, D), reduce_lanewise(out + D, hi, lo, m, D);

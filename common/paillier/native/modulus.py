@@ -36,7 +36,7 @@ _LOW_EXPONENT, _HIGH_EXPONENT = 0x433 << 52, 0x467 << 52
 """2^52 and 2^104 as the bits of doubles: each half of a product adds one of them to its column."""
 _LEVEL = 1 << 62
 """Added to columns that result from differences, so that they stay above zero."""
-_SPLIT_FROM = 60
+_SPLIT_FROM = 32
 """From this number of digits on, products are made from halves."""
 
 
@@ -140,7 +140,8 @@ def _product_constants(digits: int) -> list[int]:
 def _split_constants(digits: int) -> list[int]:
     """Return the constants of a product from halves.
 
-    From the middle product only the constants of the upper product remain, subtracted.
+    From the middle product only the constants of the upper product remain, subtracted. What the carries of the sums add
+    has two constants of its own.
     """
     if digits < _SPLIT_FROM:
         return _product_constants(digits)
@@ -148,6 +149,8 @@ def _split_constants(digits: int) -> list[int]:
     constants = _product_constants(lower) + _product_constants(digits - lower)
     for t, constant in enumerate(_product_constants(digits - lower)):
         constants[lower + t] -= constant
+    for t in range(2 * lower, 3 * lower):
+        constants[t] += 2 * _LOW_EXPONENT
     return constants
 
 

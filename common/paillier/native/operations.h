@@ -13,7 +13,7 @@
  * stands for x by x R, so that products stay in that form. Every element that a function here writes has lo, hi < 3 n,
  * or < 8 n after `enter`; the products take up to 16 n.
  *
- * When a list does not divide by LANES, the last element is repeated in the lanes that are left, and written once.
+ * When a list does not divide by LANES, the lanes that are left compute the last element too, and write it to the same place.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -35,12 +35,13 @@ KERNEL static void gather(digits *out, const uint64_t *const elements[LANES], co
     }
 }
 
-KERNEL static void scatter(uint64_t *const elements[LANES], int lanes, const digits *in, const struct modulus *m) {
+/* Lanes with the same element must hold the same number. */
+KERNEL static void scatter(uint64_t *const elements[LANES], const digits *in, const struct modulus *m) {
     for (int i = 0; i < size_of(m); i += LANES) {
         digits v[LANES];
         for (int lane = 0; lane < LANES; lane++) v[lane] = in[i + lane];
         transpose(v);
-        for (int lane = 0; lane < lanes; lane++) memcpy(elements[lane] + i, &v[lane], sizeof v[lane]);
+        for (int lane = 0; lane < LANES; lane++) memcpy(elements[lane] + i, &v[lane], sizeof v[lane]);
     }
 }
 
@@ -56,7 +57,7 @@ KERNEL static void store(uint64_t *list, int lanes, int64_t stride, const digits
     uint64_t *elements[LANES];
     for (int lane = 0; lane < LANES; lane++)
         elements[lane] = list + (lane < lanes ? lane : lanes - 1) * stride * size_of(m);
-    scatter(elements, lanes, in, m);
+    scatter(elements, in, m);
 }
 
 KERNEL static void broadcast(digits *out, const uint64_t *element, const struct modulus *m) {
@@ -199,7 +200,7 @@ KERNEL static void leave(uint8_t *out, const uint64_t *elements, const uint8_t *
         multiply_lanes(x, x, factor, m);
         for (int i = 0; i < size_of(m); i++) x[i] = (digits)words_of(x[i]);
         for (int lane = 0; lane < LANES; lane++) rows[lane] = results[lane];
-        scatter(rows, LANES, x, m);
+        scatter(rows, x, m);
         for (int lane = 0; lane < lanes; lane++) write_number(out + (start + lane) * m->width, results[lane], m);
     }
 }
@@ -255,7 +256,7 @@ KERNEL static void product(uint64_t *out, const uint64_t *a, int64_t count, cons
     }
     for (int lane = 0; lane < LANES; lane++) rows[lane] = results[lane];
     for (int distance = LANES / 2; distance; distance /= 2) {
-        scatter(rows, LANES, x, m);
+        scatter(rows, x, m);
         for (int lane = 0; lane < LANES; lane++) elements[lane] = results[(lane + distance) % LANES];
         gather(factor, elements, m);
         multiply_lanes(x, x, factor, m);
@@ -330,7 +331,7 @@ KERNEL static int power(uint64_t *out, const uint64_t *bases, const uint8_t *exp
 }
 
 KERNEL static inline void prefetch(const uint64_t *element, const struct modulus *m) {
-    for (int i = 0; i < size_of(m); i += 8) _mm_prefetch((const char *)(element + i), _MM_HINT_T0);
+    for (int i = 0; i < size_of(m); i += 8) __builtin_prefetch(element + i);
 }
 
 /* Products of powers from a comb of `n_tables` tables, each of which has `entries` of them, a power of two. A product has `steps`
@@ -385,7 +386,7 @@ KERNEL static void fill_tables(const struct tables *tables, const uint64_t *base
         const struct group group = group_of(tables, half / 2);
         const uint64_t *base = bases + group.first * size, *last = base + (group.size - 1) * size;
         const int64_t entries = (int64_t)1 << (group.size - 1);
-        uint64_t *out = table_of(tables, half / 2, m) + half % 2 * entries * size;
+        uint64_t *out = table_of(tables, half / 2, m) + half % 2 * entries * size, *rows[LANES];
         digits x[2 * MAX_DIGITS], factor[2 * MAX_DIGITS];
         const uint64_t *elements[LANES];
         int64_t done = 1, i = 0;
@@ -396,7 +397,8 @@ KERNEL static void fill_tables(const struct tables *tables, const uint64_t *base
             else gather(factor, elements, m), multiply_lanes(x, x, factor, m);
         }
         if (half % 2) broadcast(factor, last, m), multiply_lanes(x, x, factor, m);
-        store(out, (int)(done < LANES ? done : LANES), 1, x, m);
+        for (int64_t l = 0; l < LANES; l++) rows[l] = out + (l & (done - 1)) * size;
+        scatter(rows, x, m);
         for (; done < entries; i++, done *= 2) {
             broadcast(factor, base + i * size, m);
             for (int64_t e = 0; e < done; e += LANES) {
@@ -458,7 +460,7 @@ KERNEL static int fill_buckets(const struct buckets *buckets, const struct table
             if (wanted && (g || !fresh)) multiply_lanes(x, x, factor, m);
             memcpy(now, next, sizeof now), wanted = next_wanted;
             if (g + 1 < tables->n_groups) continue;
-            scatter(rows, lanes, x, m);
+            scatter(rows, x, m);
             for (int l = 0; l < LANES; l++) rows[l] += size;
         }
     }
@@ -481,6 +483,7 @@ KERNEL static void join_buckets(uint64_t *out, const struct buckets *buckets, in
                 const int64_t bit = place - slot * slot_bits;
                 const uint64_t *row = buckets->elements + ((start * slots + slot) * bits + bit) * size;
                 load(begun ? factor : x, row, lanes, slots * bits, m);
+                for (int l = 0; l < lanes && place; l++) prefetch(row + (l * slots * bits - 1) * size, m);
                 if (begun) multiply_lanes(x, x, factor, m);
             }
         }

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
@@ -19,6 +20,11 @@ from trilateral.common.observe.logs import LogFormat, set_up
 if TYPE_CHECKING:
     from trilateral.common.checks.finding import Finding
     from trilateral.common.config.process import ProcessConfig
+
+
+SWITCH_SECONDS = 0.0005
+"""How long a thread may run Python while another waits to. By default, which is 5 ms, a message would often wait longer
+for the thread of a job than the message takes to arrive."""
 
 
 class LogLevel(StrEnum):
@@ -43,6 +49,7 @@ def serve(
     from trilateral.common.config.load import load_process_config
     from trilateral.common.process.memory import lock_memory, refuse_core_dumps, reuse_freed_memory, share_heaps
 
+    sys.setswitchinterval(SWITCH_SECONDS)
     share_heaps()
     reuse_freed_memory()
     refuse_core_dumps()

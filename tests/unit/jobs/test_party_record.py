@@ -106,11 +106,30 @@ def test_every_change_of_a_table_is_noticed_in_the_next_session(
     change: tuple[str, str], journal: Journal, tmp_path: Path
 ) -> None:
     table, dataset = small_table(tmp_path)
-    session(journal).check_table(table, dataset)
+    first = session(journal)
+    first.check_table(table, dataset)
+    begin(first, 1, evaluates=False)
     session(journal).check_table(*small_table(tmp_path))
     dataset.path.write_text(dataset.path.read_text().replace(*change))
     with pytest.raises(DataError, match="the table has changed since the job began"):
         session(journal).check_table(read_table(dataset), dataset)
+
+
+def test_the_start_and_the_columns_are_in_the_journal_with_the_first_round(journal: Journal) -> None:
+    first = session(journal)
+    first.check_columns(np.ones((3, 2)))
+    start = first.start(lambda: STEP + 1)
+    assert start is not None
+    begin(first, 1, evaluates=False)
+    resumed = session(journal)
+    np.testing.assert_array_equal(resumed.start(lambda: STEP), start)
+    with pytest.raises(DataError, match="training columns have changed"):
+        resumed.check_columns(np.full((3, 2), 2.0))
+
+
+def test_before_the_first_round_another_session_begins_anew(journal: Journal) -> None:
+    session(journal).start(lambda: STEP + 1)
+    np.testing.assert_array_equal(session(journal).start(lambda: STEP), STEP)
 
 
 # --- the points at which the host has scored its rows

@@ -202,6 +202,54 @@ async def test_the_debug_log_has_each_message_without_its_content(
     ]
 
 
+async def test_work_beside_the_jobs_thread_does_not_wait_for_it(party: Setup) -> None:
+    free = threading.Event()
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        assert free.wait(10)
+        yield from finish(sender, message)
+
+    running = await party.start(FakeMachine(handle))
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    beside = party.runner.beside(threading.current_thread)
+    assert "beside" in (await asyncio.wait_for(beside, 10)).name
+    free.set()
+    await asyncio.wait_for(running, 10)
+
+
+async def test_an_error_beside_the_jobs_thread_ends_the_session(party: Setup) -> None:
+    def fail() -> None:
+        raise DataError("the key is bad")
+
+    running = await party.start(FakeMachine())
+    party.runner.beside(fail)
+    with pytest.raises(DataError, match="the key is bad"):
+        await asyncio.wait_for(running, 10)
+    assert [message.reason for message in party.peers[Role.COORDINATOR].messages if isinstance(message, Failed)] == [
+        "the key is bad"
+    ]
+
+
+async def test_a_job_lingers_until_the_work_beside_its_thread_is_done(party: Setup) -> None:
+    begun, free = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        assert free.wait(10)
+
+    running = await party.start(FakeMachine())
+    party.runner.beside(work)
+    await asyncio.to_thread(begun.wait, 10)
+    party.runner.fail(PeerError("over"))
+    with pytest.raises(PeerError, match="over"):
+        await asyncio.wait_for(running, 10)
+    last_step = party.runner.last_step
+    assert last_step is not None
+    assert not last_step.done()
+    free.set()
+    await asyncio.wait_for(asyncio.wrap_future(last_step), 10)
+
+
 @asynccontextmanager
 async def health_service() -> AsyncIterator[health_pb2_grpc.HealthStub]:
     server = plaintext_server(Role.HOST)

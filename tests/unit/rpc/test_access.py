@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -15,7 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from tests.support.rpc import plaintext_server
 from trilateral.common.base.roles import Role
-from trilateral.common.config.process import PeerConfig
+from trilateral.common.config.process import PeerConfig, ProcessConfig
 from trilateral.common.pb.v1 import (
     alignment_pb2,
     coordinator_pb2,
@@ -29,7 +31,7 @@ from trilateral.common.pb.v1 import (
 )
 from trilateral.common.process.server import bind
 from trilateral.common.protocol.messages import ELEMENT_KINDS, Kind
-from trilateral.common.rpc.access import Caller, by_certificate, call_metadata
+from trilateral.common.rpc.access import Caller, by_certificate, call_metadata, identify
 from trilateral.common.rpc.certificates import subject_name
 from trilateral.common.rpc.channel import open_channel
 from trilateral.common.rpc.issuers import fingerprint
@@ -412,3 +414,22 @@ def test_a_peer_with_pins_is_recognised_by_each_of_these_keys_and_no_other() -> 
 def test_the_pin_of_one_peer_says_nothing_about_the_other() -> None:
     guest = certificate(subject_name("10.0.0.4"))
     assert identify_with(guest, AUTHORITY, peers=pinned(new_key())).role is Role.GUEST
+
+
+def test_a_change_of_the_settings_counts_for_a_certificate_that_has_been_seen(tmp_path: Path) -> None:
+    key = new_key()
+    shown = Shown(to_pem(signed(x509.Name([]), key, HOST_NAME, ca=False)))
+    local = {role: f"127.0.0.1:{port}" for port, role in enumerate(PEERS, start=1)}
+    before = ProcessConfig(
+        role=Role.COORDINATOR, listen="127.0.0.1:0", peers=local, state=tmp_path, plaintext=True
+    ).model_copy(update={"peers": pinned(key)})
+    configs = [before]
+    certificates: Any = SimpleNamespace(names=OWN_NAMES, authorities=[AUTHORITY])
+    who = identify(lambda: configs[-1], certificates)
+    context: Any = shown
+    assert [who(context).role for _ in range(2)] == [Role.HOST] * 2
+    configs.append(before.model_copy(update={"peers": pinned(new_key())}))
+    assert [who(context).role for _ in range(2)] == [None] * 2
+    configs.append(before)
+    certificates.authorities = []
+    assert who(context).role is None

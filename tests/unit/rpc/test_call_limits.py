@@ -11,14 +11,14 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from tests.support.rpc import Recorder, plaintext_server
 from trilateral.common.base.roles import Role
-from trilateral.common.config.process import Limits
+from trilateral.common.config.process import Limits, OperatorsConfig
 from trilateral.common.pb.v1 import rounds_pb2
 from trilateral.common.pb.v1.jobs_pb2 import OUTCOME_FAILED
 from trilateral.common.pb.v1.party_pb2 import FailJobRequest
-from trilateral.common.process.server import bind
+from trilateral.common.process.server import bind, new_server
 from trilateral.common.protocol.messages import Failed
-from trilateral.common.rpc.access import call_metadata
-from trilateral.common.rpc.call_limits import MAX_CALLS_EACH
+from trilateral.common.rpc.access import Caller, Guard, call_metadata
+from trilateral.common.rpc.call_limits import MAX_CALLS_EACH, CallLimiter
 from trilateral.common.rpc.channel import open_channel
 from trilateral.common.rpc.errors import REASON_KEY
 
@@ -74,6 +74,29 @@ async def test_a_stream_that_stalls_is_ended(n_chunks: int) -> None:
         assert text == "the guest has waited 0.3 s for the rest of a call, and has ended it"
         assert len(recorder.messages) == n_chunks
         assert await still_serves(channel)
+
+
+async def test_a_caller_that_is_no_longer_permitted_cannot_go_on_in_an_open_call() -> None:
+    recorder, callers = Recorder(), [Caller(Role.HOST)]
+
+    def who(context: object) -> Caller:
+        return callers[-1]
+
+    server = new_server(CallLimiter(Role.GUEST, who, Limits()), Guard(Role.GUEST, who, OperatorsConfig()))
+    server.add_generic_rpc_handlers(recorder.handlers())
+    address = bind(server, "127.0.0.1:0", None)
+    await server.start()
+    async with open_channel(address, None) as channel:
+        call: Any = channel.stream_unary(VECTOR)(metadata=HOST, timeout=30)
+        await call.write(CHUNK)
+        await recorder.until(lambda: len(recorder.messages) == 1)
+        callers.append(Caller(None))
+        await call.write(CHUNK)
+        code, text, _ = await refusal(call)
+        assert code is grpc.StatusCode.PERMISSION_DENIED
+        assert text == "a caller without a role may no longer send vectors to the guest"
+        assert len(recorder.messages) == 1
+    await server.stop(None)
 
 
 async def test_a_call_whose_request_never_comes_is_ended() -> None:

@@ -65,6 +65,23 @@ def test_a_clients_pings_are_never_too_many_for_a_server(peer_timeout: float) ->
     assert dict(SERVER_OPTIONS)["grpc.http2.min_ping_interval_without_data_ms"] < often
 
 
+async def test_a_peer_is_connected_before_the_first_call() -> None:
+    server = plaintext_server(Role.COORDINATOR)
+    address = bind(server, "127.0.0.1:0", None)
+    await server.start()
+    async with open_channel(address, None) as channel:
+        await Peer(Role.COORDINATOR, address, channel).connect_ahead()
+        async with asyncio.timeout(10):
+            while (state := channel.get_state()) is not grpc.ChannelConnectivity.READY:
+                await channel.wait_for_state_change(state)
+    await server.stop(None)
+
+
+async def test_a_peer_that_is_away_can_be_connected_ahead_in_vain() -> None:
+    async with open_channel(free_address(), None) as channel:
+        await Peer(Role.COORDINATOR, "away", channel).connect_ahead()
+
+
 async def test_a_dead_connection_is_replaced_within_the_peer_timeout() -> None:
     async with through_proxy(Slow(), Limits(peer_timeout=4)) as (proxy, call):
         await call()

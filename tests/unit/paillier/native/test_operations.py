@@ -4,6 +4,7 @@ import random
 import secrets
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -341,17 +342,56 @@ def test_every_part_of_a_list_is_worked_on_once(count: int, length: int) -> None
     done: list[int] = []
     with threads(count):
         assert thread_count() == count
-        in_parallel(lambda start, stop: done.extend(range(start, stop)), length, 4)
-    assert sorted(done) == list(range(length))
+        for least in (1, 3):
+            done.clear()
+            in_parallel(lambda start, stop: done.extend(range(start, stop)), length, 4, least)
+            assert sorted(done) == list(range(length))
 
 
-def test_an_error_in_any_thread_reaches_the_caller() -> None:
+def test_a_fast_thread_takes_the_parts_that_a_slow_one_has_not_begun() -> None:
+    parts: dict[int, int] = {}
+    slow = threading.Event()
+
     def work(start: int, stop: int) -> None:
-        if start:
+        assert start % 4 == 0
+        parts[threading.get_ident()] = parts.get(threading.get_ident(), 0) + stop - start
+        if start == 0:
+            slow.wait(10)
+        if stop == 400:
+            slow.set()
+
+    with threads(2):
+        in_parallel(work, 400, 4)
+    assert sorted(parts.values()) == [100, 300]
+
+
+def test_a_caller_does_not_wait_for_threads_that_others_use() -> None:
+    with threads(2):
+        busy = threading.Event()
+        other = native_threads._threads._pool.submit(busy.wait, 10)
+        done: list[int] = []
+        in_parallel(lambda start, stop: done.append(start), 8, 4)
+        busy.set()
+        assert other.result()
+    assert done == [0, 4]
+
+
+def test_an_error_in_any_thread_reaches_the_caller_and_no_other_part_begins() -> None:
+    begun: list[int] = []
+    wrong = threading.Event()
+
+    def work(start: int, stop: int) -> None:
+        begun.append(start)
+        if threading.current_thread() is threading.main_thread():
+            wrong.wait(10)
+            time.sleep(0.05)
+        else:
+            wrong.set()
             raise ValueError("here")
 
     with threads(2), pytest.raises(ValueError, match="here"):
-        in_parallel(work, 8, 4)
+        in_parallel(work, 80, 4)
+    assert len(begun) <= 2
 
 
 def test_work_that_has_begun_ends_before_an_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,7 +415,7 @@ def test_work_that_has_begun_ends_before_an_error_is_raised(monkeypatch: pytest.
         monkeypatch.setattr(pool, "submit", submit_once)
         with pytest.raises(RuntimeError, match="no more threads"):
             in_parallel(work, 12, 4)
-        assert done == [4]
+        assert 0 in done
 
 
 def test_a_forked_process_has_threads_of_its_own() -> None:

@@ -1,0 +1,34 @@
+"""The kernel with the path `ifma` in plain C, which runs on any processor that runs the kernel at all."""
+
+import fcntl
+import subprocess
+import sysconfig
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from importlib.util import module_from_spec
+from pathlib import Path
+from types import ModuleType
+
+from trilateral.common.paillier.native import _kernel
+
+SOURCES = Path(__file__).parents[2] / "common/paillier/native"
+FLAGS = ["-O1", "-DEMULATE_IFMA", "-Wno-psabi", "-frounding-math", "-fno-lto", "-shared", "-fPIC"]
+
+
+def build(folder: Path) -> Path:
+    """Compile the kernel into a folder, once for all processes that share it, and return its path."""
+    built = folder / "_kernel.abi3.so"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not built.exists():
+            include = f"-I{sysconfig.get_paths()['include']}"
+            sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
+            subprocess.run(["gcc", *FLAGS, include, *sources, "-o", str(built)], check=True)
+    return built
+
+
+def load(built: Path) -> ModuleType:
+    """Import a kernel beside the installed one."""
+    loader = ExtensionFileLoader(_kernel.__name__, str(built))
+    module = module_from_spec(ModuleSpec(_kernel.__name__, loader, origin=str(built)))
+    loader.exec_module(module)
+    return module

@@ -1,0 +1,38 @@
+"""Tests with the fixture `path` run once on each path of the kernel, and once on `ifma` in plain C."""
+
+import os
+import sys
+from types import ModuleType
+
+import pytest
+
+from tests.support import emulated_kernel
+from trilateral.common.paillier.native import _kernel
+from trilateral.common.paillier.native import path as paths
+from trilateral.common.paillier.native.modulus import FORMS, KernelPath
+
+EMULATED = "ifma-emulated"
+PATHS = [*(path for path in FORMS if path in _kernel.paths), EMULATED]
+
+
+@pytest.fixture(scope="session")
+def emulated(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    folder /= "emulated"
+    folder.mkdir(exist_ok=True)
+    return emulated_kernel.load(emulated_kernel.build(folder))
+
+
+@pytest.fixture(params=PATHS)
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> KernelPath:
+    """Make the process use a path of the kernel, and return its name."""
+    name: KernelPath = "ifma" if request.param == EMULATED else request.param
+    if request.param == EMULATED:
+        kernel: ModuleType = request.getfixturevalue("emulated")
+        for module in list(sys.modules.values()):
+            if getattr(module, "_kernel", None) is _kernel:
+                monkeypatch.setattr(module, "_kernel", kernel)
+    monkeypatch.setattr(paths._Choice, "path", name)
+    return name
