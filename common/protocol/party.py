@@ -17,6 +17,7 @@ from trilateral.common.protocol.arithmetic import Arithmetic, Introduction
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.bounds import max_rounds
+from trilateral.common.protocol.ids import list_digest
 from trilateral.common.protocol.intake import Expected, Intake
 from trilateral.common.protocol.messages import (
     BeginRound,
@@ -61,7 +62,8 @@ class PartyMachine(ABC):
     def __init__(self, job: JobConfig, data: PartyData, arithmetic: Arithmetic, check_peer: CheckPeer) -> None:
         if job.evaluate_every is not None and not len(data.block.holdout_columns):
             raise DataError("the job evaluates on hold-out rows, but its `holdout` leaves no such rows: raise it")
-        self._ids = data.ids
+        self._n_rows = len(data.ids)
+        self._list_digest = list_digest(data.ids)
         n_train, n_columns = data.block.columns.shape
         self._sizes = n_train, n_columns
         self._check_peer = check_peer
