@@ -174,17 +174,6 @@ def test_a_plaintext_is_added_while_numbers_leave(n: int, path: KernelPath) -> N
     assert numbers.leave(sums) == expected
 
 
-<<<<<<< HEAD
-=======
-@pytest.mark.parametrize("count", [*range(1, 19), 40])
-def test_a_list_of_any_length_is_multiplied(count: int, path: KernelPath) -> None:
-    n = (2**61 - 1) * (2**89 - 1)
-    numbers = Numbers(mpz(n), path=path)
-    values = [mpz(RANDOM.randrange(n * n)) for _ in range(count)]
-    assert numbers.leave(numbers.product(numbers.enter(values))) == [math.prod(values) % (n * n)]
-
-
->>>>>>> h15-k2
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 8, 13])
 def test_residues_are_products_from_the_tables_of_a_comb(count: int, path: KernelPath) -> None:
     n, n_tables, steps = (2**61 - 1) * (2**89 - 1), 3, 4
