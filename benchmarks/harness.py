@@ -148,11 +148,12 @@ class Setup:
         processes = self._make_processes(self._configs, self._logs)
         try:
             with processes:
-                return [self._train(job, processes) for job in jobs]
+                return [self.train_in(processes, job) for job in jobs]
         except TrilateralError as error:
             raise TrilateralError(f"{error}\n{processes.log_tails()}") from error
 
-    def _train(self, job: JobConfig, processes: LocalProcesses) -> Training:
+    def train_in(self, processes: LocalProcesses, job: JobConfig) -> Training:
+        """Run one job in processes that `serving` has started."""
         before = processor_seconds(processes.pids)
         began, ended = asyncio.run(_run(self.config(Role.GUEST), job))
         after = processor_seconds(processes.pids)

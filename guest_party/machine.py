@@ -78,7 +78,7 @@ class GuestMachine(PartyMachine):
     def start(self) -> Iterator[Envelope]:
         """Ask the host to prove that it holds the same IDs."""
         own = self._arithmetic.introduction
-        challenge = IdChallenge(self._nonce, len(self._ids), own.n_columns, own.seed, own.weight_bits)
+        challenge = IdChallenge(self._nonce, self._n_rows, own.n_columns, own.seed, own.weight_bits)
         yield Envelope(Role.HOST, challenge)
 
     def _handle_own(self, sender: Role, message: Message) -> Iterator[Envelope]:
@@ -92,9 +92,9 @@ class GuestMachine(PartyMachine):
 
     def _check_proof(self, proof: IdProof) -> Iterator[Envelope]:
         nonces = self._nonce, proof.nonce
-        check_id_digest(proof.digest, self._ids, *nonces, Role.HOST)
+        check_id_digest(proof.digest, self._list_digest, *nonces, Role.HOST)
         self._learn_peer_columns(proof.n_columns)
-        yield Envelope(Role.HOST, IdConfirmation(id_digest(self._ids, *nonces, Role.GUEST)))
+        yield Envelope(Role.HOST, IdConfirmation(id_digest(self._list_digest, *nonces, Role.GUEST)))
         yield from self._meet(Introduction(proof.n_columns, proof.seed))
 
     # --- the hold-out rows

@@ -67,14 +67,14 @@ class HostMachine(PartyMachine):
                 yield from super()._handle_own(sender, message)
 
     def _prove_ids(self, challenge: IdChallenge) -> Envelope:
-        if challenge.n_rows != len(self._ids):
+        if challenge.n_rows != self._n_rows:
             raise DataError(
-                f"the host has {len(self._ids)} rows and the guest {challenge.n_rows}: both must hold the same IDs"
+                f"the host has {self._n_rows} rows and the guest {challenge.n_rows}: both must hold the same IDs"
             )
         self._learn_peer_columns(challenge.n_columns)
         if self._nonces is None or self._nonces[0] != challenge.nonce:
             self._nonces = challenge.nonce, token_bytes(NONCE_BYTES)
-        digest = id_digest(self._ids, *self._nonces, Role.HOST)
+        digest = id_digest(self._list_digest, *self._nonces, Role.HOST)
         self._guest = Introduction(challenge.n_columns, challenge.seed, challenge.weight_bits)
         own = self._arithmetic.introduction
         return Envelope(Role.GUEST, IdProof(self._nonces[1], digest, own.n_columns, own.seed))
@@ -82,7 +82,7 @@ class HostMachine(PartyMachine):
     def _confirm_ids(self, confirmation: IdConfirmation) -> Iterator[Envelope]:
         if self._nonces is None or self._guest is None:
             raise ProtocolError("the guest confirmed the IDs before it asked for a proof of them")
-        check_id_digest(confirmation.digest, self._ids, *self._nonces, Role.GUEST)
+        check_id_digest(confirmation.digest, self._list_digest, *self._nonces, Role.GUEST)
         yield from self._meet(self._guest)
 
     # --- the hold-out rows, and the end

@@ -16,7 +16,7 @@ from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.data.model.spool import ScoredShards
 from trilateral.common.protocol.evaluation import round_scores
-from trilateral.common.protocol.ids import canonical_order, check_id_digest
+from trilateral.common.protocol.ids import canonical_order, check_id_digest, list_digest
 
 
 class Settling(Protocol):
@@ -45,7 +45,7 @@ class SameIds:
         """See `Settling`. The proof is the guest's digest of the IDs of the shard in canonical order."""
         ids = self._shards.ids(shard)
         order = canonical_order(ids)
-        check_id_digest(proof, [ids[place] for place in order], *self._nonces, Role.GUEST)
+        check_id_digest(proof, list_digest([ids[place] for place in order]), *self._nonces, Role.GUEST)
         return order
 
 

@@ -302,9 +302,12 @@ class PartyJobs(ProcessJobs):
                 case EvaluationRecord():
                     record.write(message)
                 case Result() if permission.data is not None:
-                    model = PartyModel.of(self.role, job, permission.data, dataset, message, run_id=key.run_id.hex())
-                    self._keep_model(folder, job_id, model)
-                    _log_result(job, message)
+                    self._keep_result(
+                        job,
+                        job_id,
+                        PartyModel.of(self.role, job, permission.data, dataset, message, run_id=key.run_id.hex()),
+                        message,
+                    )
             return None
 
         runner = MachineRunner(
@@ -333,11 +336,13 @@ class PartyJobs(ProcessJobs):
 
         self._launch(runner, begin, on_end)
 
-    def _keep_model(self, folder: JobFolder, job_id: bytes, model: PartyModel) -> None:
+    def _keep_result(self, job: JobConfig, job_id: bytes, model: PartyModel, result: Result) -> None:
         """Write this party's part of the model, and then that the job has finished."""
-        with writing(self.role, folder.model):
-            save_model(folder.model, model)
+        path = self._folder(job).model
+        with writing(self.role, path):
+            save_model(path, model)
         self.journal.set_outcome(job_id, Outcome.FINISHED)
+        _log_result(job, result)
 
     def _start(self, job: JobConfig, record: PartyRecord, block: TrainingBlock) -> FloatVector | None:
         """Return the guest's secret first weights, the same in every session of a job.
@@ -476,6 +481,7 @@ class PartyJobs(ProcessJobs):
         with self._naming(dataset):
             data = make_party_data(table, dataset.preprocessing, job, check)
             check_labels(data.block)
+        _ = data.list_digest  # While the key is checked, this thread has nothing else to do.
         if few := describe_few_labels(data.block):
             log.warning("job %s: %s", job.name, few)
         for text in describe_left_out(data.left_out):

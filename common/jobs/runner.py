@@ -12,7 +12,7 @@ second thread write while it goes on.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -129,8 +129,6 @@ class MachineRunner:
         """Bytes of a ciphertext."""
         self.has_shares = job.protocol == "shares"
         """Whether the vectors of the job consist of ring elements, and not of ciphertexts."""
-        self._prepares = not self.has_shares and role is not Role.COORDINATOR
-        """Whether the machine may have randomness to prepare."""
         self._role = role
         self._limits = limits
         self._history = history
@@ -351,8 +349,8 @@ class MachineRunner:
             machine: the machine.
             last: who sent the last message.
         """
-        if self._prepares and self._inbox.empty():
-            if last in PARTIES:
+        if not self.has_shares and self._inbox.empty():  # With shares there is nothing to do meanwhile.
+            if last in PARTIES and self._role is not Role.COORDINATOR:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(QUIET_SECONDS):
                         return await self._inbox.get()
@@ -389,18 +387,29 @@ class MachineRunner:
         The first step always runs. Otherwise a message that only changes the machine's state would be lost.
         """
         loop, stopped = asyncio.get_running_loop(), False
+        made: list[Envelope] = []
 
-        def post(to: Role, message: Message) -> None:
+        def post(envelopes: Sequence[Envelope]) -> None:
             nonlocal stopped
-            if not stopped:
-                try:
-                    self._post(to, message)
-                except Exception as error:
-                    stopped = True
-                    self.fail(error)
+            try:
+                for envelope in envelopes:
+                    if not stopped:
+                        self._post(envelope.to, envelope.message)
+            except Exception as error:
+                stopped = True
+                self.fail(error)
+
+        def hand_over() -> None:
+            if made:
+                loop.call_soon_threadsafe(post, tuple(made))
+                made.clear()
 
         def step() -> Envelope | None:
-            """Compute until the end, or until the event loop has to do something before the machine goes on."""
+            """Compute until the end, or until the event loop has to do something before the machine goes on.
+
+            Each time that the event loop is woken, it takes the interpreter's lock from this thread. So what is not
+            a vector leaves with the next piece of one, or at the end.
+            """
             while (envelope := next(envelopes, None)) is not None:
                 to, message = envelope.to, envelope.message
                 if isinstance(message, MachineRecord):
@@ -408,14 +417,17 @@ class MachineRunner:
                 elif not isinstance(message, VectorPiece) or to is Role.COORDINATOR:
                     self._finish_writing()
                 if isinstance(message, OpenJob | Failed | Result | JobEnded) or self._has_to_wait(to, message):
+                    hand_over()
                     return envelope
                 if isinstance(message, ElementPiece):
                     self._links[to].expect(message)
-                loop.call_soon_threadsafe(post, to, message)
-                if isinstance(message, Piece):
+                made.append(envelope)
+                if isinstance(message, Piece | RowsDone):
+                    hand_over()
                     self._begin_writing()
                 if stopped or self._is_overtaken():
                     break
+            hand_over()
             self._begin_writing()
             return None
 

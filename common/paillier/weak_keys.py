@@ -2,7 +2,7 @@
 
 Whoever offers a modulus may have chosen it so that it looks sound and anyone can factor it. It is impossible to see
 from n alone that its factors are hard to find. These methods find those for which a fraction of a second is enough:
-together 0.3 s for a modulus of 2048 bits, 0.6 s for 3072 bits and 4 s for 8192 bits.
+together 0.16 s for a modulus of 2048 bits, 0.3 s for 3072 bits and 1.5 s for 8192 bits.
 """
 
 from collections.abc import Iterator

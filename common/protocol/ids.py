@@ -2,9 +2,11 @@
 
 The parties train on row numbers, so both need the same IDs in the same order. Each sorts its own IDs, and a keyed
 digest of the whole list shows whether the lists agree. A digest tells the other party nothing else, unless that party
-can guess the *whole list*. Fresh nonces from both parties prevent a comparison with the digest of another job.
+can guess the *whole list*. Fresh nonces from both parties prevent a comparison with the digest of another job. What
+depends on the nonces is short: each party digests its list before they are known.
 """
 
+import hashlib
 import hmac
 from collections.abc import Sequence
 
@@ -22,14 +24,33 @@ def canonical_order(ids: Sequence[str]) -> list[int]:
     return sorted(range(len(ids)), key=ids.__getitem__)
 
 
-def id_digest(ids: Sequence[str], guest_nonce: bytes, host_nonce: bytes, role: Role) -> bytes:
-    """Compute the HMAC-SHA256 of the IDs.
+def list_digest(ids: Sequence[str]) -> bytes:
+    """Compute the SHA-256 of a list of IDs. No process sends it.
 
-    The key consists of both nonces. The text begins with the role, so that a party cannot return a received digest as
-    its own. The length precedes each ID, so that no two lists give the same text.
+    The length precedes each ID, so that no two lists give the same text.
 
     Args:
         ids: in canonical order.
+
+    Returns:
+        32 bytes.
+    """
+    digest = hashlib.sha256()
+    for first in range(0, len(ids), _IDS_AT_A_TIME):
+        encoded = [text.encode() for text in ids[first : first + _IDS_AT_A_TIME]]
+        lengths = {length: length.to_bytes(8, "big") for length in set(map(len, encoded))}
+        digest.update(b"".join([lengths[len(text)] + text for text in encoded]))
+    return digest.digest()
+
+
+def id_digest(of_list: bytes, guest_nonce: bytes, host_nonce: bytes, role: Role) -> bytes:
+    """Compute the HMAC-SHA256 that shows the other party which IDs a party holds, if it holds the same.
+
+    The key consists of both nonces. The text begins with the role, so that a party cannot return a received digest as
+    its own.
+
+    Args:
+        of_list: the `list_digest` of the IDs.
         guest_nonce: the guest's nonce, `NONCE_BYTES` bytes.
         host_nonce: the host's nonce, `NONCE_BYTES` bytes.
         role: the party that makes the digest.
@@ -42,26 +63,16 @@ def id_digest(ids: Sequence[str], guest_nonce: bytes, host_nonce: bytes, role: R
     """
     if len(guest_nonce) != NONCE_BYTES or len(host_nonce) != NONCE_BYTES:
         raise ProtocolError(f"a nonce for comparing IDs must have {NONCE_BYTES} bytes")
-    digest = hmac.new(guest_nonce + host_nonce, _framed([role.value]), "sha256")
-    for first in range(0, len(ids), _IDS_AT_A_TIME):
-        digest.update(_framed(ids[first : first + _IDS_AT_A_TIME]))
-    return digest.digest()
+    return hmac.digest(guest_nonce + host_nonce, role.value.encode() + of_list, "sha256")
 
 
-def _framed(texts: Sequence[str]) -> bytes:
-    """Return texts with the length before each."""
-    encoded = list(map(str.encode, texts))
-    lengths = {length: length.to_bytes(8, "big") for length in set(map(len, encoded))}
-    return b"".join([lengths[len(text)] + text for text in encoded])
-
-
-def check_id_digest(digest: bytes, ids: Sequence[str], guest_nonce: bytes, host_nonce: bytes, role: Role) -> None:
-    """Compare the digest that the party `role` has sent with the same digest of this party's IDs.
+def check_id_digest(digest: bytes, of_list: bytes, guest_nonce: bytes, host_nonce: bytes, role: Role) -> None:
+    """Compare the digest that the party `role` has sent with that of this party's IDs, whose `list_digest` is given.
 
     Raises:
         DataError: the parties do not hold the same IDs.
     """
-    if not hmac.compare_digest(digest, id_digest(ids, guest_nonce, host_nonce, role)):
+    if not hmac.compare_digest(digest, id_digest(of_list, guest_nonce, host_nonce, role)):
         raise DataError(
             "the two tables do not hold the same IDs: bring both to the rows they have in common, each ID once; "
             "IDs are compared as text, so leading zeros, blanks and letter case count"

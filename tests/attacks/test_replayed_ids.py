@@ -1,7 +1,7 @@
 """A party without the IDs that sends back, or sends again, what it has seen of the proof."""
 
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from trilateral.guest_party.machine import GuestMachine
 from trilateral.host_party.machine import HostMachine
 
 JOB = JobConfig(name="attacked", dataset=DATASET, epochs=1, key_bits=512)
-Digest = Callable[[Sequence[str], bytes, bytes, Role], bytes]
+Digest = Callable[[bytes, bytes, bytes, Role], bytes]
 
 
 def use_digest(patch: pytest.MonkeyPatch, digest: Digest) -> None:
@@ -26,12 +26,12 @@ def use_digest(patch: pytest.MonkeyPatch, digest: Digest) -> None:
         patch.setattr(f"{module}.id_digest", digest)
 
 
-def without_role(ids: Sequence[str], guest_nonce: bytes, host_nonce: bytes, role: Role) -> bytes:
-    return hmac.digest(guest_nonce + host_nonce, "\n".join(ids).encode(), "sha256")
+def without_role(of_list: bytes, guest_nonce: bytes, host_nonce: bytes, role: Role) -> bytes:
+    return hmac.digest(guest_nonce + host_nonce, of_list, "sha256")
 
 
-def without_nonces(ids: Sequence[str], guest_nonce: bytes, host_nonce: bytes, role: Role) -> bytes:
-    return hmac.digest(role.value.encode(), "\n".join(ids).encode(), "sha256")
+def without_nonces(of_list: bytes, guest_nonce: bytes, host_nonce: bytes, role: Role) -> bytes:
+    return hmac.digest(role.value.encode(), of_list, "sha256")
 
 
 def only(recorded: Recording, kind: type[Message]) -> Message:

@@ -63,7 +63,7 @@ class Fuzzer:
                 draw.randrange(-1, 7),
             ),
             lambda: _kernel.add_plaintexts(c, some(), some(), self._bytes()),
-            lambda: _kernel.fold(c, some(), some()),
+            lambda: _kernel.product(c, some(), some()),
             lambda: _kernel.draw(c, some(), comb, draw.randbytes(2 * draw.randrange(17)), draw.randrange(-1, 5)),
             lambda: _kernel.fill_tables(
                 c, some(), some(), draw.randrange(0, 4), draw.randrange(-1, 5), draw.randrange(-1, 5)

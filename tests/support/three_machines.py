@@ -22,7 +22,7 @@ from trilateral.common.paillier.keys import PrivateKey, PublicKey
 from trilateral.common.protocol.arithmetic import PaillierSession, Session, SharesSession
 from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.evaluation import measure
-from trilateral.common.protocol.ids import NONCE_BYTES, id_digest
+from trilateral.common.protocol.ids import NONCE_BYTES, id_digest, list_digest
 from trilateral.common.protocol.messages import (
     Began,
     Envelope,
@@ -171,7 +171,7 @@ def prove_ids(machine: HostMachine | GuestMachine, data: PartyData, peer_columns
         return
     (sent,) = machine.start()
     assert isinstance(sent.message, IdChallenge)
-    digest = id_digest(data.ids, sent.message.nonce, bytes(NONCE_BYTES), Role.HOST)
+    digest = id_digest(list_digest(data.ids), sent.message.nonce, bytes(NONCE_BYTES), Role.HOST)
     list(machine.handle(Role.HOST, IdProof(bytes(NONCE_BYTES), digest, peer_columns, ANY_SEED)))
 
 

@@ -177,15 +177,14 @@ static PyObject *kernel_square(PyObject *self, PyObject *args) {
     RUN(CALL(square, DATA(1), DATA(2), times, count, &call.modulus));
 }
 
-static PyObject *kernel_fold(PyObject *self, PyObject *args) {
+static PyObject *kernel_product(PyObject *self, PyObject *args) {
     struct call call = {.n_buffers = 3};
     (void)self;
     if (!PyArg_ParseTuple(args, "y*w*y*", BUFFER(0), BUFFER(1), BUFFER(2))) return NULL;
     if (!read_modulus(&call)) return finish(&call);
-    const int64_t count = elements_in(&call, 2), lanes = call.kernels->lanes;
-    if (!require(count >= 0 && elements_in(&call, 1) == (count < lanes ? count : lanes), "fold: sizes do not match"))
-        return finish(&call);
-    RUN(CALL(fold, DATA(1), DATA(2), count, &call.modulus));
+    const int64_t count = elements_in(&call, 2);
+    if (!require(elements_in(&call, 1) == 1 && count >= 0, "product: sizes do not match")) return finish(&call);
+    RUN(CALL(product, DATA(1), DATA(2), count, &call.modulus));
 }
 
 static PyObject *kernel_power(PyObject *self, PyObject *args) {
@@ -326,7 +325,7 @@ static PyMethodDef methods[] = {
     {"add_plaintexts", kernel_add_plaintexts, METH_VARARGS, "add_plaintexts(modulus, out, elements, plaintexts)"},
     {"multiply", kernel_multiply, METH_VARARGS, "multiply(modulus, out, a, b)"},
     {"square", kernel_square, METH_VARARGS, "square(modulus, out, a, times)"},
-    {"fold", kernel_fold, METH_VARARGS, "fold(modulus, out, a)"},
+    {"product", kernel_product, METH_VARARGS, "product(modulus, out, a)"},
     {"power", kernel_power, METH_VARARGS, "power(moduli, out, bases, exponents, first, stop)"},
     {"draw", kernel_draw, METH_VARARGS, "draw(modulus, out, comb, indices, n_tables)"},
     {"fill_tables", kernel_fill_tables, METH_VARARGS, "fill_tables(modulus, tables, bases, n_groups, first, stop)"},

@@ -28,8 +28,7 @@ class NativeCipher:
         """See PartyCipher."""
         check_range(self.public_key, ciphertexts)
         elements = self._numbers.enter_bytes(ciphertexts.data)
-        if len(elements):
-            check_coprime(self.public_key, *self._numbers.leave(self._numbers.product(elements)))
+        check_coprime(self.public_key, *self._numbers.leave(self._numbers.product(elements)))
         return EncryptedVector(elements)
 
     def encrypt(self, plaintexts: Sequence[mpz]) -> Ciphertexts:

@@ -74,7 +74,7 @@ struct kernels {
                            const struct modulus *m);
     void (*multiply)(uint64_t *out, const uint64_t *a, const uint64_t *b, int64_t count, const struct modulus *m);
     void (*square)(uint64_t *out, const uint64_t *a, int64_t times, int64_t count, const struct modulus *m);
-    void (*fold)(uint64_t *out, const uint64_t *a, int64_t count, const struct modulus *m);
+    void (*product)(uint64_t *out, const uint64_t *a, int64_t count, const struct modulus *m);
     /* Elements first ... stop - 1 of a list that has `count` elements for each of the moduli. */
     int (*power)(uint64_t *out, const uint64_t *bases, const uint8_t *exponents, int64_t exponent_bytes, int64_t count,
                  int64_t first, int64_t stop, const struct modulus *moduli);

@@ -242,19 +242,26 @@ KERNEL static void square(uint64_t *out, const uint64_t *a, int64_t times, int64
     }
 }
 
-/* The products of every LANES-th element, in Montgomery form: out_i = a_i a_(i + LANES) a_(i + 2 LANES) ... for i < LANES. */
-KERNEL static void fold(uint64_t *out, const uint64_t *a, int64_t count, const struct modulus *m) {
+/* The product of all elements, in Montgomery form: in each lane that of every LANES-th, and then that of the lanes. */
+KERNEL static void product(uint64_t *out, const uint64_t *a, int64_t count, const struct modulus *m) {
     digits x[2 * MAX_DIGITS], factor[2 * MAX_DIGITS];
+    uint64_t results[LANES][2 * MAX_DIGITS], *rows[LANES];
+    const uint64_t *elements[LANES];
+    broadcast(x, m->power_of_r, m);
     for (int64_t start = 0; start < count; start += LANES) {
-        const uint64_t *elements[LANES];
-        for (int64_t lane = 0; lane < LANES; lane++) {
-            const int64_t i = start || lane < count ? start + lane : count - 1;
-            elements[lane] = i < count ? a + i * size_of(m) : m->power_of_r;
-        }
+        for (int64_t lane = 0; lane < LANES; lane++)
+            elements[lane] = start + lane < count ? a + (start + lane) * size_of(m) : m->power_of_r;
         gather(start ? factor : x, elements, m);
         if (start) multiply_lanes(x, x, factor, m);
     }
-    if (count) store(out, lanes_from(0, count), 1, x, m);
+    for (int lane = 0; lane < LANES; lane++) rows[lane] = results[lane];
+    for (int distance = LANES / 2; distance; distance /= 2) {
+        scatter(rows, x, m);
+        for (int lane = 0; lane < LANES; lane++) elements[lane] = results[(lane + distance) % LANES];
+        gather(factor, elements, m);
+        multiply_lanes(x, x, factor, m);
+    }
+    store(out, 1, 1, x, m);
 }
 
 /* What a call of `power` keeps outside its stack, which is small with some C libraries: the table, and the moduli of its lanes. */
@@ -524,5 +531,5 @@ KERNEL static void join_buckets(uint64_t *out, const struct buckets *buckets, in
 
 #define OPERATIONS                                                                                                     \
     .enter = enter, .leave = leave, .add_plaintexts = add_plaintexts, .multiply = multiply, .square = square,          \
-    .fold = fold, .power = power, .draw = draw, .fill_tables = fill_tables, .fill_buckets = fill_buckets,              \
+    .product = product, .power = power, .draw = draw, .fill_tables = fill_tables, .fill_buckets = fill_buckets,        \
     .join_buckets = join_buckets

@@ -13,7 +13,7 @@ from trilateral.common.data.alignment.guest_session import GuestSession
 from trilateral.common.data.alignment.host_session import HostSession
 from trilateral.common.data.alignment.sources import MemoryIds
 from trilateral.common.data.model.spool import ScoredRows, ScoredShards
-from trilateral.common.protocol.ids import canonical_order, id_digest
+from trilateral.common.protocol.ids import canonical_order, id_digest, list_digest
 from trilateral.host_party.score_release import SameIds, ScoreRelease
 
 IDS = [f"{number:03d}" for number in range(40)]
@@ -39,7 +39,7 @@ def same(rows: ScoredRows, tmp_path: Path) -> ScoreRelease:
 
 def digest(shards: Callable[[int], list[str]], shard: int, role: Role = Role.GUEST) -> bytes:
     ids = shards(shard)
-    return id_digest([ids[place] for place in canonical_order(ids)], *NONCES, role)
+    return id_digest(list_digest([ids[place] for place in canonical_order(ids)]), *NONCES, role)
 
 
 def of_shard(shard: int, ids: list[str] = IDS) -> list[str]:
@@ -60,7 +60,7 @@ def test_the_same_ids_get_all_scores_in_canonical_order_once_all_shards_are_sett
 def test_other_ids_or_another_digest_settle_nothing(same: ScoreRelease) -> None:
     fewer = of_shard(0)[:-1]
     for told in (
-        id_digest(sorted(fewer), *NONCES, Role.GUEST),
+        id_digest(list_digest(sorted(fewer)), *NONCES, Role.GUEST),
         digest(of_shard, 0, Role.HOST),  # what the host itself would send
         digest(of_shard, 1),
         b"",

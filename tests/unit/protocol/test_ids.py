@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.base.roles import Role
-from trilateral.common.protocol.ids import NONCE_BYTES, canonical_order, check_id_digest, id_digest
+from trilateral.common.protocol.ids import NONCE_BYTES, canonical_order, check_id_digest, id_digest, list_digest
 
 GUEST_NONCE = bytes(range(NONCE_BYTES))
 HOST_NONCE = bytes(range(100, 100 + NONCE_BYTES))
@@ -19,7 +19,7 @@ id_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
 def digest_of(ids: list[str], role: Role = Role.HOST) -> bytes:
-    return id_digest(ids, GUEST_NONCE, HOST_NONCE, role)
+    return id_digest(list_digest(ids), GUEST_NONCE, HOST_NONCE, role)
 
 
 def test_the_order_follows_bytes_and_not_a_language_or_numbers() -> None:
@@ -39,9 +39,9 @@ def test_the_order_does_not_depend_on_the_file(ids: list[str], random: Random) -
 
 
 def test_digest_is_the_documented_hmac() -> None:
-    text = b"".join(len(part).to_bytes(8, "big") + part for part in (b"host", b"007", "ü".encode()))
+    of_list = hashlib.sha256(b"".join(len(part).to_bytes(8, "big") + part for part in (b"007", "ü".encode()))).digest()
 
-    assert digest_of(["007", "ü"]) == hmac.new(GUEST_NONCE + HOST_NONCE, text, hashlib.sha256).digest()
+    assert digest_of(["007", "ü"]) == hmac.new(GUEST_NONCE + HOST_NONCE, b"host" + of_list, hashlib.sha256).digest()
 
 
 @given(st.lists(id_text, max_size=4), st.lists(id_text, max_size=4))
@@ -60,9 +60,9 @@ def test_digest_depends_on_each_nonce_and_on_the_role() -> None:
     digests = {
         digest_of(ids, Role.HOST),
         digest_of(ids, Role.GUEST),
-        id_digest(ids, other, HOST_NONCE, Role.HOST),
-        id_digest(ids, GUEST_NONCE, other, Role.HOST),
-        id_digest(ids, HOST_NONCE, GUEST_NONCE, Role.HOST),
+        id_digest(list_digest(ids), other, HOST_NONCE, Role.HOST),
+        id_digest(list_digest(ids), GUEST_NONCE, other, Role.HOST),
+        id_digest(list_digest(ids), HOST_NONCE, GUEST_NONCE, Role.HOST),
     }
 
     assert len(digests) == 5
@@ -72,15 +72,15 @@ def test_a_digest_sent_back_to_its_sender_is_refused() -> None:
     received = digest_of(["1", "2"], Role.HOST)
 
     with pytest.raises(DataError, match="do not hold the same IDs"):
-        check_id_digest(received, ["1", "2"], GUEST_NONCE, HOST_NONCE, Role.GUEST)
+        check_id_digest(received, list_digest(["1", "2"]), GUEST_NONCE, HOST_NONCE, Role.GUEST)
 
 
 def test_equal_lists_pass_and_others_are_refused_without_naming_an_id() -> None:
     digest = digest_of(["alice", "bob"])
 
-    check_id_digest(digest, ["alice", "bob"], GUEST_NONCE, HOST_NONCE, Role.HOST)
+    check_id_digest(digest, list_digest(["alice", "bob"]), GUEST_NONCE, HOST_NONCE, Role.HOST)
     with pytest.raises(DataError) as refusal:
-        check_id_digest(digest, ["alice", "bert"], GUEST_NONCE, HOST_NONCE, Role.HOST)
+        check_id_digest(digest, list_digest(["alice", "bert"]), GUEST_NONCE, HOST_NONCE, Role.HOST)
 
     assert not any(one in str(refusal.value) for one in ("alice", "bob", "bert"))
 
@@ -88,4 +88,4 @@ def test_equal_lists_pass_and_others_are_refused_without_naming_an_id() -> None:
 @pytest.mark.parametrize("size", [0, 16, 33])
 def test_a_nonce_of_another_length_is_refused(size: int) -> None:
     with pytest.raises(ProtocolError, match="must have 32 bytes"):
-        id_digest(["1"], GUEST_NONCE, bytes(size), Role.HOST)
+        id_digest(list_digest(["1"]), GUEST_NONCE, bytes(size), Role.HOST)

@@ -174,14 +174,6 @@ def test_a_plaintext_is_added_while_numbers_leave(n: int, path: KernelPath) -> N
     assert numbers.leave(sums) == expected
 
 
-@pytest.mark.parametrize("count", [*range(1, 19), 40])
-def test_a_list_of_any_length_is_multiplied(count: int, path: KernelPath) -> None:
-    n = (2**61 - 1) * (2**89 - 1)
-    numbers = Numbers(mpz(n), path=path)
-    values = [mpz(RANDOM.randrange(n * n)) for _ in range(count)]
-    assert numbers.leave(numbers.product(numbers.enter(values))) == [math.prod(values) % (n * n)]
-
-
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 8, 13])
 def test_residues_are_products_from_the_tables_of_a_comb(count: int, path: KernelPath) -> None:
     n, n_tables, steps = (2**61 - 1) * (2**89 - 1), 3, 4
@@ -225,7 +217,7 @@ def test_powers_of_two_moduli_share_the_lanes(path: KernelPath) -> None:
         assert numbers.leave(powers) == [pow(x, int.from_bytes(exponent), int(numbers.n_squared)) for x in each]
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 13])
+@pytest.mark.parametrize("count", [*range(19), 40])
 def test_products_of_any_number_of_numbers(count: int, path: KernelPath) -> None:
     n = (2**61 - 1) * (2**89 - 1)
     numbers = Numbers(mpz(n), path=path)
@@ -324,8 +316,9 @@ WRONG: dict[str, Callable[[_Call], None]] = {
     ),
     "powers of a modulus and a part": lambda c: _kernel.power(c.constants + b"12345678", c.one, c.one, b"1", 0, 1),
     "powers of no modulus": lambda c: _kernel.power(b"", c.one, c.one, b"1", 0, 1),
-    "fold": lambda c: _kernel.fold(c.constants, c.one, c.two),
-    "fold none": lambda c: _kernel.fold(c.constants, c.one, c.two[:0]),
+    "products": lambda c: _kernel.product(c.constants, c.two, c.two),
+    "no product": lambda c: _kernel.product(c.constants, c.one[:0], c.two),
+    "product of part of an element": lambda c: _kernel.product(c.constants, c.one, c.two[0, 1:].copy()),
     "draw": lambda c: _kernel.draw(c.constants, c.one, c.numbers.empty(8), b"123", 2),
     "draw for one of two": lambda c: _kernel.draw(c.constants, c.two, c.numbers.empty(8), b"12", 1),
     "draw from part of the tables": lambda c: _kernel.draw(c.constants, c.one, c.numbers.empty(8), bytes(6), 2),
