@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
+from gmpy2 import mpz
+
 from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.base.roles import Role
 from trilateral.common.paillier.fixed_point import decode, encode_wide
@@ -31,8 +33,8 @@ class HostArithmetic(PaillierArithmetic):
         scores = self._encode(self._scores(rows, self._coef), scale)
         if asked.gradient:
             yield self._expect_product(key, Kind.RESIDUAL, Kind.GRADIENT, rows, self._coef)
-        yield from self._pieces(key, Kind.SCORES, scores, scale)
-        yield self._squares(key, decode(scores, scale.value_fraction_bits), scale)
+        squares = self._squares(decode(scores, scale.value_fraction_bits), scale)
+        yield from self._pieces(key, Kind.SCORES, scores, scale, ahead=(Kind.SQUARES, [squares]))
         if asked.direction is None:
             return
         rows = self._batches.curvature_rows(asked.batch, asked.curvature_draw)
@@ -41,14 +43,16 @@ class HostArithmetic(PaillierArithmetic):
         change = self._encode(self._scores(rows, asked.direction), scale)
         yield from self._pieces(key, Kind.SCORE_CHANGE, change, scale)
 
-    def _squares(self, key: RoundKey, scores: FloatVector, scale: RoundScale) -> Envelope:
-        """Encrypt sum u_A^2 plus the host's penalty: all that the loss needs from the host besides [u_A] itself."""
+    def _squares(self, scores: FloatVector, scale: RoundScale) -> mpz:
+        """Return sum u_A^2 plus the host's penalty: all that the loss needs from the host besides [u_A] itself.
+
+        Raises:
+            OutOfRangeError: it does not fit the slot of the loss.
+        """
         total = float(scores @ scores) + 8 * scale.n_samples * self._penalty_loss()
         terms = encode_wide([total], scale.loss_fraction_bits)
         scale.check_terms(terms)
-        with self._phase("encrypt"):
-            ciphertexts = self._cipher.encrypt([scale.layout.place(term) for term in terms])
-        return Envelope(Role.GUEST, VectorPiece(key, Kind.SQUARES, 0, 1, ciphertexts))
+        return scale.layout.place(terms[0])
 
     def _expect_product(
         self, key: RoundKey, kind: Kind, answer: Kind, rows: Rows, coef: FloatVector

@@ -24,10 +24,11 @@ from trilateral.common.paillier.cipher import EncryptedVector
 from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.keys import PrivateKey, PublicKey, generate_private_key
-from trilateral.common.paillier.native import path
+from trilateral.common.paillier.native import _kernel, path
 from trilateral.common.paillier.native import threads as native_threads
 from trilateral.common.paillier.native.cipher import NativeCipher
 from trilateral.common.paillier.native.decryption import SecretPowers
+from trilateral.common.paillier.native.modulus import FORMS
 from trilateral.common.paillier.native.numbers import Elements, Numbers
 from trilateral.common.paillier.native.product import NativeProduct, group_size
 from trilateral.common.paillier.native.randomness import NativeResidues
@@ -45,6 +46,7 @@ LONG_KEYS = {
 }
 PUBLIC = KEY.public_key
 NUMBERS = Numbers(PUBLIC.n)
+EVERY_PATH = [Numbers(PUBLIC.n, path=path) for path in FORMS if path in _kernel.paths]
 
 
 @contextmanager
@@ -172,7 +174,7 @@ def test_both_paths_open_alike(bits: int) -> None:
 def tables(draw: st.DrawFn) -> tuple[SlotLayout, np.ndarray, int]:
     """A layout that need not suit the numbers, a table of numbers of any size, and how it is cut into pieces."""
     layout = SlotLayout(draw(st.integers(3, 40)), draw(st.integers(1, 5)))
-    n_samples, n_columns = draw(st.integers(1, 23)), draw(st.integers(1, 9))
+    n_samples, n_columns = draw(st.integers(1, 23)), draw(st.integers(1, 19))
     bits = draw(st.sampled_from([0, 1, 5, 21, 61]))
     x = st.integers(-(1 << bits), 1 << bits) | st.sampled_from([0, 1 << bits, -(1 << bits), (1 << bits) - 1])
     values = draw(st.lists(x, min_size=n_samples * n_columns, max_size=n_samples * n_columns))
@@ -182,40 +184,39 @@ def tables(draw: st.DrawFn) -> tuple[SlotLayout, np.ndarray, int]:
 CIPHERTEXTS = PackedCipher(PUBLIC).encrypt([mpz(m) for m in range(23)])
 
 
-def both_products(
+def every_product(
     layout: SlotLayout, columns: np.ndarray, ciphertexts: Ciphertexts
-) -> tuple[tuple[PackedProduct, EncryptedVector], tuple[NativeProduct, EncryptedVector]]:
-    """The product on both paths, and the ciphertexts in the form of each."""
-    return (
-        (PackedProduct(PUBLIC, layout, columns), EncryptedVector(list(ciphertexts))),
-        (NativeProduct(NUMBERS, layout, columns), EncryptedVector(NUMBERS.enter_bytes(ciphertexts.data))),
-    )
+) -> Iterator[tuple[PackedProduct | NativeProduct, EncryptedVector]]:
+    """The product on each path, and the ciphertexts in its form."""
+    yield PackedProduct(PUBLIC, layout, columns), EncryptedVector(list(ciphertexts))
+    for numbers in EVERY_PATH:
+        yield NativeProduct(numbers, layout, columns), EncryptedVector(numbers.enter_bytes(ciphertexts.data))
 
 
 def numbers_of(product: PackedProduct | NativeProduct) -> list[mpz]:
     result = product.result().elements
-    return NUMBERS.leave(result) if isinstance(product, NativeProduct) else result
+    return product.numbers.leave(result) if isinstance(product, NativeProduct) else result
 
 
 @settings(deadline=None, max_examples=40)
 @given(tables(), st.sampled_from([1, 2, 5]))
-def test_both_paths_give_the_same_products(table: tuple[SlotLayout, np.ndarray, int], count: int) -> None:
+def test_all_paths_give_the_same_products(table: tuple[SlotLayout, np.ndarray, int], count: int) -> None:
     layout, columns, piece = table
     ciphertexts = CIPHERTEXTS[: layout.n_groups(len(columns))]
     results = []
     with threads(count):
-        for product, vector in both_products(layout, columns, ciphertexts):
+        for product, vector in every_product(layout, columns, ciphertexts):
             for start in range(0, len(ciphertexts), piece):
                 product.update(vector[start : start + piece])
             results.append(numbers_of(product))
-    assert results[0] == results[1]
+    assert all(result == results[0] for result in results)
 
 
 def test_a_table_of_more_than_one_block_is_the_same_product(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trilateral.common.paillier.native.product._TABLE_BYTES", 1)
     layout, columns = SlotLayout(30, 2), np.arange(-60, 60).reshape(40, 3)
     results = []
-    for product, vector in both_products(layout, columns, CIPHERTEXTS[:20]):
+    for product, vector in every_product(layout, columns, CIPHERTEXTS[:20]):
         product.update(vector)
         results.append(numbers_of(product))
     assert results[0] == results[1]
@@ -305,12 +306,13 @@ def test_tables_stay_within_their_size_limit(limit: int, monkeypatch: pytest.Mon
 
     monkeypatch.setattr("trilateral.common.paillier.native.product._TABLE_BYTES", limit)
     layout, columns = SlotLayout(30, 2), np.full((23 * 2, 40), 1 << 20)
-    (expected, packed), (product, vector) = both_products(layout, columns, CIPHERTEXTS)
-    monkeypatch.setattr(Numbers, "empty", measured)
-    product.update(vector)
-    assert 0 < max(made) <= max(limit, 2 * 8 * NUMBERS.size)
+    (expected, packed), *others = every_product(layout, columns, CIPHERTEXTS)
     expected.update(packed)
-    assert numbers_of(product) == numbers_of(expected)
+    monkeypatch.setattr(Numbers, "empty", measured)
+    for product, vector in others:
+        product.update(vector)
+        assert numbers_of(product) == numbers_of(expected)
+    assert 0 < max(made) <= max(limit, 2 * 8 * NUMBERS.size)
 
 
 def test_a_group_is_larger_if_more_buckets_use_its_table() -> None:
