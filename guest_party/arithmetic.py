@@ -79,9 +79,10 @@ class GuestArithmetic(PaillierArithmetic):
             if is_last:
                 sums = product.result()
                 loss.product = sums[-1:]
+                # The loss leaves first: the coordinator decrypts it together with the gradient.
+                yield from self._sealed_loss(key, loss)
                 if gradient:
                     yield from self._sealed(key, Kind.GRADIENT, sums[:-1], added)
-                yield from self._sealed_loss(key, loss)
 
         def use_squares(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
             loss.squares = self._opened(piece)

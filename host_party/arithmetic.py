@@ -38,8 +38,8 @@ class HostArithmetic(PaillierArithmetic):
             expected, prepare = self._expect_product(key, Kind.RESIDUAL, Kind.GRADIENT, rows, self._coef)
             later.append(prepare)
             yield expected
-        yield from self._pieces(key, Kind.SCORES, scores, scale)
-        yield self._squares(key, decode(scores, scale.value_fraction_bits), scale)
+        squares = self._squares(decode(scores, scale.value_fraction_bits), scale)
+        yield from self._pieces(key, Kind.SCORES, scores, scale, ahead=(Kind.SQUARES, [squares]))
         if asked.direction is not None:
             rows = self._batches.curvature_rows(asked.batch, asked.curvature_draw)
             scale = self._scale(len(rows))
@@ -52,14 +52,16 @@ class HostArithmetic(PaillierArithmetic):
         for prepare in later:
             prepare()
 
-    def _squares(self, key: RoundKey, scores: FloatVector, scale: RoundScale) -> Envelope:
-        """Encrypt sum u_A^2 plus the host's penalty: all that the loss needs from the host besides [u_A] itself."""
+    def _squares(self, scores: FloatVector, scale: RoundScale) -> mpz:
+        """Return sum u_A^2 plus the host's penalty: all that the loss needs from the host besides [u_A] itself.
+
+        Raises:
+            OutOfRangeError: it does not fit the slot of the loss.
+        """
         total = float(scores @ scores) + 8 * scale.n_samples * self._penalty_loss()
         terms = encode_wide([total], scale.loss_fraction_bits)
         scale.check_terms(terms)
-        with self._phase("encrypt"):
-            ciphertexts = self._cipher.encrypt([scale.layout.place(term) for term in terms])
-        return Envelope(Role.GUEST, VectorPiece(key, Kind.SQUARES, 0, 1, ciphertexts))
+        return scale.layout.place(terms[0])
 
     def _expect_product(
         self, key: RoundKey, kind: Kind, answer: Kind, rows: Rows, coef: FloatVector

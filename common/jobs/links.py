@@ -271,7 +271,7 @@ class Link:
                 if of_call.ends_vector:
                     self._report(of_call.subject, of_call.vector_begun)
                 is_full = n_bytes >= CALL_BYTES or time.monotonic() >= end
-                following = None if is_full else await self._following(of_call.carries, call)
+                following = None if is_full else await self._following(of_call.carries, channel, call)
                 if following is None:
                     break
                 of_call.add(following)
@@ -304,13 +304,18 @@ class Link:
             self._on_wait(self._peer, None)
         self._is_silent = False
 
-    async def _following(self, carries: type[Piece], call: Any) -> Piece | None:
+    async def _following(self, carries: type[Piece], channel: grpc.aio.Channel, call: Any) -> Piece | None:
         """Return the next piece that the same call can carry, as soon as there is one.
 
+        Args:
+            carries: what the pieces of the call consist of.
+            channel: the channel of the call.
+            call: the call.
+
         Returns:
-            None if another message comes first, if the call ends, or if no message comes for `LINGER_SECONDS`,
-            `OPEN_SECONDS` or half of `peer_timeout`: the receiver ends a call in which nothing arrives for its own
-            `peer_timeout`.
+            None if another message comes first, if the call ends, if another channel replaces the call's, or if no
+            message comes for `LINGER_SECONDS`, `OPEN_SECONDS` or half of `peer_timeout`: the receiver ends a call in
+            which nothing arrives for its own `peer_timeout`.
         """
         linger = LINGER_SECONDS if carries is ElementPiece else OPEN_SECONDS
         try:
@@ -322,7 +327,8 @@ class Link:
                     await self._stirred.wait()
         except TimeoutError:
             return None
-        if not self._held:
+        # The peer may not accept the certificate of an older channel any more.
+        if not self._held and self._peer.channel is channel:
             message = self._queue.get_nowait()
             if isinstance(message, Piece) and isinstance(message, carries):
                 self._take(message)

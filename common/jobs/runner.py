@@ -129,8 +129,6 @@ class MachineRunner:
         """Bytes of a ciphertext."""
         self.has_shares = job.protocol == "shares"
         """Whether the vectors of the job consist of ring elements, and not of ciphertexts."""
-        self._prepares = not self.has_shares and role is not Role.COORDINATOR
-        """Whether the machine may have randomness to prepare."""
         self._role = role
         self._limits = limits
         self._history = history
@@ -351,8 +349,8 @@ class MachineRunner:
             machine: the machine.
             last: who sent the last message.
         """
-        if self._prepares and self._inbox.empty():
-            if last in PARTIES:
+        if not self.has_shares and self._inbox.empty():  # With shares there is nothing to do meanwhile.
+            if last in PARTIES and self._role is not Role.COORDINATOR:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(QUIET_SECONDS):
                         return await self._inbox.get()

@@ -1,6 +1,6 @@
 """A vector of ciphertexts as it travels: big-endian numbers of equal width, one after the other."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self, overload
 
@@ -57,3 +57,9 @@ class Ciphertexts:
 
     def __repr__(self) -> str:
         return f"Ciphertexts({len(self)} of {self.width} bytes)"
+
+
+def joined(vectors: Sequence[Ciphertexts]) -> Ciphertexts:
+    """Return one vector of all ciphertexts of at least one vector. They have the same width."""
+    (width,) = {vector.width for vector in vectors}
+    return vectors[0] if len(vectors) == 1 else Ciphertexts(b"".join([vector.data for vector in vectors]), width)

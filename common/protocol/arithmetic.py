@@ -324,15 +324,29 @@ class PaillierArithmetic(ABC):
         kind: Kind,
         values: NDArray[np.int64],
         scale: RoundScale,
+        ahead: tuple[Kind, Sequence[mpz]] | None = None,
     ) -> Iterator[Envelope]:
-        """Encrypt a packed vector for the peer. Each piece leaves before the next one is made."""
+        """Encrypt a packed vector for the peer. Each piece leaves before the next one is made.
+
+        Args:
+            key: the attempt.
+            kind: what the vector is.
+            values: the vector in fixed point, not empty.
+            scale: the scale of the batch.
+            ahead: the kind and the plaintexts of a short vector that is encrypted with the first piece, at no cost, and
+                leaves ahead of it.
+        """
         total = scale.layout.n_groups(len(values))
         slots = scale.layout.slots
         for offset in range(0, total, PIECE):
             with self._phase("encrypt"):
                 plaintexts = scale.layout.pack(values[offset * slots : (offset + PIECE) * slots])
-                ciphertexts = self._cipher.encrypt(plaintexts)
-            yield Envelope(self.peer, VectorPiece(key, kind, offset, total, ciphertexts))
+                ciphertexts = self._cipher.encrypt([*plaintexts, *(ahead[1] if ahead else ())])
+            if ahead:
+                first = ciphertexts[len(plaintexts) :]
+                yield Envelope(self.peer, VectorPiece(key, ahead[0], 0, len(first), first))
+                ahead = None
+            yield Envelope(self.peer, VectorPiece(key, kind, offset, total, ciphertexts[: len(plaintexts)]))
 
     def _masked(self, own_terms: Sequence[int], scale: RoundScale) -> list[mpz]:
         """Return what is added to sums: own terms, and masks for all slots except the readable one. Use it once.

@@ -27,7 +27,7 @@ from trilateral.common.protocol.messages import (
 from trilateral.common.protocol.phases import Phase, no_phase
 from trilateral.common.protocol.scales import GRADIENT_BITS, round_scale
 from trilateral.coordinator.computation import Opening
-from trilateral.coordinator.paillier.opening import Decrypt, PaillierOpening, direction_scale
+from trilateral.coordinator.paillier.opening import Check, Decrypt, PaillierOpening, direction_scale
 from trilateral.coordinator.plan import Conclusion, RoundPlan, split
 
 
@@ -55,11 +55,14 @@ class PaillierOffer:
             raise ProtocolError("a party is ready for the protocol on shares, but the job's protocol is paillier")
         n_train = ready[Role.HOST].n_train
         n_columns = {party: each.n_columns for party, each in ready.items()}
-        return PaillierComputation(self._job, n_train, n_columns, self._decrypt)
+        return PaillierComputation(self._job, n_train, n_columns, self._check, self._decrypt)
+
+    def _check(self, ciphertexts: Ciphertexts) -> None:
+        with self._phase("check"):
+            check_ciphertexts(self._decryptor.public_key, ciphertexts)
 
     def _decrypt(self, ciphertexts: Ciphertexts) -> list[mpz]:
         with self._phase("decrypt"):
-            check_ciphertexts(self._decryptor.public_key, ciphertexts)
             return self._decryptor.decrypt_all(ciphertexts)
 
 
@@ -70,18 +73,23 @@ class PaillierComputation:
         job: the job's settings.
         n_train: training rows.
         n_columns: columns of each party.
-        decrypt: checks ciphertexts and decrypts them to signed plaintexts.
+        check: see `opening.Check`.
+        decrypt: see `opening.Decrypt`.
     """
 
     unit = "ciphertexts"
     is_weighted = False
 
-    def __init__(self, job: JobConfig, n_train: int, n_columns: Mapping[Role, int], decrypt: Decrypt) -> None:
+    def __init__(
+        self, job: JobConfig, n_train: int, n_columns: Mapping[Role, int], check: Check, decrypt: Decrypt
+    ) -> None:
         self._job = job
         self._n_train = n_train
         self._n_columns = n_columns
         self._batches = Batches.of(job, n_train)
+        self._check = check
         self._decrypt = decrypt
+        self._opening: PaillierOpening | None = None
 
     @property
     def allowed(self) -> Mapping[Role, tuple[int, int]]:
@@ -105,7 +113,10 @@ class PaillierComputation:
         """See `computation.Computation.open`."""
         sizes = self._batches.size(plan.batch), self._batches.curvature_size(plan.batch, plan.curvature_draw)
         scale, curvature_scale = (round_scale(self._job, size, self._n_train) for size in sizes)
-        return PaillierOpening(plan, self._n_columns, scale, curvature_scale, self._decrypt)
+        self._opening = PaillierOpening(
+            plan, self._n_columns, scale, curvature_scale, check=self._check, decrypt=self._decrypt
+        )
+        return self._opening
 
     def ask(self, plan: RoundPlan, begins: Mapping[Role, BeginRound]) -> Mapping[Role, BeginRound]:
         """Send each party its part of the step, of the direction and of the way to the point to evaluate."""
@@ -128,8 +139,8 @@ class PaillierComputation:
         }
 
     def prepare(self) -> bool:
-        """Do nothing: the coordinator does not encrypt."""
-        return False
+        """Decrypt what has arrived of the newest attempt."""
+        return self._opening is not None and self._opening.decrypt()
 
     def deal(self) -> Iterator[Envelope]:
         """Yield nothing: the parties need no more than the step."""

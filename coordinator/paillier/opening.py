@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from gmpy2 import mpz
@@ -10,7 +10,7 @@ from gmpy2 import mpz
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
-from trilateral.common.paillier.ciphertexts import Ciphertexts
+from trilateral.common.paillier.ciphertexts import Ciphertexts, joined
 from trilateral.common.paillier.fixed_point import decode
 from trilateral.common.protocol.messages import Evaluation, Kind, VectorPiece
 from trilateral.common.protocol.scales import RoundScale
@@ -19,25 +19,33 @@ from trilateral.coordinator.plan import Observation, RoundPlan
 LARGEST_DIRECTION = 0.25
 """Maximum of ||s_t|| as the parties receive it: |h| = |s.x| <= ||x||/4 is in range for rows up to norm 1024."""
 
+Check = Callable[[Ciphertexts], None]
+"""Raises a BadCiphertextError if a ciphertext is not valid under the job's key."""
 Decrypt = Callable[[Ciphertexts], list[mpz]]
-"""Checks ciphertexts and decrypts them to signed plaintexts."""
+"""Decrypts checked ciphertexts to signed plaintexts."""
 
 
 @dataclass
 class _Vector:
     total: int
     scale: RoundScale
-    slots: list[int]
+    n_arrived: int = 0
+    slots: list[int] = field(default_factory=list)
+    """Of the ciphertexts that were decrypted."""
 
 
 class PaillierOpening:
     """Collects the answers to one attempt at a round, and makes the optimiser's observation from them.
+
+    It decrypts what has arrived in one go, when everything is there or there is time: the kernel decrypts four or eight
+    ciphertexts in the time of one, and the loss is only one.
 
     Args:
         plan: what was asked.
         n_columns: columns of each party.
         scale: how the vectors of the batch S are coded.
         curvature_scale: how those of S_H are coded; the same as `scale` if S_H = S.
+        check: see `Check`.
         decrypt: see `Decrypt`.
     """
 
@@ -47,21 +55,26 @@ class PaillierOpening:
         n_columns: Mapping[Role, int],
         scale: RoundScale,
         curvature_scale: RoundScale,
+        *,
+        check: Check,
         decrypt: Decrypt,
     ) -> None:
+        self._check = check
         self._decrypt = decrypt
+        self._arrived: list[tuple[_Vector, Ciphertexts]] = []
+        """What is not decrypted yet."""
         self._scale = scale
         self._curvature_scale = curvature_scale
         self._direction_scale = None if plan.direction is None else direction_scale(plan.direction)
         self._gradient = plan.gradient
         self._evaluates = plan.evaluate_at is not None
         self._evaluation: Evaluation | None = None
-        self._vectors = {(Role.GUEST, Kind.LOSS): _Vector(1, scale, [])}
+        self._vectors = {(Role.GUEST, Kind.LOSS): _Vector(1, scale)}
         for party in PARTIES:
             if plan.gradient:
-                self._vectors[party, Kind.GRADIENT] = _Vector(n_columns[party], scale, [])
+                self._vectors[party, Kind.GRADIENT] = _Vector(n_columns[party], scale)
             if plan.direction is not None:
-                self._vectors[party, Kind.CURVATURE] = _Vector(n_columns[party], curvature_scale, [])
+                self._vectors[party, Kind.CURVATURE] = _Vector(n_columns[party], curvature_scale)
 
     @property
     def evaluation(self) -> Evaluation | None:
@@ -72,10 +85,10 @@ class PaillierOpening:
     def complete(self) -> bool:
         """Whether everything that was asked for has arrived."""
         is_evaluated = self.evaluation is not None or not self._evaluates
-        return is_evaluated and all(len(vector.slots) == vector.total for vector in self._vectors.values())
+        return is_evaluated and all(vector.n_arrived == vector.total for vector in self._vectors.values())
 
     def add(self, sender: Role, piece: VectorPiece) -> None:
-        """Decrypt the next ciphertexts of a vector. Ignore ciphertexts that were decrypted before.
+        """Take the next ciphertexts of a vector. Ignore ciphertexts that have arrived before.
 
         Args:
             sender: the party that sent them.
@@ -89,12 +102,26 @@ class PaillierOpening:
         if vector is None or piece.total != vector.total:
             due = 0 if vector is None else vector.total
             raise ProtocolError(f"the {sender} sent {piece.total} ciphertexts of {piece.kind}, but {due} are expected")
-        opened = len(vector.slots)
-        if piece.offset < opened:
+        if piece.offset < vector.n_arrived:
             return
-        if piece.offset != opened or opened + len(piece.ciphertexts) > vector.total:
+        if piece.offset != vector.n_arrived or vector.n_arrived + len(piece.ciphertexts) > vector.total:
             raise ProtocolError(f"the {sender} sent ciphertexts of {piece.kind} out of order")
-        vector.slots += [vector.scale.layout.read(plaintext) for plaintext in self._decrypt(piece.ciphertexts)]
+        self._check(piece.ciphertexts)
+        vector.n_arrived += len(piece.ciphertexts)
+        self._arrived.append((vector, piece.ciphertexts))
+
+    def decrypt(self) -> bool:
+        """Decrypt what has arrived, unless it is the loss alone; return False if there was nothing to do."""
+        arrived, self._arrived = self._arrived, []
+        if [vector.total for vector, _ in arrived] == [1] and not self.complete:
+            self._arrived = arrived
+            return False
+        if not arrived:
+            return False
+        plaintexts = iter(self._decrypt(joined([ciphertexts for _, ciphertexts in arrived])))
+        for vector, ciphertexts in arrived:
+            vector.slots += [vector.scale.layout.read(next(plaintexts)) for _ in range(len(ciphertexts))]
+        return True
 
     def add_evaluation(self, evaluation: Evaluation) -> None:
         """See `computation.Opening.add_evaluation`."""
@@ -107,6 +134,7 @@ class PaillierOpening:
 
     def observation(self) -> Observation:
         """Return the batch's loss, g and v_t: equations (3), (4) and (6), as corrected in docs/paper.md."""
+        self.decrypt()
         (squares,) = self._vectors[Role.GUEST, Kind.LOSS].slots
         # 8 loss = 8 log 2 - 4 + mean d'^2, because (u - 2y)^2 = u^2 - 4 y u + 4.
         mean_square = float(decode([squares], self._scale.loss_fraction_bits)[0]) / self._scale.n_samples

@@ -37,12 +37,15 @@ from trilateral.host_party.machine import HostMachine
 JOB = JobConfig(name="refusals", dataset="made", algorithm=Sqn(interval=2), batch=30, epochs=2, key_bits=1024, seed=2)
 
 
-def replacing(kind: type[Message], change: Callable[[Any], Message]) -> Callable[[Role, Envelope], list[Envelope]]:
-    """Tamper with the first message of a type."""
+def replacing(
+    kind: type[Message], change: Callable[[Any], Message], vector: Kind | None = None
+) -> Callable[[Role, Envelope], list[Envelope]]:
+    """Tamper with the first message of a type, or with the first piece of a vector."""
     changed: list[Message] = []
 
     def tamper(sender: Role, envelope: Envelope) -> list[Envelope]:
-        if isinstance(envelope.message, kind) and not changed:
+        is_meant = vector is None or getattr(envelope.message, "kind", None) is vector
+        if isinstance(envelope.message, kind) and is_meant and not changed:
             changed.append(envelope.message)
             return [Envelope(envelope.to, change(envelope.message))]
         return [envelope]
@@ -190,7 +193,7 @@ def test_a_step_for_another_round_or_of_another_length_ends_the_job(
 def test_a_vector_of_another_size_or_with_a_gap_ends_the_job(
     change: Callable[[Any], Message], said: str, private_key: PrivateKey
 ) -> None:
-    outcome = train(JOB, make_tables(JOB), private_key, tamper=replacing(VectorPiece, change))
+    outcome = train(JOB, make_tables(JOB), private_key, tamper=replacing(VectorPiece, change, Kind.SCORES))
     assert outcome.ended.loss is None
     assert said in outcome.ended.reason
 
