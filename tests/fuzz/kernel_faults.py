@@ -23,11 +23,12 @@ class Fault(NamedTuple):
     wrong: str
 
 
-def _in_ifma(faults: dict[str, tuple[str, str]]) -> list[Fault]:
-    return [Fault(name, "ifma.c", right, wrong) for name, (right, wrong) in faults.items()]
+def _in(file: str, faults: dict[str, tuple[str, str]]) -> list[Fault]:
+    return [Fault(name, file, right, wrong) for name, (right, wrong) in faults.items()]
 
 
-FAULTS = _in_ifma(
+FAULTS = _in(
+    "ifma.c",
     {
         "a digit of 51 bits": ("return column & every(DIGIT_MASK)", "return column & every(DIGIT_MASK >> 1)"),
         "a carry without its sign": ("(digits)((words)column >> DIGIT_BITS)", "column >> DIGIT_BITS"),
@@ -66,7 +67,52 @@ FAULTS = _in_ifma(
             "lanewise ? every(((const digits *)constants)[j][0]) :",
         ),
         "the carry of a sum lost": ("column = carry + a[i] + b[i]", "column = a[i] + b[i]"),
-    }
+    },
+) + _in(
+    "avx2.c",
+    {
+        "a lower half one column too high": ('"vpaddq %[l], %[c0], %[c0]\\n\\t', '"vpaddq %[l], %[c1], %[c1]\\n\\t'),
+        "an upper half not added to its like": ('"vpaddq %[h], %[high], %[high]\\n\\t ', '"'),
+        "the last upper half of a tile lost": ("vpaddq %[high], %[c5], %[c5]", "vpaddq %[high], %[c4], %[c4]"),
+        "a carry within a sum of halves lost": (
+            "_mm256_fmadd_pd(carry, scale, _mm256_sub_pd(sum, place))",
+            "_mm256_sub_pd(sum, place)",
+        ),
+        "the carry of a sum of halves lost": ("SUB(WORDS(two104), WORDS(above))", "all(0)"),
+        "one of two carries of sums lost": ("DOUBLES(t->carried), s->digits", "DOUBLES(all(0)), s->digits"),
+        "the product of two carries lost": ("SUB(out[3 * lower], both)", "SUB(out[3 * lower], all(0))"),
+        "the carries of the second mixed product lost": (
+            "carried_digit(sums[2], sums[3], i)",
+            "2 * WORDS(all(TWO_52))",
+        ),
+        "halves joined without the lower product": ("SUB(middle[i], out[i])", "middle[i]"),
+        "halves joined without the end of the upper product": ("lower + i < 2 * upper", "lower + i < 2 * upper - 4"),
+        "squares of digits left out": ("times(&low, &high, p[s], p[s])", "times(&low, &high, p[s], p[0])"),
+        "products within four digits of a square left out": ("if (s % 4 == 0)", "if (s % 8 == 0)"),
+        "the lower half of a mixed square not doubled": (
+            "second = ADD(second, second);\n        if (lower",
+            "second = ADD(second, all(0));\n        if (lower",
+        ),
+        "the upper half of a mixed square not doubled": (
+            "second = ADD(second, second);\n        c.c0",
+            "second = ADD(second, all(0));\n        c.c0",
+        ),
+        "M of the other reduction without k m": ("if (lower && s % 2 == 0) tile", "if (lower && s % 4 == 0) tile"),
+        "M of the other reduction without mu": ("words_of(lower->mu1)", "all(0)"),
+        "the newest digits not cleared": ("if (s) tile_by_constant", "if (s > 1) tile_by_constant"),
+        "mu from one digit": ("times(&high, &beyond, t1, k[0]);", ""),
+        "the carry out of the last digits lost": ("carry_of(ADD(c.c1, carry_of(c.c0)))", "carry_of(c.c1)"),
+        "the last products with mu left out": ("== 0 && s < D - 1)", "== 0 && s < D - 3)"),
+        "the last products with h left out": ("int j = D / 4 - 1, until", "int j = D / 4 - 2, until"),
+        "one modulus in all lanes": (
+            "lanewise ? ((const digits *)constant)[at] :",
+            "lanewise ? BROADCAST((const double *)((const digits *)constant + at)) :",
+        ),
+        "the carry of a sum lost": (
+            "ADD(carry, ADD(words_of(a[i]), words_of(b[i])))",
+            "ADD(words_of(a[i]), words_of(b[i]))",
+        ),
+    },
 )
 
 
@@ -74,11 +120,11 @@ def main(wanted: str) -> None:
     """Try each fault, and fail if one is not caught."""
     copy, missed = KernelCopy(ROOT / "build/faults"), []
     flags = ["-O1"] if "ifma" in _kernel.paths else ["-O1", "-DEMULATE_IFMA", "-Wno-psabi"]
-    tests = ["tests/unit/paillier/native/test_arithmetic.py", "-k", "ifma and not emulated"]
-    pytest = ["-m", "pytest", "-x", "-p", "no:cacheprovider", *tests]
+    tests = "tests/unit/paillier/native/test_arithmetic.py"
+    pytest = ["-m", "pytest", "-x", "-p", "no:cacheprovider", tests, "-k"]
     copy.compile(SHARES, "gcc", ["-O1"])
     copy.compile(PAILLIER, "gcc", flags)
-    if not copy.run(*pytest, quiet=True):
+    if not copy.run(*pytest, "not emulated", quiet=True):
         sys.exit("the tests fail without a fault")
     for fault in FAULTS:
         if wanted not in fault.name:
@@ -88,7 +134,7 @@ def main(wanted: str) -> None:
         assert right.count(fault.right) == 1, fault
         source.write_text(right.replace(fault.right, fault.wrong))
         copy.compile(PAILLIER, "gcc", flags)
-        caught = not copy.run(*pytest, quiet=True)
+        caught = not copy.run(*pytest, f"{source.stem} and not emulated", quiet=True)
         source.write_text(right)
         print(f"{'caught' if caught else 'MISSED'}: {fault.name}", flush=True)
         missed += [] if caught else [fault.name]
