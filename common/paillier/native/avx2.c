@@ -12,7 +12,7 @@
  * BOUNDS. R >= 2^16 n. Inputs have lo, hi < 16 n and outputs have lo, hi < 3 n, so that a subtraction of n is never needed
  * between products:
  *
- *     a reduction takes T to (T + M n) / R with M < 2 R (see `reduce`), so to less than T / R + 2 n
+ *     a reduction takes T to (T + M n) / R with M < 2 R (see `struct reduction`), so to less than T / R + 2 n
  *     lo'' < 256 n^2 / R + 2 n            <= n / 256 + 2 n
  *     hi'' < (512 n^2 + 2 R) / R + 2 n    <= n / 128 + 2 + 2 n    which is below 3 n for n > 2
  *
@@ -21,8 +21,8 @@
  *     high = fma(d, e, 2^104)               rounded toward zero, so 2^104 <= high < 2^105, a multiple of 2^52
  *     low  = fma(d, e, 2^104 + 2^52 - high) exact, 2^52 <= low < 2^53
  *
- * The difference in the second line is a multiple of 2^52 of size at most 2^104 and so a double. The bits of `high`, read as a whole
- * number, are those of 2^104 plus (d e) div 2^52, and those of `low` those of 2^52 plus (d e) mod 2^52.
+ * The difference in the second line is a multiple of 2^52 of size at most 2^104 and so a double. The bits of `high`, read as a
+ * whole number, are those of 2^104 plus (d e) div 2^52, and those of `low` those of 2^52 plus (d e) mod 2^52.
  *
  * COLUMNS. Both are added up as 64-bit whole numbers, column by column: column t gathers lower halves of digits with i + j = t
  * and upper halves of those with i + j = t - 1. Each time, the bits of the constants 2^104 and 2^52 are added as well. How often
@@ -195,7 +195,8 @@ INLINE void add_halves(struct sum *out, const digits *p, int lower, int D) {
     out->carried = SUB(WORDS(two104), WORDS(above));
 }
 
-/* Digit i of what the carries c and c' (0 or 1) contribute to (s + c B) (s' + c' B), except for c c' B^2, with the bits of 2^52 twice. */
+/* Digit i of c s' + c' s, with the bits of 2^52 twice: what the carries c and c' (0 or 1) contribute to (s + c B) (s' + c' B), except
+ * for c c' B^2. */
 INLINE words carried_digit(const struct sum *s, const struct sum *t, int i) {
     const digits two52 = _mm256_set1_pd(TWO_52);
     return ADD(WORDS(_mm256_add_pd(_mm256_and_pd(DOUBLES(s->carried), t->digits[i]), two52)),
@@ -305,7 +306,8 @@ INLINE void next_constants(struct columns6 *c, const int64_t *constant, int s, i
 
 /* The first half: find m and mu. `lower` is the reduction whose M is to be added, or missing: the four products of a pair of its
  * digits and k, two lower and two upper halves of them in a column, and mu. `twice` says that the columns count twice. */
-INLINE void find_m(struct reduction *r, const struct reduction *lower, int twice, const struct modulus *mod, int D, int lanewise) {
+INLINE void find_m(struct reduction *r, const struct reduction *lower, int twice, const struct modulus *mod, int D,
+                   int lanewise) {
     const int last = D / 2 - 1;
     const digits k[2] = {digit_of_constant(mod->k, 0, lanewise), digit_of_constant(mod->k, 1, lanewise)};
     struct columns6 c = r->c;
@@ -364,9 +366,10 @@ INLINE void find_t(digits *out, struct reduction *r, int twice, const struct mod
     }
 }
 
-/* a b / R, or a^2 / R if `square`. The halves of the two reductions are in such an order that the processor has other products to make
- * while it waits for the last digits of one. Of a square, the columns of lo hi count twice. */
-INLINE void multiply_digits(digits *out, const digits *a, const digits *b, const struct modulus *mod, int D, int lanewise, int square) {
+/* a b / R, or a^2 / R if `square`. The order of the halves of the two reductions gives the processor other products to make while it
+ * waits for mu. Of a square, the columns of lo hi count twice. */
+INLINE void multiply_digits(digits *out, const digits *a, const digits *b, const struct modulus *mod, int D, int lanewise,
+                            int square) {
     words lo[2 * MAX_DIGITS], hi[2 * MAX_DIGITS];
     struct sum a_lo, a_hi, b_lo, b_hi;
     if (D >= SPLIT_FROM) {
