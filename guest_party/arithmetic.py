@@ -1,9 +1,10 @@
 """The guest's arithmetic: [4 d] for the host, and X_B'[d], X_B'[h] and the loss for the coordinator."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
+from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatVector
@@ -67,10 +68,11 @@ class GuestArithmetic(PaillierArithmetic):
         if gradient:
             columns = np.column_stack([self._fixed_columns(rows, scale), columns])
         product = self._cipher.start_product(scale.layout, columns)
-        penalty = self._penalty_terms(self._coef, scale)
+        added = self._masked(self._penalty_terms(self._coef, scale) if gradient else [], scale)
+        packed = self._packed(own, scale)
 
         def use_scores(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
-            residual = self._add_packed(piece, own, scale)
+            residual = self._add_packed(piece, packed)
             if gradient:
                 yield self._forward(key, Kind.RESIDUAL, piece, residual)
             self._accumulate(product, residual)
@@ -80,7 +82,7 @@ class GuestArithmetic(PaillierArithmetic):
                 # The loss leaves first: the coordinator decrypts it together with the gradient.
                 yield from self._sealed_loss(key, loss)
                 if gradient:
-                    yield from self._sealed(key, Kind.GRADIENT, sums[:-1], penalty, scale)
+                    yield from self._sealed(key, Kind.GRADIENT, sums[:-1], added)
 
         def use_squares(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
             loss.squares = self._opened(piece)
@@ -96,14 +98,15 @@ class GuestArithmetic(PaillierArithmetic):
         scale = self._scale(len(rows))
         own = self._encode(self._scores(rows, direction), scale)
         product = self._cipher.start_product(scale.layout, self._fixed_columns(rows, scale))
-        penalty = self._penalty_terms(direction, scale)
+        added = self._masked(self._penalty_terms(direction, scale), scale)
+        packed = self._packed(own, scale)
 
         def use_score_change(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
-            total_change = self._add_packed(piece, own, scale)
+            total_change = self._add_packed(piece, packed)
             yield self._forward(key, Kind.TOTAL_CHANGE, piece, total_change)
             self._accumulate(product, total_change)
             if is_last:
-                yield from self._sealed(key, Kind.CURVATURE, product.result(), penalty, scale)
+                yield from self._sealed(key, Kind.CURVATURE, product.result(), added)
 
         return Expected(Kind.SCORE_CHANGE, scale.layout.n_groups(len(rows)), use_score_change)
 
@@ -111,15 +114,17 @@ class GuestArithmetic(PaillierArithmetic):
         """Send the loss to the coordinator once both of its ciphertexts are ready."""
         if loss.product is not None and loss.squares is not None:
             total = self._cipher.add(loss.product, loss.squares)
-            yield from self._sealed(key, Kind.LOSS, total, [loss.own_term], loss.scale)
+            yield from self._sealed(key, Kind.LOSS, total, self._masked([loss.own_term], loss.scale))
 
-    def _add_packed(self, piece: VectorPiece, own: NDArray[np.int64], scale: RoundScale) -> EncryptedVector:
+    def _packed(self, own: NDArray[np.int64], scale: RoundScale) -> list[mpz]:
+        with self._phase("encrypt"):
+            return scale.layout.pack(own)
+
+    def _add_packed(self, piece: VectorPiece, packed: Sequence[mpz]) -> EncryptedVector:
         """Add the guest's own values to the host's ciphertexts in the same slots, without re-randomisation."""
         received = self._opened(piece)
-        slots = scale.layout.slots
-        span = slice(piece.offset * slots, (piece.offset + len(piece.ciphertexts)) * slots)
         with self._phase("encrypt"):
-            return self._cipher.add_plaintexts(received, scale.layout.pack(own[span]))
+            return self._cipher.add_plaintexts(received, packed[piece.offset : piece.offset + len(received)])
 
     def _forward(self, key: RoundKey, kind: Kind, piece: VectorPiece, summed: EncryptedVector) -> Envelope:
         """Send sums to the host, with fresh randomness."""

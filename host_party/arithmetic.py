@@ -1,6 +1,7 @@
 """The host's arithmetic: [u_A] for the guest, and X_A'[d] and X_A'[h] for the coordinator."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import ClassVar
 
 from gmpy2 import mpz
@@ -32,23 +33,24 @@ class HostArithmetic(PaillierArithmetic):
         rows = self._batches.rows(asked.batch)
         scale = self._scale(len(rows))
         scores = self._encode(self._scores(rows, self._coef), scale)
-        begin_products: list[Callable[[], None]] = []
+        later: list[Callable[[], object]] = []
         if asked.gradient:
-            residual, begin_product = self._expect_product(key, Kind.RESIDUAL, Kind.GRADIENT, rows, self._coef)
-            begin_products.append(begin_product)
-            yield residual
+            expected, prepare = self._expect_product(key, Kind.RESIDUAL, Kind.GRADIENT, rows, self._coef)
+            later.append(prepare)
+            yield expected
         squares = self._squares(decode(scores, scale.value_fraction_bits), scale)
         yield from self._pieces(key, Kind.SCORES, scores, scale, ahead=(Kind.SQUARES, [squares]))
         if asked.direction is not None:
             rows = self._batches.curvature_rows(asked.batch, asked.curvature_draw)
             scale = self._scale(len(rows))
-            change, begin_product = self._expect_product(key, Kind.TOTAL_CHANGE, Kind.CURVATURE, rows, asked.direction)
-            begin_products.append(begin_product)
-            yield change
-            values = self._encode(self._scores(rows, asked.direction), scale)
-            yield from self._pieces(key, Kind.SCORE_CHANGE, values, scale)
-        for begin_product in begin_products:  # while the guest works
-            begin_product()
+            expected, prepare = self._expect_product(key, Kind.TOTAL_CHANGE, Kind.CURVATURE, rows, asked.direction)
+            later.append(prepare)
+            yield expected
+            change = self._encode(self._scores(rows, asked.direction), scale)
+            yield from self._pieces(key, Kind.SCORE_CHANGE, change, scale)
+        # The guest is at work now.
+        for prepare in later:
+            prepare()
 
     def _squares(self, scores: FloatVector, scale: RoundScale) -> mpz:
         """Return sum u_A^2 plus the host's penalty: all that the loss needs from the host besides [u_A] itself.
@@ -63,25 +65,24 @@ class HostArithmetic(PaillierArithmetic):
 
     def _expect_product(
         self, key: RoundKey, kind: Kind, answer: Kind, rows: Rows, coef: FloatVector
-    ) -> tuple[Expected[VectorPiece], Callable[[], None]]:
+    ) -> tuple[Expected[VectorPiece], Callable[[], object]]:
         """Make X_A'[d] or X_A'[h] from the pieces of `kind`, and send it to the coordinator as `answer`.
 
         Returns:
-            What to expect, and a function that does the part that needs no piece. The first piece calls it otherwise.
+            The vector to expect, and a function that does the part of the work for which no vector is needed. It may be
+            called before the first piece comes.
         """
         scale = self._scale(len(rows))
-        begun: list[tuple[Product, list[int]]] = []
 
-        def begin() -> None:
-            if not begun:
-                product = self._cipher.start_product(scale.layout, self._fixed_columns(rows, scale))
-                begun.append((product, self._penalty_terms(coef, scale)))
+        @cache
+        def start() -> tuple[Product, list[mpz]]:
+            product = self._cipher.start_product(scale.layout, self._fixed_columns(rows, scale))
+            return product, self._masked(self._penalty_terms(coef, scale), scale)
 
         def use(piece: VectorPiece, is_last: bool) -> Iterator[Envelope]:
-            begin()
-            ((product, penalty),) = begun
+            product, added = start()
             self._accumulate(product, self._opened(piece))
             if is_last:
-                yield from self._sealed(key, answer, product.result(), penalty, scale)
+                yield from self._sealed(key, answer, product.result(), added)
 
-        return Expected(kind, scale.layout.n_groups(scale.n_samples), use), begin
+        return Expected(kind, scale.layout.n_groups(scale.n_samples), use), start

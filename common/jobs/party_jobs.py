@@ -481,6 +481,7 @@ class PartyJobs(ProcessJobs):
         with self._naming(dataset):
             data = make_party_data(table, dataset.preprocessing, job, check)
             check_labels(data.block)
+        _ = data.list_digest  # While the key is checked, this thread has nothing else to do.
         if few := describe_few_labels(data.block):
             log.warning("job %s: %s", job.name, few)
         for text in describe_left_out(data.left_out):

@@ -348,18 +348,19 @@ class PaillierArithmetic(ABC):
                 ahead = None
             yield Envelope(self.peer, VectorPiece(key, kind, offset, total, ciphertexts[: len(plaintexts)]))
 
-    def _sealed(
-        self, key: RoundKey, kind: Kind, sums: EncryptedVector, own_terms: Sequence[int], scale: RoundScale
-    ) -> Iterator[Envelope]:
-        """Send sums to the coordinator: add own terms, mask all slots except the readable one, and re-randomise.
+    def _masked(self, own_terms: Sequence[int], scale: RoundScale) -> list[mpz]:
+        """Return what is added to sums: own terms, and masks for all slots except the readable one. Use it once.
 
         Raises:
             OutOfRangeError: a term does not fit the readable slot.
         """
-        layout = scale.layout
         scale.check_terms(own_terms)
         with self._phase("seal"):
-            added = [layout.place(term) + layout.mask() for term in own_terms]
+            return [scale.layout.place(term) + scale.layout.mask() for term in own_terms]
+
+    def _sealed(self, key: RoundKey, kind: Kind, sums: EncryptedVector, added: Sequence[mpz]) -> Iterator[Envelope]:
+        """Send sums to the coordinator: add what `_masked` returns, and re-randomise."""
+        with self._phase("seal"):
             sealed = self._cipher.rerandomise(sums, added)
         for offset in range(0, len(sealed), PIECE):
             piece = VectorPiece(key, kind, offset, len(sealed), sealed[offset : offset + PIECE])

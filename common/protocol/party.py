@@ -17,7 +17,6 @@ from trilateral.common.protocol.arithmetic import Arithmetic, Introduction
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.bounds import max_rounds
-from trilateral.common.protocol.ids import list_digest
 from trilateral.common.protocol.intake import Expected, Intake
 from trilateral.common.protocol.messages import (
     BeginRound,
@@ -63,7 +62,7 @@ class PartyMachine(ABC):
         if job.evaluate_every is not None and not len(data.block.holdout_columns):
             raise DataError("the job evaluates on hold-out rows, but its `holdout` leaves no such rows: raise it")
         self._n_rows = len(data.ids)
-        self._list_digest = list_digest(data.ids)
+        self._list_digest = data.list_digest
         n_train, n_columns = data.block.columns.shape
         self._sizes = n_train, n_columns
         self._check_peer = check_peer

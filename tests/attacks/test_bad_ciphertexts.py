@@ -25,8 +25,13 @@ def test_a_bad_ciphertext_ends_the_job(
     kind: Kind, bad: str, protected: bool, private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not protected:
-        for module in ("common.paillier.packed", "common.paillier.native.cipher", "coordinator.paillier.computation"):
-            monkeypatch.setattr(f"trilateral.{module}.check_ciphertexts", lambda public_key, ciphertexts: None)
+        for check in (
+            "common.paillier.packed.check_ciphertexts",
+            "common.paillier.native.cipher.check_range",
+            "common.paillier.native.cipher.check_coprime",
+            "coordinator.paillier.computation.check_ciphertexts",
+        ):
+            monkeypatch.setattr(f"trilateral.{check}", lambda public_key, ciphertexts: None)
     n = private_key.public_key.n
     value = {"zero": mpz(0), "too large": n * n, "a multiple of p": private_key.p}[bad]
 

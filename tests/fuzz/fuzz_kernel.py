@@ -35,7 +35,7 @@ class Fuzzer:
     def check_products(self) -> None:
         """Compare products, squares, and plaintexts of random numbers with integer arithmetic."""
         draw, n_squared = self.random, self.n**2
-        count = draw.randrange(1, 6)
+        count = draw.randrange(1, self.numbers.lanes + 3)
         a, b = ([mpz(self._number(n_squared)) for _ in range(count)] for _ in range(2))
         m = [mpz(self._number(self.n)) for _ in range(count)]
         numbers = self.numbers
@@ -99,7 +99,7 @@ class Fuzzer:
         return draw.choice([0, 1, end - 1, draw.randrange(end), (1 << draw.randrange(1, end.bit_length() + 1)) % end])
 
     def _elements(self) -> Elements:
-        elements = self.numbers.enter([mpz(1)] * self.random.randrange(0, 6))
+        elements = self.numbers.enter([mpz(1)] * self.random.randrange(self.numbers.lanes + 3))
         return elements if self.random.random() < 0.9 else elements.ravel()[1:].copy()
 
     def _bytes(self) -> bytes:

@@ -2,8 +2,8 @@
 
 python -m tests.fuzz.kernel_faults [part of a name]     (make faults)
 
-Each fault is a small change of the source, as a slip in writing it would make. Where the processor has no IFMA, `ifma` is
-built in plain C.
+Each fault is a small change of the source, as a slip in writing it would make. Where the processor has no IFMA, `ifma`
+is built in plain C.
 """
 
 import sys
@@ -23,14 +23,15 @@ class Fault(NamedTuple):
     wrong: str
 
 
-def _in_ifma(faults: dict[str, tuple[str, str]]) -> list[Fault]:
-    return [Fault(name, "ifma.c", right, wrong) for name, (right, wrong) in faults.items()]
+def _in(file: str, faults: dict[str, tuple[str, str]]) -> list[Fault]:
+    return [Fault(name, file, right, wrong) for name, (right, wrong) in faults.items()]
 
 
-FAULTS = _in_ifma(
+FAULTS = _in(
+    "ifma.c",
     {
-        "a digit of 51 bits": ("return column & all(DIGIT_MASK)", "return column & all(DIGIT_MASK >> 1)"),
-        "a carry without its sign": ("return column >> DIGIT_BITS", "return column >> DIGIT_BITS & all(0xfff)"),
+        "a digit of 51 bits": ("return column & every(DIGIT_MASK)", "return column & every(DIGIT_MASK >> 1)"),
+        "a carry without its sign": ("(digits)((words)column >> DIGIT_BITS)", "column >> DIGIT_BITS"),
         "a lower half for an upper one": (
             "c->upper[t] = add_upper(c->upper[t], x, y)",
             "c->upper[t] = add_lower(c->upper[t], x, y)",
@@ -41,29 +42,47 @@ FAULTS = _in_ifma(
         "products within four digits of a square left out": ("if (s % 2 == 0) {", "if (s % 4 == 0) {"),
         "products of a square taken twice": ("2 * i < s; i++", "2 * i <= s; i++"),
         "the mixed product of a square not doubled": ("hi[t] += hi[t]", "hi[t] += 0 * hi[t]"),
-        "the carry of a sum of halves lost": ("= -carry[a]", "= all(0)"),
-        "a carry within a sum of halves lost": ("column += carry[a]", "column += all(0)"),
+        "the carry of a sum of halves lost": ("out_hi[L] = -carry_hi", "out_hi[L] = every(0)"),
+        "a carry within a sum of halves lost": ("lo += carry_lo, hi += carry_hi", "lo += carry_lo"),
         "one of two carries of sums lost": ("(s_carried & t[i]) + (t_carried & s[i])", "(s_carried & t[i])"),
-        "the product of two carries lost": ("columns[L] -= s_carried & t_carried", "columns[L] -= all(0)"),
+        "the product of two carries lost": ("columns[L] -= s_carried & t_carried", "columns[L] -= every(0)"),
         "halves joined without the lower product": ("middle[t] + between - out[t]", "middle[t] + between"),
         "halves joined without the end of the upper product": ("if (t < 2 * U - L)", "if (t < 2 * U - L - 4)"),
         "the second mixed product without carries": ("add_carried(hi + 2 * L, s.hi, t.lo, L)", "(void)0"),
         "M of the other reduction without k m": ("if (other && s < last) tile", "if (other && s < last - 1) tile"),
-        "M of the other reduction without mu": ("t[i] += other[4 * s + i]", "t[i] += all(0)"),
+        "M of the other reduction without mu": ("t[i] += other[4 * s + i]", "t[i] += every(0)"),
         "the newest digits not cleared": ("if (s) tile_by_constant(&c, t,", "if (s > 1) tile_by_constant(&c, t,"),
         "mu from three digits": ("i + j < 4; i++", "i + j < 3; i++"),
         "mu longer than four digits": ("mu[i] = digit_of(low[i])", "mu[i] = low[i]"),
-        "the carry out of the last digits lost": ("carry += pass_carries(low, all(0))", "pass_carries(low, all(0))"),
-        "the rest of the first product with mu lost": ("c.lower[i] += low[i]", "c.lower[i] += all(0)"),
+        "the carry out of the last digits lost": (
+            "carry += pass_carries(low, every(0))",
+            "pass_carries(low, every(0))",
+        ),
+        "the rest of the first product with mu lost": ("c.lower[i] += low[i]", "c.lower[i] += every(0)"),
         "the last product with mu left out": ("if (s <= 2 * last) tile", "if (s < 2 * last) tile"),
         "the last products with h left out": ("i < last; i++) tile_by_constant", "i < last - 1; i++) tile_by_constant"),
         "digits longer than 52 bits at rest": ("D + i] = digit_of(t[i])", "D + i] = t[i]"),
         "one modulus in all lanes": (
             "lanewise ? ((const digits *)constants)[j] :",
-            "lanewise ? all((uint64_t)((const digits *)constants)[j][0]) :",
+            "lanewise ? every(((const digits *)constants)[j][0]) :",
         ),
         "the carry of a sum lost": ("column = carry + a[i] + b[i]", "column = a[i] + b[i]"),
-    }
+    },
+) + _in(
+    "operations.h",
+    {
+        "a word of two digits only": ("shift > 2 * DIGIT_BITS - 64", "shift > 64"),
+        "the carry of a column of words lost": ("top += sum < product", "(void)0"),
+        "a borrow lost in n minus a plaintext": ("- hi[i] + borrow", "- hi[i]"),
+        "a sum with a plaintext outside Montgomery form": (
+            "broadcast(factor, m->power_of_r + size_of(m), m)",
+            "broadcast(factor, m->power_of_r, m)",
+        ),
+        "an element beyond the list multiplied": ("start + lane < count ? a", "start + lane <= count ? a"),
+        "the lanes' products not joined": ("int distance = LANES / 2", "int distance = LANES / 4"),
+        "a squaring of a draw left out": ("(i - 1) % n_tables == 0", "(i - 1) % (2 * n_tables) == 0"),
+        "a draw from one table": ("i % n_tables * entries", "0 * entries"),
+    },
 )
 
 

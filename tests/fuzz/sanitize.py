@@ -2,8 +2,8 @@
 
 python -m tests.fuzz.sanitize [seconds]     (make sanitize)
 
-Both kernels under gcc's address and undefined-behaviour sanitizers. Then the kernel of ciphertexts again: under the same
-sanitizers with IFMA in plain C, which every processor runs, and compiled by clang, where undefined behaviour traps.
+Both kernels under gcc's address and undefined-behaviour sanitizers. Then the kernel of ciphertexts again: under the
+same sanitizers with IFMA in plain C, which every processor runs, and built by clang, where undefined behaviour traps.
 """
 
 import os

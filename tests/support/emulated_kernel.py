@@ -9,6 +9,11 @@ from pathlib import Path
 from types import ModuleType
 
 from trilateral.common.paillier.native import _kernel
+from trilateral.common.paillier.native.modulus import FORMS
+
+EMULATED = "ifma-emulated"
+PATHS = [*(path for path in FORMS if path in _kernel.paths), EMULATED]
+"""The paths that run here, and this kernel's."""
 
 SOURCES = Path(__file__).parents[2] / "common/paillier/native"
 FLAGS = ["-O1", "-DEMULATE_IFMA", "-Wno-psabi", "-frounding-math", "-fno-lto", "-shared", "-fPIC"]

@@ -43,7 +43,7 @@ class KernelCopy:
         Args:
             command: arguments of Python.
             libraries: to be loaded first.
-            quiet: drop what the process prints.
+            quiet: do not print what it prints.
 
         Returns:
             Whether it succeeded.
@@ -54,6 +54,5 @@ class KernelCopy:
             check = [sys.executable, "-c", _CHECK, module, str(self.folder)]
             subprocess.run(check, check=True, cwd=self.folder, env=environment)
         output = subprocess.DEVNULL if quiet else None
-        command = (sys.executable, *command)
-        done = subprocess.run(command, check=False, cwd=self.folder, env=environment, stdout=output, stderr=output)
+        done = subprocess.run([sys.executable, *command], check=False, cwd=self.folder, env=environment, stdout=output)
         return done.returncode == 0

@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from operator import ne
 from types import MappingProxyType
 
 from trilateral.common.config.dataset import DatasetConfig, IdForm
@@ -55,6 +56,18 @@ RULES: Mapping[str, Callable[[str], str]] = MappingProxyType(
 )
 """The rules by the name of their setting, in the order in which they apply."""
 
+_HAS_NONE: Mapping[str, Callable[[str], bool]] = MappingProxyType(
+    {
+        "spaces": lambda text: text.split(maxsplit=1) == [text],
+        "unicode": str.isascii,
+        "case": lambda text: text.isascii() and text == text.lower(),
+        "decimals": lambda text: "." not in text,
+        "zeros": lambda text: not text.startswith("0") and "\0" + "0" not in text,
+    }
+)
+"""For each rule, a quick look at many IDs, with NUL between them. If it returns True, the rule changes none of them."""
+_IDS_AT_A_TIME = 65_536
+
 
 @dataclass(frozen=True)
 class NormalIds:
@@ -91,14 +104,25 @@ def normalise(ids: Iterable[str], form: IdForm, n_columns: int = 1) -> NormalIds
     if n_columns > 1:
         result = [part for one in result for part in one.split(SEPARATOR)]
     for rule in _rules(form):
-        apply = RULES[rule]
-        after = [apply(one) for one in result]
-        changed[rule] = sum(one != other for one, other in zip(result, after, strict=True))
-        result = after
+        result, changed[rule] = _apply(rule, result)
     if n_columns > 1:
         parts = (result[column::n_columns] for column in range(n_columns))
         result = list(map(SEPARATOR.join, zip(*parts, strict=True)))
     return NormalIds(result, changed)
+
+
+def _apply(rule: str, ids: list[str]) -> tuple[list[str], int]:
+    """Apply a rule to each ID, and count the IDs that it changes."""
+    apply, has_none = RULES[rule], _HAS_NONE[rule]
+    result: list[str] = []
+    n_changed = 0
+    for first in range(0, len(ids), _IDS_AT_A_TIME):
+        part = ids[first : first + _IDS_AT_A_TIME]
+        if not has_none("\0".join(part)):
+            before, part = part, [apply(one) for one in part]
+            n_changed += sum(map(ne, before, part))
+        result += part
+    return result, n_changed
 
 
 def _rules(form: IdForm) -> list[str]:

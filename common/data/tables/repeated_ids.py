@@ -37,6 +37,8 @@ def described(columns: Sequence[str]) -> str:
 
 def first_rows(ids: Sequence[str]) -> Rows:
     """Return the number of the first row of each ID, ascending, shape (n_distinct,)."""
+    if len(set(ids)) == len(ids):
+        return np.arange(len(ids), dtype=np.int64)
     # Later entries of a dictionary replace earlier ones, so the rows come from the last to the first.
     first = dict(zip(reversed(ids), range(len(ids) - 1, -1, -1), strict=True))
     return np.sort(np.fromiter(first.values(), dtype=np.int64, count=len(first)))

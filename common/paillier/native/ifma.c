@@ -54,55 +54,53 @@
 enum { LANES = 8, K_DIGITS = 4 };
 
 typedef uint64_t digit;
-typedef long long words __attribute__((vector_size(8 * LANES), may_alias));
-typedef words digits;
+typedef int64_t words __attribute__((vector_size(8 * LANES), may_alias));
+/* Digits, and columns and carries too: whole numbers modulo 2^64. */
+typedef uint64_t digits __attribute__((vector_size(8 * LANES), may_alias));
 
-INLINE words all(uint64_t word) {
-    const long long w = (long long)word;
-    return (words){w, w, w, w, w, w, w, w};
-}
+INLINE digits every(uint64_t word) { return (digits){word, word, word, word, word, word, word, word}; }
+INLINE words all(uint64_t word) { return (words)every(word); }
 
 #ifdef EMULATE_IFMA
 
 /* No inlining, which would take the compiler minutes. */
-static __attribute__((noinline)) words add_lower(words column, digits x, digits y) {
+static __attribute__((noinline)) digits add_lower(digits column, digits x, digits y) {
     for (int l = 0; l < LANES; l++) {
-        const uint64_t lower = ((uint64_t)x[l] & DIGIT_MASK) * ((uint64_t)y[l] & DIGIT_MASK) & DIGIT_MASK;
-        column[l] = (long long)((uint64_t)column[l] + lower);
+        column[l] += (x[l] & DIGIT_MASK) * (y[l] & DIGIT_MASK) & DIGIT_MASK;
     }
     return column;
 }
 
-static __attribute__((noinline)) words add_upper(words column, digits x, digits y) {
+static __attribute__((noinline)) digits add_upper(digits column, digits x, digits y) {
     for (int l = 0; l < LANES; l++) {
-        const unsigned __int128 product = (unsigned __int128)((uint64_t)x[l] & DIGIT_MASK) * ((uint64_t)y[l] & DIGIT_MASK);
-        column[l] = (long long)((uint64_t)column[l] + (uint64_t)(product >> DIGIT_BITS));
+        const unsigned __int128 product = (unsigned __int128)(x[l] & DIGIT_MASK) * (y[l] & DIGIT_MASK);
+        column[l] += (uint64_t)(product >> DIGIT_BITS);
     }
     return column;
 }
 
 /* Rows of eight words to columns of eight words. */
-INLINE void transpose(words v[LANES]) {
+INLINE void transpose(digits v[LANES]) {
     for (int i = 0; i < LANES; i++)
         for (int j = 0; j < i; j++) {
-            const long long word = v[i][j];
+            const uint64_t word = v[i][j];
             v[i][j] = v[j][i], v[j][i] = word;
         }
 }
 
 #else
 
-INLINE words add_lower(words column, digits x, digits y) {
-    return (words)_mm512_madd52lo_epu64((__m512i)column, (__m512i)x, (__m512i)y);
+INLINE digits add_lower(digits column, digits x, digits y) {
+    return (digits)_mm512_madd52lo_epu64((__m512i)column, (__m512i)x, (__m512i)y);
 }
 
-INLINE words add_upper(words column, digits x, digits y) {
-    return (words)_mm512_madd52hi_epu64((__m512i)column, (__m512i)x, (__m512i)y);
+INLINE digits add_upper(digits column, digits x, digits y) {
+    return (digits)_mm512_madd52hi_epu64((__m512i)column, (__m512i)x, (__m512i)y);
 }
 
 /* Rows of eight words to columns of eight words: first pairs of words, within the even rows and within the odd rows, and then the
  * words of each two pairs. */
-INLINE void transpose(words v[LANES]) {
+INLINE void transpose(digits v[LANES]) {
     __m512i pairs[2][4];
     UNROLL for (int odd = 0; odd < 2; odd++) {
         const __m512i a = (__m512i)v[odd], b = (__m512i)v[odd + 2], c = (__m512i)v[odd + 4], d = (__m512i)v[odd + 6];
@@ -112,40 +110,39 @@ INLINE void transpose(words v[LANES]) {
         pairs[odd][2] = _mm512_shuffle_i64x2(ab2, cd2, 0x88), pairs[odd][3] = _mm512_shuffle_i64x2(ab2, cd2, 0xdd);
     }
     UNROLL for (int i = 0; i < 4; i++) {
-        v[2 * i] = (words)_mm512_unpacklo_epi64(pairs[0][i], pairs[1][i]);
-        v[2 * i + 1] = (words)_mm512_unpackhi_epi64(pairs[0][i], pairs[1][i]);
+        v[2 * i] = (digits)_mm512_unpacklo_epi64(pairs[0][i], pairs[1][i]);
+        v[2 * i + 1] = (digits)_mm512_unpackhi_epi64(pairs[0][i], pairs[1][i]);
     }
 }
 
 #endif
 
-/* A digit is the whole number itself. */
-INLINE digits digits_of(words x) { return x; }
-INLINE words words_of(digits x) { return x; }
+INLINE digits digits_of(words x) { return (digits)x; }
+INLINE words words_of(digits x) { return (words)x; }
 
-INLINE digits digit_of(words column) { return column & all(DIGIT_MASK); }
-INLINE words carry_of(words column) { return column >> DIGIT_BITS; }
+INLINE digits digit_of(digits column) { return column & every(DIGIT_MASK); }
+INLINE digits carry_of(digits column) { return (digits)((words)column >> DIGIT_BITS); }
 
 /* Seven neighbouring columns while they are being added up, as many as four digits by four reach. The upper halves in `upper[t]`
  * belong to column t + 1. They are kept apart so that no instruction needs the result of one of the seven before it: the units
  * begin two in a cycle and take four cycles for each. */
 struct columns7 {
-    words lower[7], upper[7];
+    digits lower[7], upper[7];
 };
 
 INLINE struct columns7 no_columns(void) {
     struct columns7 c;
-    UNROLL for (int t = 0; t < 7; t++) c.lower[t] = c.upper[t] = all(0);
+    UNROLL for (int t = 0; t < 7; t++) c.lower[t] = c.upper[t] = every(0);
     return c;
 }
 
 /* Give the four lowest columns, which are complete, and drop them. */
-INLINE void next_columns(words out[4], struct columns7 *c) {
+INLINE void next_columns(digits out[4], struct columns7 *c) {
     out[0] = c->lower[0];
     UNROLL for (int t = 1; t < 4; t++) out[t] = c->lower[t] + c->upper[t - 1];
     c->lower[0] = c->lower[4] + c->upper[3], c->lower[1] = c->lower[5], c->lower[2] = c->lower[6];
     UNROLL for (int t = 0; t < 3; t++) c->upper[t] = c->upper[t + 4];
-    UNROLL for (int t = 3; t < 7; t++) c->lower[t] = c->upper[t] = all(0);
+    UNROLL for (int t = 3; t < 7; t++) c->lower[t] = c->upper[t] = every(0);
 }
 
 INLINE void times(struct columns7 *c, int t, digits x, digits y) {
@@ -165,7 +162,7 @@ INLINE void tile(struct columns7 *c, const digits *p, const digits *q) {
 
 /* A digit of a constant of the modulus: one for all lanes, or a vector with one for each. */
 INLINE digits constant(const void *constants, int lanewise, int j) {
-    return lanewise ? ((const digits *)constants)[j] : all(((const digit *)constants)[j]);
+    return lanewise ? ((const digits *)constants)[j] : every(((const digit *)constants)[j]);
 }
 
 INLINE void tile_by_constant(struct columns7 *c, const digits *p, const void *q, int lanewise, int quad) {
@@ -174,7 +171,7 @@ INLINE void tile_by_constant(struct columns7 *c, const digits *p, const void *q,
 }
 
 /* Pass carries from below along four columns, and return the carry out of them. */
-INLINE words pass_carries(words t[4], words carry) {
+INLINE digits pass_carries(digits t[4], digits carry) {
     UNROLL for (int i = 0; i < 4; i++) t[i] += carry, carry = carry_of(t[i]);
     return carry;
 }
@@ -184,7 +181,7 @@ INLINE int first_quad(int s, int Q) { return s < Q ? 0 : s - Q + 1; }
 INLINE int last_quad(int s, int Q) { return s < Q ? s : Q - 1; }
 
 /* All columns of p q, or of p q + p2 q2. */
-INLINE void product_columns(words *out, const digits *p, const digits *q, const digits *p2, const digits *q2, int D) {
+INLINE void product_columns(digits *out, const digits *p, const digits *q, const digits *p2, const digits *q2, int D) {
     struct columns7 c = no_columns();
     for (int s = 0; s < D / 2; s++) {
         const int first = first_quad(s, D / 4), last = last_quad(s, D / 4);
@@ -195,7 +192,7 @@ INLINE void product_columns(words *out, const digits *p, const digits *q, const 
 }
 
 /* All columns of p^2: twice the products of digits i < j, and then the squares of digits. */
-INLINE void square_columns(words *out, const digits *p, int D) {
+INLINE void square_columns(digits *out, const digits *p, int D) {
     struct columns7 c = no_columns();
     for (int s = 0; s < D / 2; s++) {
         const digits *x = p + 2 * s;
@@ -205,7 +202,7 @@ INLINE void square_columns(words *out, const digits *p, int D) {
                 UNROLL for (int i = 0; i < j; i++) times(&c, i + j, x[i], x[j]);
             }
         }
-        words *column = out + 4 * s;
+        digits *column = out + 4 * s;
         next_columns(column, &c);
         UNROLL for (int i = 0; i < 2; i++) {
             column[2 * i] = add_lower(column[2 * i] + column[2 * i], x[i], x[i]);
@@ -220,7 +217,7 @@ struct pair {
 };
 
 /* Columns of lo lo' and of lo hi' + hi lo' for two pairs; for a square, of lo lo and of lo hi, half of what is needed. */
-INLINE void short_columns(words *lo, words *hi, struct pair a, struct pair b, int is_square, int D) {
+INLINE void short_columns(digits *lo, digits *hi, struct pair a, struct pair b, int is_square, int D) {
     if (is_square) {
         square_columns(lo, a.lo, D);
         product_columns(hi, a.lo, a.hi, 0, 0, D);
@@ -235,33 +232,33 @@ enum { SPLIT_FROM = 24 };
 
 INLINE int lower_digits(int D) { return (D + 7) / 8 * 4; }
 
-/* For each number, the sum of its L lower digits and its upper digits: L digits, followed by a mask of all ones in the lanes with a
- * carry out of the sum. They are made side by side because each carry waits for the one below. */
-INLINE void add_halves(digits *out, const digits *const *numbers, int count, int L, int D) {
-    words carry[4] = {all(0), all(0), all(0), all(0)};
+/* The sums of the L lower digits and the upper digits of lo and of hi: L digits, followed by a mask of all ones in the lanes with a
+ * carry out of the sum. Both at a time because each carry waits for the one below. */
+INLINE struct pair add_halves(digits *out, struct pair p, int L, int D) {
+    digits carry_lo = every(0), carry_hi = every(0), *out_hi = out + L + 1;
     for (int i = 0; i < L; i++) {
-        UNROLL for (int a = 0; a < count; a++) {
-            words column = numbers[a][i];
-            if (L + i < D) column += numbers[a][L + i];
-            column += carry[a];
-            out[a * (L + 1) + i] = digit_of(column), carry[a] = carry_of(column);
-        }
+        digits lo = p.lo[i], hi = p.hi[i];
+        if (L + i < D) lo += p.lo[L + i], hi += p.hi[L + i];
+        lo += carry_lo, hi += carry_hi;
+        out[i] = digit_of(lo), carry_lo = carry_of(lo);
+        out_hi[i] = digit_of(hi), carry_hi = carry_of(hi);
     }
-    UNROLL for (int a = 0; a < count; a++) out[a * (L + 1) + L] = -carry[a];
+    out[L] = -carry_lo, out_hi[L] = -carry_hi;
+    return (struct pair){out, out_hi};
 }
 
 /* Add what the carries c and c' (0 or 1) contribute to (s + c B) (s' + c' B). B is the place after the digits of s and s'. */
-INLINE void add_carried(words *columns, const digits *s, const digits *t, int L) {
-    const words s_carried = s[L], t_carried = t[L];
+INLINE void add_carried(digits *columns, const digits *s, const digits *t, int L) {
+    const digits s_carried = s[L], t_carried = t[L];
     for (int i = 0; i < L; i++) columns[i] += (s_carried & t[i]) + (t_carried & s[i]);
     columns[L] -= s_carried & t_carried; /* all ones are -1 */
 }
 
 /* Join products of halves: with the columns of p0 q0 and p1 q1 in `out` and those of (p0 + p1) (q0 + q1) in `middle`. */
-INLINE void join_halves(words *out, const words *middle, int L, int U) {
+INLINE void join_halves(digits *out, const digits *middle, int L, int U) {
     for (int t = 0; t < L; t++) {
-        const words between = out[L + t] - out[2 * L + t];
-        words above = middle[L + t] - between;
+        const digits between = out[L + t] - out[2 * L + t];
+        digits above = middle[L + t] - between;
         if (t < 2 * U - L) above -= out[3 * L + t];
         out[L + t] = middle[t] + between - out[t], out[2 * L + t] = above;
     }
@@ -273,20 +270,17 @@ INLINE void join_halves(words *out, const words *middle, int L, int U) {
  *
  * with L digits in p0 and U <= L in p1. A column differs from that in `product_columns` and can be negative, but the value of all
  * columns together is the same. `scratch` has room for 8 L + 4 words and for what the halves need. */
-KERNEL static void pair_columns(words *lo, words *hi, struct pair a, struct pair b, int is_square, words *scratch, int D) {
+KERNEL static void pair_columns(digits *lo, digits *hi, struct pair a, struct pair b, int is_square, digits *scratch, int D) {
     if (D < SPLIT_FROM) {
         if (is_square) short_columns(lo, hi, a, b, 1, D);
         else short_columns(lo, hi, a, b, 0, D);
         return;
     }
     const int L = lower_digits(D), U = D - L;
-    words *middle_lo = scratch, *middle_hi = scratch + 2 * L, *sums = scratch + 4 * L, *rest = sums + 4 * (L + 1);
+    digits *middle_lo = scratch, *middle_hi = scratch + 2 * L, *sums = scratch + 4 * L, *rest = sums + 4 * (L + 1);
     pair_columns(lo, hi, a, b, is_square, rest, L);
     pair_columns(lo + 2 * L, hi + 2 * L, (struct pair){a.lo + L, a.hi + L}, (struct pair){b.lo + L, b.hi + L}, is_square, rest, U);
-    const digits *const numbers[4] = {a.lo, a.hi, b.lo, b.hi};
-    const struct pair s = {sums, sums + (L + 1)}, t = is_square ? s : (struct pair){sums + 2 * (L + 1), sums + 3 * (L + 1)};
-    if (is_square) add_halves(sums, numbers, 2, L, D);
-    else add_halves(sums, numbers, 4, L, D);
+    const struct pair s = add_halves(sums, a, L, D), t = is_square ? s : add_halves(sums + 2 * (L + 1), b, L, D);
     pair_columns(middle_lo, middle_hi, s, t, is_square, rest, L);
     join_halves(lo, middle_lo, L, U), join_halves(hi, middle_hi, L, U);
     if (is_square) {
@@ -305,12 +299,12 @@ KERNEL static void pair_columns(words *lo, words *hi, struct pair a, struct pair
  * so the last four digits, t, are cleared by adding mu n with mu = t k mod 2^208. Then
  *
  *     M = k m + mu 2^(52 (D - 4)) < 2^208 2^(52 (D - 4)) + 2^(52 D) = 2 R */
-INLINE void reduce_columns(digits *out, words *columns, const words *other, const struct modulus *mod, int lanewise, int D) {
+INLINE void reduce_columns(digits *out, digits *columns, const digits *other, const struct modulus *mod, int lanewise, int D) {
     const int last = D / 4 - 1;
     const digits k[4] = {constant(mod->k, lanewise, 0), constant(mod->k, lanewise, 1), constant(mod->k, lanewise, 2),
                          constant(mod->k, lanewise, 3)};
     struct columns7 c = no_columns();
-    words t[4] = {all(0), all(0), all(0), all(0)}, carry = all(0);
+    digits t[4] = {every(0), every(0), every(0), every(0)}, carry = every(0);
     for (int s = 0;; s++) {
         if (other && s < last) tile(&c, k, other + 4 * s);
         for (int i = 0; i < s - 1; i++) tile_by_constant(&c, columns + 4 * i, mod->h, lanewise, s - 1 - i);
@@ -322,20 +316,20 @@ INLINE void reduce_columns(digits *out, words *columns, const words *other, cons
         if (s == last) break;
         UNROLL for (int i = 0; i < 4; i++) columns[4 * s + i] = t[i];
     }
-    words *mu = columns + 4 * last, low[4];
+    digits *mu = columns + 4 * last, low[4];
     struct columns7 d = no_columns();
     UNROLL for (int j = 0; j < 4; j++) {
         UNROLL for (int i = 0; i + j < 4; i++) times(&d, i + j, t[i], k[j]);
     }
     next_columns(low, &d);
-    pass_carries(low, all(0));
+    pass_carries(low, every(0));
     UNROLL for (int i = 0; i < 4; i++) mu[i] = digit_of(low[i]);
     /* mu times the four lowest digits of n: below, it cancels t and leaves a carry. It is made apart so that `c` need not wait. */
     d = no_columns();
     tile_by_constant(&d, mu, mod->n, lanewise, 0);
     next_columns(low, &d);
     UNROLL for (int i = 0; i < 4; i++) low[i] += digit_of(t[i]);
-    carry += pass_carries(low, all(0));
+    carry += pass_carries(low, every(0));
     next_columns(low, &d);
     UNROLL for (int i = 0; i < 4; i++) c.lower[i] += low[i];
     for (int s = last + 1; s < D / 2; s++) {
@@ -348,18 +342,18 @@ INLINE void reduce_columns(digits *out, words *columns, const words *other, cons
     }
 }
 
-KERNEL static void reduce(digits *out, words *columns, const words *other, const struct modulus *mod, int D) {
+KERNEL static void reduce(digits *out, digits *columns, const digits *other, const struct modulus *mod, int D) {
     reduce_columns(out, columns, other, mod, 0, D);
 }
 
-KERNEL static void reduce_lanewise(digits *out, words *columns, const words *other, const struct modulus *mod, int D) {
+KERNEL static void reduce_lanewise(digits *out, digits *columns, const digits *other, const struct modulus *mod, int D) {
     reduce_columns(out, columns, other, mod, 1, D);
 }
 
 /* The product of two pairs, or the square of one. */
 INLINE void multiply_pairs(digits *out, const digits *a, const digits *b, int is_square, const struct modulus *m) {
     const int D = m->digits;
-    words lo[2 * MAX_DIGITS], hi[2 * MAX_DIGITS], scratch[6 * MAX_DIGITS + 8];
+    digits lo[2 * MAX_DIGITS], hi[2 * MAX_DIGITS], scratch[6 * MAX_DIGITS + 8];
     pair_columns(lo, hi, (struct pair){a, a + D}, (struct pair){b, b + D}, is_square, scratch, D);
     for (int t = 0; is_square && t < 2 * D; t++) hi[t] += hi[t];
     if (m->lanewise) reduce_lanewise(out, lo, 0, m, D), reduce_lanewise(out + D, hi, lo, m, D);
@@ -379,9 +373,9 @@ KERNEL static void square_lanes(digits *out, const digits *a, const struct modul
 /* out = a + b, digit by digit with carries. The caller makes sure that lo and hi stay below 16 n. */
 KERNEL static void add_lanes(digits *out, const digits *a, const digits *b, const struct modulus *m) {
     for (int half = 0; half < 2; half++) {
-        words carry = all(0);
+        digits carry = every(0);
         for (int i = half * m->digits; i < (half + 1) * m->digits; i++) {
-            const words column = carry + a[i] + b[i];
+            const digits column = carry + a[i] + b[i];
             out[i] = digit_of(column), carry = carry_of(column);
         }
     }

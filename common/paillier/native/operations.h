@@ -468,26 +468,64 @@ KERNEL static int fill_buckets(const struct buckets *buckets, const struct table
     return beyond ? -2 : 0;
 }
 
-/* prod_t bucket_t^(2^t) by Horner's rule for columns first ... stop - 1. Slots are `slot_bits` apart. */
+/* Which step of Horner's rule a lane is at: `step` of all steps of a column's chain, and whether the lane's part of it begins or ends
+ * there. A lane without work has column -1. */
+struct turn {
+    int64_t column, step;
+    int begins, ends;
+};
+
+/* A chain has `steps` steps, and each lane `length` >= steps turns. The chains follow each other through the turns of the first lane, of
+ * the second, and so on (McNaughton 1959). If a chain does not end in its lane, the next lane computes its first steps, from turn 0 on,
+ * and its own lane the others, in its last turns: that is later, because length >= steps. */
+static struct turn turn_of(int64_t turn, int64_t length, int64_t steps, int64_t n_columns) {
+    const int64_t column = turn / steps, first = column * steps, stop = first + steps;
+    const int64_t boundary = (first / length + 1) * length; /* where the lane in which the chain begins ends */
+    if (column >= n_columns) return (struct turn){.column = -1};
+    if (boundary >= stop) return (struct turn){column, turn - first, turn == first, turn + 1 == stop};
+    if (turn >= boundary) return (struct turn){column, turn - boundary, turn == boundary, turn + 1 == stop};
+    return (struct turn){column, turn - first + stop - boundary, turn == first, turn + 1 == boundary};
+}
+
+/* prod_t bucket_t^(2^t) by Horner's rule for columns first ... stop - 1. Slots are `slot_bits` apart, and each step of the rule takes
+ * so many places: those of one slot, and if slots are narrower than numbers, of the next ones below too. All lanes are at the same
+ * place of their steps, so that they multiply together. */
 KERNEL static void join_buckets(uint64_t *out, const struct buckets *buckets, int64_t slot_bits, int64_t first, int64_t stop,
                                 const struct modulus *m) {
     const int64_t slots = buckets->slots, bits = buckets->bits, size = size_of(m);
-    for (int64_t start = first; start < stop; start += LANES) {
-        int lanes = lanes_from(start, stop), begun = 0;
-        digits x[2 * MAX_DIGITS], factor[2 * MAX_DIGITS];
-        for (int64_t place = slot_bits * (slots - 1) + bits - 1; place >= 0; place--) {
+    const int64_t steps = slots + (bits - 1) / slot_bits, all_steps = (stop - first) * steps;
+    const int64_t length = all_steps > LANES * steps ? (all_steps + LANES - 1) / LANES : steps;
+    digits x[2 * MAX_DIGITS], factor[2 * MAX_DIGITS];
+    struct turn turns[LANES];
+    int begun = 0; /* before the first product, all lanes hold 1 */
+    broadcast(x, m->power_of_r, m);
+    for (int64_t time = 0; time < length && first < stop; time++) {
+        for (int l = 0; l < LANES; l++) {
+            turns[l] = turn_of(l * length + time, length, steps, stop - first);
+            if (!turns[l].begins) continue;
+            const uint64_t *row = turns[l].step ? out + (first + turns[l].column) * size : m->power_of_r;
+            for (int i = 0; i < size; i++) ((uint64_t *)(x + i))[l] = row[i];
+        }
+        for (int64_t place = slot_bits - 1; place >= 0; place--) {
             if (begun) square_lanes(x, x, m);
-            /* If slots are narrower than numbers, several slots have a bucket for this place. */
-            int64_t slot = place / slot_bits < slots ? place / slot_bits : slots - 1;
-            for (; slot >= 0 && place - slot * slot_bits < bits; slot--, begun = 1) {
-                const int64_t bit = place - slot * slot_bits;
-                const uint64_t *row = buckets->elements + ((start * slots + slot) * bits + bit) * size;
-                load(begun ? factor : x, row, lanes, slots * bits, m);
-                for (int l = 0; l < lanes && place; l++) prefetch(row + (l * slots * bits - 1) * size, m);
+            for (int64_t below = 0; place + below * slot_bits < bits; below++, begun = 1) {
+                const uint64_t *rows[LANES];
+                for (int l = 0; l < LANES; l++) {
+                    const int64_t slot = steps - 1 - turns[l].step - below;
+                    const int64_t pair = (first + turns[l].column) * slots + slot;
+                    const int used = turns[l].column >= 0 && slot >= 0 && slot < slots;
+                    rows[l] = used ? buckets->elements + (pair * bits + place + below * slot_bits) * size : m->power_of_r;
+                    if (used && place) prefetch(rows[l] - size, m);
+                }
+                gather(begun ? factor : x, rows, m);
                 if (begun) multiply_lanes(x, x, factor, m);
             }
         }
-        store(out + start * size, lanes, 1, x, m);
+        for (int l = 0; l < LANES; l++) {
+            if (!turns[l].ends) continue;
+            uint64_t *row = out + (first + turns[l].column) * size;
+            for (int i = 0; i < size; i++) row[i] = ((uint64_t *)(x + i))[l];
+        }
     }
 }
 

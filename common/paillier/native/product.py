@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from trilateral.common.paillier.cipher import EncryptedVector
 from trilateral.common.paillier.native import _kernel
 from trilateral.common.paillier.native.numbers import Elements, Numbers
-from trilateral.common.paillier.native.threads import in_parallel
+from trilateral.common.paillier.native.threads import in_parallel, thread_count
 from trilateral.common.paillier.packing import SlotLayout
 from trilateral.common.paillier.product import check_columns
 
 _TABLE_BYTES = 16 << 20
 """Maximum bytes of the tables that exist at one time, whatever the size of a piece."""
-_LARGEST_GROUP = 11
+_LARGEST_GROUP = 12
 """Larger groups save products, but reading their larger tables takes as long; docs/kernel.md has the figures."""
 
 
@@ -40,7 +40,7 @@ class NativeProduct:
     def __init__(self, numbers: Numbers, layout: SlotLayout, columns: NDArray[np.int64]) -> None:
         """`columns` has shape (n_samples, n_columns) and values below 2^62 in size."""
         check_columns(columns)
-        self._numbers = numbers
+        self.numbers = numbers
         self._layout = layout
         self._columns = np.ascontiguousarray(columns)
         self._n_groups = layout.n_groups(len(columns))
@@ -68,7 +68,7 @@ class NativeProduct:
             self._update_block(vector.elements[start:stop])
 
     def _update_block(self, bases: Elements) -> None:
-        numbers, slots = self._numbers, self._layout.slots
+        numbers, slots = self.numbers, self._layout.slots
         count = len(bases)
         n_groups = -(-count // self.group)
         tables = numbers.empty(n_groups, 1 << -(-count // n_groups))
@@ -98,18 +98,21 @@ class NativeProduct:
         """See Product. A column of zeros gives 1."""
         if self._n_seen < self._n_groups:
             raise ValueError(f"{self._n_groups - self._n_seen} ciphertexts of the vector are missing")
-        numbers, layout = self._numbers, self._layout
+        numbers, layout = self.numbers, self._layout
         out = numbers.empty(len(self._buckets))
         sizes = (layout.slots, self._bits, layout.slot_bits)
-        numbers.in_parallel(
+        # A thread fills its lanes best if it has all of its columns at a time.
+        in_parallel(
             lambda first, stop: _kernel.join_buckets(numbers.constants, out, self._buckets, *sizes, first, stop),
             len(out),
+            unit=1,
+            least=-(-len(out) // thread_count()),
         )
         return EncryptedVector(out)
 
     def _take_off_offsets(self) -> None:
         """Multiply the inverse of the product of all ciphertexts into the bucket of each offset."""
-        numbers, slots = self._numbers, self._layout.slots
+        numbers, slots = self.numbers, self._layout.slots
         columns = [column for column, bit in enumerate(self._offset_bits) if bit is not None]
         if not columns:
             return

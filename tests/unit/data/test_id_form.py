@@ -55,6 +55,21 @@ def test_by_default_case_and_leading_zeros_count() -> None:
     assert describe_changes(normal.changed) == "spaces: 1, decimals: 1"
 
 
+@given(st.lists(st.text(st.sampled_from("0a.A\0 \u00e9\u0301\x1e"), max_size=5)))
+def test_many_ids_become_what_each_becomes_alone(ids: list[str]) -> None:
+    for rule, apply in RULES.items():
+        normal = normalise(ids, IdForm.model_validate(NONE | {rule: True}))
+        assert normal.ids == [apply(one) for one in ids]
+        assert normal.changed == {rule: sum(apply(one) != one for one in ids)}
+
+
+def test_an_id_that_a_rule_changes_is_found_among_very_many() -> None:
+    ids = [str(number) for number in range(200_000)]
+    normal = normalise([*ids[:150_000], " 7.0", *ids[150_000:]], IdForm())
+    assert normal.ids == [*ids[:150_000], "7", *ids[150_000:]]
+    assert normal.changed == {"spaces": 1, "unicode": 0, "decimals": 1}
+
+
 @given(st.lists(st.text()))
 def test_a_normal_form_stays_as_it_is(ids: list[str]) -> None:
     form = IdForm.model_validate(dict.fromkeys(RULES, True))

@@ -7,12 +7,10 @@ from types import ModuleType
 import pytest
 
 from tests.support import emulated_kernel
+from tests.support.emulated_kernel import EMULATED, PATHS
 from trilateral.common.paillier.native import _kernel
 from trilateral.common.paillier.native import path as paths
-from trilateral.common.paillier.native.modulus import FORMS, KernelPath
-
-EMULATED = "ifma-emulated"
-PATHS = [*(path for path in FORMS if path in _kernel.paths), EMULATED]
+from trilateral.common.paillier.native.modulus import KernelPath
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -19,15 +20,17 @@ from hypothesis import strategies as st
 from phe import PaillierPrivateKey, PaillierPublicKey
 
 from tests.support.ciphertexts import numbers_in
+from tests.support.emulated_kernel import EMULATED, PATHS
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.paillier.cipher import EncryptedVector
 from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.keys import PrivateKey, PublicKey, generate_private_key
-from trilateral.common.paillier.native import path
+from trilateral.common.paillier.native import _kernel, path
 from trilateral.common.paillier.native import threads as native_threads
 from trilateral.common.paillier.native.cipher import NativeCipher
 from trilateral.common.paillier.native.decryption import SecretPowers
+from trilateral.common.paillier.native.modulus import FORMS, KernelPath
 from trilateral.common.paillier.native.numbers import Elements, Numbers
 from trilateral.common.paillier.native.product import NativeProduct, group_size
 from trilateral.common.paillier.native.randomness import NativeResidues
@@ -45,6 +48,7 @@ LONG_KEYS = {
 }
 PUBLIC = KEY.public_key
 NUMBERS = Numbers(PUBLIC.n)
+EVERY_PATH = [Numbers(PUBLIC.n, path=path) for path in FORMS if path in _kernel.paths]
 
 
 @contextmanager
@@ -90,35 +94,73 @@ def encrypt_with_r(public_key: PublicKey, m: int | mpz, r: int) -> mpz:
     return (1 + m * public_key.n) * pow(r, public_key.n, public_key.n_squared) % public_key.n_squared
 
 
-@pytest.mark.parametrize("bits", [256, 1024, 2048, 3072, 4096])
-def test_both_paths_give_the_same_ciphertexts_given_the_same_randomness(bits: int) -> None:
-    key = LONG_KEYS.get(bits) or generate_private_key(bits)
-    n = key.public_key.n
+def on_every_path(sizes: Sequence[int], longest_emulated: int) -> pytest.MarkDecorator:
+    """Each length of key on each path; in plain C, which is slow, the short ones."""
+    each = [(bits, path) for path in PATHS for bits in sizes if path != EMULATED or bits <= longest_emulated]
+    return pytest.mark.parametrize(("bits", "path"), each, indirect=["path"])
+
+
+@cache
+def key_of(bits: int) -> PrivateKey:
+    return LONG_KEYS.get(bits) or generate_private_key(bits)
+
+
+def on_the_path_in_use(key: PrivateKey) -> PrivateKey:
+    """The same key, whose powers are those of the path in use."""
+    return PrivateKey(key.p, key.q)
+
+
+class Encrypted(NamedTuple):
+    """What a cipher makes of some plaintexts."""
+
+    ciphertexts: Ciphertexts
+    sums: list[list[mpz]]
+    """With plaintexts, and with each other."""
+    masked: list[Ciphertexts]
+
+
+def encrypt_in_every_way(cipher: PackedCipher | NativeCipher, plaintexts: list[mpz]) -> Encrypted:
+    with same_randomness(1):
+        encrypted = cipher.encrypt(plaintexts)
+        vector = cipher.open(encrypted)
+        sums = cipher.add_plaintexts(vector, plaintexts[::-1])
+        while cipher.prepare(3):
+            pass
+        kept = [numbers_in(cipher, each) for each in (sums, cipher.add(vector, sums))]
+        again = [cipher.rerandomise(sums), cipher.rerandomise(vector, plaintexts[::-1])]
+    return Encrypted(encrypted, kept, again)
+
+
+def some_plaintexts(n: mpz) -> list[mpz]:
+    return [mpz(m) for m in (0, 1, -1, n // 2, -(n // 2), 12345, -(1 << 100))]
+
+
+@cache
+def encrypted_by_gmpy2(bits: int) -> Encrypted:
+    public_key = key_of(bits).public_key
+    with same_randomness():
+        cipher = PackedCipher(public_key)
+    return encrypt_in_every_way(cipher, some_plaintexts(public_key.n))
+
+
+@on_every_path([256, 1024, 2048, 3072, 4096], 1024)
+def test_all_paths_give_the_same_ciphertexts_given_the_same_randomness(bits: int, path: KernelPath) -> None:
+    key = on_the_path_in_use(key_of(bits))
+    n, plaintexts = key.public_key.n, some_plaintexts(key.public_key.n)
     assert key.public_key.bits == bits
-    plaintexts = [mpz(m) for m in (0, 1, -1, n // 2, -(n // 2), 12345, -(1 << 100))]
-    found = []
-    for cipher in both_ciphers(key):
-        with same_randomness(1):
-            encrypted = cipher.encrypt(plaintexts)
-            vector = cipher.open(encrypted)
-            sums = cipher.add_plaintexts(vector, plaintexts[::-1])
-            while cipher.prepare(3):
-                pass
-            kept = [numbers_in(cipher, each) for each in (sums, cipher.add(vector, sums))]
-            again = [cipher.rerandomise(sums), cipher.rerandomise(vector, plaintexts[::-1])]
-            found.append((encrypted, kept, again))
-    assert found[0] == found[1]
-    encrypted, (in_clear, _), again = found[1]
+    with same_randomness():
+        cipher = NativeCipher(key.public_key)
+    found = encrypt_in_every_way(cipher, plaintexts)
+    assert found == encrypted_by_gmpy2(bits)
     totals = [a + b for a, b in zip(plaintexts, plaintexts[::-1], strict=True)]
-    for each in (key, by_gmpy2(key)):
-        assert each.decrypt_all(encrypted) == plaintexts
-        for opened in (each.decrypt_all(c) for c in (Ciphertexts.of(in_clear, encrypted.width), *again)):
-            assert [(m - total) % n for m, total in zip(opened, totals, strict=True)] == [0] * len(totals)
+    assert key.decrypt_all(found.ciphertexts) == plaintexts
+    for each in (Ciphertexts.of(found.sums[0], found.ciphertexts.width), *found.masked):
+        assert [(m - total) % n for m, total in zip(key.decrypt_all(each), totals, strict=True)] == [0] * len(totals)
 
 
-@pytest.mark.parametrize("bits", [3072, 4096])
-def test_both_paths_give_the_same_products_under_long_keys(bits: int) -> None:
-    key = LONG_KEYS[bits]
+@on_every_path([3072, 4096], 0)
+def test_all_paths_give_the_same_products_under_long_keys(bits: int, path: KernelPath) -> None:
+    key = on_the_path_in_use(LONG_KEYS[bits])
     layout, rng = SlotLayout(60, 20), np.random.default_rng(0)
     columns = rng.integers(-(1 << 20), 1 << 20, (100, 3))
     d = rng.integers(-(1 << 20), 1 << 20, 100)
@@ -134,13 +176,14 @@ def test_both_paths_give_the_same_products_under_long_keys(bits: int) -> None:
     assert np.abs(inner - columns.T @ d).max() <= 1
 
 
-def test_phe_opens_what_the_kernel_encrypts_and_the_kernel_opens_what_phe_encrypts() -> None:
+def test_phe_opens_what_the_kernel_encrypts_and_the_kernel_opens_what_phe_encrypts(path: KernelPath) -> None:
+    key = on_the_path_in_use(KEY)
     phe_public = PaillierPublicKey(int(PUBLIC.n))
     phe_private = PaillierPrivateKey(phe_public, int(KEY.p), int(KEY.q))
     values = [0, 1, 2**100, int(PUBLIC.n) // 3]
     encrypted = NativeCipher(PUBLIC).encrypt([mpz(m) for m in values])
     assert [phe_private.raw_decrypt(int(c)) for c in encrypted] == values
-    assert [KEY.decrypt(mpz(phe_public.raw_encrypt(m))) for m in values] == values
+    assert [key.decrypt(mpz(phe_public.raw_encrypt(m))) for m in values] == values
 
 
 def test_lists_of_different_lengths_are_not_added() -> None:
@@ -151,9 +194,9 @@ def test_lists_of_different_lengths_are_not_added() -> None:
                 cipher.add(vector[:5], others)
 
 
-@pytest.mark.parametrize("bits", [16, 250, 512, 2048, 3072, 4096])
-def test_both_paths_open_alike(bits: int) -> None:
-    key = LONG_KEYS.get(bits) or generate_private_key(bits)
+@on_every_path([16, 250, 512, 2048, 3072, 4096], 2048)
+def test_all_paths_open_alike(bits: int, path: KernelPath) -> None:
+    key = on_the_path_in_use(key_of(bits))
     n, n_squared = key.public_key.n, key.public_key.n_squared
     units = [
         mpz(1),
@@ -172,7 +215,7 @@ def test_both_paths_open_alike(bits: int) -> None:
 def tables(draw: st.DrawFn) -> tuple[SlotLayout, np.ndarray, int]:
     """A layout that need not suit the numbers, a table of numbers of any size, and how it is cut into pieces."""
     layout = SlotLayout(draw(st.integers(3, 40)), draw(st.integers(1, 5)))
-    n_samples, n_columns = draw(st.integers(1, 23)), draw(st.integers(1, 9))
+    n_samples, n_columns = draw(st.integers(1, 23)), draw(st.integers(1, 19))
     bits = draw(st.sampled_from([0, 1, 5, 21, 61]))
     x = st.integers(-(1 << bits), 1 << bits) | st.sampled_from([0, 1 << bits, -(1 << bits), (1 << bits) - 1])
     values = draw(st.lists(x, min_size=n_samples * n_columns, max_size=n_samples * n_columns))
@@ -182,43 +225,43 @@ def tables(draw: st.DrawFn) -> tuple[SlotLayout, np.ndarray, int]:
 CIPHERTEXTS = PackedCipher(PUBLIC).encrypt([mpz(m) for m in range(23)])
 
 
-def both_products(
+def every_product(
     layout: SlotLayout, columns: np.ndarray, ciphertexts: Ciphertexts
-) -> tuple[tuple[PackedProduct, EncryptedVector], tuple[NativeProduct, EncryptedVector]]:
-    """The product on both paths, and the ciphertexts in the form of each."""
-    return (
-        (PackedProduct(PUBLIC, layout, columns), EncryptedVector(list(ciphertexts))),
-        (NativeProduct(NUMBERS, layout, columns), EncryptedVector(NUMBERS.enter_bytes(ciphertexts.data))),
-    )
+) -> Iterator[tuple[PackedProduct | NativeProduct, EncryptedVector]]:
+    """The product on each path, and the ciphertexts in its form."""
+    yield PackedProduct(PUBLIC, layout, columns), EncryptedVector(list(ciphertexts))
+    for numbers in EVERY_PATH:
+        yield NativeProduct(numbers, layout, columns), EncryptedVector(numbers.enter_bytes(ciphertexts.data))
 
 
 def numbers_of(product: PackedProduct | NativeProduct) -> list[mpz]:
     result = product.result().elements
-    return NUMBERS.leave(result) if isinstance(product, NativeProduct) else result
+    return product.numbers.leave(result) if isinstance(product, NativeProduct) else result
 
 
 @settings(deadline=None, max_examples=40)
 @given(tables(), st.sampled_from([1, 2, 5]))
-def test_both_paths_give_the_same_products(table: tuple[SlotLayout, np.ndarray, int], count: int) -> None:
+def test_all_paths_give_the_same_products(table: tuple[SlotLayout, np.ndarray, int], count: int) -> None:
     layout, columns, piece = table
     ciphertexts = CIPHERTEXTS[: layout.n_groups(len(columns))]
     results = []
     with threads(count):
-        for product, vector in both_products(layout, columns, ciphertexts):
+        for product, vector in every_product(layout, columns, ciphertexts):
             for start in range(0, len(ciphertexts), piece):
                 product.update(vector[start : start + piece])
             results.append(numbers_of(product))
-    assert results[0] == results[1]
+    assert all(result == results[0] for result in results)
 
 
-def test_a_table_of_more_than_one_block_is_the_same_product(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_more_than_one_block_is_the_same_product(monkeypatch: pytest.MonkeyPatch, path: KernelPath) -> None:
     monkeypatch.setattr("trilateral.common.paillier.native.product._TABLE_BYTES", 1)
     layout, columns = SlotLayout(30, 2), np.arange(-60, 60).reshape(40, 3)
-    results = []
-    for product, vector in both_products(layout, columns, CIPHERTEXTS[:20]):
-        product.update(vector)
-        results.append(numbers_of(product))
-    assert results[0] == results[1]
+    (expected, packed), *_ = every_product(layout, columns, CIPHERTEXTS[:20])
+    expected.update(packed)
+    numbers = Numbers(PUBLIC.n, path=path)
+    product = NativeProduct(numbers, layout, columns)
+    product.update(EncryptedVector(numbers.enter_bytes(CIPHERTEXTS[:20].data)))
+    assert numbers_of(product) == numbers_of(expected)
 
 
 def test_a_process_chooses_its_arithmetic_by_name(caplog: pytest.LogCaptureFixture) -> None:
@@ -305,12 +348,13 @@ def test_tables_stay_within_their_size_limit(limit: int, monkeypatch: pytest.Mon
 
     monkeypatch.setattr("trilateral.common.paillier.native.product._TABLE_BYTES", limit)
     layout, columns = SlotLayout(30, 2), np.full((23 * 2, 40), 1 << 20)
-    (expected, packed), (product, vector) = both_products(layout, columns, CIPHERTEXTS)
-    monkeypatch.setattr(Numbers, "empty", measured)
-    product.update(vector)
-    assert 0 < max(made) <= max(limit, 2 * 8 * NUMBERS.size)
+    (expected, packed), *others = every_product(layout, columns, CIPHERTEXTS)
     expected.update(packed)
-    assert numbers_of(product) == numbers_of(expected)
+    monkeypatch.setattr(Numbers, "empty", measured)
+    for product, vector in others:
+        product.update(vector)
+        assert numbers_of(product) == numbers_of(expected)
+    assert 0 < max(made) <= max(limit, 2 * 8 * NUMBERS.size)
 
 
 def test_a_group_is_larger_if_more_buckets_use_its_table() -> None:
