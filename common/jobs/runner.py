@@ -70,6 +70,8 @@ take as long as the work on a small one."""
 QUIET_SECONDS = 0.05
 """How long a party waits before it prepares anything, once it has worked on what the other party sent. Then it is the
 coordinator's turn, and on one machine both parties would take the processors from it."""
+SINGLE = frozenset({Kind.SQUARES, Kind.LOSS})
+"""Vectors of one ciphertext. Another vector follows them at once."""
 FAREWELL = 3.0
 """Seconds to spend on telling the peers about a failure."""
 
@@ -408,7 +410,7 @@ class MachineRunner:
             """Compute until the end, or until the event loop has to do something before the machine goes on.
 
             Each time that the event loop is woken, it takes the interpreter's lock from this thread. So what is not
-            a vector leaves with the next piece of one, or at the end.
+            a vector, or is a `SINGLE` ciphertext, leaves with the next piece of a vector, or at the end.
             """
             while (envelope := next(envelopes, None)) is not None:
                 to, message = envelope.to, envelope.message
@@ -424,7 +426,7 @@ class MachineRunner:
                 if isinstance(message, ElementPiece):
                     self._links[to].expect(message)
                 made.append(envelope)
-                if isinstance(message, Piece | RowsDone):
+                if isinstance(message, RowsDone) or (isinstance(message, Piece) and message.kind not in SINGLE):
                     hand_over()
                     self._begin_writing()
                 if stopped or self._is_overtaken():

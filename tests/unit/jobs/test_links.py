@@ -768,3 +768,37 @@ async def test_nothing_waits_for_room_at_a_link_that_has_ended(
         await failures.first()
         link.expect(elements(2))
         assert not link.is_full
+
+
+# --- rounds
+
+
+def of_round(number: int, *, over: bool = False) -> BeginRound:
+    return BeginRound(RoundKey(number, 1), np.zeros(2), Batch(1, 0), gradient=True, loss=None, over=over)
+
+
+async def test_rounds_share_a_call_which_another_message_ends(recorder: Recorder, make_link: MakeLink) -> None:
+    end = FinishJob(4, np.zeros(2), 0.5, 1, "converged", 0.5)
+    async with served(Role.HOST, recorder) as address, connected(Role.HOST, address) as peer:
+        link = make_link(peer, Role.COORDINATOR)
+        for message in (of_round(1, over=True), of_round(2), of_round(3), end):
+            link.send(message)
+        await link.close(5)
+    assert recorder.calls == ["BeginRound", "FinishJob"]
+    begun = [message.key.round for message in recorder.messages if isinstance(message, BeginRound)]
+    assert begun == sorted(begun)
+    assert 1 in begun  # A party that has missed a round gets its step, whatever follows.
+    assert 3 in begun
+
+
+async def test_a_peer_that_does_not_acknowledge_a_round_is_given_up(
+    recorder: Recorder, make_link: MakeLink, failures: Failures
+) -> None:
+    async def take_nothing(message: Message, context: Any) -> None:
+        await asyncio.Event().wait()
+
+    recorder.react = take_nothing
+    async with served(Role.HOST, recorder) as address, connected(Role.HOST, address) as peer:
+        link = make_link(peer, Role.COORDINATOR, peer_timeout=0.3)
+        link.send(of_round(1))
+        assert re.search("the host at .* has not answered for 0.3 s", str(await failures.first()))
