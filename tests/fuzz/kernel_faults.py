@@ -23,11 +23,12 @@ class Fault(NamedTuple):
     wrong: str
 
 
-def _in_ifma(faults: dict[str, tuple[str, str]]) -> list[Fault]:
-    return [Fault(name, "ifma.c", right, wrong) for name, (right, wrong) in faults.items()]
+def _in(file: str, faults: dict[str, tuple[str, str]]) -> list[Fault]:
+    return [Fault(name, file, right, wrong) for name, (right, wrong) in faults.items()]
 
 
-FAULTS = _in_ifma(
+FAULTS = _in(
+    "ifma.c",
     {
         "a digit of 51 bits": ("return column & every(DIGIT_MASK)", "return column & every(DIGIT_MASK >> 1)"),
         "a carry without its sign": ("(digits)((words)column >> DIGIT_BITS)", "column >> DIGIT_BITS"),
@@ -41,8 +42,8 @@ FAULTS = _in_ifma(
         "products within four digits of a square left out": ("if (s % 2 == 0) {", "if (s % 4 == 0) {"),
         "products of a square taken twice": ("2 * i < s; i++", "2 * i <= s; i++"),
         "the mixed product of a square not doubled": ("hi[t] += hi[t]", "hi[t] += 0 * hi[t]"),
-        "the carry of a sum of halves lost": ("= -carry[a]", "= every(0)"),
-        "a carry within a sum of halves lost": ("column += carry[a]", "column += every(0)"),
+        "the carry of a sum of halves lost": ("out_hi[L] = -carry_hi", "out_hi[L] = every(0)"),
+        "a carry within a sum of halves lost": ("lo += carry_lo, hi += carry_hi", "lo += carry_lo"),
         "one of two carries of sums lost": ("(s_carried & t[i]) + (t_carried & s[i])", "(s_carried & t[i])"),
         "the product of two carries lost": ("columns[L] -= s_carried & t_carried", "columns[L] -= every(0)"),
         "halves joined without the lower product": ("middle[t] + between - out[t]", "middle[t] + between"),
@@ -66,7 +67,22 @@ FAULTS = _in_ifma(
             "lanewise ? every(((const digits *)constants)[j][0]) :",
         ),
         "the carry of a sum lost": ("column = carry + a[i] + b[i]", "column = a[i] + b[i]"),
-    }
+    },
+) + _in(
+    "operations.h",
+    {
+        "a word of two digits only": ("shift > 2 * DIGIT_BITS - 64", "shift > 64"),
+        "the carry of a column of words lost": ("top += sum < product", "(void)0"),
+        "a borrow lost in n minus a plaintext": ("- hi[i] + borrow", "- hi[i]"),
+        "a sum with a plaintext outside Montgomery form": (
+            "broadcast(factor, m->power_of_r + size_of(m), m)",
+            "broadcast(factor, m->power_of_r, m)",
+        ),
+        "an element beyond the list multiplied": ("start + lane < count ? a", "start + lane <= count ? a"),
+        "the lanes' products not joined": ("int distance = LANES / 2", "int distance = LANES / 4"),
+        "a squaring of a draw left out": ("(i - 1) % n_tables == 0", "(i - 1) % (2 * n_tables) == 0"),
+        "a draw from one table": ("i % n_tables * entries", "0 * entries"),
+    },
 )
 
 
