@@ -168,9 +168,9 @@ def _record_messages() -> None:
         cross("sending", self._peer.role, message)
         await call(self, message)
 
-    def recorded_encode(self: Any, piece: Any) -> Any:
-        cross("sending", self._peer.role, piece)
-        return recorded(encode_piece, "protobuf")(self, piece)
+    def recorded_encode(self: Any, message: Any, route: Any) -> Any:
+        cross("sending", self._peer.role, message)
+        return recorded(encode_piece, "protobuf")(self, message, route)
 
     async def recorded_deliver(self: Any, sender: Any, message: Any, n_bytes: int = 0) -> None:
         cross("arrived", sender, message)

@@ -29,7 +29,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.jobs.arithmetic import use_arithmetic
 from trilateral.common.paillier.native.path import obstacle
 
-PROCESS_MB = 330
+PROCESS_MB = 150
 """Memory of the interpreter, its libraries, the randomness, and the tables of powers. Measured."""
 SIZES: dict[Protocol, tuple[tuple[int, int, int], ...]] = {
     "paillier": ((2_000, 5, 5), (10_000, 12, 11), (10_000, 60, 20), (40_000, 10, 5)),
@@ -41,7 +41,7 @@ ROUNDS = (1, 1, 4)
 
 def memory_mb(rows: int, columns: int) -> float:
     """Return the memory of the program, of the table with its IDs and vectors, and of the buckets of each column."""
-    return PROCESS_MB + (150 * columns + 600) * rows / 1e6 + 0.25 * columns
+    return PROCESS_MB + (30 * columns + 400) * rows / 1e6 + 0.4 * columns
 
 
 def tables(rows: int, host_columns: int, guest_columns: int) -> dict[Role, pd.DataFrame]:

@@ -17,7 +17,7 @@ from trilateral.common.base.roles import Role
 Note: TypeAlias = tuple[int, int, int, str]
 """Start and end of a step, the processor time of its thread, and the step. Times in nanoseconds."""
 
-FIRST_ROUND, LAST_STEP = "send BeginRound to the host", "send FinishJob to the host"
+FIRST_ROUND, LAST_STEP = "have BeginRound for the host", "have FinishJob for the host"
 PARTY_STEPS = {
     "read_party_table": "read the table",
     "make_party_data": "make the training columns",
@@ -57,6 +57,7 @@ def record_steps() -> None:
     from trilateral.common.jobs.links import Link
     from trilateral.common.jobs.party_record import PartyRecord
     from trilateral.common.protocol import block
+    from trilateral.common.protocol.messages import BeginRound, FinishJob
     from trilateral.coordinator import jobs as coordinator_jobs
 
     _note_calls(coordinator_jobs, {"generate_private_key": "generate the key"})
@@ -65,7 +66,13 @@ def record_steps() -> None:
     _note_calls(block, {"list_digest": "digest the IDs"})
     _note_calls(Journal, dict.fromkeys(("add", "set_facts", "set_outcome", "write_round"), "write to the journal"))
     PartyModel.of = staticmethod(_noted(PartyModel.of, "assess the model"))  # type: ignore[method-assign]
-    call: Any = Link.call
+    send, call = Link.send, Link.call
+
+    def noted_send(self: Any, message: Any) -> None:
+        if isinstance(message, BeginRound | FinishJob):
+            at = time.monotonic_ns()
+            notes.append((at, at, 0, f"have {type(message).__name__} for the {self._peer.role}"))
+        send(self, message)
 
     async def noted_call(self: Any, message: Any) -> None:
         start = time.monotonic_ns()
@@ -75,7 +82,7 @@ def record_steps() -> None:
             step = f"send {type(message).__name__} to the {self._peer.role}"
             notes.append((start, time.monotonic_ns(), 0, step))
 
-    Link.call = noted_call  # type: ignore[method-assign]
+    Link.send, Link.call = noted_send, noted_call  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import grpc
 
+from trilateral.common.base.errors import PeerError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.process import Limits
 from trilateral.common.observe.events import Delivered, OnEvent, ignore_event, subject_of
@@ -35,8 +36,8 @@ from trilateral.common.rpc.calls import MIN_PAUSE, Silence, call_once, until_ans
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import JobKey, encode_piece
 from trilateral.common.rpc.elements import encode_elements
-from trilateral.common.rpc.errors import UntrustedPeerError
-from trilateral.common.rpc.routes import VectorRoute, encode, route_for
+from trilateral.common.rpc.errors import RUN_IT, UntrustedPeerError
+from trilateral.common.rpc.routes import MessageRoute, encode, route_for
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +54,11 @@ LINGER_SECONDS = 0.05
 """How long a streaming call of ring elements waits for further pieces. It is short: the message of another kind that
 comes next would have to wait until the call has been acknowledged."""
 OPEN_SECONDS = 10.0
-"""The same for a call of ciphertexts, after which a party seldom has another kind of message for the same peer."""
+"""The same for a call of ciphertexts or of rounds. A process seldom has another kind of message for the same peer, and
+the coordinator's questions whether a party still has the job come only when a round takes long."""
 
+Streamed = Piece | BeginRound
+"""A message that shares a streaming call with others of its type."""
 Subject: TypeAlias = tuple[str, RoundKey]
 """The kind of a message and its round; see `subject_of`."""
 OnWait = Callable[[Peer, Silence | None], None]
@@ -101,8 +105,8 @@ class Link:
         self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
         self._stirred = asyncio.Event()
         """Set when a message is queued, and when the open call ends."""
-        self._unacknowledged: list[tuple[Piece, Any]] = []
-        """The pieces of the open call, each with the request that carries it."""
+        self._unacknowledged: list[tuple[Streamed, Any]] = []
+        """The messages of the open call, each with the request that carries it."""
         self._held: list[Message | None] = []
         self._oldest = RoundKey(0, 0)
         self._is_silent = False
@@ -149,6 +153,9 @@ class Link:
     async def call(self, message: Message) -> None:
         """Send a message ahead of the queue, and wait until the peer has acknowledged it.
 
+        Args:
+            message: one whose method takes no stream.
+
         Raises:
             TrilateralError: the peer does not answer, or refuses the message.
         """
@@ -190,8 +197,8 @@ class Link:
     async def _run(self) -> None:
         try:
             while (message := await self._next()) is not None:
-                if isinstance(message, Piece):
-                    await self._send_pieces(message)
+                if isinstance(message, Streamed):
+                    await self._send_stream(message)
                 else:
                     begun = time.monotonic()
                     await self.call(message)
@@ -212,13 +219,11 @@ class Link:
         self._take(message)
         return message
 
-    async def _send_pieces(self, piece: Piece) -> None:
-        """Send the piece, and the following pieces that the same call can carry. Keep them until it is acknowledged."""
-        route = route_for(self._sender, self._peer.role, piece)
-        if not isinstance(route, VectorRoute):
-            raise TypeError(f"{route.name} does not carry a vector")
-        sent = self._unacknowledged = self._encode(piece)
-        of_call = _OfCall(piece, time.monotonic())
+    async def _send_stream(self, first: Streamed) -> None:
+        """Send a message, and the following ones that the same call can carry. Keep them until it is acknowledged."""
+        route = route_for(self._sender, self._peer.role, first)
+        sent = self._unacknowledged = self._encode(first, route)
+        of_call = _OfCall(first, time.monotonic())
 
         async def attempt() -> None:
             # The peer does not need a vector of an attempt that is over.
@@ -242,8 +247,8 @@ class Link:
         for subject in of_call.subjects:
             self._report(subject, of_call.begun)
 
-    async def _stream(self, route: VectorRoute, of_call: "_OfCall", attempt: object) -> None:
-        """Make one call: write all pieces that are not acknowledged, and those that follow.
+    async def _stream(self, route: MessageRoute, of_call: "_OfCall", attempt: object) -> None:
+        """Make one call: write all messages that are not acknowledged, and those that follow.
 
         Args:
             route: the method.
@@ -268,18 +273,18 @@ class Link:
                     # The peer is connected, so the silence after an earlier failure is over.
                     self._peer.unanswered.pop(attempt, None)
                     self._on_answer()
-                if of_call.ends_vector:
+                if of_call.is_complete:
                     self._report(of_call.subject, of_call.vector_begun)
                 is_full = n_bytes >= CALL_BYTES or time.monotonic() >= end
                 following = None if is_full else await self._following(of_call.carries, channel, call)
                 if following is None:
                     break
                 of_call.add(following)
-                to_write = self._encode(following)
+                to_write = self._encode(following, route)
+                self._forget_overtaken()
                 self._unacknowledged.extend(to_write)
                 del following  # A large piece lives on in its request, for as long as that is needed.
-            await call.done_writing()
-            await call
+            await self._finish(call, of_call)
         except (asyncio.InvalidStateError, grpc.aio.InternalError):
             # The call ended before everything was written. Either the peer refused it, which raises here, or a peer
             # whose run has finished acknowledged it early.
@@ -287,8 +292,30 @@ class Link:
         finally:
             call.cancel()
 
+    async def _finish(self, call: Any, of_call: "_OfCall") -> None:
+        """Wait until the peer has acknowledged a call.
+
+        Raises:
+            PeerError: it is a call of rounds, and the peer does not acknowledge it within `peer_timeout`. Pieces may
+                wait for longer, because a peer takes a piece only when it has room for it.
+        """
+        await call.done_writing()
+        if of_call.carries is not BeginRound:
+            await call
+            return
+        seconds = self._limits.peer_timeout
+        self._peer.unanswered[call] = time.monotonic()
+        async with self._report_silence(seconds):
+            try:
+                async with asyncio.timeout(seconds):
+                    await call
+            except TimeoutError:
+                raise PeerError(f"{self._peer} has not answered for {seconds:g} s: {RUN_IT}") from None
+            finally:
+                del self._peer.unanswered[call]
+
     def _forget_overtaken(self) -> None:
-        """Keep the pieces of the open call only as long as they matter."""
+        """Keep the messages of the open call only as long as they matter."""
         self._unacknowledged[:] = [each for each in self._unacknowledged if not self._is_overtaken(each[0])]
 
     def _on_silence(self, silence: Silence) -> None:
@@ -304,11 +331,11 @@ class Link:
             self._on_wait(self._peer, None)
         self._is_silent = False
 
-    async def _following(self, carries: type[Piece], channel: grpc.aio.Channel, call: Any) -> Piece | None:
-        """Return the next piece that the same call can carry, as soon as there is one.
+    async def _following(self, carries: type[Streamed], channel: grpc.aio.Channel, call: Any) -> Streamed | None:
+        """Return the next message that the same call can carry, as soon as there is one.
 
         Args:
-            carries: what the pieces of the call consist of.
+            carries: the type of the call's messages.
             channel: the channel of the call.
             call: the call.
 
@@ -330,14 +357,16 @@ class Link:
         # The peer may not accept the certificate of an older channel any more.
         if not self._held and self._peer.channel is channel:
             message = self._queue.get_nowait()
-            if isinstance(message, Piece) and isinstance(message, carries):
+            if isinstance(message, Streamed) and isinstance(message, carries):
                 self._take(message)
                 return message
             self._held.append(message)
         return None
 
-    def _encode(self, piece: Piece) -> list[tuple[Piece, Any]]:
-        """Return the requests that carry a piece, each with the piece."""
+    def _encode(self, piece: Streamed, route: MessageRoute) -> list[tuple[Streamed, Any]]:
+        """Return the requests that carry a message, each with the message."""
+        if isinstance(piece, BeginRound):
+            return [(piece, encode(self._job, piece, route))]
         if isinstance(piece, ElementPiece):
             requests: list[Any] = list(encode_elements(self._job, piece))
         else:
@@ -365,7 +394,9 @@ class Link:
         self._has_room.set()
 
     def _is_overtaken(self, message: Message | None) -> bool:
-        # What belongs to the session is due whatever the round.
+        # What belongs to the session is due whatever the round, and so are the rounds that a party has missed.
+        if isinstance(message, BeginRound):
+            return not message.over and message.key < self._oldest
         return isinstance(message, Piece) and SESSION < message.key < self._oldest
 
     @asynccontextmanager
@@ -407,31 +438,33 @@ def _size(message: Message | None) -> int:
 
 
 class _OfCall:
-    """What a link knows about a call that carries pieces, without the pieces.
+    """What a link knows about a call that carries several messages, without the messages.
 
     Args:
-        first: the first piece.
+        first: the first of them.
         begun: when the sending of it began, by time.monotonic().
     """
 
-    def __init__(self, first: Piece, begun: float) -> None:
+    def __init__(self, first: Streamed, begun: float) -> None:
         self.carries = type(first)
-        """What the pieces of the call consist of."""
+        """The type of the messages."""
         self.begun = self.vector_begun = begun
         """When the sending of the call, and of the newest vector, began."""
         self.subjects: dict[Subject | None, None] = {}
         """The vectors of ring elements in the call. They count as delivered when the call is acknowledged."""
         self._newest(first)
 
-    def add(self, piece: Piece) -> None:
-        """Go on to the next piece."""
-        if self.ends_vector:
+    def add(self, piece: Streamed) -> None:
+        """Go on to the next message."""
+        if self.is_complete:
             self.vector_begun = time.monotonic()
         self._newest(piece)
 
-    def _newest(self, piece: Piece) -> None:
+    def _newest(self, piece: Streamed) -> None:
         self.subject = subject_of(piece)
-        self.ends_vector = isinstance(piece, VectorPiece) and piece.offset + piece.n_rows >= piece.total
-        """Whether the newest piece is the last one of a vector of ciphertexts."""
+        self.is_complete = isinstance(piece, BeginRound) or (
+            isinstance(piece, VectorPiece) and piece.offset + piece.n_rows >= piece.total
+        )
+        """Whether the newest message is a whole one, or the last piece of a vector of ciphertexts."""
         if isinstance(piece, ElementPiece):
             self.subjects[self.subject] = None

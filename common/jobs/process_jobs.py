@@ -32,6 +32,7 @@ from trilateral.common.observe.events import Event, OnEvent
 from trilateral.common.observe.logs import LogContext
 from trilateral.common.observe.metrics import Metrics
 from trilateral.common.observe.traces import open_traces
+from trilateral.common.pb.v1.rounds_pb2 import SendVectorRequest
 from trilateral.common.protocol.messages import Failed, Machine, Message
 from trilateral.common.rpc.access import calling_role
 from trilateral.common.rpc.codec import JobKey, VectorStream, job_key
@@ -102,22 +103,23 @@ class ProcessJobs:
                 message = decode(request)
             await self.dispatch(sender, key, message, request.ByteSize())
 
-    async def deliver_vector(self, chunks: AsyncIterator[Any]) -> None:
-        """Pass on the chunks of a vector as they arrive, each once there is room for it.
+    async def deliver_stream(self, requests: AsyncIterator[Any]) -> None:
+        """Pass on the messages in a stream of requests as they arrive, each once there is room for it.
 
-        A chunk is decoded only if its run is in progress and takes such chunks. If the run has ended, the answer to the
-        first chunk is the answer to the whole vector, and the other chunks are not read.
+        A request is decoded only if its run is in progress and takes such messages. If the run has ended, the answer to
+        the first request is the answer to the whole call, and the other requests are not read.
 
         Args:
-            chunks: each a `SendVectorRequest`, which form one vector, or each an `ElementsRequest`. Ring elements of
-                several vectors may come in one call: the state machine has the order of each.
+            requests: of one method: each a `SendVectorRequest`, which form vectors one after the other, each an
+                `ElementsRequest`, or each the request of a message. Ring elements of several vectors may come in one
+                call: the state machine has the order of each.
         """
         stream, sender = VectorStream(), calling_role()
-        # The call may be open while nothing arrives. It must not outlive the run that the chunks belong to.
+        # The call may be open while nothing arrives. It must not outlive the run that the requests belong to.
         with suppress(TimeoutError):
             async with asyncio.timeout(None) as reading:
-                async for chunk in chunks:
-                    key = job_key(chunk)
+                async for request in requests:
+                    key = job_key(request)
                     runner = self._find_running(key)
                     if runner is None:
                         self._check_ended_well(key)
@@ -125,9 +127,10 @@ class ProcessJobs:
                     runner.readings.add(reading)
                     with runner.log_context.current():
                         with self._blaming(sender, key):
-                            _check_chunk(chunk, stream, runner)
-                            message = decode(chunk)
-                        await runner.deliver(sender, message, chunk.ByteSize())
+                            if isinstance(request, SendVectorRequest | ElementsRequest):
+                                _check_chunk(request, stream, runner)
+                            message = decode(request)
+                        await runner.deliver(sender, message, request.ByteSize())
 
     async def dispatch(self, sender: Role, key: JobKey, message: Message, n_bytes: int) -> None:
         """Pass a message to its job.

@@ -412,6 +412,8 @@ class MachineRunner:
             """
             while (envelope := next(envelopes, None)) is not None:
                 to, message = envelope.to, envelope.message
+                if isinstance(message, Result):
+                    hand_over()  # The other party need not wait until this party has written its model.
                 if isinstance(message, MachineRecord):
                     self._record(message)
                 elif not isinstance(message, VectorPiece) or to is Role.COORDINATOR:

@@ -194,9 +194,12 @@ def check_public_key(n: mpz, min_bits: int) -> PublicKey:
         raise BadKeyError("the public key is 3 modulo 4: a product of two primes that are 3 modulo 4 is required")
     if has_close_factors(n):
         raise BadKeyError("the public key has factors in nearly the ratio of two small numbers: anyone can find them")
-    if has_smooth_factor(n):
+    with ThreadPoolExecutor(1, thread_name_prefix="check") as thread:
+        by_rho = thread.submit(has_factor_by_rho, n)
+        is_smooth = has_smooth_factor(n)
+    if is_smooth:
         raise BadKeyError("the public key has a factor p with only small primes in p - 1: anyone can find it")
-    if has_factor_by_rho(n):
+    if by_rho.result():
         raise BadKeyError("the public key has a factor of about 30 bits: two large primes are required")
     return PublicKey(n)
 

@@ -194,8 +194,8 @@ class Guard(Interceptor):
         async def guarded(request: Any, context: Context) -> Any:
             try:
                 self._authorise(method, route, context)
-                if isinstance(route, VectorRoute):
-                    request = self._authorised_chunks(route, request, context)
+                if route is not None and route.streams_requests:
+                    request = self._authorised_requests(route, request, context)
                 return await answer(request, context)
             except grpc.aio.AbortError:
                 raise
@@ -252,15 +252,16 @@ class Guard(Interceptor):
         permitted: list[str] = getattr(self.operators, permission)
         return caller.role in permitted or not caller.names.isdisjoint(permitted)
 
-    async def _authorised_chunks(
-        self, route: VectorRoute, chunks: AsyncIterator[Any], context: Context
+    async def _authorised_requests(
+        self, route: Route, requests: AsyncIterator[Any], context: Context
     ) -> AsyncIterator[Any]:
         role = calling_role()
-        async for chunk in chunks:
-            kind = decode_kind(chunk.kind)
+        async for request in requests:
             # The call may have been open for a while, and the settings may have changed.
             if (caller := self._identify(context)).role is not role:
-                raise AccessError(f"{caller} may no longer send vectors to the {self._role}")
-            if role not in route.senders.get(kind, frozenset()):
-                raise AccessError(f"the {role} may not send {kind} to the {self._role}")
-            yield chunk
+                raise AccessError(f"{caller} may no longer call {route.method} here")
+            if isinstance(route, VectorRoute):
+                kind = decode_kind(request.kind)
+                if role not in route.senders.get(kind, frozenset()):
+                    raise AccessError(f"the {role} may not send {kind} to the {self._role}")
+            yield request

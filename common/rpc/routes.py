@@ -127,6 +127,11 @@ class Route:
         return f"/{PACKAGE}.{self.name}"
 
     @property
+    def streams_requests(self) -> bool:
+        """Whether the method takes a stream of requests."""
+        return bool(self._descriptor.client_streaming)
+
+    @property
     def streams_responses(self) -> bool:
         """Whether the method answers with a stream."""
         return bool(self._descriptor.server_streaming)
@@ -160,6 +165,11 @@ class MessageRoute(Route):
     encode: Callable[[Any], Fields]
     decode: Callable[[Any], Message]
 
+    @cached_property
+    def chunk(self) -> Any:
+        """The type that serialises and parses a request of a stream."""
+        return self.request
+
 
 @dataclass(frozen=True, kw_only=True)
 class VectorRoute(MessageRoute):
@@ -173,7 +183,7 @@ class VectorRoute(MessageRoute):
 
     @cached_property
     def chunk(self) -> Any:
-        """The type that serialises and parses a chunk: that of the request, or one that does not copy its elements."""
+        """See MessageRoute: the type of the request, or one that does not copy its elements."""
         return ElementsRequest if self.message is ElementPiece else self.request
 
 
@@ -554,7 +564,5 @@ OPEN_METHODS = frozenset({"/grpc.health.v1.Health/Check", "/grpc.health.v1.Healt
 
 _BY_MESSAGE = {(route.service, route.message): route for route in MESSAGE_ROUTES}
 _BY_REQUEST: dict[type, MessageRoute] = {
-    kind: route
-    for route in MESSAGE_ROUTES
-    for kind in (route.request, route.chunk if isinstance(route, VectorRoute) else route.request)
+    kind: route for route in MESSAGE_ROUTES for kind in (route.request, route.chunk)
 }

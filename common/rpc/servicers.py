@@ -8,7 +8,7 @@ from google.protobuf.message import Message as Request
 
 from trilateral.common.rpc.codec import PACKAGE
 from trilateral.common.rpc.interceptor import Context
-from trilateral.common.rpc.routes import ROUTES, MessageRoute, Route, VectorRoute
+from trilateral.common.rpc.routes import ROUTES, MessageRoute, Route
 
 
 class Receiver(Protocol):
@@ -18,8 +18,8 @@ class Receiver(Protocol):
         """Take the message in a request."""
         ...
 
-    async def deliver_vector(self, chunks: AsyncIterator[Any]) -> None:
-        """Take the chunks of a vector, each as it arrives."""
+    async def deliver_stream(self, requests: AsyncIterator[Any]) -> None:
+        """Take the messages in a stream of requests, each as it arrives."""
         ...
 
 
@@ -42,9 +42,9 @@ def add_services(server: grpc.aio.Server, servicers: Mapping[str, Servicer]) -> 
 def _handler(route: Route, servicer: Servicer) -> "grpc.RpcMethodHandler[Any, Any]":
     coding = route.request.FromString, route.response.SerializeToString
     match route:
-        case VectorRoute():
+        case MessageRoute() if route.streams_requests:
             return grpc.stream_unary_rpc_method_handler(
-                _receive_vector(route, servicer), route.chunk.FromString, route.response.SerializeToString
+                _receive_stream(route, servicer), route.chunk.FromString, route.response.SerializeToString
             )
         case MessageRoute():
             return grpc.unary_unary_rpc_method_handler(_receive(route, servicer), *coding)
@@ -64,11 +64,11 @@ def _receive(route: MessageRoute, receiver: Receiver) -> Any:
     return receive
 
 
-def _receive_vector(route: VectorRoute, receiver: Receiver) -> Any:
+def _receive_stream(route: MessageRoute, receiver: Receiver) -> Any:
     acknowledgement = route.response()
 
-    async def receive(chunks: AsyncIterator[Any], context: Context) -> Request:
-        await receiver.deliver_vector(chunks)
+    async def receive(requests: AsyncIterator[Any], context: Context) -> Request:
+        await receiver.deliver_stream(requests)
         return acknowledgement
 
     return receive

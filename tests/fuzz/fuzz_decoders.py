@@ -23,7 +23,7 @@ with atheris.instrument_imports(include=["common"]):
     from trilateral.common.paillier.ciphertexts import Ciphertexts
     from trilateral.common.rpc.codec import JobKey, encode_piece, parse_job
     from trilateral.common.rpc.elements import encode_elements
-    from trilateral.common.rpc.routes import MESSAGE_ROUTES, MessageRoute, VectorRoute, decode, encode
+    from trilateral.common.rpc.routes import MESSAGE_ROUTES, MessageRoute, decode, encode
 
 import numpy as np
 from gmpy2 import mpz
@@ -92,7 +92,7 @@ ELEMENTS = ElementPiece(KEY, Kind.MASKED_RESIDUAL, 0, 16, 3, SHARES, bytes(64))
 
 
 def decoder(route: MessageRoute) -> Callable[[bytes], object]:
-    parse = route.chunk.FromString if isinstance(route, VectorRoute) else route.request.FromString
+    parse = route.chunk.FromString
     return lambda body: decode(parse(body))
 
 

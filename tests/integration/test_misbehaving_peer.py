@@ -67,9 +67,9 @@ MISDEEDS: dict[str, tuple[Chunks, str]] = {
         lambda run: [chunk(run), chunk(run, offset=1), chunk(run, offset=2)],
         "ciphertexts 2 to 3 of 2|more ciphertexts than the 2",
     ),
-    "two vectors in one call": (
+    "another vector from its middle": (
         lambda run: [chunk(run), chunk(run, offset=1, total=3)],
-        "chunks of two vectors in one call",
+        "received ciphertexts from 1, expected those from 0",
     ),
     "a gap": (lambda run: [chunk(run, total=9), chunk(run, total=9, offset=2)], "expected those from 1"),
     "ciphertexts of another width": (

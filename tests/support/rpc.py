@@ -17,7 +17,7 @@ from trilateral.common.rpc.access import Guard, by_metadata
 from trilateral.common.rpc.call_limits import CallLimiter
 from trilateral.common.rpc.channel import Peer, open_channel
 from trilateral.common.rpc.codec import PACKAGE, JobKey, job_key
-from trilateral.common.rpc.routes import MESSAGE_ROUTES, MessageRoute, VectorRoute, decode
+from trilateral.common.rpc.routes import MESSAGE_ROUTES, MessageRoute, decode
 
 Reaction = Callable[[Message, Any], Awaitable[None]]
 
@@ -67,7 +67,7 @@ class Recorder:
                 await self.take(method, message, context)
             return response()
 
-        if isinstance(route, VectorRoute):
+        if route.streams_requests:
             return grpc.stream_unary_rpc_method_handler(streamed, route.chunk.FromString, response.SerializeToString)
         return grpc.unary_unary_rpc_method_handler(unary, route.request.FromString, response.SerializeToString)
 

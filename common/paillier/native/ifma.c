@@ -232,19 +232,19 @@ enum { SPLIT_FROM = 24 };
 
 INLINE int lower_digits(int D) { return (D + 7) / 8 * 4; }
 
-/* For each number, the sum of its L lower digits and its upper digits: L digits, followed by a mask of all ones in the lanes with a
- * carry out of the sum. They are made side by side because each carry waits for the one below. */
-INLINE void add_halves(digits *out, const digits *const *numbers, int count, int L, int D) {
-    digits carry[4] = {every(0), every(0), every(0), every(0)};
+/* The sums of the L lower digits and the upper digits of lo and of hi: L digits, followed by a mask of all ones in the lanes with a
+ * carry out of the sum. Both at a time because each carry waits for the one below. */
+INLINE struct pair add_halves(digits *out, struct pair p, int L, int D) {
+    digits carry_lo = every(0), carry_hi = every(0), *out_hi = out + L + 1;
     for (int i = 0; i < L; i++) {
-        UNROLL for (int a = 0; a < count; a++) {
-            digits column = numbers[a][i];
-            if (L + i < D) column += numbers[a][L + i];
-            column += carry[a];
-            out[a * (L + 1) + i] = digit_of(column), carry[a] = carry_of(column);
-        }
+        digits lo = p.lo[i], hi = p.hi[i];
+        if (L + i < D) lo += p.lo[L + i], hi += p.hi[L + i];
+        lo += carry_lo, hi += carry_hi;
+        out[i] = digit_of(lo), carry_lo = carry_of(lo);
+        out_hi[i] = digit_of(hi), carry_hi = carry_of(hi);
     }
-    UNROLL for (int a = 0; a < count; a++) out[a * (L + 1) + L] = -carry[a];
+    out[L] = -carry_lo, out_hi[L] = -carry_hi;
+    return (struct pair){out, out_hi};
 }
 
 /* Add what the carries c and c' (0 or 1) contribute to (s + c B) (s' + c' B). B is the place after the digits of s and s'. */
@@ -280,10 +280,7 @@ KERNEL static void pair_columns(digits *lo, digits *hi, struct pair a, struct pa
     digits *middle_lo = scratch, *middle_hi = scratch + 2 * L, *sums = scratch + 4 * L, *rest = sums + 4 * (L + 1);
     pair_columns(lo, hi, a, b, is_square, rest, L);
     pair_columns(lo + 2 * L, hi + 2 * L, (struct pair){a.lo + L, a.hi + L}, (struct pair){b.lo + L, b.hi + L}, is_square, rest, U);
-    const digits *const numbers[4] = {a.lo, a.hi, b.lo, b.hi};
-    const struct pair s = {sums, sums + (L + 1)}, t = is_square ? s : (struct pair){sums + 2 * (L + 1), sums + 3 * (L + 1)};
-    if (is_square) add_halves(sums, numbers, 2, L, D);
-    else add_halves(sums, numbers, 4, L, D);
+    const struct pair s = add_halves(sums, a, L, D), t = is_square ? s : add_halves(sums + 2 * (L + 1), b, L, D);
     pair_columns(middle_lo, middle_hi, s, t, is_square, rest, L);
     join_halves(lo, middle_lo, L, U), join_halves(hi, middle_hi, L, U);
     if (is_square) {

@@ -26,7 +26,7 @@ from trilateral.common.paillier.product import check_columns
 
 _TABLE_BYTES = 16 << 20
 """Maximum bytes of the tables that exist at one time, whatever the size of a piece."""
-_LARGEST_GROUP = 11
+_LARGEST_GROUP = 12
 """Larger groups save products, but reading their larger tables takes as long; docs/kernel.md has the figures."""
 
 

@@ -45,7 +45,7 @@ class PartyServiceStub(object):
                 request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.OpenJobRequest.SerializeToString,
                 response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.OpenJobResponse.FromString,
                 _registered_method=True)
-        self.BeginRound = channel.unary_unary(
+        self.BeginRound = channel.stream_unary(
                 '/trilateral.v1.PartyService/BeginRound',
                 request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.BeginRoundRequest.SerializeToString,
                 response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.BeginRoundResponse.FromString,
@@ -87,8 +87,8 @@ class PartyServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def BeginRound(self, request, context):
-        """Sends the step of the previous round, and begins the next.
+    def BeginRound(self, request_iterator, context):
+        """Streams rounds: each request sends the step of the previous round, and begins the next.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -130,7 +130,7 @@ def add_PartyServiceServicer_to_server(servicer, server):
                     request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.OpenJobRequest.FromString,
                     response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.OpenJobResponse.SerializeToString,
             ),
-            'BeginRound': grpc.unary_unary_rpc_method_handler(
+            'BeginRound': grpc.stream_unary_rpc_method_handler(
                     servicer.BeginRound,
                     request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.BeginRoundRequest.FromString,
                     response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.BeginRoundResponse.SerializeToString,
@@ -199,7 +199,7 @@ class PartyService(object):
             _registered_method=True)
 
     @staticmethod
-    def BeginRound(request,
+    def BeginRound(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -209,8 +209,8 @@ class PartyService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
+        return grpc.experimental.stream_unary(
+            request_iterator,
             target,
             '/trilateral.v1.PartyService/BeginRound',
             trilateral_dot_common_dot_pb_dot_v1_dot_party__pb2.BeginRoundRequest.SerializeToString,

@@ -44,15 +44,15 @@ _PartyServiceOpenJobType = typing_extensions.TypeVar(
 
 _PartyServiceBeginRoundType = typing_extensions.TypeVar(
     '_PartyServiceBeginRoundType',
-    grpc.UnaryUnaryMultiCallable[
+    grpc.StreamUnaryMultiCallable[
         trilateral.common.pb.v1.party_pb2.BeginRoundRequest,
         trilateral.common.pb.v1.party_pb2.BeginRoundResponse,
     ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    grpc.aio.StreamUnaryMultiCallable[
         trilateral.common.pb.v1.party_pb2.BeginRoundRequest,
         trilateral.common.pb.v1.party_pb2.BeginRoundResponse,
     ],
-    default=grpc.UnaryUnaryMultiCallable[
+    default=grpc.StreamUnaryMultiCallable[
         trilateral.common.pb.v1.party_pb2.BeginRoundRequest,
         trilateral.common.pb.v1.party_pb2.BeginRoundResponse,
     ],
@@ -136,7 +136,7 @@ class PartyServiceStub(typing.Generic[_PartyServiceOpenJobType, _PartyServiceBeg
             trilateral.common.pb.v1.party_pb2.OpenJobRequest,
             trilateral.common.pb.v1.party_pb2.OpenJobResponse,
         ],
-        grpc.UnaryUnaryMultiCallable[
+        grpc.StreamUnaryMultiCallable[
             trilateral.common.pb.v1.party_pb2.BeginRoundRequest,
             trilateral.common.pb.v1.party_pb2.BeginRoundResponse,
         ],
@@ -164,7 +164,7 @@ class PartyServiceStub(typing.Generic[_PartyServiceOpenJobType, _PartyServiceBeg
             trilateral.common.pb.v1.party_pb2.OpenJobRequest,
             trilateral.common.pb.v1.party_pb2.OpenJobResponse,
         ],
-        grpc.aio.UnaryUnaryMultiCallable[
+        grpc.aio.StreamUnaryMultiCallable[
             trilateral.common.pb.v1.party_pb2.BeginRoundRequest,
             trilateral.common.pb.v1.party_pb2.BeginRoundResponse,
         ],
@@ -190,7 +190,7 @@ class PartyServiceStub(typing.Generic[_PartyServiceOpenJobType, _PartyServiceBeg
     """Offers a job. The party answers once it has accepted the job, and loads its data afterwards."""
 
     BeginRound: _PartyServiceBeginRoundType
-    """Sends the step of the previous round, and begins the next."""
+    """Streams rounds: each request sends the step of the previous round, and begins the next."""
 
     SendElements: _PartyServiceSendElementsType
     """Streams corrections that turn streams into shares of dealt values."""
@@ -209,7 +209,7 @@ PartyServiceAsyncStub: typing_extensions.TypeAlias = PartyServiceStub[
         trilateral.common.pb.v1.party_pb2.OpenJobRequest,
         trilateral.common.pb.v1.party_pb2.OpenJobResponse,
     ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    grpc.aio.StreamUnaryMultiCallable[
         trilateral.common.pb.v1.party_pb2.BeginRoundRequest,
         trilateral.common.pb.v1.party_pb2.BeginRoundResponse,
     ],
@@ -250,10 +250,10 @@ class PartyServiceServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
     def BeginRound(
         self,
-        request: trilateral.common.pb.v1.party_pb2.BeginRoundRequest,
+        request_iterator: _MaybeAsyncIterator[trilateral.common.pb.v1.party_pb2.BeginRoundRequest],
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.party_pb2.BeginRoundResponse, collections.abc.Awaitable[trilateral.common.pb.v1.party_pb2.BeginRoundResponse]]:
-        """Sends the step of the previous round, and begins the next."""
+        """Streams rounds: each request sends the step of the previous round, and begins the next."""
 
     @abc.abstractmethod
     def SendElements(

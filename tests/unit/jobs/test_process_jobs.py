@@ -245,7 +245,7 @@ async def test_a_vector_of_a_run_that_never_was_is_refused_undecoded(jobs: Start
     jobs.start("one")
     chunks = Chunks(JobKey.draw("one"), width=1)
     with pytest.raises(UnknownJobError):
-        await jobs.deliver_vector(aiter(chunks))
+        await jobs.deliver_stream(aiter(chunks))
     assert chunks.read == 0
 
 
@@ -256,7 +256,7 @@ async def test_a_vector_of_a_run_that_has_ended_is_answered_at_its_first_chunk(j
     await jobs.end(key, last)
     chunks = Chunks(key, width=1)
     with pytest.raises(PeerError, match="no disk") if isinstance(last, Failed) else nullcontext():
-        await jobs.deliver_vector(aiter(chunks))
+        await jobs.deliver_stream(aiter(chunks))
     assert chunks.read == 0
 
 
@@ -264,14 +264,14 @@ async def test_a_vector_of_a_run_that_has_ended_is_answered_at_its_first_chunk(j
 async def test_a_vector_of_another_width_than_the_jobs_is_refused_undecoded(jobs: Started) -> None:
     key, _ = jobs.start("one")
     with pytest.raises(ProtocolError, match="received ciphertexts of 64 bytes, expected ciphertexts of 512 bytes"):
-        await jobs.deliver_vector(aiter(Chunks(key, width=64)))
+        await jobs.deliver_stream(aiter(Chunks(key, width=64)))
 
 
 @pytest.mark.usefixtures("undecoded")
 async def test_a_vector_for_a_job_that_still_reads_its_table_is_refused_undecoded(jobs: Started) -> None:
     key, _ = jobs.start("one")
     with pytest.raises(ProtocolError, match="received ciphertexts before the first round"):
-        await jobs.deliver_vector(aiter(Chunks(key, width=512)))
+        await jobs.deliver_stream(aiter(Chunks(key, width=512)))
 
 
 async def chunks_of(key: JobKey, n_pieces: int) -> AsyncIterator[ElementsRequest]:
@@ -286,23 +286,23 @@ async def chunks_of(key: JobKey, n_pieces: int) -> AsyncIterator[ElementsRequest
 async def test_a_vector_of_another_protocol_than_the_jobs_is_refused_undecoded(jobs: Started) -> None:
     key, _ = jobs.start("one")
     with pytest.raises(ProtocolError, match="a vector that is not part of the job's protocol"):
-        await jobs.deliver_vector(chunks_of(key, 1))
+        await jobs.deliver_stream(chunks_of(key, 1))
     key, _ = jobs.start("two", protocol="shares")
     with pytest.raises(ProtocolError, match="a vector that is not part of the job's protocol"):
-        await jobs.deliver_vector(aiter(Chunks(key, width=512)))
+        await jobs.deliver_stream(aiter(Chunks(key, width=512)))
 
 
 @pytest.mark.usefixtures("undecoded")
 async def test_elements_for_a_job_that_still_reads_its_table_are_refused_undecoded(jobs: Started) -> None:
     key, _ = jobs.start("one", protocol="shares")
     with pytest.raises(ProtocolError, match="received ring elements before the first round"):
-        await jobs.deliver_vector(chunks_of(key, 1))
+        await jobs.deliver_stream(chunks_of(key, 1))
 
 
 @pytest.mark.usefixtures("undecoded")
 async def test_elements_of_a_run_that_never_was_are_refused_undecoded(jobs: Started) -> None:
     with pytest.raises(UnknownJobError):
-        await jobs.deliver_vector(chunks_of(JobKey.draw("one"), 1))
+        await jobs.deliver_stream(chunks_of(JobKey.draw("one"), 1))
 
 
 async def test_the_elements_of_several_vectors_reach_their_job_in_one_call(
@@ -311,7 +311,7 @@ async def test_the_elements_of_several_vectors_reach_their_job_in_one_call(
     monkeypatch.setattr(process_jobs, "calling_role", lambda: Role.HOST)
     key, machine = jobs.start("one", protocol="shares")
     await eventually(lambda: jobs._running["one"].takes_vectors)
-    await jobs.deliver_vector(chunks_of(key, 6))
+    await jobs.deliver_stream(chunks_of(key, 6))
     await eventually(lambda: len(machine.given) == 6)
     pieces = [message for message in machine.given if isinstance(message, ElementPiece)]
     assert [(piece.kind, piece.offset) for piece in pieces] == [

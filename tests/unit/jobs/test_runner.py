@@ -39,6 +39,7 @@ from trilateral.common.protocol.messages import (
     Failed,
     Finished,
     FinishJob,
+    HoldoutScores,
     JobEnded,
     Kind,
     Machine,
@@ -200,6 +201,27 @@ async def test_the_debug_log_has_each_message_without_its_content(
         f"job {JOB.name}: BeginRound of round 1, attempt 1 from the coordinator",
         f"job {JOB.name}: FinishJob from the coordinator",
     ]
+
+
+async def test_the_last_scores_leave_before_the_result_is_kept(party: Setup) -> None:
+    scores, left = HoldoutScores(RoundKey(2, 1), 0, 1, np.zeros(1)), threading.Event()
+
+    async def note(message: Message, context: Any) -> None:
+        left.set()
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        if isinstance(message, FinishJob):
+            yield Envelope(Role.GUEST, scores)
+        yield from finish(sender, message)
+
+    def keep(record: Message) -> None:
+        assert left.wait(10)
+
+    party.peers[Role.GUEST].react = note
+    running = await party.start(FakeMachine(handle), on_record=keep)
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    await asyncio.wait_for(running, 20)
+    assert [type(message) for message in party.peers[Role.GUEST].messages] == [HoldoutScores]
 
 
 async def test_work_beside_the_jobs_thread_does_not_wait_for_it(party: Setup) -> None:

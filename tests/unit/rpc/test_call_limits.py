@@ -94,7 +94,7 @@ async def test_a_caller_that_is_no_longer_permitted_cannot_go_on_in_an_open_call
         await call.write(CHUNK)
         code, text, _ = await refusal(call)
         assert code is grpc.StatusCode.PERMISSION_DENIED
-        assert text == "a caller without a role may no longer send vectors to the guest"
+        assert text == "a caller without a role may no longer call SendVector here"
         assert len(recorder.messages) == 1
     await server.stop(None)
 

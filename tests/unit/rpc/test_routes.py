@@ -58,7 +58,7 @@ def test_a_routes_types_and_streams_are_those_of_the_contract(route: Any) -> Non
     shared = rounds_pb2 if isinstance(route, VectorRoute) else module
     assert route.request is getattr(shared, method.input_type.name)
     assert route.response is getattr(shared, method.output_type.name)
-    assert isinstance(route, VectorRoute) is method.client_streaming
+    assert route.streams_requests is method.client_streaming
     assert route.streams_responses is method.server_streaming
 
 
@@ -81,9 +81,9 @@ class Inbox:
     async def deliver(self, request: Request) -> None:
         self.requests.append(request)
 
-    async def deliver_vector(self, chunks: AsyncIterator[rounds_pb2.SendVectorRequest]) -> None:
-        async for chunk in chunks:
-            self.requests.append(chunk)
+    async def deliver_stream(self, requests: AsyncIterator[Request]) -> None:
+        async for request in requests:
+            self.requests.append(request)
 
 
 class Watching:
@@ -125,7 +125,7 @@ async def call(channel: grpc.aio.Channel, name: str, *requests: Request) -> list
     }
     options: dict[str, Any] = {"metadata": call_metadata(Role.GUEST), "timeout": 5}
     make: Any
-    if isinstance(route, VectorRoute):
+    if route.streams_requests:
         make = channel.stream_unary(route.path, **coding)
         return [await make(iter(requests), **options)]
     if route.streams_responses:

@@ -125,6 +125,9 @@ def test_products_are_right_for_every_number_of_digits(digits: int, longest: boo
     lengths = {DIGIT_BITS * count for count in (1, 4, digits - 4, *parts_of(digits))}
     runs = [(1 << length) - 1 << shift for length in lengths for shift in (0, *lengths)]
     values = [0, 1, n, most, most >> DIGIT_BITS << DIGIT_BITS, *(x for run in runs for x in (run, run + 1, most - run))]
+    for part in parts_of(digits):  # whose sums have carries, also into digits of ones
+        base = 1 << DIGIT_BITS * part
+        values += [low + high * base for low in (1, base - 2, base - 1) for high in (1, base - 1, most // base)]
     values = sorted({x for x in values if 0 <= x <= most})
 
     def pairs() -> list[tuple[int, int]]:
