@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trilateral.common.paillier.cipher import EncryptedVector
-from trilateral.common.paillier.ciphertexts import Ciphertexts
+from trilateral.common.paillier.ciphertexts import Ciphertexts, joined
 
 WIDTH = 6
 numbers = st.lists(st.integers(0, 256**WIDTH - 1).map(mpz), max_size=9)
@@ -34,6 +34,17 @@ def test_a_slice_copies_nothing() -> None:
     part = ciphertexts[3:5][1:]
     assert isinstance(part.data, memoryview)
     assert part.data.obj is ciphertexts.data
+
+
+@given(st.lists(numbers, min_size=1, max_size=4))
+def test_vectors_join_in_order(parts: list[list[mpz]]) -> None:
+    whole = Ciphertexts.of([value for part in parts for value in part], WIDTH)
+    assert joined([Ciphertexts.of(part, WIDTH) for part in parts]) == whole
+
+
+def test_vectors_of_different_widths_are_not_joined() -> None:
+    with pytest.raises(ValueError, match="unpack"):
+        joined([Ciphertexts.of([1], WIDTH), Ciphertexts.of([1], WIDTH + 1)])
 
 
 def test_bytes_that_are_no_whole_number_of_ciphertexts_are_refused() -> None:
