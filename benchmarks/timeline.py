@@ -17,7 +17,7 @@ from trilateral.common.base.roles import Role
 Note: TypeAlias = tuple[int, int, int, str]
 """Start and end of a step, the processor time of its thread, and the step. Times in nanoseconds."""
 
-FIRST_ROUND, LAST_STEP = "have BeginRound for the host", "have FinishJob for the host"
+FIRST_ROUND, LAST_STEP = "BeginRound for the host is ready", "FinishJob for the host is ready"
 PARTY_STEPS = {
     "read_party_table": "read the table",
     "make_party_data": "make the training columns",
@@ -71,7 +71,7 @@ def record_steps() -> None:
     def noted_send(self: Any, message: Any) -> None:
         if isinstance(message, BeginRound | FinishJob):
             at = time.monotonic_ns()
-            notes.append((at, at, 0, f"have {type(message).__name__} for the {self._peer.role}"))
+            notes.append((at, at, 0, f"{type(message).__name__} for the {self._peer.role} is ready"))
         send(self, message)
 
     async def noted_call(self: Any, message: Any) -> None:
@@ -115,7 +115,7 @@ class Timeline:
         return asdict(self)
 
     def __str__(self) -> str:
-        lines = [f"{'begins':>9} {'ms':>8} {'processor':>9}  process      step"]
+        lines = ["milliseconds", f"{'begins':>9} {'takes':>8} {'processor':>9}  process      step"]
         lines += [
             f"{1e3 * each.begins:9.1f} {1e3 * each.seconds:8.1f} {1e3 * each.processor_seconds:9.1f}"
             f"  {each.process:<11}  {each.step}"

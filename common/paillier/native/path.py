@@ -41,7 +41,7 @@ def choose_arithmetic(name: str = "") -> Path:
     names = [*INSTRUCTIONS, "gmpy2"]
     if name and name not in names:
         raise ConfigError(
-            f"there is no arithmetic {name:.40}: set {', '.join(names[:-1])} or {names[-1]}, or leave it empty"
+            f"there is no arithmetic {name[:40]!r}: set {', '.join(names[:-1])} or {names[-1]}, or leave it empty"
         )
     path: Path = "gmpy2"
     for each in INSTRUCTIONS:
