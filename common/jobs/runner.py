@@ -260,7 +260,8 @@ class MachineRunner:
     def end_readings(self) -> None:
         """Acknowledge all calls that carry vectors of the job, because it has ended."""
         for reading in self.readings:
-            reading.reschedule(0)
+            with suppress(RuntimeError):  # The call has failed, and its error keeps the timeout alive for a while.
+                reading.reschedule(0)
 
     def report_alignment(self, message: AlignmentProgress) -> None:
         """Send the progress of an alignment, which is not the machine's work, to the coordinator."""

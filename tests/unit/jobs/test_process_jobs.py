@@ -268,6 +268,15 @@ async def test_a_vector_of_another_width_than_the_jobs_is_refused_undecoded(jobs
 
 
 @pytest.mark.usefixtures("undecoded")
+async def test_a_job_ends_in_order_while_the_error_of_a_call_keeps_what_belonged_to_the_call(jobs: Started) -> None:
+    key, _ = jobs.start("one")
+    with pytest.raises(ProtocolError) as broken:
+        await jobs.deliver_stream(aiter(Chunks(key, width=64)))
+    await eventually(lambda: key in jobs._ended)
+    assert broken.value.args == jobs._ended[key].args
+
+
+@pytest.mark.usefixtures("undecoded")
 async def test_a_vector_for_a_job_that_still_reads_its_table_is_refused_undecoded(jobs: Started) -> None:
     key, _ = jobs.start("one")
     with pytest.raises(ProtocolError, match="received ciphertexts before the first round"):

@@ -321,7 +321,7 @@ def test_gmpy2_takes_primes_that_do_not_fit_the_kernel(caplog: pytest.LogCapture
         with forced("avx2"):
             caplog.clear()
             key = PrivateKey(mpz(p), mpz(q))
-        assert sum("gmpy2, about five times slower" in message for message in caplog.messages) == 1
+        assert sum("gmpy2, 5 to 15 times slower" in message for message in caplog.messages) == 1
         assert [key.decrypt(encrypt_with_r(key.public_key, m, 2)) for m in (0, 5, -7)] == [0, 5, -7]
 
 
