@@ -293,7 +293,27 @@ class _Call:
         )
 
 
+def off_by_a_byte(size: int) -> NDArray[np.uint8]:
+    """Memory that starts at an odd address."""
+    memory = np.zeros(size + 2, np.uint8)
+    start = 1 - memory.__array_interface__["data"][0] % 2
+    return memory[start : start + size]
+
+
 WRONG: dict[str, Callable[[_Call], None]] = {
+    "elements off by a byte": lambda c: _kernel.square(c.constants, off_by_a_byte(c.one.nbytes), c.one, 1),
+    "indices off by a byte": lambda c: _kernel.draw(c.constants, c.one, c.numbers.empty(8), off_by_a_byte(4), 2),
+    "too many chunks": lambda c: _kernel.square(
+        c.constants[:16] + (9).to_bytes(8, "little") + c.constants[24:] + bytes(7 * c.one.nbytes), c.one, c.one, 1
+    ),
+    "powers of moduli of different paths": lambda c: _kernel.power(
+        c.constants + Modulus(2**61 - 1, "avx2" if c.numbers.path == "ifma" else "ifma").constants,
+        c.two,
+        c.two,
+        b"12",
+        0,
+        1,
+    ),
     "constants": lambda c: _kernel.square(c.constants[:-8], c.one, c.one, 1),
     "constants of nothing": lambda c: _kernel.square(b"", c.one, c.one, 1),
     "another path": lambda c: _kernel.square((5).to_bytes(8, "little") + c.constants[8:], c.one, c.one, 1),
