@@ -35,8 +35,8 @@ OVERHEAD = 1.9
 """Factor for the work beyond products: memory, packing, checks, messages. Measured on a busy machine. A core with the
 architecture Zen 5 needs about a third of the resulting seconds (docs/deployment.md)."""
 PATH_FACTORS: dict[Path, float] = {"ifma": 0.2, "avx2": 1, "gmpy2": 5}
-"""Factor of all seconds, by what computes. For `ifma`, 0.12 was measured on Zen 5 (docs/deployment.md), which begins two
-multiply-adds in a cycle. Other processors begin one."""
+"""Factor of all seconds, by what computes. For `ifma`, 0.12 was measured on Zen 5 (docs/deployment.md), which begins
+two multiply-adds in a cycle. Other processors begin one."""
 PAILLIER_SETUP_SECONDS = 1.0
 """For a key, tables, the proof of the IDs and randomness."""
 
