@@ -101,12 +101,11 @@ class NativeProduct:
         numbers, layout = self.numbers, self._layout
         out = numbers.empty(len(self._buckets))
         sizes = (layout.slots, self._bits, layout.slot_bits)
-        # A thread fills its lanes best if it has all of its columns at a time.
+        # A thread fills its lanes best if it has all of its columns at a time. Fewer columns than lanes take as long.
         in_parallel(
             lambda first, stop: _kernel.join_buckets(numbers.constants, out, self._buckets, *sizes, first, stop),
             len(out),
-            unit=1,
-            least=-(-len(out) // thread_count()),
+            unit=max(numbers.lanes, -(-len(out) // thread_count())),
         )
         return EncryptedVector(out)
 
