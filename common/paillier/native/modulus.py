@@ -16,7 +16,7 @@ MAX_CHUNKS = 8
 SLACK_BITS = 16
 """R is at least this many bits longer than n, so that subtractions of n are unnecessary."""
 MIN_BITS, MAX_BITS = 8, MAX_DIGITS * DIGIT_BITS - SLACK_BITS
-"""Minimum and maximum bits of n. A shorter n could leave hi above 3 n."""
+"""Minimum and maximum bits of n. The bounds of both paths hold for every n above 2."""
 
 
 class Form(NamedTuple):
