@@ -271,9 +271,9 @@ def profile(paths: Sequence[CriticalPath]) -> dict[str, Any]:
     """Return medians over critical paths, in milliseconds.
 
     Returns:
-        `path` is the length. `parts` has, by kind of work and by place, the median. `waiting` has, by kind of work, the
-        time in which the thread had no processor: it waited for one, for the interpreter's lock or for the disk.
-        `not_arithmetic` is a share. `messages` has the steps of each message on the path.
+        `milliseconds` is the length. `parts` has, by kind of work and by place, the median. `waiting` has, by kind of
+        work, the time in which the thread had no processor: it waited for one, for the interpreter's lock or for the
+        disk. `not_arithmetic` is a share. `messages` has the steps of each message on the path.
     """
     sums: list[dict[tuple[str, str], float]] = []
     waits: list[dict[str, float]] = []
@@ -297,7 +297,7 @@ def profile(paths: Sequence[CriticalPath]) -> dict[str, Any]:
 
     places = (*map(str, Role), BETWEEN)
     return {
-        "path": median(path.nanoseconds / 1e6 for path in paths),
+        "milliseconds": median(path.nanoseconds / 1e6 for path in paths),
         "parts": {
             kind: {place: median(each.get((kind, place), 0.0) for each in sums) for place in places} for kind in KINDS
         },
@@ -318,9 +318,9 @@ def table(found: Mapping[str, Any]) -> str:
     for kind, of_kind in found["parts"].items():
         cells = [of_kind[place] for place in places] + [found["waiting"][kind]]
         lines.append(f"{kind:<16}" + "".join(f"{cell:13.2f}" for cell in cells) + f"   {KINDS[kind]}")
-    lines.append("")
+    lines += ["waiting: the part in which the thread waited for a processor, the interpreter's lock or the disk", ""]
     for name, steps in found["messages"].items():
         lines.append(f"{name:<52}" + ", ".join(f"{step} {ms:.2f}" for step, ms in steps.items()))
     lines.append("")
-    lines.append(f"critical path {found['path']:.1f} ms, not arithmetic {found['not_arithmetic']:.0%}")
+    lines.append(f"critical path {found['milliseconds']:.1f} ms, not arithmetic {found['not_arithmetic']:.0%}")
     return "\n".join(lines)

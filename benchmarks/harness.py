@@ -208,12 +208,22 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def memory_mb(status: str, name: str) -> float:
+    """Return a figure from the text of a process's `/proc/PID/status`."""
+    found = re.search(rf"{name}:\s+(\d+) kB", status)
+    if found is None:
+        raise TrilateralError(f"this system does not report {name}, a figure of the memory of a process")
+    return round(int(found[1]) / 1024, 1)
+
+
 def peak_rss_mb(pid: int) -> float:
     """Return the peak memory of a process so far."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    if found is None:
-        raise TrilateralError("this system does not report the peak memory of a process")
-    return round(int(found[1]) / 1024, 1)
+    return memory_mb(read_status(pid), "VmHWM")
+
+
+def read_status(pid: int) -> str:
+    """Return what the system says about a process."""
+    return Path(f"/proc/{pid}/status").read_text()
 
 
 def processor_seconds(pids: Mapping[Role, int]) -> dict[Role, float]:

@@ -6,13 +6,15 @@ Every ratio is the median of the ratios of neighbouring measurements, so a busy 
 
 product_ratio_B         time of `a * b % N` in gmpy2 over one product modulo N = n^2 of a B-bit n, one thread each
 square_ratio_B          the same for one squaring
+product_us_B            microseconds of one product
+bound_share_B           share of the bound of the method: the cycles that the vector units need for the instructions of
+                        all products of digits, over those of a product modulo N
 encrypt_ratio_packed    time of phe over encrypting 1000 values, packed as in a job, randomness drawn in the call
 encrypt_ratio_unpacked  the same with one value in each ciphertext
 matvec_ratio            time of phe's operators over X^T [d] of 1000 rows and 13 columns
 decrypt_ratio           time of phe over decrypting 25 ciphertexts
-bound_share             share of the bound of the method, for the default path at 2048 bits: the cycles that the vector
-                        units need for the instructions of all products of digits, over those of a product modulo N
-paths                   the figures of products and squarings for each path of this machine
+paths                   the figures of products and squarings for each path of this machine; those above are of the
+                        path in use
 threads_ratio           time on one thread over time on all threads, for the product X^T [d]
 seconds_T_threads       encryption of 1000 packed values, and the product, on T threads, for each T
 groups                  milliseconds of processor time on one thread for a ciphertext in the product, for 13, 100 and
@@ -298,8 +300,6 @@ def measure() -> dict[str, Any]:
             for bits in (2048, 3072, 4096):
                 of_paths[each] |= product_figures(each, bits)
     figures = dict(of_paths.get(path, {}))
-    if figures:
-        figures["bound_share"] = figures["bound_share_2048"]
     figures |= operation_figures()
     rounded = {name: round(value, 3) for name, value in figures.items()}
     rounded_paths = {each: {name: round(value, 3) for name, value in found.items()} for each, found in of_paths.items()}

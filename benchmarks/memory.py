@@ -21,7 +21,7 @@ from typing import Any
 # `python benchmarks/memory.py` searches its own folder for modules; this adds the folder above.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.harness import DATASET, Setup, peak_rss_mb, scratch_folder
+from benchmarks.harness import DATASET, Setup, memory_mb, peak_rss_mb, read_status, scratch_folder
 from benchmarks.round import N_ROUNDS, make_tables
 from trilateral.common.config.job import JobConfig, Sqn
 
@@ -34,33 +34,32 @@ NOT_LOADED = ["pandas", "scipy.optimize", "sklearn.linear_model"]
 """What no server loads for a job with default settings."""
 
 IMPORT = """
-import importlib, json, resource, sys
-def resident():
+import importlib, json, sys
+def status():
     with open("/proc/self/status") as file:
-        status = dict(line.split(":", 1) for line in file)
-    return [int(status[name].split()[0]) / 1024 for name in ("RssAnon", "RssFile")]
-found = {"python": resident()}
+        return file.read()
+found = {"python": status()}
 for name in sys.argv[1:]:
     importlib.import_module(name)
-    found[name] = resident()
+    found[name] = status()
 print(json.dumps(found))
 """
+FIELDS = {"own": "RssAnon", "files": "RssFile"}
 
 
-def resident(pid: int) -> list[float]:
+def resident(status: str) -> dict[str, float]:
     """Return the MB that a process has in memory: its own, and pages of files."""
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return [round(int(status[name].split()[0]) / 1024, 1) for name in ("RssAnon", "RssFile")]
+    return {name: memory_mb(status, field) for name, field in FIELDS.items()}
 
 
-def loads(*names: str) -> dict[str, list[float]]:
+def loads(*names: str) -> dict[str, dict[str, float]]:
     """Return what each import adds in a new process; `python` is the interpreter itself."""
     command = [sys.executable, "-c", IMPORT, *names]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, list[float]] = {"": [0.0, 0.0], **json.loads(done.stdout)}
+    found = {name: resident(status) for name, status in json.loads(done.stdout).items()}
     return {
-        name: [round(now - then, 1) for now, then in zip(after, before, strict=True)]
-        for (_, before), (name, after) in pairwise(found.items())
+        name: {field: round(mb - before[field], 1) for field, mb in after.items()}
+        for (_, before), (name, after) in pairwise([("", dict.fromkeys(FIELDS, 0.0)), *found.items()])
     }
 
 
@@ -72,11 +71,15 @@ def processes() -> dict[str, dict[str, Any]]:
     with scratch_folder() as folder:
         setup = Setup(folder, make_tables())
         with setup.serving() as running:
-            started = {role: resident(pid) for role, pid in running.pids.items()}
+            started = {role: resident(read_status(pid)) for role, pid in running.pids.items()}
             setup.train_in(running, job)
             time.sleep(SETTLE_SECONDS)
             return {
-                str(role): {"started": started[role], "peak": peak_rss_mb(pid), "after a job": resident(pid)}
+                str(role): {
+                    "started": started[role],
+                    "peak": peak_rss_mb(pid),
+                    "after a job": resident(read_status(pid)),
+                }
                 for role, pid in running.pids.items()
             }
 

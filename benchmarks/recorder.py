@@ -21,23 +21,19 @@ import json
 import os
 import sys
 import threading
-import time
 import types
 from asyncio import Handle, Task
 from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 # `python benchmarks/recorder.py` searches its own folder for modules; this adds the folder above.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import timeline
+from benchmarks.timeline import Span, now, processor_time
 
-Span: TypeAlias = tuple[int, int, int, int, str]
-"""Start and end of a call, both also in processor time of the thread, and the kind of work. Times in nanoseconds."""
-
-now, processor_time = time.monotonic_ns, time.thread_time_ns
 _spans: dict[str, list[Span]] = {}
 _crossings: list[tuple[int, str, str, str]] = []
 """Time, moment, the other role and the message."""
@@ -56,18 +52,8 @@ _local = _Local()
 
 
 def recorded(function: Callable[..., Any], kind: str) -> Callable[..., Any]:
-    """Return a function that does the same and records a span."""
-
-    @wraps(function, updated=())
-    def recording(*args: Any, **kwargs: Any) -> Any:
-        spans = _local.spans
-        start, used = now(), processor_time()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            spans.append((start, now(), used, processor_time(), kind))
-
-    return recording
+    """Return a function that does the same and adds a span to those of its thread."""
+    return timeline.recorded(function, kind, lambda: _local.spans)
 
 
 def record_calls(owner: Any, kind: str, *names: str) -> None:

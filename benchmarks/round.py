@@ -10,10 +10,10 @@ bytes_*              bytes on the wire in one round without curvature
 ciphertexts_*        ciphertexts in one round without curvature
 phases               median seconds for each kind of work in each process
 
-With --profile, it prints instead where the time of the critical path of a round without curvature goes, from the
-coordinator's question to its next one: the median milliseconds of each kind of work in each process, and the time of
-each message on the path. `recorder.py` records, `critical_path.py` finds the path. `recorded_seconds` beside
-`seconds` shows what the recording costs.
+With --profile, it prints instead where the time of the critical path of a round without curvature goes, from one
+`BeginRound` of the coordinator to the next: the median milliseconds of each kind of work in each process, and of each
+message on the path, between the moments that `recorder.py` describes. `recorder.py` records, `critical_path.py` finds
+the path. `recorded_seconds` beside `seconds` shows what the recording costs.
 """
 
 import argparse
@@ -117,7 +117,7 @@ def measure_path() -> dict[str, Any]:
     rounds = rounds_with(recorded, curvature=False)
     paths = [critical_path(processes, number) for number in sorted(rounds)[:-1]]
     return {
-        "arithmetic": use_arithmetic(),
+        "path": use_arithmetic(),
         "seconds": round(median_seconds(silent, rounds_with(silent, curvature=False)), 4),
         "recorded_seconds": round(median_seconds(recorded, rounds), 4),
         **profile(paths),
@@ -156,7 +156,7 @@ def main() -> None:
     if arguments.profile and not arguments.json:
         found = measure_path()
         print(table(found))
-        print({name: found[name] for name in ("arithmetic", "seconds", "recorded_seconds")})
+        print(json.dumps({name: found[name] for name in ("path", "seconds", "recorded_seconds")}))
         return
     figures = measure_path() if arguments.profile else measure()
     print(json.dumps(figures) if arguments.json else json.dumps(figures, indent=2))

@@ -113,7 +113,7 @@ def main() -> None:
     own = (arguments.rows, arguments.host_columns, arguments.guest_columns)
     sizes = [own] if arguments.rows else SIZES[arguments.protocol]
     path = use_arithmetic()
-    if path != "avx2":
+    if path == "gmpy2":
         print(
             f"warning: measures {path} and not the kernel, {obstacle() or 'as the environment says'}", file=sys.stderr
         )

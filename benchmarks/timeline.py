@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 
 from trilateral.common.base.roles import Role
 
-Note: TypeAlias = tuple[int, int, int, str]
-"""Start and end of a step, the processor time of its thread, and the step. Times in nanoseconds."""
+Span: TypeAlias = tuple[int, int, int, int, str]
+"""Start and end of a call, both also in processor time of its thread, and the kind of work. Times in nanoseconds."""
 
-FIRST_ROUND, LAST_STEP = "have BeginRound for the host", "have FinishJob for the host"
+FIRST_ROUND, LAST_STEP = "BeginRound for the host is ready", "FinishJob for the host is ready"
 PARTY_STEPS = {
     "read_party_table": "read the table",
     "make_party_data": "make the training columns",
@@ -28,20 +28,28 @@ PARTY_STEPS = {
     "save_model": "write the model",
 }
 
-notes: list[Note] = []
-"""What this process has noted."""
+now, processor_time = time.monotonic_ns, time.thread_time_ns
+notes: list[Span] = []
+"""The steps of this process."""
 
 
-def _noted(function: Callable[..., Any], step: str) -> Callable[..., Any]:
-    @wraps(function)
-    def noting(*args: Any, **kwargs: Any) -> Any:
-        start, used = time.monotonic_ns(), time.thread_time_ns()
+def recorded(function: Callable[..., Any], kind: str, spans: Callable[[], list[Span]]) -> Callable[..., Any]:
+    """Return a function that does the same and adds a span to `spans()`."""
+
+    @wraps(function, updated=())
+    def recording(*args: Any, **kwargs: Any) -> Any:
+        kept = spans()
+        start, used = now(), processor_time()
         try:
             return function(*args, **kwargs)
         finally:
-            notes.append((start, time.monotonic_ns(), time.thread_time_ns() - used, step))
+            kept.append((start, now(), used, processor_time(), kind))
 
-    return noting
+    return recording
+
+
+def _noted(function: Callable[..., Any], step: str) -> Callable[..., Any]:
+    return recorded(function, step, lambda: notes)
 
 
 def _note_calls(owner: Any, steps: Mapping[str, str]) -> None:
@@ -70,17 +78,17 @@ def record_steps() -> None:
 
     def noted_send(self: Any, message: Any) -> None:
         if isinstance(message, BeginRound | FinishJob):
-            at = time.monotonic_ns()
-            notes.append((at, at, 0, f"have {type(message).__name__} for the {self._peer.role}"))
+            at = now()
+            notes.append((at, at, 0, 0, f"{type(message).__name__} for the {self._peer.role} is ready"))
         send(self, message)
 
     async def noted_call(self: Any, message: Any) -> None:
-        start = time.monotonic_ns()
+        start = now()
         try:
             await call(self, message)
         finally:
             step = f"send {type(message).__name__} to the {self._peer.role}"
-            notes.append((start, time.monotonic_ns(), 0, step))
+            notes.append((start, now(), 0, 0, step))
 
     Link.send, Link.call = noted_send, noted_call  # type: ignore[method-assign]
 
@@ -115,7 +123,7 @@ class Timeline:
         return asdict(self)
 
     def __str__(self) -> str:
-        lines = [f"{'begins':>9} {'ms':>8} {'processor':>9}  process      step"]
+        lines = ["milliseconds", f"{'begins':>9} {'takes':>8} {'processor':>9}  process      step"]
         lines += [
             f"{1e3 * each.begins:9.1f} {1e3 * each.seconds:8.1f} {1e3 * each.processor_seconds:9.1f}"
             f"  {each.process:<11}  {each.step}"
@@ -136,17 +144,17 @@ def read_timeline(files: Mapping[Role, Path], began: int, ended: int) -> Timelin
     return make_timeline(noted, began, ended)
 
 
-def make_timeline(noted: Mapping[Role, list[Note]], began: int, ended: int) -> Timeline:
+def make_timeline(noted: Mapping[Role, list[Span]], began: int, ended: int) -> Timeline:
     """Return the timeline of one job from the notes of the servers; see `read_timeline`."""
     of_coordinator = noted[Role.COORDINATOR]
-    first = min(start for start, _, _, step in of_coordinator if step == FIRST_ROUND)
-    last = max(start for start, _, _, step in of_coordinator if step == LAST_STEP)
+    first = min(start for start, _, _, _, step in of_coordinator if step == FIRST_ROUND)
+    last = max(start for start, _, _, _, step in of_coordinator if step == LAST_STEP)
 
     def steps() -> Iterator[Step]:
         for role, of_role in noted.items():
-            for start, end, used, step in of_role:
+            for start, end, used, used_end, step in of_role:
                 if began <= start < first or last <= start <= ended:
-                    yield Step(str(role), step, (start - began) / 1e9, (end - start) / 1e9, used / 1e9)
+                    yield Step(str(role), step, (start - began) / 1e9, (end - start) / 1e9, (used_end - used) / 1e9)
 
     return Timeline(
         sorted(steps(), key=lambda each: each.begins),

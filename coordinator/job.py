@@ -38,7 +38,7 @@ class Job:
     """
 
     def __init__(self, config: JobConfig, job_id: bytes, known: JobStatus | None = None) -> None:
-        self.config = config
+        self.name = config.name
         self.id = job_id
         self.fruitless = 0
         """How many sessions in a row ended soon and without progress."""
@@ -49,6 +49,7 @@ class Job:
         """Whether an operator has stopped the job, which may not have ended yet."""
         self.finishing = False
         """Whether the parties may have their models already, so that the job can no longer be stopped."""
+        self._protocol = config.protocol
         self._status = known or JobStatus(job=config.name, n_epochs=config.epochs)
         self._seconds = self._status.seconds
         self.begin_session()
@@ -77,7 +78,7 @@ class Job:
     def begin_session(self, why: str | None = None) -> None:
         """Begin a session; `why` is the reason for another session, or None for the first one."""
         self._status.state, self._status.detail = JOB_STATE_STARTING, ""
-        if self.config.protocol == "paillier":
+        if self._protocol == "paillier":
             self._status.detail = "making the job's key"
         self._n_opened = self._n_caught_up = 0
         if why is not None:
@@ -99,7 +100,7 @@ class Job:
         status = JobStatus()
         status.CopyFrom(self._status)
         del status.notes[:n_known_notes]
-        if viewer is Role.HOST and self.config.protocol == "shares":
+        if viewer is Role.HOST and self._protocol == "shares":
             shown = [note for note in status.notes if _EVALUATED not in note]
             del status.notes[:]
             status.notes.extend(shown)
@@ -218,6 +219,7 @@ class Job:
         self._status, self.error = self.last_status(error), error
         self.ended.set()
         self.update()
+        self._changed = self.ended  # The process remembers many ended jobs: keep one event for each.
 
     def _elapsed(self) -> float:
         return self._seconds + time.monotonic() - self._started

@@ -66,9 +66,10 @@ class CoordinatorJobs(ProcessJobs):
 
     async def go_on(self) -> None:
         """Continue the jobs that had not ended when the previous process ended."""
-        for job in list(self._jobs.values()):
-            if not job.ended.is_set():
-                await self._begin_session(job, "the coordinator was restarted")
+        for record in await asyncio.to_thread(self.journal.all):
+            job = self._jobs.get(record.job.name)
+            if job is not None and not job.ended.is_set() and job.name not in self._running:
+                await self._begin_session(job, record.job, "the coordinator was restarted")
 
     async def close(self) -> None:
         """End all watches, and suspend every job; see `ProcessJobs.close`."""
@@ -125,7 +126,7 @@ class CoordinatorJobs(ProcessJobs):
             await asyncio.to_thread(self.journal.add, key.run_id, config)
             with LogContext(config.name).current():
                 log.info("job %s: started, protocol %s, algorithm %s", config.name, *_described(config))
-            self._launch_session(self._add(Job(config, key.run_id)), key, history)
+            self._launch_session(self._add(Job(config, key.run_id)), config, key, history)
 
     async def resume(self, name: str) -> None:
         """Resume a job that was stopped or has failed, in the round that it had reached.
@@ -153,7 +154,7 @@ class CoordinatorJobs(ProcessJobs):
             self.audit.allowed(calling(), "ResumeJob", job=name, run=ended.id.hex())
             await asyncio.to_thread(self.journal.set_running, ended.id)
             job = self._add(Job(record.job, record.id, ended.status()))
-            await self._begin_session(job, "resumed by the operator")
+            await self._begin_session(job, record.job, "resumed by the operator")
 
     async def stop(self, name: str) -> None:
         """Stop a job without a model; return once the parties have been told.
@@ -178,8 +179,8 @@ class CoordinatorJobs(ProcessJobs):
 
     def _add(self, job: Job) -> Job:
         """Put a job at the end of the list, and remove any other job of its name."""
-        self._jobs.pop(job.config.name, None)
-        self._jobs[job.config.name] = job
+        self._jobs.pop(job.name, None)
+        self._jobs[job.name] = job
         self._forget_oldest()
         return job
 
@@ -190,9 +191,9 @@ class CoordinatorJobs(ProcessJobs):
 
     # --- sessions
 
-    async def _begin_session(self, job: Job, why: str) -> None:
+    async def _begin_session(self, job: Job, config: JobConfig, why: str) -> None:
         """Begin a session that is not the job's first."""
-        name = job.config.name
+        name = job.name
         job.begin_session(why)
         with LogContext(name).current():
             log.info("job %s: continues in another session: %s", name, why)
@@ -203,10 +204,10 @@ class CoordinatorJobs(ProcessJobs):
         except ConfigError as error:
             await self._end(job, error)
         else:
-            self._launch_session(job, key, history)
+            self._launch_session(job, config, key, history)
 
-    def _launch_session(self, job: Job, key: JobKey, history: History) -> None:
-        config, is_first, begun_at = job.config, key.run_id == job.id, time.monotonic()
+    def _launch_session(self, job: Job, config: JobConfig, key: JobKey, history: History) -> None:
+        is_first, begun_at = key.run_id == job.id, time.monotonic()
         record = JobRecord(self.journal, job.id, config.name)
 
         def on_record(message: MachineRecord) -> None:
@@ -224,7 +225,7 @@ class CoordinatorJobs(ProcessJobs):
                 is_short = time.monotonic() - begun_at < self.config.limits.peer_timeout
                 job.fruitless = job.fruitless + 1 if is_short else 0
                 if job.fruitless < MAX_FRUITLESS:
-                    await self._begin_session(job, str(error))
+                    await self._begin_session(job, config, str(error))
                 else:
                     await self._end(job, PeerError(f"{MAX_FRUITLESS} sessions in a row made no progress: {error}"))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from trilateral.common.checks.finding import Finding, note
 from trilateral.common.config.job import JobConfig
 from trilateral.common.jobs.arithmetic import processors, use_arithmetic
+from trilateral.common.paillier.native.path import Path
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.scales import round_scale
 from trilateral.common.shares.format import Format
@@ -21,7 +22,7 @@ LINES = (1000, 100, 20)
 TYPICAL_ROUNDS = {"paillier": 6, "shares": 7}
 """Rounds of `lbfgs` on whitened columns with a tolerance of 1e-6 (benchmarks/credit.py)."""
 
-# --- Paillier: one thread, a key of 2048 bits, the kernel
+# --- Paillier: one thread, a key of 2048 bits, the kernel with AVX2
 
 PRODUCT_MICROSECONDS = 1.2
 """Time of one product modulo n^2 in the kernel (docs/kernel.md)."""
@@ -33,9 +34,9 @@ DECRYPTION_EXPONENT = 2.7
 OVERHEAD = 1.9
 """Factor for the work beyond products: memory, packing, checks, messages. Measured on a busy machine. A core with the
 architecture Zen 5 needs about 0.4 of the resulting seconds (docs/deployment.md)."""
-WITHOUT_KERNEL = 5
-"""Factor of all seconds if gmpy2 computes in place of the kernel."""
-PAILLIER_SETUP_SECONDS = 3.0
+PATH_FACTORS: dict[Path, float] = {"ifma": 0.33, "avx2": 1, "gmpy2": 5}
+"""Factor of all seconds by what computes (docs/kernel.md)."""
+PAILLIER_SETUP_SECONDS = 1.0
 """For a key, tables, the proof of the IDs and randomness."""
 
 # --- shares
@@ -115,8 +116,7 @@ def check_cost(job: JobConfig, n_rows: int, n_columns: int) -> Iterator[Finding]
     """
     costs = {}
     if job.cipher == "packed":
-        slow_down = 1 if use_arithmetic() == "avx2" else WITHOUT_KERNEL
-        costs["paillier"] = paillier_training(job, n_rows, n_columns, slow_down)
+        costs["paillier"] = paillier_training(job, n_rows, n_columns, PATH_FACTORS[use_arithmetic()])
     if job.algorithm.name != "sqn":
         slow_down = SHARES_WITHOUT_KERNEL if shares_level() == NUMPY else 1
         costs["shares"] = shares_training(job, n_rows, n_columns, slow_down)
@@ -129,13 +129,13 @@ def check_cost(job: JobConfig, n_rows: int, n_columns: int) -> Iterator[Finding]
         )
 
 
-def paillier_training(job: JobConfig, n_rows: int, n_columns: int, slow_down: float = 1) -> TrainingCost:
+def paillier_training(job: JobConfig, n_rows: int, n_columns: int, factor: float = 1) -> TrainingCost:
     """Estimate a training under `paillier` with `n_columns` training columns at each party."""
     rounds, rows = _rounds(job, "paillier", n_rows)
     cost = paillier_round(rows, n_columns, n_columns, job)
     parties = max(cost.host_seconds, cost.guest_seconds) / processors()
     return TrainingCost(
-        rounds, PAILLIER_SETUP_SECONDS, 0, cost, slow_down * (parties + cost.coordinator_seconds / processors())
+        rounds, PAILLIER_SETUP_SECONDS, 0, cost, factor * (parties + cost.coordinator_seconds / processors())
     )
 
 

@@ -10,7 +10,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.checks.finding import Finding, faults, note, ok, warning
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.jobs.arithmetic import processors, use_arithmetic
-from trilateral.common.paillier.native.path import obstacle
+from trilateral.common.paillier.native.path import INSTRUCTIONS, obstacle
 from trilateral.common.process.memory import has_swap
 from trilateral.common.process.state_folder import holder
 from trilateral.common.shares.path import NUMPY, best_level, instructions, shares_level
@@ -41,16 +41,11 @@ def _arithmetic(threads: int) -> Iterator[Finding]:
     except ConfigError as error:
         yield from faults("arithmetic", error)
         return
-    if path == "avx2":
-        yield ok("arithmetic", "the kernel, with AVX2")
-    elif why := obstacle():
-        yield warning(
-            "arithmetic", f"gmpy2, about five times slower than the kernel, because {why}: see docs/kernel.md"
-        )
+    if path != "gmpy2":
+        yield ok("arithmetic", f"the kernel, with {INSTRUCTIONS[path]}")
     else:
-        yield warning(
-            "arithmetic", "gmpy2, about five times slower than the kernel, because TRILATERAL_ARITHMETIC says so"
-        )
+        why = obstacle() or "TRILATERAL_ARITHMETIC says so"
+        yield warning("arithmetic", f"gmpy2, 5 to 15 times slower than the kernel, because {why}: see docs/kernel.md")
     yield from _shares_arithmetic()
 
 

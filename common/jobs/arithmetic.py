@@ -8,8 +8,8 @@ from trilateral.common.paillier.native.threads import set_threads
 from trilateral.common.shares.path import choose_shares_arithmetic
 
 VARIABLE = "TRILATERAL_ARITHMETIC"
-"""Environment variable that names the arithmetic to use, for comparisons: "avx2" or "gmpy2". With "gmpy2",
-numpy computes with shares."""
+"""Environment variable that names the arithmetic to use, for comparisons: "ifma", "avx2" or "gmpy2". With
+"gmpy2", numpy computes with shares."""
 
 
 def use_arithmetic(threads: int = 0) -> Path:

@@ -36,6 +36,9 @@ would ignore the secret start of a job and continue it from zero."""
 VERSION = 3
 """The version of a journal whose facts and rounds are encrypted. It also has the table `seal`."""
 BUSY_SECONDS = 10.0
+CACHE_KIB = 256
+"""Memory for pages of the file. Rounds are only appended and never read while the process lives, except to resume a
+job. SQLite's default of 2 MB would slowly fill with rounds that nothing reads."""
 MIN_BYTES = 512
 """The size of the smallest database that SQLite writes."""
 RUNNING = "running"
@@ -120,6 +123,7 @@ class Journal:
         database = sqlite3.connect(self._path, BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             _check_whole(database, self._path)
+            database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")
             database.execute("PRAGMA foreign_keys = ON")

@@ -332,7 +332,6 @@ class PartyJobs(ProcessJobs):
             # The journal already has the end of a finished job, and a job whose session is suspended still runs.
             if error is not None and not isinstance(error, SuspendedError):
                 await self._set_outcome(job_id, error)
-            await asyncio.to_thread(trim_heap)
 
         self._launch(runner, begin, on_end)
 

@@ -18,6 +18,7 @@ from trilateral.common.base.errors import (
     SuspendedError,
     TrilateralError,
 )
+from trilateral.common.base.heap import trim_heap
 from trilateral.common.base.outcome import Outcome, outcome_of
 from trilateral.common.base.roles import Role
 from trilateral.common.base.tracebacks import where
@@ -256,6 +257,7 @@ class ProcessJobs:
                 reason = {} if ended is None else {"reason": str(ended)}
                 self.audit.ended(outcome, job=key.name, run=key.run_id.hex(), **reason, **runner.record())
                 await on_end(ended)
+                await asyncio.to_thread(trim_heap)
 
         self._running[key.name] = runner
         self.metrics.begun(key.name)

@@ -6,9 +6,7 @@ This is a separate module because it must run before the import of any module th
 import ctypes
 import logging
 import os
-import re
 import resource
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,15 +22,6 @@ SEPARATE_BYTES = 8 * 1024 * 1024
 """Size from which an allocation gets pages of its own, which the system takes back: larger than any message."""
 PR_SET_DUMPABLE = 4
 """As in Linux's prctl.h."""
-MADV_DONTNEED, MADV_DONTNEED_LOCKED = 4, 24
-"""As in Linux's mman.h."""
-SMAPS = Path("/proc/self/smaps")
-_FILE_MAPPING = re.compile(
-    r"^([0-9a-f]+)-([0-9a-f]+) r-[-x]p [0-9a-f]+ \S+ [1-9]\d* +/.*\n((?:[A-Z].*\n)+)", re.MULTILINE
-)
-"""A private mapping of a file that cannot be written, and the lines of sizes after it."""
-_OWN_MEMORY = re.compile(r"^(Anonymous|Swap): +(\d+) kB$", re.MULTILINE)
-"""Pages that the process has changed, in memory and in swap space."""
 SWAPS = Path("/proc/swaps")
 MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT = 1, 2, 4
 """As in Linux's mman.h."""
@@ -62,32 +51,6 @@ def reuse_freed_memory() -> None:
         library = ctypes.CDLL(None)
         library.mallopt(M_MMAP_THRESHOLD, SEPARATE_BYTES)
         library.mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
-
-
-def release_library_pages() -> None:
-    """Give up the pages of library files that this process has in memory. Call it once the libraries are loaded.
-
-    Loading a library reads most of its file, and most of that never again. The system counts these pages as memory of
-    the process, and locks them if memory is locked. A page that is used later comes back from the system's cache of
-    files, with its neighbours, in about a microsecond. Where the process has changed a mapping, as the loader does with
-    tables of addresses, the mapping stays.
-    """
-    with suppress(AttributeError, OSError):
-        madvise = ctypes.CDLL(None).madvise
-        madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-        for first, n_bytes in _unchanged_mappings():
-            # Linux before 5.18 does not know the first request, and refuses the second if the memory is locked.
-            if madvise(first, n_bytes, MADV_DONTNEED_LOCKED):
-                madvise(first, n_bytes, MADV_DONTNEED)
-
-
-def _unchanged_mappings() -> Iterator[tuple[int, int]]:
-    """Yield address and size of each mapping of a file that cannot be written and has no page that differs from it."""
-    for mapping in _FILE_MAPPING.finditer(SMAPS.read_text()):
-        start, end, fields = mapping.groups()
-        own = dict(_OWN_MEMORY.findall(fields))
-        if own == {"Anonymous": "0", "Swap": "0"}:
-            yield int(start, 16), int(end, 16) - int(start, 16)
 
 
 def refuse_core_dumps() -> None:

@@ -154,9 +154,9 @@ class QuasiNewton:
 
         It is infinite while no curvature is known, and 0 once the gradient consists of rounding errors only.
         """
-        if self._gradient is None or not self.is_observed or self._failures:
+        if not self.is_observed or self._failures:
             return math.inf
-        if np.linalg.norm(self._gradient) <= 2 * self._error:
+        if self._is_flat:
             return 0.0
         gaps = self._gaps[-3:]
         if len(gaps) < 3:
@@ -178,10 +178,20 @@ class QuasiNewton:
         """The next trial point, and what f is expected to be there: if the gap is small, a round there is not needed.
 
         The expected loss is that of a quadratic with the inverse Hessian H. Its error is of the size of the gap.
+
+        A gradient that consists of rounding errors gives no step. Where f is nearly flat, because the labels are all
+        equal or the columns separate them, H is so large that such a step would leave the minimum far behind.
         """
-        if self._gradient is None:
+        if self._gradient is None or self._is_flat:
             return self.base, self.loss
         return self.base - self._descent, self.loss - float(self._gradient @ self._descent) / 2
+
+    @property
+    def _is_flat(self) -> bool:
+        """Whether the gradient at the base point, which a round has shown, consists of rounding errors only."""
+        if self._gradient is None or not self.is_observed:
+            return False
+        return bool(np.linalg.norm(self._gradient) <= 2 * self._error)
 
     def _start(self, loss: float, gradient: FloatVector) -> None:
         """Choose the first step from f and its gradient at w = 0."""

@@ -39,7 +39,7 @@ from trilateral.cli.main import app
 from trilateral.common.base.files import write_whole
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import PARTIES, Role
-from trilateral.common.checks import listening, machine, peers, tables
+from trilateral.common.checks import estimate, listening, machine, peers, tables
 from trilateral.common.checks.finding import Finding, Level
 from trilateral.common.checks.run import check_process
 from trilateral.common.config.process import ProcessConfig
@@ -48,6 +48,7 @@ from trilateral.common.jobs.ledger import LEDGER, Ledger
 from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.jobs.sealing import Sealer
 from trilateral.common.observe.audit import LOG, Audit
+from trilateral.common.paillier.native.path import INSTRUCTIONS
 from trilateral.common.process import memory
 from trilateral.common.process.description import ask_description
 from trilateral.common.process.state_folder import held_state
@@ -193,6 +194,20 @@ async def test_a_protocol_that_cannot_train_the_job_has_no_estimate(setting: Set
     subjects = {finding.subject for finding in await setting.check(Role.GUEST)}
     assert "protocol paillier" in subjects
     assert "protocol shares" not in subjects
+
+
+@pytest.mark.parametrize(("path", "instructions"), INSTRUCTIONS.items())
+async def test_every_path_of_the_kernel_is_correct(path: str, instructions: str, setting: Setting) -> None:
+    setting.monkeypatch.setattr(machine, "use_arithmetic", lambda threads: path)
+    texts = [str(finding) for finding in await setting.check(Role.GUEST) if finding.level == OK]
+    assert any(f"arithmetic: the kernel, with {instructions}" in text for text in texts)
+
+
+@pytest.mark.parametrize("path", [*INSTRUCTIONS, "gmpy2"])
+async def test_every_path_has_an_estimate(path: str, setting: Setting) -> None:
+    setting.start_job()
+    setting.monkeypatch.setattr(estimate, "use_arithmetic", lambda: path)
+    assert "protocol paillier" in {finding.subject for finding in await setting.check(Role.GUEST)}
 
 
 async def test_a_check_changes_nothing(setting: Setting) -> None:
@@ -779,9 +794,7 @@ LOCAL = [
     Case(memory_that_may_reach_swap_space, WARNING, "swap: parts of private keys may reach", Role.COORDINATOR),
     Case(a_full_disk, WARNING, "state: 50 MiB are free"),
     Case(few_open_files, WARNING, "open files: at most 256"),
-    Case(
-        no_kernel, WARNING, "arithmetic: gmpy2, about five times slower than the kernel, because the processor has no"
-    ),
+    Case(no_kernel, WARNING, "arithmetic: gmpy2, 5 to 15 times slower than the kernel, because the processor has no"),
     Case(
         no_kernel_of_shares,
         WARNING,

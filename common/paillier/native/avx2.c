@@ -164,8 +164,8 @@ INLINE void product_columns(words *out, const digits *p, const digits *q, const 
     for (int s = 0; s < D; s++) {
         int first = first_quad(s, D / 2), last = last_quad(s, D / 4);
         for (int j = first; j <= last; j++) {
-            tile(&c, p + 2 * s - 4 * j, q + 4 * j);
-            if (p2) tile(&c, p2 + 2 * s - 4 * j, q2 + 4 * j);
+            tile(&c, p + (2 * s - 4 * j), q + 4 * j);
+            if (p2) tile(&c, p2 + (2 * s - 4 * j), q2 + 4 * j);
         }
         out[2 * s] = c.c0, out[2 * s + 1] = c.c1;
         next_columns(&c);
@@ -250,7 +250,7 @@ INLINE void square_columns(words *out, const digits *p, int D) {
     struct columns6 c = no_columns();
     for (int s = 0; s < D; s++) {
         /* The pair of digits 2 i, 2 i + 1 lies wholly below quad j when i = s - 2 j < 2 j. */
-        for (int j = s / 4 + 1, last = last_quad(s, D / 4); j <= last; j++) tile(&c, p + 2 * s - 4 * j, p + 4 * j);
+        for (int j = s / 4 + 1, last = last_quad(s, D / 4); j <= last; j++) tile(&c, p + (2 * s - 4 * j), p + 4 * j);
         /* Within quad s / 4: the product of its upper two digits lies one step higher than the rest. */
         if (s % 4 == 0) {
             const digits *x = p + s;
@@ -321,7 +321,7 @@ INLINE void find_m(struct reduction *r, const struct reduction *lower, int twice
         if (lower && s % 2 == 0) tile(&c, k, lower->m + 2 * s);
         /* Each pair waits for the one before, which is therefore multiplied last, and from registers. */
         for (int j = last_quad(s - 1, D / 4); j > 0; j--) {
-            const digits *pair = m + 2 * (s - 1) - 4 * j;
+            const digits *pair = m + (2 * (s - 1) - 4 * j);
             tile_by_constant(&c, pair[0], pair[1], mod->h, 4 * j, lanewise);
         }
         if (s) tile_by_constant(&c, x0, x1, mod->h, 0, lanewise);
@@ -355,7 +355,7 @@ INLINE void find_t(digits *out, struct reduction *r, int twice, const struct mod
         if (twice) first = ADD(first, first), second = ADD(second, second);
         c.c0 = ADD(c.c0, ADD(first, carry)), c.c1 = ADD(c.c1, second);
         for (int j = D / 4 - 1, until = first_quad(s - 1, last); j >= until; j--) {
-            const digits *pair = r->m + 2 * (s - 1) - 4 * j;
+            const digits *pair = r->m + (2 * (s - 1) - 4 * j);
             tile_by_constant(&c, pair[0], pair[1], mod->h, 4 * j, lanewise);
         }
         if ((s - last) % 2 == 0 && s < D - 1) tile_by_constant(&c, r->mu0, r->mu1, mod->n, 2 * (s - last), lanewise);

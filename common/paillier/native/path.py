@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 Path = KernelPath | Literal["gmpy2"]
 
-_INSTRUCTIONS: dict[KernelPath, str] = {"ifma": "AVX-512 IFMA", "avx2": "AVX2"}
+INSTRUCTIONS: dict[KernelPath, str] = {"ifma": "AVX-512 IFMA", "avx2": "AVX2"}
 """The paths of the kernel, the fastest first, and what they use."""
 _NEEDS: dict[KernelPath, str] = {
     "ifma": "AVX-512 with its integer multiply-add (IFMA)",
@@ -30,7 +30,7 @@ def choose_arithmetic(name: str = "") -> Path:
     """Choose the path of this process, for all jobs from now on, and log it if it is new.
 
     Args:
-        name: "avx2" or "gmpy2"; empty for the fastest that this machine can run.
+        name: "ifma", "avx2" or "gmpy2"; empty for the fastest that this machine can run.
 
     Returns:
         The path in use.
@@ -38,24 +38,24 @@ def choose_arithmetic(name: str = "") -> Path:
     Raises:
         ConfigError: no path has this name, or this machine cannot run it.
     """
-    names = [*_INSTRUCTIONS, "gmpy2"]
+    names = [*INSTRUCTIONS, "gmpy2"]
     if name and name not in names:
         raise ConfigError(
-            f"there is no arithmetic {name:.40}: set {', '.join(names[:-1])} or {names[-1]}, or leave it empty"
+            f"there is no arithmetic {name[:40]!r}: set {', '.join(names[:-1])} or {names[-1]}, or leave it empty"
         )
     path: Path = "gmpy2"
-    for each in _INSTRUCTIONS:
+    for each in INSTRUCTIONS:
         if name == each and (why_not := obstacle(each)):
             raise ConfigError(f"the arithmetic {name} was chosen, but {why_not}")
         if path == "gmpy2" and name in {"", each} and not obstacle(each):
             path = each
     if path != _Choice.path:
         if path != "gmpy2":
-            log.info("encrypted arithmetic: the kernel, with %s", _INSTRUCTIONS[path])
+            log.info("encrypted arithmetic: the kernel, with %s", INSTRUCTIONS[path])
         elif name:
             log.info("encrypted arithmetic: gmpy2, as chosen")
         else:
-            log.warning("encrypted arithmetic: gmpy2, about five times slower, because %s", obstacle())
+            log.warning("encrypted arithmetic: gmpy2, 5 to 15 times slower, because %s", obstacle())
     _Choice.path = path
     return path
 
@@ -79,7 +79,7 @@ def takes(n: mpz, number_bits: int = 0) -> bool:
     if fits(n, number_bits):
         return True
     log.warning(
-        "a modulus of %d bits: gmpy2, about five times slower, because the kernel takes odd moduli of %d to %d bits,"
+        "a modulus of %d bits: gmpy2, 5 to 15 times slower, because the kernel takes odd moduli of %d to %d bits,"
         " and primes of about equal length",
         n.bit_length(),
         MIN_BITS,
@@ -100,4 +100,4 @@ def obstacle(path: KernelPath = "avx2") -> str:
 def kernel_path() -> KernelPath:
     """Return the path of the kernel that this process uses; the default one if it uses gmpy2."""
     path = arithmetic_path()
-    return next(each for each in _INSTRUCTIONS if not obstacle(each)) if path == "gmpy2" else path
+    return next(each for each in INSTRUCTIONS if not obstacle(each)) if path == "gmpy2" else path

@@ -71,8 +71,6 @@ def serve(
 
 
 async def _serve(config: "ProcessConfig", source: Path) -> None:
-    from trilateral.common.process.memory import release_library_pages
-
     # Import the role that is served only: no organisation needs the code of the others.
     match config.role:
         case Role.HOST:
@@ -81,9 +79,7 @@ async def _serve(config: "ProcessConfig", source: Path) -> None:
             from trilateral.guest_party.server import serve
         case Role.COORDINATOR:
             from trilateral.coordinator.server import serve
-    release_library_pages()
-    # Once more after the start, which runs much code for the last time.
-    await serve(config, source=source, on_ready=lambda _: release_library_pages())
+    await serve(config, source=source)
 
 
 def check(

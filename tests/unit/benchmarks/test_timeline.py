@@ -1,13 +1,13 @@
 """The timeline of a job, from notes that are written here by hand."""
 
-from benchmarks.timeline import FIRST_ROUND, LAST_STEP, Note, Step, make_timeline
+from benchmarks.timeline import FIRST_ROUND, LAST_STEP, Span, Step, make_timeline
 from trilateral.common.base.roles import Role
 
 MS = 1_000_000
 
 
-def note(begins: int, ms: int, step: str, processor_ms: int = 0) -> Note:
-    return begins * MS, (begins + ms) * MS, processor_ms * MS, step
+def note(begins: int, ms: int, step: str, processor_ms: int = 0) -> Span:
+    return begins * MS, (begins + ms) * MS, 7 * MS, (7 + processor_ms) * MS, step
 
 
 NOTES = {

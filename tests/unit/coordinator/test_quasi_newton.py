@@ -314,6 +314,8 @@ class TestTraining:
         whiten=st.booleans(),
     )
     @example(seed=262, n_columns=9, strength=0.0, log_odds=-2.96875, l2=0.0, whiten=False)
+    @example(seed=7377, n_columns=7, strength=0.0, log_odds=4.0, l2=1.0, whiten=True)  # all labels are equal
+    @example(seed=7051, n_columns=4, strength=29.515932460014373, log_odds=-4.0, l2=0.0, whiten=True)  # separable
     def test_never_ends_above_the_model_without_features_and_always_says_why(
         self, seed: int, n_columns: int, strength: float, log_odds: float, l2: float, whiten: bool
     ) -> None:

@@ -83,41 +83,6 @@ def test_the_memory_of_messages_is_used_again() -> None:
     assert faults_a_message("kept") <= 1 < 10 < faults_a_message("given back")
 
 
-LIBRARIES = """
-import resource, sys
-import numpy as np
-import pydantic
-import trilateral.common.rpc.certificates
-from trilateral.common.process import memory
-
-def resident():
-    lines = dict(line.split(":", 1) for line in open("/proc/self/status"))
-    return int(lines["RssFile"].split()[0])
-
-if sys.argv[1] == "locked":
-    # Whoever may lock memory under a limit need not be able to raise the limit.
-    resource.getrlimit, resource.setrlimit = lambda _: (8192, resource.RLIM_INFINITY), lambda *_: None
-    memory.lock_memory()
-before = resident()
-memory.release_library_pages()
-print(before, resident())
-a, b = np.linalg.svd(np.eye(20))[1], pydantic.TypeAdapter(list[int]).validate_json("[1]")
-assert a.tolist() == [1] * 20 and b == [1]
-"""
-
-
-def released(how: str) -> tuple[int, int]:
-    """Memory of files before and after the release, in kB. The program uses its libraries afterwards."""
-    done = subprocess.run([sys.executable, "-c", LIBRARIES, how], check=True, capture_output=True, text=True)
-    before, after = map(int, done.stdout.split())
-    return before, after
-
-
-def test_a_process_gives_up_the_pages_that_loading_its_libraries_has_read() -> None:
-    before, after = released("plain")
-    assert after < before / 2
-
-
 PR_GET_DUMPABLE = 3
 # Runs the command line, and prints at its end whether the process was dumpable.
 SERVE = f"""
@@ -207,12 +172,6 @@ def test_memory_is_locked_without_a_limit_and_costs_no_more(swaps: Path) -> None
     assert locked > 0
     assert not text
     assert resident < 1.3 * run_lock(8192, swaps)[1]
-
-
-@pytest.mark.skipif(not may_lock(), reason="needs the capability to lock memory")
-def test_pages_are_given_up_although_memory_is_locked() -> None:
-    before, after = released("locked")
-    assert after < before / 2
 
 
 def test_under_a_limit_nothing_is_locked_and_the_log_names_the_setting(swaps: Path) -> None:
