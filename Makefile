@@ -114,6 +114,7 @@ $(SET_UP): pyproject.toml requirements-dev.txt $(wildcard common/paillier/native
 	@echo "setting up $(VENV) ..."
 	@"$(PYTHON)" -m venv $(VENV)
 	@$(PIP) install -q --require-hashes -r requirements-dev.txt
+	@rm -f common/*/native/_kernel.*so # so that one of an older source does not stay if the build fails
 	@$(PIP) install -q --no-deps --no-build-isolation -e .
 	@$(BIN)/python -c 'import trilateral.common.paillier.native._kernel, trilateral.common.shares.native._kernel' 2>/dev/null || echo "a kernel was not built, so" \
 		"the arithmetic of paillier is five and that of shares forty times slower: install gcc and the headers of Python (Debian: python3-dev), then run make clean"

@@ -8,7 +8,7 @@ computes the training columns, with whitening and without. Another process reads
 does. The figures are seconds of processor time, and the peak memory of each process.
 
 `product` is one encrypted product of 1000 rows, first with the number columns alone, then with the terms of categories
-and indicators alone: milliseconds of processor time and multiplications for each term, and the path of the arithmetic.
+and indicators alone: milliseconds of processor time for each term, and the path of the arithmetic.
 """
 
 import argparse
@@ -36,7 +36,6 @@ from trilateral.common.data.tables.table import read_table, stream_table
 from trilateral.common.jobs.arithmetic import use_arithmetic
 from trilateral.common.paillier.factory import make_cipher
 from trilateral.common.paillier.keys import generate_private_key
-from trilateral.common.paillier.product import signed_digits
 from trilateral.common.protocol.scales import round_scale
 
 NUMBERS = [f"number {each}" for each in range(15)]
@@ -133,12 +132,10 @@ def product() -> dict[str, Any]:
         work.update(cipher.open(ciphertexts))
         work.result()
         seconds = time.process_time() - start
-        digits = sum(int(np.count_nonzero(each)) for each in signed_digits(encoded, 7))
         n_terms = int(chosen.sum())
         figures[name] = {
             "terms": n_terms,
             "milliseconds a term": round(1000 * seconds / n_terms, 2),
-            "multiplications a term": round(digits / n_terms),
         }
     return figures
 

@@ -36,7 +36,7 @@ OVERHEAD = 1.9
 architecture Zen 5 needs about 0.4 of the resulting seconds (docs/deployment.md)."""
 PATH_FACTORS: dict[Path, float] = {"ifma": 0.33, "avx2": 1, "gmpy2": 5}
 """Factor of all seconds by what computes (docs/kernel.md)."""
-PAILLIER_SETUP_SECONDS = 3.0
+PAILLIER_SETUP_SECONDS = 1.0
 """For a key, tables, the proof of the IDs and randomness."""
 
 # --- shares

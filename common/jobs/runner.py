@@ -72,6 +72,9 @@ QUIET_SECONDS = 0.05
 coordinator's turn, and on one machine both parties would take the processors from it."""
 SINGLE = frozenset({Kind.SQUARES, Kind.LOSS})
 """Vectors of one ciphertext. Another vector follows them at once."""
+_WAITED_FOR = OpenJob | HoldoutScores | Failed | Result | JobEnded
+"""What the event loop has to do before the machine goes on. It may refuse hold-out scores, and then this party must
+keep no result."""
 FAREWELL = 3.0
 """Seconds to spend on telling the peers about a failure."""
 
@@ -415,13 +418,11 @@ class MachineRunner:
             """
             while (envelope := next(envelopes, None)) is not None:
                 to, message = envelope.to, envelope.message
-                if isinstance(message, Result):
-                    hand_over()  # The other party need not wait until this party has written its model.
                 if isinstance(message, MachineRecord):
                     self._record(message)
                 elif not isinstance(message, VectorPiece) or to is Role.COORDINATOR:
                     self._finish_writing()
-                if isinstance(message, OpenJob | Failed | Result | JobEnded) or self._has_to_wait(to, message):
+                if isinstance(message, _WAITED_FOR) or self._has_to_wait(to, message):
                     hand_over()
                     return envelope
                 if isinstance(message, ElementPiece):
@@ -497,6 +498,8 @@ class MachineRunner:
                     self._on_message(message)
                 self._history.complete()
                 self._done = True
+            case _:
+                self._post(to, message)
 
     def _post(self, to: Role, message: Message) -> None:
         """Send a message, or do what this process has to do about it."""

@@ -47,7 +47,9 @@ class Fuzzer:
         """Call a function with sizes that may or may not fit each other."""
         c, draw = self.numbers.constants, self.random
         if draw.random() < 0.1:
-            c = bytes(draw.randbytes(8) if draw.random() < 0.5 else c[: draw.randrange(len(c))])
+            place, word = 8 * draw.randrange(4), draw.choice([-1, 0, 1, 4, 8, 1 << 31, 1 << 61, 1 << 62, (1 << 63) - 8])
+            wrong_size = c[:place] + word.to_bytes(8, "little", signed=True) + c[place + 8 :]
+            c = draw.choice([draw.randbytes(8), c[: draw.randrange(len(c))], wrong_size])
         some, comb = self._elements, self.numbers.empty(draw.choice([0, 1, 12, 16]))
         calls: list[Callable[[], None]] = [
             lambda: _kernel.enter(c, some(), self._bytes(), draw.random() < 0.5),

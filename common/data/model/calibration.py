@@ -29,6 +29,10 @@ _SEED = 0
 _TOLERANCE, _MAX_STEPS, _MIN_SIZE = 1e-12, 100, 1e-6
 """Newton's method ends at a derivative of this size, after this number of steps, or when even a step of this size does
 not lower the loss."""
+_LEAST_SHARE = 0.25
+"""How much a step has to lower the loss, as a share of what the slope promises."""
+_RIDGE = 1e-12
+"""Added to the curvature, so that it has an inverse even where rounding leaves none."""
 SAYS_NONE = "the dataset says `calibration: none`"
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -264,8 +268,9 @@ def _fit_platt(scores: FloatVector, labels: FloatVector) -> Platt:
 def _least_log_loss(scores: FloatVector, targets: FloatVector) -> tuple[float, float]:
     """Return the a and b for which 1 / (1 + exp(-(a u + b))) has the least log loss against targets in (0, 1).
 
-    Newton's method. A step is halved until it lowers the loss by a share of what the slope promises. The loss is convex
-    and has a minimum, because no target is 0 or 1.
+    Newton's method. A step is halved until it lowers the loss by a quarter of what the slope promises; the best step
+    would by half. With a smaller share, a first step could take a few rows so far that their curvature is lost, and the
+    method would end there. The loss is convex and has a minimum, because no target is 0 or 1.
 
     Source: Lin, Lin and Weng (2007), A Note on Platt's Probabilistic Outputs for Support Vector Machines.
 
@@ -286,9 +291,9 @@ def _least_log_loss(scores: FloatVector, targets: FloatVector) -> tuple[float, f
         if np.abs(gradient).max() <= _TOLERANCE:
             break
         hessian = (columns.T * (p * (1 - p))) @ columns / len(scores)
-        step = np.linalg.solve(hessian, gradient)
+        step = np.linalg.solve(hessian + _RIDGE * np.eye(2), gradient)
         size, before, promised = 1.0, loss(coef), float(gradient @ step)
-        while size > _MIN_SIZE and loss(coef - size * step) > before - 1e-4 * size * promised:
+        while size > _MIN_SIZE and loss(coef - size * step) > before - _LEAST_SHARE * size * promised:
             size /= 2
         if size <= _MIN_SIZE:  # All that is left is rounding errors.
             break

@@ -42,7 +42,7 @@ static const struct kernels *path_of(int64_t lanes) {
 static Py_ssize_t read_words(struct modulus *m, const struct kernels **kernels, const int64_t *words, Py_ssize_t count) {
     if (count < HEADER || !(*kernels = path_of(words[0])) || words[1] < 4 || words[1] > MAX_DIGITS || words[1] % 4 != 0 ||
         words[2] < 2 || words[2] > MAX_CHUNKS || words[3] < 2 || words[3] % 2 != 0 ||
-        words[3] * 8 > 2 * DIGIT_BITS * words[1])
+        words[3] > 2 * DIGIT_BITS * words[1] / 8)
         return 0;
     const int64_t D = words[1], K = (*kernels)->k_digits, n_columns = (*kernels)->n_columns;
     *m = (struct modulus){.digits = (int)D, .chunks = (int)words[2], .limbs = (int)((D * DIGIT_BITS + 63) / 64), .width = words[3]};

@@ -297,6 +297,7 @@ KERNEL static int power(uint64_t *out, const uint64_t *bases, const uint8_t *exp
     for (int64_t start = first; start < stop; start += LANES) {
         int lanes = lanes_from(start, stop), which[LANES];
         digits x[2 * MAX_DIGITS], factor[2 * MAX_DIGITS], *const table = own->table;
+        words masks[1 << WINDOW];
         const uint64_t *ones[LANES];
         for (int lane = 0; lane < LANES; lane++) {
             which[lane] = (int)((start + (lane < lanes ? lane : lanes - 1)) / count);
@@ -309,10 +310,13 @@ KERNEL static int power(uint64_t *out, const uint64_t *bases, const uint8_t *exp
         memcpy(x, table, (size_t)size * sizeof *x);
         for (int64_t position = 0; position < 2 * exponent_bytes; position++) {
             for (int i = 0; i < WINDOW; i++) square_lanes(x, x, &m);
-            words wanted = all(0), masks[1 << WINDOW];
+            words wanted = all(0);
             for (int lane = 0; lane < LANES; lane++)
                 wanted[lane] = exponents[which[lane] * exponent_bytes + position / 2] >> (position % 2 ? 0 : 4) & 15;
             for (int i = 0; i < 1 << WINDOW; i++) masks[i] = (words)(wanted == all((uint64_t)i)); /* all ones where they are equal */
+            /* Hide from the compiler that a mask is all ones or zero: it would turn masks into branches, or into loads of some
+             * lanes only. */
+            __asm__("" : "+m"(masks));
             for (int j = 0; j < size; j++) {
                 words chosen = all(0);
                 for (int i = 0; i < 1 << WINDOW; i++) chosen |= masks[i] & (words)table[i * size + j];
@@ -321,8 +325,8 @@ KERNEL static int power(uint64_t *out, const uint64_t *bases, const uint8_t *exp
             multiply_lanes(x, x, factor, &m);
         }
         store(out + start * size, lanes, 1, x, &m);
-        memset(x, 0, sizeof x), memset(factor, 0, sizeof factor);
-        __asm__ volatile("" : : "r"(x), "r"(factor) : "memory"); /* the wipe is not optimised away */
+        memset(x, 0, sizeof x), memset(factor, 0, sizeof factor), memset(masks, 0, sizeof masks);
+        __asm__ volatile("" : : "r"(x), "r"(factor), "r"(masks) : "memory"); /* the wipe is not optimised away */
     }
     memset(own, 0, bytes);
     __asm__ volatile("" : : "r"(own) : "memory");

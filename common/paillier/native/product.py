@@ -33,8 +33,8 @@ _LARGEST_GROUP = 12
 class NativeProduct:
     """Computes prod_g c_g^{E_gj} for every column j, from ciphertexts that arrive in order, in pieces of any size.
 
-    Apart from the tables of one block, it holds its buckets: k e elements per column if its values have e bits with their
-    offset, which is 250 KB for 15 slots, 26 bits and a 2048-bit key.
+    Apart from the tables of one block, it holds its buckets: k e elements per column if its values have e bits with
+    their offset, which is 250 KB for 15 slots, 26 bits and a 2048-bit key.
     """
 
     def __init__(self, numbers: Numbers, layout: SlotLayout, columns: NDArray[np.int64]) -> None:
@@ -101,12 +101,11 @@ class NativeProduct:
         numbers, layout = self.numbers, self._layout
         out = numbers.empty(len(self._buckets))
         sizes = (layout.slots, self._bits, layout.slot_bits)
-        # A thread fills its lanes best if it has all of its columns at a time.
+        # A thread fills its lanes best if it has all of its columns at a time. Fewer columns than lanes take as long.
         in_parallel(
             lambda first, stop: _kernel.join_buckets(numbers.constants, out, self._buckets, *sizes, first, stop),
             len(out),
-            unit=1,
-            least=-(-len(out) // thread_count()),
+            unit=max(numbers.lanes, -(-len(out) // thread_count())),
         )
         return EncryptedVector(out)
 

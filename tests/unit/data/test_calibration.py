@@ -67,6 +67,20 @@ def test_platt_is_scikit_learns_regression_on_rows_split_by_their_targets(seed: 
     assert (fitted.a, fitted.b) == pytest.approx((max(model.coef_[0, 0], 0), model.intercept_[0]), rel=1e-4, abs=1e-4)
 
 
+@pytest.mark.parametrize("n_apart", [1, 10])
+def test_platt_finds_the_slope_that_a_few_rows_far_from_all_others_need(n_apart: int) -> None:
+    scores, labels = np.zeros(100_000), np.full(100_000, -1.0)
+    scores[:n_apart], labels[:100] = 1, 1
+
+    fitted = fit_calibration(scores, labels, "platt", 0.5)
+
+    # Two values of the score: the map reaches the mean target of each.
+    assert isinstance(fitted, Platt)
+    targets = np.where(labels > 0, 101 / 102, 1 / 99_902)
+    assert expit(fitted.b) == pytest.approx(targets[n_apart:].mean(), rel=1e-3)
+    assert expit(fitted.a + fitted.b) == pytest.approx(101 / 102, rel=1e-3)
+
+
 @given(st.lists(st.sampled_from([-1.0, 1.0]), min_size=30, max_size=60))
 def test_the_folds_are_those_of_scikit_learn(labels: list[float]) -> None:
     y = np.array([*[-1.0, 1.0] * 5, *labels])

@@ -7,6 +7,7 @@ import logging
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,26 @@ async def test_the_last_scores_leave_before_the_result_is_kept(party: Setup) -> 
     await party.runner.deliver(Role.COORDINATOR, LAST)
     await asyncio.wait_for(running, 20)
     assert [type(message) for message in party.peers[Role.GUEST].messages] == [HoldoutScores]
+
+
+async def test_a_party_whose_policy_refuses_the_last_scores_keeps_no_result(party: Setup) -> None:
+    kept: list[Message] = []
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        for number in range(2):
+            yield Envelope(Role.GUEST, HoldoutScores(RoundKey(2, 1), number, 2, np.zeros(1)))
+        yield RESULT
+
+    def refuse() -> None:
+        raise PolicyError("the policy has changed")
+
+    running = await party.start(FakeMachine(handle), on_record=kept.append, on_disclosure=refuse)
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    with pytest.raises(PolicyError, match="the policy has changed"):
+        await running
+    await asyncio.wrap_future(party.runner.last_step or Future())
+    assert kept == []
+    assert not party.peers[Role.GUEST].messages
 
 
 async def test_work_beside_the_jobs_thread_does_not_wait_for_it(party: Setup) -> None:

@@ -300,6 +300,12 @@ WRONG: dict[str, Callable[[_Call], None]] = {
     "too many digits": lambda c: _kernel.square(
         c.constants[:8] + (1 << 40).to_bytes(8, "little") + c.constants[16:], c.one, c.one, 1
     ),
+    "numbers whose bits are no 64-bit number": lambda c: _kernel.leave(
+        c.constants[:24] + (1 << 61).to_bytes(8, "little") + c.constants[32:],
+        bytearray(),
+        c.numbers.enter([mpz(1)] * 8),
+        b"",
+    ),
     "no digits": lambda c: _kernel.square(bytes(len(c.constants)), c.one, c.one, 1),
     "enter": lambda c: _kernel.enter(c.constants, c.one, bytes(200), True),
     "enter none": lambda c: _kernel.enter(c.constants, c.one[:0], b"1", True),

@@ -369,6 +369,25 @@ def test_a_result_can_be_asked_for_again() -> None:
     assert numbers_of(product) == numbers_of(product)
 
 
+def test_threads_share_the_columns_to_join_if_one_cannot_join_all_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: list[int] = []
+    join, lanes = _kernel.join_buckets, NUMBERS.lanes
+
+    def measured(*args: Any) -> None:
+        parts.append(args[-1] - args[-2])
+        join(*args)
+
+    monkeypatch.setattr(_kernel, "join_buckets", measured)
+    for shares in ([1], [lanes], [lanes - 3, lanes], [lanes + 1, lanes + 2]):
+        columns = np.ones((2, sum(shares)), np.int64)
+        product = NativeProduct(NUMBERS, SlotLayout(30, 2), columns)
+        product.update(EncryptedVector(NUMBERS.enter_bytes(CIPHERTEXTS[:1].data)))
+        parts.clear()
+        with threads(2):
+            product.result()
+        assert sorted(parts) == shares
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_each_thread_draws_one_for_each_lane_at_a_time(count: int) -> None:
     with threads(count):
