@@ -81,14 +81,14 @@ fuzz: $(SET_UP) ## Fuzz the decoders for ten minutes, guided by coverage
 sanitize: $(SET_UP) ## Run the tests of the kernels under the sanitizers, with IFMA in plain C, and built by clang
 	$(BIN)/python -m tests.fuzz.sanitize
 
+faults: $(SET_UP) ## Put faults into the arithmetic of the kernel, and check that its tests catch each
+	$(BIN)/python -m tests.fuzz.kernel_faults
+
 chaos: $(SET_UP) ## Train 200 times while processes are killed at random, and report the outcome
 	$(BIN)/python -m tests.faults.chaos 200
 
 network: $(SET_UP) ## Train 100 times over networks that lose, delay, and cut, and report the outcome
 	$(BIN)/python -m tests.faults.weather 50
-
-faults: $(SET_UP) ## Put faults into the arithmetic of the kernel, and check that its tests catch each
-	$(BIN)/python -m tests.fuzz.kernel_faults
 
 soak: $(SET_UP) ## Run 200 jobs in the same three processes, and check that they do not grow
 	$(BIN)/python -m tests.faults.soak 200

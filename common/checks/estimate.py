@@ -33,9 +33,10 @@ DECRYPTION_EXPONENT = 2.7
 """0.0050 at 3072 bits, 0.011 at 4096."""
 OVERHEAD = 1.9
 """Factor for the work beyond products: memory, packing, checks, messages. Measured on a busy machine. A core with the
-architecture Zen 5 needs about 0.4 of the resulting seconds (docs/deployment.md)."""
-PATH_FACTORS: dict[Path, float] = {"ifma": 0.33, "avx2": 1, "gmpy2": 5}
-"""Factor of all seconds by what computes (docs/kernel.md)."""
+architecture Zen 5 needs about a third of the resulting seconds (docs/deployment.md)."""
+PATH_FACTORS: dict[Path, float] = {"ifma": 0.2, "avx2": 1, "gmpy2": 5}
+"""Factor of all seconds, by what computes. For `ifma`, 0.12 was measured on Zen 5 (docs/deployment.md), which begins
+two multiply-adds in a cycle. Other processors begin one."""
 PAILLIER_SETUP_SECONDS = 1.0
 """For a key, tables, the proof of the IDs and randomness."""
 

@@ -235,7 +235,7 @@ class History:
             line["evaluation"] = evaluation
         if key.round == self._over:  # An earlier session wrote it, but ended before the journal had the next round.
             return
-        with writing(self._role, self._partial), self._partial.open("ab", buffering=0) as file:
+        with writing(self._role, self._partial), self._partial.open("ab") as file:
             file.write(f"{json.dumps(line)}\n".encode())
 
 

@@ -53,9 +53,10 @@ QUEUE_BYTES = 4 * 1024 * 1024
 LINGER_SECONDS = 0.05
 """How long a streaming call of ring elements waits for further pieces. It is short: the message of another kind that
 comes next would have to wait until the call has been acknowledged."""
-OPEN_SECONDS = 10.0
-"""The same for a call of ciphertexts or of rounds. A process seldom has another kind of message for the same peer, and
-the coordinator's questions whether a party still has the job come only when a round takes long."""
+OPEN_SECONDS = 2.0
+"""The same for a call of ciphertexts or of rounds. A process seldom has another kind of message for the same peer. In a
+job with longer rounds, a call for each round costs next to nothing, and a peer whose `peer_timeout` is short has no
+reason to end the call."""
 
 Streamed = Piece | BeginRound
 """A message that shares a streaming call with others of its type."""
@@ -341,8 +342,8 @@ class Link:
 
         Returns:
             None if another message comes first, if the call ends, if another channel replaces the call's, or if no
-            message comes for `LINGER_SECONDS`, `OPEN_SECONDS` or half of `peer_timeout`: the receiver ends a call in
-            which nothing arrives for its own `peer_timeout`.
+            message comes for `LINGER_SECONDS`, `OPEN_SECONDS` or half of `peer_timeout`: the job fails if the receiver
+            ends the call, in which nothing has arrived for its own `peer_timeout`.
         """
         linger = LINGER_SECONDS if carries is ElementPiece else OPEN_SECONDS
         try:

@@ -1,6 +1,7 @@
 """The jobs of one process. Here each message is passed to its job."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -75,6 +76,7 @@ class ProcessJobs:
         self._ended: dict[JobKey, TrilateralError | None] = {}
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
         self._connecting: set[asyncio.Task[None]] = set()
+        self._trimming: set[asyncio.Task[None]] = set()
         self._beginning = asyncio.Lock()
         """Held while a job is accepted, so that jobs are accepted one at a time, and none once the process stops."""
         self._closing = False
@@ -257,14 +259,22 @@ class ProcessJobs:
                 reason = {} if ended is None else {"reason": str(ended)}
                 self.audit.ended(outcome, job=key.name, run=key.run_id.hex(), **reason, **runner.record())
                 await on_end(ended)
-                await asyncio.to_thread(trim_heap)
 
         self._running[key.name] = runner
         self.metrics.begun(key.name)
         with runner.log_context.current():
             task = asyncio.create_task(live(), name=f"job {key.name}")
         self._tasks[key] = task
-        task.add_done_callback(lambda _: self._tasks.pop(key))
+        task.add_done_callback(lambda _: self._forget_session(key))
+
+    def _forget_session(self, key: JobKey) -> None:
+        del self._tasks[key]
+        # The parts of a session refer to each other, so only a collection frees them. Python might not collect them for
+        # several jobs, and so much garbage leaves gaps in the heap.
+        gc.collect()
+        trimming = asyncio.ensure_future(asyncio.to_thread(trim_heap))
+        self._trimming.add(trimming)
+        trimming.add_done_callback(self._trimming.discard)
 
     def _remember(self, key: JobKey, ended: TrilateralError | None) -> None:
         self._ended[key] = ended

@@ -26,8 +26,8 @@ from trilateral.common.pb.v1.jobs_pb2 import JobState, JobStatus
 from trilateral.common.trial.development import write_development_files
 from trilateral.common.trial.localhost import LocalProcesses, free_addresses
 
-MAX_GROWTH_MIB, MAX_MORE_FILES = 8, 1
-"""Accepted growth of a process from the first tenth of the jobs to the end."""
+MAX_GROWTH = 0.04
+"""Accepted growth from the first tenth of the jobs to the end, as a share."""
 TENTHS = 10
 STOPPED_IN_ROUND = 3
 JOB_SECONDS = 120.0
@@ -63,9 +63,9 @@ class Size:
             figures = {words[0]: float(words[1]) for words in lines if words[0].startswith("process_")}
         return cls(int(figures["process_resident_memory_bytes"]), int(figures["process_open_fds"]))
 
-    def grown_since(self, before: "Size") -> tuple[float, int]:
-        """Return the growth of memory in MiB, and of the number of descriptors."""
-        return (self.resident - before.resident) / 2**20, self.descriptors - before.descriptors
+    def grown_since(self, before: "Size") -> float:
+        """Return the growth of memory or of descriptors, whichever is larger, as a share."""
+        return max(self.resident / before.resident, self.descriptors / before.descriptors) - 1
 
 
 async def run_job(config: ProcessConfig, job: JobConfig, *, stop: bool) -> JobStatus:
@@ -123,11 +123,9 @@ def main(n_jobs: int, protocol: Protocol) -> int:
                 print(processes.log_tails())
                 raise
     growth = {role: each[-1].grown_since(each[0]) for role, each in sizes.items()}
-    grew = {role for role, (mib, files) in growth.items() if mib > MAX_GROWTH_MIB or files > MAX_MORE_FILES}
-    for role, (mib, files) in growth.items():
-        change = f"{mib:+.1f} MiB and {files:+} files since the first tenth"
-        print(f"{role}: {change}, {'too much' if role in grew else 'flat'}")
-    return len(grew)
+    for role, share in growth.items():
+        print(f"{role}: {share:+.1%} since the first tenth, {'too much' if share > MAX_GROWTH else 'flat'}")
+    return sum(share > MAX_GROWTH for share in growth.values())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Commands for a process: ``trilateral serve``, ``check`` and ``healthcheck``."""
 
 import asyncio
+import gc
 import logging
 import os
 import sys
@@ -79,6 +80,9 @@ async def _serve(config: "ProcessConfig", source: Path) -> None:
             from trilateral.guest_party.server import serve
         case Role.COORDINATOR:
             from trilateral.coordinator.server import serve
+    # What is loaded stays until the end. Collections that pass over it take a few milliseconds.
+    gc.collect()
+    gc.freeze()
     await serve(config, source=source)
 
 

@@ -777,6 +777,25 @@ def of_round(number: int, *, over: bool = False) -> BeginRound:
     return BeginRound(RoundKey(number, 1), np.zeros(2), Batch(1, 0), gradient=True, loss=None, over=over)
 
 
+async def test_a_pause_between_rounds_may_be_longer_than_the_peer_timeout_of_the_receiver(
+    recorder: Recorder, make_link: MakeLink, failures: Failures
+) -> None:
+    server = plaintext_server(Role.COORDINATOR, Limits(peer_timeout=3))
+    server.add_generic_rpc_handlers(recorder.handlers())
+    address = bind(server, "127.0.0.1:0", None)
+    await server.start()
+    async with connected(Role.COORDINATOR, address) as peer:
+        link = make_link(peer)
+        link.send(piece(0))
+        await recorder.until(lambda: len(recorder.messages) == 1)
+        await asyncio.sleep(3.3)
+        link.send(piece(2))
+        await recorder.until(lambda: len(recorder.messages) == 2)
+        await link.close(5)
+    await server.stop(None)
+    assert not failures
+
+
 async def test_rounds_share_a_call_which_another_message_ends(recorder: Recorder, make_link: MakeLink) -> None:
     end = FinishJob(4, np.zeros(2), 0.5, 1, "converged", 0.5)
     async with served(Role.HOST, recorder) as address, connected(Role.HOST, address) as peer:
