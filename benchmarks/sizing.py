@@ -29,7 +29,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.jobs.arithmetic import use_arithmetic
 from trilateral.common.paillier.native.path import obstacle
 
-PROCESS_MB = 150
+PROCESS_MB = 170
 """Memory of the interpreter, its libraries, the randomness, and the tables of powers. Measured."""
 SIZES: dict[Protocol, tuple[tuple[int, int, int], ...]] = {
     "paillier": ((2_000, 5, 5), (10_000, 12, 11), (10_000, 60, 20), (40_000, 10, 5)),

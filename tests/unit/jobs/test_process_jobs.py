@@ -1,7 +1,9 @@
 """Every message finds the run of the job that it belongs to, and no other."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -184,6 +186,21 @@ async def test_a_step_that_outlives_its_job_keeps_the_jobs_place(jobs: Started) 
                 jobs.start("two")
                 return
             await asyncio.sleep(0.001)
+
+
+async def test_what_a_session_held_is_freed_when_it_ends(jobs: Started) -> None:
+    """Or keys and tables of ended jobs would wait for one of Python's rare collections."""
+    gc.disable()
+    try:
+        key, machine = jobs.start("one")
+        held = weakref.ref(machine)
+        del machine
+        await jobs.end(key, Failed("stopped"))
+        async with asyncio.timeout(10):
+            while held() is not None:
+                await asyncio.sleep(0.001)
+    finally:
+        gc.enable()
 
 
 async def test_a_message_of_an_earlier_run_does_not_reach_the_next(jobs: Started) -> None:
