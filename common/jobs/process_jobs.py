@@ -269,6 +269,11 @@ class ProcessJobs:
 
     def _forget_session(self, key: JobKey) -> None:
         del self._tasks[key]
+        # The event loop itself refers to the task until its callbacks have run.
+        asyncio.get_running_loop().call_soon(self._free_memory)
+
+    def _free_memory(self) -> None:
+        """Free what a session held, and give its memory back to the system."""
         # The parts of a session refer to each other, so only a collection frees them. Python might not collect them for
         # several jobs, and so much garbage leaves gaps in the heap.
         gc.collect()
