@@ -56,20 +56,22 @@ class CoordinatorJobs(ProcessJobs):
         super().__init__(config, audit)
         self._peers = self.metrics.peers = peers
         self._jobs: dict[str, Job] = {}
+        self._unfinished: list[JobConfig] = []
+        """Jobs of the previous process that had not ended, until `go_on` continues them."""
 
     def open(self) -> None:
         """Open the journal, and list the jobs of earlier processes; see `ProcessJobs.open`."""
         super().open()
-        for record in self.journal.all():
-            self._jobs[record.job.name] = Job.from_record(record)
+        records = self.journal.all()
+        self._jobs |= {record.job.name: Job.from_record(record) for record in records}
+        self._unfinished = [record.job for record in records if not self._jobs[record.job.name].ended.is_set()]
         self._forget_oldest()
 
     async def go_on(self) -> None:
         """Continue the jobs that had not ended when the previous process ended."""
-        for record in await asyncio.to_thread(self.journal.all):
-            job = self._jobs.get(record.job.name)
-            if job is not None and not job.ended.is_set() and job.name not in self._running:
-                await self._begin_session(job, record.job, "the coordinator was restarted")
+        while self._unfinished:
+            config = self._unfinished.pop(0)
+            await self._begin_session(self._jobs[config.name], config, "the coordinator was restarted")
 
     async def close(self) -> None:
         """End all watches, and suspend every job; see `ProcessJobs.close`."""
@@ -117,7 +119,8 @@ class CoordinatorJobs(ProcessJobs):
         folder = JobFolder(self.config.state, config.name)
         async with self._beginning:
             self._check_not_closing()
-            if config.name in self._running or folder.history.exists():
+            known = self._jobs.get(config.name)
+            if folder.history.exists() or (known is not None and not known.ended.is_set()):
                 raise NameTakenError(f"the coordinator already has a job named {config.name}: choose another name")
             self._check_room()
             key = JobKey.draw(config.name)

@@ -1,20 +1,25 @@
 """A job's status says what is going on."""
 
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from trilateral.common.base.errors import PeerError, StoppedError, TrilateralError
 from trilateral.common.base.outcome import Outcome
-from trilateral.common.base.roles import Role
+from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
+from trilateral.common.config.process import PeerConfig, ProcessConfig
 from trilateral.common.jobs.journal import Record
+from trilateral.common.observe.audit import LOG, Audit
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHED, JOB_STATE_STOPPED
 from trilateral.common.protocol.messages import Evaluation, Failed, JobEnded, RoundKey, RoundReport
 from trilateral.common.rpc.calls import Silence
 from trilateral.common.rpc.channel import Peer
+from trilateral.common.rpc.errors import NameTakenError
 from trilateral.coordinator.job import Job
 from trilateral.coordinator.job_record import status_fact
+from trilateral.coordinator.jobs import CoordinatorJobs
 
 JOB = JobConfig(name="credit", dataset="credit")
 
@@ -89,3 +94,20 @@ async def test_under_shares_the_host_watches_without_losses_until_the_end(protoc
     job.on_message(JobEnded("converged", 0.25, 3))
     job.end(None)
     assert job.status(viewer=viewer).loss == 0.25
+
+
+async def test_a_job_that_is_to_go_on_after_a_restart_keeps_its_name(tmp_path: Path) -> None:
+    peers = {role: PeerConfig(address="127.0.0.1:1") for role in PARTIES}
+    config = ProcessConfig(role=Role.COORDINATOR, plaintext=True, listen="127.0.0.1:0", peers=peers, state=tmp_path)
+    audit = Audit(tmp_path / LOG)
+    audit.open()
+    earlier, later = (CoordinatorJobs(config, audit, {}) for _ in range(2))
+    earlier.open()
+    earlier.journal.add(b"run", JOB)
+    await earlier.close()
+    later.open()
+    try:
+        with pytest.raises(NameTakenError, match="already has a job named credit"):
+            await later.start(JOB)
+    finally:
+        await later.close()
