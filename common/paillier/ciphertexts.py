@@ -18,7 +18,7 @@ class Ciphertexts:
         width: bytes of a ciphertext.
 
     Raises:
-        ValueError: the bytes are no whole number of ciphertexts.
+        ValueError: the bytes are not a whole number of ciphertexts.
     """
 
     data: bytes | memoryview
@@ -26,7 +26,7 @@ class Ciphertexts:
 
     def __post_init__(self) -> None:
         if self.width < 1 or len(self.data) % self.width:
-            raise ValueError(f"{len(self.data)} bytes are no whole number of ciphertexts of {self.width} bytes")
+            raise ValueError(f"{len(self.data)} bytes are not a whole number of ciphertexts of {self.width} bytes")
 
     @classmethod
     def of(cls, numbers: Iterable[int | mpz], width: int) -> Self:
@@ -50,7 +50,7 @@ class Ciphertexts:
         if isinstance(place, slice):
             start, stop, step = place.indices(len(self))
             if step != 1:
-                raise ValueError("a slice of ciphertexts has the step 1")
+                raise ValueError("a slice of ciphertexts must have the step 1")
             return type(self)(memoryview(self.data)[start * self.width : max(start, stop) * self.width], self.width)
         start = range(len(self))[place] * self.width
         return mpz.from_bytes(bytes(self.data[start : start + self.width]), "big")

@@ -49,7 +49,7 @@ def test_vectors_of_different_widths_are_not_joined() -> None:
 
 def test_bytes_that_are_no_whole_number_of_ciphertexts_are_refused() -> None:
     for data, width in ((bytes(7), 6), (bytes(5), 6), (b"", 0), (bytes(6), -6)):
-        with pytest.raises(ValueError, match="no whole number"):
+        with pytest.raises(ValueError, match="not a whole number"):
             Ciphertexts(data, width)
 
 
