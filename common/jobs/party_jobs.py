@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from trilateral.common.base import tasks
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import (
     BadKeyError,
@@ -171,7 +170,6 @@ class PartyJobs(ProcessJobs):
         self._peers = self.metrics.peers = peers
         self._make_machine = make_machine
         self._aligner = aligner
-        self._background: set[asyncio.Task[None]] = set()
         self._ledger = ledger
 
     @property
@@ -205,18 +203,10 @@ class PartyJobs(ProcessJobs):
         The coordinator offers the jobs that continue again without being asked. Only this call finds out about jobs
         that ended in the meantime.
         """
-        works = [asyncio.to_thread(tabulate)]
-        works += [self._ask_after(record) for record in self.journal.all() if record.outcome is None]
-        for work in works:
-            task = tasks.start(work)
-            self._background.add(task)
-            task.add_done_callback(self._background.discard)
-
-    async def close(self) -> None:
-        """Suspend every job; see `ProcessJobs.close`."""
-        for task in self._background:
-            task.cancel()
-        await super().close()
+        self._in_background(asyncio.to_thread(tabulate))
+        for record in self.journal.all():
+            if record.outcome is None:
+                self._in_background(self._ask_after(record))
 
     async def _ask_after(self, record: Record) -> None:
         request = ReportWaitingRequest(job=record.job.name, run_id=record.id)

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -75,8 +75,7 @@ class ProcessJobs:
         """The steps of ended jobs that are still being computed."""
         self._ended: dict[JobKey, TrilateralError | None] = {}
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
-        self._connecting: set[asyncio.Task[None]] = set()
-        self._trimming: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[Any]] = set()
         self._beginning = asyncio.Lock()
         """Held while a job is accepted, so that jobs are accepted one at a time, and none once the process stops."""
         self._closing = False
@@ -161,10 +160,10 @@ class ProcessJobs:
         async with self._beginning:  # Once the lock is free, a job that was being accepted runs.
             for runner in self._running.values():
                 runner.fail(SuspendedError(f"the {self.role} was stopped"))
+        for task in self._background:
+            task.cancel()
         while self._tasks:
             await asyncio.wait(self._tasks.values())
-        for connecting in self._connecting:
-            connecting.cancel()
         self.journal.close()
         if self._traces is not None:
             await asyncio.to_thread(self._traces.close)
@@ -231,9 +230,7 @@ class ProcessJobs:
         """Run a session in a new task; `on_end` is called with its error, or with None if the job has finished."""
         key = runner.key
         for peer in self.metrics.peers.values():  # The start takes longer than to connect.
-            connecting = tasks.start(peer.connect_ahead())
-            self._connecting.add(connecting)
-            connecting.add_done_callback(self._connecting.discard)
+            self._in_background(peer.connect_ahead())
 
         async def live() -> None:
             ended = None
@@ -277,9 +274,13 @@ class ProcessJobs:
         # The parts of a session refer to each other, so only a collection frees them. Python might not collect them for
         # several jobs, and so much garbage leaves gaps in the heap.
         gc.collect()
-        trimming = asyncio.ensure_future(asyncio.to_thread(trim_heap))
-        self._trimming.add(trimming)
-        trimming.add_done_callback(self._trimming.discard)
+        self._in_background(asyncio.to_thread(trim_heap))
+
+    def _in_background(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Do what nothing waits for. It may be left out when the process stops."""
+        task = tasks.start(work)
+        self._background.add(task)  # The event loop alone would not keep the task alive.
+        task.add_done_callback(self._background.discard)
 
     def _remember(self, key: JobKey, ended: TrilateralError | None) -> None:
         self._ended[key] = ended
