@@ -41,7 +41,7 @@ COPY guest_party guest_party
 COPY coordinator coordinator
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
     && pip --python /opt/trilateral/bin/python install --no-deps --no-index dist/*.whl \
-    && /opt/trilateral/bin/python -I -c "import trilateral.common.paillier.native._kernel, trilateral.common.shares.native._kernel"
+    && /opt/trilateral/bin/python -I -c "import trilateral.common.curve25519.native._kernel, trilateral.common.paillier.native._kernel, trilateral.common.shares.native._kernel"
 
 
 FROM python

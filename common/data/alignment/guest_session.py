@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trilateral.common.base.errors import ProtocolError
+from trilateral.common.curve25519.points import POINT_BYTES, new_key_pair
 from trilateral.common.data.alignment.dealing import Dealing
-from trilateral.common.data.alignment.intersection import POINT_BYTES, blind, has_repeated, matches, new_key, pad
+from trilateral.common.data.alignment.intersection import blind, matches, pad
 from trilateral.common.data.alignment.sources import IdSource
 
 
@@ -37,7 +38,7 @@ class GuestSession:
     def __init__(self, source: IdSource, dealing: Dealing) -> None:
         self.dealing = dealing
         self.shards = source.deal(dealing)
-        self._key = new_key()
+        self._keys = new_key_pair()
 
     def request(self, shard: int) -> bytes:
         """Return the guest's points for one shard, including padding.
@@ -45,7 +46,8 @@ class GuestSession:
         Raises:
             DataError: the shard has more IDs than it has room for; a new session will succeed.
         """
-        return blind(self._key, pad(self._key, shard, self.shards.ids(shard), self.dealing.guest_points))
+        texts = pad(self._keys.key, shard, self.shards.ids(shard), self.dealing.guest_points)
+        return blind(self._keys.key, texts)
 
     def read(self, shard: int, setup: bytes, response: bytes) -> CommonShard:
         """Find the common IDs in the host's answer.
@@ -61,11 +63,8 @@ class GuestSession:
         due = self.dealing.host_points * POINT_BYTES, self.dealing.guest_points * POINT_BYTES
         if (len(setup), len(response)) != due:
             raise ProtocolError(f"the host's answer for a shard of the alignment does not have {sum(due)} bytes")
-        if has_repeated(setup) or has_repeated(response):
-            # A host that answers every point of the guest with one point of its own would make all IDs common.
-            raise ProtocolError("the host's answer for a shard of the alignment repeats a point")
         ids = self.shards.ids(shard)
-        places = matches(self._key, setup, response)
+        places = matches(self._keys.inverse, setup, response)
         if places and places[-1] >= len(ids):
             raise ProtocolError("the host's answer for a shard of the alignment claims that padding is common")
         return CommonShard(shard, ids, places, self.dealing.tags(ids[place] for place in places))

@@ -5,8 +5,9 @@ from collections import Counter
 from threading import Lock
 
 from trilateral.common.base.errors import DataError, ProtocolError
+from trilateral.common.curve25519.points import POINT_BYTES, new_key
 from trilateral.common.data.alignment.dealing import TAG_BYTES, Dealing
-from trilateral.common.data.alignment.intersection import POINT_BYTES, new_key, pad, respond, setup
+from trilateral.common.data.alignment.intersection import answer, pad
 from trilateral.common.data.alignment.sources import IdSource
 
 MAX_ANSWERS = 10
@@ -99,13 +100,13 @@ class HostSession:
             The host's own points, and the guest's points under both keys.
 
         Raises:
-            ProtocolError: the guest sent points that are not on the curve.
+            ProtocolError: the guest sent a point of low order.
             DataError: the shard has more IDs than it has room for; a new session will succeed.
         """
-        response = respond(self._key, points)
-        own = setup(self._key, pad(self._key, shard, self.shards.ids(shard), self.dealing.host_points))
+        texts = pad(self._key, shard, self.shards.ids(shard), self.dealing.host_points)
+        answered = answer(self._key, texts, points)
         self._answered.add(shard)
-        return own, response
+        return answered
 
     def settle(self, shard: int, tags: bytes) -> list[int]:
         """Accept the guest's report of the common IDs of a shard.
