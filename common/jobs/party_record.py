@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows
+from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows, blocks_of
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
@@ -319,7 +319,7 @@ def old_table_digest(table: PartyTable) -> bytes:
     import pandas as pd  # The import takes 40 MB, and only a job that 0.1.0 began needs it.
 
     columns = {
-        name: pd.Series(column.to_list(), dtype="str") if isinstance(column, Categories) else column
+        name: pd.Series(column.to_list(), dtype="str") if isinstance(column, Categories) else column[:]
         for name, column in table.features.columns.items()
     }
     frame = pd.DataFrame(columns, index=pd.RangeIndex(len(table.ids)))
@@ -330,9 +330,9 @@ def _column_parts(features: Features) -> Iterator[bytes]:
     for column in features.columns.values():
         if isinstance(column, Categories):
             yield _part([json.dumps(column.levels).encode()])
-            yield _part([column.codes.data])
+            yield _part(column.codes[block].data for block in blocks_of(len(column)))
         else:
-            yield _part([column.data])
+            yield _part(column[block].data for block in blocks_of(len(column)))
 
 
 def _parts(table: PartyTable, columns: Iterable[bytes]) -> Iterator[bytes]:

@@ -91,7 +91,7 @@ def aggregate(owner: NDArray[np.int64], features: Features) -> Features:
         A row for each ID, in the order of `DistinctIds.ids`.
     """
     columns = {
-        name: _most_frequent(owner, column) if isinstance(column, Categories) else mean_of_owner(owner, column)
+        name: _most_frequent(owner, column) if isinstance(column, Categories) else mean_of_owner(owner, column[:])
         for name, column in features.columns.items()
     }
     return Features(columns, int(owner.max()) + 1)

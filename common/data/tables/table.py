@@ -98,7 +98,9 @@ class PartyTable:
         """
         labels = None if self.labels is None else self.labels[rows]
         weights = None if self.weights is None else self.weights[rows]
-        return replace(self, ids=self.ids.take(rows), features=self.features.take(rows), labels=labels, weights=weights)
+        return replace(
+            self, ids=self.ids.take(rows), features=self.features.select(rows), labels=labels, weights=weights
+        )
 
 
 @dataclass(frozen=True, eq=False)
