@@ -168,14 +168,13 @@ class GuestShares(SharesArithmetic):
         weights = None if self._weights is None else self._weights[rows]
         return BlockTables(rows, self._own[rows], self._peers[rows], self._signs[rows], weights)
 
-    def _constant_part(self, training: Section | None) -> ElementVector:
+    def _constant_part(self, training: Section | None, numbers: range) -> ElementVector:
         holdout = self._rows.holdout
         if training is None:
             return self._fmt.holdout.loss_offset(holdout.n_real, holdout.n_rows - holdout.n_real)
         if not self._fmt.weighted:
             return self._fmt.loss_offset(training.n_real, training.n_rows - training.n_real)
-        numbers = [number for number, _ in self._rows.by_section(training)]
-        total = self._section_weights[numbers].sum(dtype=np.uint64)
+        total = self._section_weights[numbers.start : numbers.stop].sum(dtype=np.uint64)
         return self._fmt.loss_offset(float(np.ldexp(float(total), -self._fmt.f_c)), 0)
 
 

@@ -108,6 +108,6 @@ class HostShares(SharesArithmetic):
         weighted = None if self._weighted is None else self._weighted[rows]
         return BlockTables(rows, self._own[rows], self._peers[rows], weights=weights, weighted=weighted)
 
-    def _constant_part(self, training: Section | None) -> ElementVector:
-        del training
+    def _constant_part(self, training: Section | None, numbers: range) -> ElementVector:
+        del training, numbers
         return np.zeros(1, np.uint64)

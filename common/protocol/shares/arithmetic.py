@@ -664,11 +664,13 @@ class SharesArithmetic(ABC):
             parts.append((gradient, fmt.gradient_drop(n_rows)))
         if attempt.training is not None and shares is not None and shares.weights is not None:
             numbers = self._rows.numbers_of(asked.batch)
-            loss = sums.loss + self._linear_part(shares.weights, numbers) + self._constant_part(attempt.training)
+            loss = sums.loss + self._linear_part(shares.weights, numbers)
+            loss += self._constant_part(attempt.training, numbers)
             parts.append((loss, fmt.loss_drop(n_rows)))
         if attempt.holdout is not None and shares is not None and shares.holdout is not None:
             numbers = range(self._rows.n_sections, self._n_vectors)
-            loss = attempt.holdout_sums.loss + self._linear_part(shares.holdout, numbers) + self._constant_part(None)
+            loss = attempt.holdout_sums.loss + self._linear_part(shares.holdout, numbers)
+            loss += self._constant_part(None, numbers)
             parts.append((loss, fmt.holdout.loss_drop(attempt.holdout.n_rows)))
         n_sums = sum(len(share) for share, _ in parts)
         masks = kernels.stream(self._parties.of(asked.key), Purpose.SUMS, 0, pad(n_sums), 1)
@@ -746,8 +748,13 @@ class SharesArithmetic(ABC):
         """Read the tables of a block. The threads of an engine may call it."""
 
     @abstractmethod
-    def _constant_part(self, training: Section | None) -> ElementVector:
-        """Return this party's share of the constant part of a loss: of training rows, or of the hold-out rows."""
+    def _constant_part(self, training: Section | None, numbers: range) -> ElementVector:
+        """Return this party's share of the constant part of a loss: of training rows, or of the hold-out rows.
+
+        Args:
+            training: the training rows; None for the hold-out rows.
+            numbers: of their sections.
+        """
 
 
 def _diagonal(penalty: FloatMatrix) -> FloatVector:
