@@ -13,7 +13,7 @@ from trilateral.common.protocol.arithmetic import SharesSession
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.phases import Phase
 from trilateral.common.protocol.shares.arithmetic import SharesArithmetic
-from trilateral.common.protocol.shares.blocks import BlockTables, Sums, Tile, Work
+from trilateral.common.protocol.shares.blocks import BlockTables, CloseBlock, OpenBlock, Sums, Tile, Work
 from trilateral.common.protocol.shares.rows import RowRange, Section
 from trilateral.common.protocol.shares.tables import SectionOrder, Table
 from trilateral.common.shares import kernels
@@ -43,10 +43,8 @@ def close_block(
     work: Work, tables: BlockTables, residual: Residual | None, opened: ElementVector, sums: Sums
 ) -> ElementVector | None:
     """Multiply what the host opens by the masks of the guest's columns, and with sample weights by c."""
-    if residual is not None and tables.weights is not None:
-        if work.is_holdout:
-            return np.zeros(0, np.uint64)
-        return _close_weighted(work, tables, residual, opened, sums, tables.weights)
+    if residual is not None:
+        return np.zeros(0, np.uint64) if work.is_holdout else _close_weighted(work, tables, residual, opened, sums)
     if len(opened):
         first = tables.rows.first
         kernels.add_mask_products(work.session_key, Purpose.COLUMNS, first, work.n_guest, opened, sums.guest)
@@ -54,14 +52,12 @@ def close_block(
 
 
 def _close_weighted(
-    work: Work,
-    tables: BlockTables,
-    residual: Residual,
-    opened: ElementVector,
-    sums: Sums,
-    weights: ElementVector,
+    work: Work, tables: BlockTables, residual: Residual, opened: ElementVector, sums: Sums
 ) -> ElementVector:
     """Multiply by c what the host has opened and this party's own shares."""
+    weights = tables.weights
+    if weights is None:
+        raise RuntimeError("the guest has no sample weights")
     columns = grouped(opened, work.n_opened[Role.HOST])
     _add_loss(sums, weights * (residual.loss + columns[:, -1].ravel()))
     if not work.gradient:
@@ -102,8 +98,6 @@ class GuestShares(SharesArithmetic):
 
     role: ClassVar[Role] = Role.GUEST
     peer: ClassVar[Role] = Role.HOST
-    _open_block = staticmethod(open_block)
-    _close_block = staticmethod(close_block)
 
     def __init__(self, job: JobConfig, block: TrainingBlock, session: SharesSession, phase: Phase) -> None:
         super().__init__(job, block, session, phase, block.weight_bits)
@@ -163,6 +157,10 @@ class GuestShares(SharesArithmetic):
             first, end = (row - rows.first for row in (part.first, part.end))
             own = table[first * self._n_host : end * self._n_host]
             kernels.add_products(own, self._targets(part), self._products[number, : self._n_host])
+
+    @property
+    def _block_parts(self) -> tuple[OpenBlock, CloseBlock]:
+        return open_block, close_block
 
     def _read(self, rows: RowRange) -> BlockTables:
         weights = None if self._weights is None else self._weights[rows]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from trilateral.common.base.arrays import ElementVector
 from trilateral.common.base.roles import Role
 from trilateral.common.protocol.shares.arithmetic import SharesArithmetic
-from trilateral.common.protocol.shares.blocks import BlockTables, Sums, Work
+from trilateral.common.protocol.shares.blocks import BlockTables, CloseBlock, OpenBlock, Sums, Work
 from trilateral.common.protocol.shares.rows import RowRange, Section
 from trilateral.common.protocol.shares.tables import SectionOrder, Table
 from trilateral.common.shares import kernels
@@ -23,8 +23,8 @@ def open_block(work: Work, tables: BlockTables, residual: Residual, sums: Sums) 
     if work.is_holdout:
         _add_loss(sums, residual.loss)
         return nothing
-    if tables.weights is not None and tables.weighted is not None:
-        return _open_weighted(work, tables, residual, sums, tables.weights, tables.weighted)
+    if work.fmt.weighted:
+        return _open_weighted(work, tables, residual, sums)
     _add_loss(sums, residual.loss)
     if not work.gradient:
         return nothing
@@ -33,15 +33,11 @@ def open_block(work: Work, tables: BlockTables, residual: Residual, sums: Sums) 
     return residual.d - kernels.stream(work.round_key, Purpose.OPENED, rows.first, rows.n_rows, 1)
 
 
-def _open_weighted(
-    work: Work,
-    tables: BlockTables,
-    residual: Residual,
-    sums: Sums,
-    masked_weights: ElementVector,
-    weighted: ElementVector,
-) -> ElementVector:
+def _open_weighted(work: Work, tables: BlockTables, residual: Residual, sums: Sums) -> ElementVector:
     """Multiply by c = D_c + U_c what is masked by e, which the host knows; the guest multiplies what it opens."""
+    masked_weights, weighted = tables.weights, tables.weighted
+    if masked_weights is None or weighted is None:
+        raise RuntimeError("the host has no masked weights")
     rows = tables.rows
     masks = grouped(kernels.stream(work.round_key, Purpose.OPENED, rows.first, rows.n_rows, 2), 2)
     loss_mask = masks[:, 1].ravel()
@@ -75,8 +71,6 @@ class HostShares(SharesArithmetic):
 
     role: ClassVar[Role] = Role.HOST
     peer: ClassVar[Role] = Role.GUEST
-    _open_block = staticmethod(open_block)
-    _close_block = staticmethod(close_block)
 
     def _prepare_exchange(self, order: SectionOrder) -> None:
         """Make room for D_c and D_Y. D_q serves for the label products alone, so the host does not keep it."""
@@ -102,6 +96,10 @@ class HostShares(SharesArithmetic):
             masked = labels[part.first - rows.first : part.end - rows.first]
             sums = self._products[number, : self._n_host]
             kernels.add_mask_products(key, Purpose.COLUMNS, part.first, self._n_host, masked, sums)
+
+    @property
+    def _block_parts(self) -> tuple[OpenBlock, CloseBlock]:
+        return open_block, close_block
 
     def _read(self, rows: RowRange) -> BlockTables:
         weights = None if self._weights is None else self._weights[rows]

@@ -71,7 +71,7 @@ from trilateral.common.shares import kernels
 from trilateral.common.shares.format import MODEL_FRACTION_BITS, Format
 from trilateral.common.shares.kernels import Weights
 from trilateral.common.shares.keys import SEED_BYTES, Purpose
-from trilateral.common.shares.layout import BLOCK_ROWS, ROWS, grouped, pad, untile
+from trilateral.common.shares.layout import BLOCK_ROWS, GROUP, ROWS, grouped, pad, untile
 from trilateral.common.shares.ring import cut_share, decode
 
 DIAGONAL_TOLERANCE = 1e-9
@@ -159,9 +159,6 @@ class SharesArithmetic(ABC):
 
     role: ClassVar[Role]
     peer: ClassVar[Role]
-    _open_block: ClassVar[OpenBlock]
-    _close_block: ClassVar[CloseBlock]
-    """The role's parts of `open_blocks` and `close_blocks`: static methods that are functions of a module."""
 
     def __init__(
         self, job: JobConfig, block: TrainingBlock, session: SharesSession, phase: Phase, weight_bits: int | None = None
@@ -331,7 +328,9 @@ class SharesArithmetic(ABC):
     def _take_masked(self, piece: ElementPiece, is_last: bool) -> Iterator[Envelope]:
         rows = RowRange(piece.offset, piece.n_rows)
         n_columns = self._n_masked_columns(self.peer)
-        if rows.n_rows % 8 or len(piece.elements) != rows.n_rows * n_columns:
+        if rows.first != self._n_masked_received:
+            raise ProtocolError(f"the {self.peer} sent more masked columns after some that were refused")
+        if rows.n_rows % GROUP or len(piece.elements) != rows.n_rows * n_columns:
             raise ProtocolError(
                 f"the {self.peer} sent {len(piece.elements)} elements for {rows.n_rows} rows of masked columns, but"
                 f" {n_columns} for each of 8 rows or a multiple are expected"
@@ -563,6 +562,7 @@ class SharesArithmetic(ABC):
     def _advance(self, attempt: Attempt, state: RunState) -> Iterator[Envelope]:
         """Do what can be done for a run with what has come so far."""
         n_blocks = len(state.blocks)
+        open_block, close_block = self._block_parts
         if state.own_scores is not None and not state.is_opening:
             if len(state.peer_scores) < n_blocks or len(state.dealt) < n_blocks:
                 return
@@ -570,7 +570,7 @@ class SharesArithmetic(ABC):
             with self._phase("product"):
                 z = [own + other for own, other in zip(state.own_scores, state.peer_scores, strict=True)]
                 task = self._engine.submit(
-                    open_blocks, state.work, state.tables, z, state.dealt, self._open_block, urgent=True
+                    open_blocks, state.work, state.tables, z, state.dealt, open_block, urgent=True
                 )
             state.own_scores, state.peer_scores, state.dealt = (), [], []
             self.tasks.add(task, partial(self._use_opened, attempt, state))
@@ -581,7 +581,7 @@ class SharesArithmetic(ABC):
             answers = [each.elements for each in state.answers]
             with self._phase("product"):
                 closed = self._engine.submit(
-                    close_blocks, state.work, state.tables, residuals, answers, self._close_block, urgent=True
+                    close_blocks, state.work, state.tables, residuals, answers, close_block, urgent=True
                 )
             self.tasks.add(closed, partial(self._use_closed, attempt, state))
         yield from self._drain()
@@ -732,7 +732,7 @@ class SharesArithmetic(ABC):
     def _prepare_exchange(self, order: SectionOrder) -> None:
         """Make what this party keeps of the other's masked columns, and of its own labels."""
 
-    def _use_own(self, number: int, rows: RowRange, tile: Tile) -> None:
+    def _use_own(self, number: int, rows: RowRange, tile: Tile) -> None:  # noqa: B027  The host has no use for them.
         """Use this party's rounded columns of some rows of a section, in the order of the rows."""
 
     @abstractmethod
@@ -742,6 +742,11 @@ class SharesArithmetic(ABC):
     @abstractmethod
     def _keep_masked(self, rows: RowRange, columns: NDArray[np.uint64]) -> None:
         """Keep the other party's masked columns of some rows, shape (n_rows / 8, n_masked_columns, 8)."""
+
+    @property
+    @abstractmethod
+    def _block_parts(self) -> tuple[OpenBlock, CloseBlock]:
+        """The role's parts of `open_blocks` and `close_blocks`: functions of a module, so that they can travel."""
 
     @abstractmethod
     def _read(self, rows: RowRange) -> BlockTables:

@@ -16,7 +16,7 @@ from trilateral.common.base.arrays import FloatMatrix, RowArray, Rows, blocks_of
 from trilateral.common.base.errors import DataError
 from trilateral.common.protocol.shares.blocks import Tile
 from trilateral.common.protocol.shares.rows import RowPlan, RowRange, Section
-from trilateral.common.scratch.arrays import Scratch
+from trilateral.common.scratch.arrays import Array, Scratch
 from trilateral.common.shares.layout import GROUP
 
 ScalarT = TypeVar("ScalarT", np.int8, np.int32, np.uint64)
@@ -39,7 +39,7 @@ class Table(Generic[ScalarT]):
     """
 
     def __init__(self, scratch: Scratch, dtype: type[ScalarT], n_rows: int, n_columns: int) -> None:
-        self._array = scratch.array(dtype, (n_rows // GROUP, n_columns * GROUP))
+        self._array: Array[ScalarT] = scratch.array(dtype, (n_rows // GROUP, n_columns * GROUP))
         self._n_elements = n_columns * GROUP
 
     def append(self, rows: RowRange, elements: NDArray[ScalarT]) -> None:
@@ -50,7 +50,8 @@ class Table(Generic[ScalarT]):
 
     def __getitem__(self, rows: RowRange) -> NDArray[ScalarT]:
         """Return some rows, shape (n_rows * n_columns,). Do not change them."""
-        return self._array[rows.first // GROUP : rows.end // GROUP].reshape(-1)
+        groups: NDArray[ScalarT] = self._array[rows.first // GROUP : rows.end // GROUP]
+        return groups.reshape(-1)
 
 
 @dataclass(frozen=True)
