@@ -228,10 +228,23 @@ async def send_by_grpc(files: DevelopmentFiles, way: str, port: int, size: int, 
 # --- a job
 
 
-class Deals:
-    """The sender's state machine: it deals all pieces at once, and the job ends when the receiver has them."""
+class Alone:
+    """What both state machines leave out."""
 
     prepared = 0
+    under_way = False
+
+    def settle(self) -> Iterator[Envelope]:
+        """Yield nothing: no task is under way."""
+        yield from ()
+
+    def prepare(self) -> bool:
+        """Prepare nothing."""
+        return False
+
+
+class Deals(Alone):
+    """The sender's state machine: it deals all pieces at once, and the job ends when the receiver has them."""
 
     def __init__(self, size: int, count: int, clock: Clock) -> None:
         self._pieces = pieces(size, count)
@@ -249,15 +262,9 @@ class Deals:
             self._clock.look()
             yield Envelope(SENDER, JobEnded("all have arrived", 0.5))
 
-    def prepare(self) -> bool:
-        """Prepare nothing."""
-        return False
 
-
-class Takes:
+class Takes(Alone):
     """The receiver's state machine."""
-
-    prepared = 0
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -271,10 +278,6 @@ class Takes:
         if self._clock.tick():
             yield Envelope(RECEIVER, Result(np.zeros(1), 0.5, 1, 1, "all have arrived"))
             yield Envelope(SENDER, Finished())
-
-    def prepare(self) -> bool:
-        """Prepare nothing."""
-        return False
 
 
 class OneJob(ProcessJobs):

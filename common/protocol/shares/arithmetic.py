@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from trilateral.common.base.arrays import ElementVector, FloatMatrix, FloatVector, Rows
 from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.base.roles import Role
+from trilateral.common.compute.ordered import Ordered
 from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.arithmetic import Introduction, SharesSession, check_scaled, holdout_scores
 from trilateral.common.protocol.batches import Batches
@@ -148,6 +149,9 @@ class SharesArithmetic(ABC):
         self._n_train, self._n_own = block.columns.shape
         self._penalty = _diagonal(block.penalty) if job.l2 > 0 else np.zeros(0)
         self._rows = RowPlan.of(Batches.of(job, self._n_train), len(block.holdout_columns))
+        self._engine = session.engine
+        self.tasks: Ordered[Envelope] = Ordered()
+        """See Arithmetic."""
         self._dealer_seed, self._peer_seed = draw_seed(), draw_seed()
         self._dealer = StreamKeys.agreed(seed, self._dealer_seed)
         """Streams that this party has in common with the coordinator."""

@@ -74,6 +74,13 @@ class Listener:
         if isinstance(message, OutOfRange):
             yield Envelope(Role.COORDINATOR, JobEnded("converged", 0.5))
 
+    @property
+    def under_way(self) -> bool:
+        return False
+
+    def settle(self) -> Iterator[Envelope]:
+        yield from ()
+
     def prepare(self) -> bool:
         return False
 
