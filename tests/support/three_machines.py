@@ -38,6 +38,7 @@ from trilateral.common.protocol.messages import (
     ObservationRecord,
     OpenJob,
     Result,
+    RoundProgress,
     RoundReport,
     RoundTimedOut,
     ScoresDue,
@@ -241,7 +242,15 @@ def run_machines(
             case Result():
                 outcome_results[sender] = message
                 continue
-            case OpenJob() | EvaluationRecord() | Began() | ObservationRecord() | StepTaken() | ScoresDue():
+            case (
+                OpenJob()
+                | RoundProgress()
+                | EvaluationRecord()
+                | Began()
+                | ObservationRecord()
+                | StepTaken()
+                | ScoresDue()
+            ):
                 continue
             case Failed() if envelope.to is not Role.COORDINATOR:
                 continue
