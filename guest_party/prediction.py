@@ -19,7 +19,6 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, ProtocolError, TrilateralError
 from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import Role
-from trilateral.common.base.scratch import SCRATCH, scratch_folder
 from trilateral.common.base.tasks import for_each
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.process import ProcessConfig
@@ -40,6 +39,7 @@ from trilateral.common.protocol.ids import NONCE_BYTES, canonical_order, id_dige
 from trilateral.common.rpc.calls import first_contact
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import MAX_TOTAL, PREDICTION_BYTES
+from trilateral.common.scratch.folders import SCRATCH, scratch_folder
 from trilateral.guest_party.alignment import IN_FLIGHT, GuestAlignments, OnStage, Stage
 from trilateral.guest_party.score_file import FIGURES, ROW_BYTES, ScoreFiles, score_files
 

@@ -33,7 +33,6 @@ from tests.support.waiting import SECONDS, eventually
 from trilateral.client.asynchronous import AsyncSession
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
 from trilateral.common.base.roles import Role
-from trilateral.common.base.scratch import SCRATCH
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Limits, Policy, ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
@@ -46,6 +45,7 @@ from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.protocol.ids import NONCE_BYTES, id_digest, list_digest
 from trilateral.common.rpc import calls
 from trilateral.common.rpc.channel import Peer, new_channel
+from trilateral.common.scratch.folders import SCRATCH
 from trilateral.guest_party.alignment import GuestAlignments
 from trilateral.guest_party.dataset_alignment import align_dataset
 from trilateral.guest_party.prediction import PredictionCounts, PredictionPlan, predict
