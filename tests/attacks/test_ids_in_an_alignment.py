@@ -38,6 +38,7 @@ def record(guest_ids: list[str], host_ids: list[str]) -> tuple[Dealing, list[byt
     nonces = hashlib.sha256(b"guest").digest(), hashlib.sha256(b"host").digest()
     dealt = Dealing.of(*nonces, len(guest_ids), len(host_ids))
     guest, host = GuestSession(MemoryIds(Ids.of(guest_ids)), dealt), HostSession(MemoryIds(Ids.of(host_ids)), dealt)
+    host.deal()
     sent = [*nonces]
     for shard in range(dealt.n_shards):
         points = guest.request(shard)
@@ -59,7 +60,7 @@ def seen(ids: list[str], sent: list[bytes], dealt: Dealing) -> Iterator[str]:
     """IDs of which some message has the text or a hash, keyed or not: what a dictionary of all IDs would find."""
     everything = b"".join(sent)
     for one in ids:
-        tried = [hashed(one.encode()) for hashed in HASHES] + [dealt.tag(one)]
+        tried = [hashed(one.encode()) for hashed in HASHES] + dealt.tags([one])
         if any(each[:16] in everything or each.hex().encode() in everything for each in tried):
             yield one
 

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trilateral.common.base.errors import ProtocolError
+from trilateral.common.compute.engine import Engine
+from trilateral.common.compute.local import LOCAL
 from trilateral.common.curve25519.points import POINT_BYTES, new_key_pair
 from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.alignment.intersection import blind, matches, pad
@@ -28,15 +30,17 @@ class CommonShard:
 
 
 class GuestSession:
-    """Requests each shard and reads the answer. Both computations take seconds and may run in any thread.
+    """Requests each shard and reads the answer. Both may run in any thread, and in several at once.
 
     Args:
         source: the guest's IDs.
         dealing: the session's assignment of IDs to shards.
+        engine: runs the work on the points.
     """
 
-    def __init__(self, source: IdSource, dealing: Dealing) -> None:
+    def __init__(self, source: IdSource, dealing: Dealing, engine: Engine = LOCAL) -> None:
         self.dealing = dealing
+        self._engine = engine
         self.shards = source.deal(dealing)
         self._keys = new_key_pair()
 
@@ -47,7 +51,7 @@ class GuestSession:
             DataError: the shard has more IDs than it has room for; a new session will succeed.
         """
         texts = pad(self._keys.key, shard, self.shards.ids(shard), self.dealing.guest_points)
-        return blind(self._keys.key, texts)
+        return self._engine.submit(blind, self._keys.key, texts).result()
 
     def read(self, shard: int, setup: bytes, response: bytes) -> CommonShard:
         """Find the common IDs in the host's answer.
@@ -64,7 +68,7 @@ class GuestSession:
         if (len(setup), len(response)) != due:
             raise ProtocolError(f"the host's answer for a shard of the alignment does not have {sum(due)} bytes")
         ids = self.shards.ids(shard)
-        places = matches(self._keys.inverse, setup, response)
+        places = self._engine.submit(matches, self._keys.inverse, setup, response).result()
         if places and places[-1] >= len(ids):
             raise ProtocolError("the host's answer for a shard of the alignment claims that padding is common")
-        return CommonShard(shard, ids, places, self.dealing.tags(ids[place] for place in places))
+        return CommonShard(shard, ids, places, b"".join(self.dealing.tags(ids[place] for place in places)))

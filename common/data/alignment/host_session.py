@@ -5,6 +5,8 @@ from collections import Counter
 from threading import Lock
 
 from trilateral.common.base.errors import DataError, ProtocolError
+from trilateral.common.compute.engine import Engine
+from trilateral.common.compute.local import LOCAL
 from trilateral.common.curve25519.points import POINT_BYTES, new_key
 from trilateral.common.data.alignment.dealing import TAG_BYTES, Dealing
 from trilateral.common.data.alignment.intersection import answer, pad
@@ -21,22 +23,23 @@ class HostSession:
     """Answers one request for each shard, and learns which of its IDs are common.
 
     The guest may repeat a request, because an answer can be lost. The repeated request must be the same, or else the
-    guest could try more IDs than it has announced. `answer` computes for seconds. `answer` and `settle` may run in
-    several threads at once.
+    guest could try more IDs than it has announced. `answer` and `settle` may run in any thread, and in several at once,
+    after `deal`.
 
     Args:
         source: the host's IDs.
         dealing: the session's assignment of IDs to shards.
+        engine: runs the work on the points.
 
     Attributes:
         dealing: as above.
-        shards: the host's IDs by shard.
         n_common: the number of common IDs that the guest has reported so far.
     """
 
-    def __init__(self, source: IdSource, dealing: Dealing) -> None:
+    def __init__(self, source: IdSource, dealing: Dealing, engine: Engine = LOCAL) -> None:
         self.dealing = dealing
-        self.shards = source.deal(dealing)
+        self._source = source
+        self._engine = engine
         self._key = new_key()
         self._requests: dict[int, bytes] = {}
         self._settled: dict[int, bytes] = {}
@@ -46,6 +49,14 @@ class HostSession:
         """Why the session is over; None while it continues."""
         self._lock = Lock()
         self.n_common = 0
+
+    def deal(self) -> None:
+        """Deal the host's IDs to the shards. The guest may deal its own at the same time.
+
+        Raises:
+            DataError: the IDs repeat.
+        """
+        self.shards = self._source.deal(self.dealing)
 
     @property
     def complete(self) -> bool:
@@ -104,7 +115,7 @@ class HostSession:
             DataError: the shard has more IDs than it has room for; a new session will succeed.
         """
         texts = pad(self._key, shard, self.shards.ids(shard), self.dealing.host_points)
-        answered = answer(self._key, texts, points)
+        answered = self._engine.submit(answer, self._key, texts, points).result()
         self._answered.add(shard)
         return answered
 
@@ -144,7 +155,7 @@ class HostSession:
         if len({*told}) < len(told):
             self._over = NOT_COMMON
             raise DataError("the guest reports a common ID twice")
-        place = {self.dealing.tag(one): number for number, one in enumerate(self.shards.ids(shard))}
+        place = {tag: number for number, tag in enumerate(self.dealing.tags(self.shards.ids(shard)))}
         if not place.keys() >= {*told}:
             self._over = NOT_COMMON
             raise DataError("the guest reports common IDs that the host does not hold")

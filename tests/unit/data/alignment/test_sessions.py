@@ -30,6 +30,7 @@ class Sides:
         self.guest_source, self.host_source = MemoryIds(Ids.of(guest_ids)), MemoryIds(Ids.of(host_ids))
         self.guest = GuestSession(self.guest_source, self.dealing)
         self.host = HostSession(self.host_source, self.dealing)
+        self.host.deal()
 
     def intersect(self, shard: int) -> CommonShard:
         points = self.guest.request(shard)
@@ -45,6 +46,10 @@ class Sides:
         guest = [self.guest_ids[row] for row in self.guest_source.common_rows(places[0])]  # type: ignore[arg-type]
         host = [self.host_ids[row] for row in self.host_source.common_rows(places[1])]  # type: ignore[arg-type]
         return guest, host
+
+
+def tags(sides: Sides, ids: list[str]) -> bytes:
+    return b"".join(sides.dealing.tags(ids))
 
 
 ids = st.lists(st.text(max_size=8), min_size=1, max_size=12, unique=True)
@@ -110,11 +115,11 @@ def test_the_host_takes_what_is_common_once(sides: Sides) -> None:
     with pytest.raises(ProtocolError, match="expected at most"):
         sides.host.settle(0, bytes(TAG_BYTES * 4))
     assert not sides.host.complete
-    assert sides.host.settle(0, sides.dealing.tags(["c", "b"])) == [1, 0]
-    assert sides.host.settle(0, sides.dealing.tags(["c", "b"])) == [1, 0]
+    assert sides.host.settle(0, tags(sides, ["c", "b"])) == [1, 0]
+    assert sides.host.settle(0, tags(sides, ["c", "b"])) == [1, 0]
     for other in (["b"], ["a"]):  # one that the host holds, and one that it does not
         with pytest.raises(ProtocolError, match="differs from the first one"):
-            sides.host.settle(0, sides.dealing.tags(other))
+            sides.host.settle(0, tags(sides, other))
     assert (sides.host.complete, sides.host.n_common) == (True, 2)
 
 
@@ -132,9 +137,9 @@ def test_who_guesses_what_is_common_has_one_try_and_hears_of_how_many_no_word(
 ) -> None:
     sides.intersect(0)
     with pytest.raises(DataError, match=said):
-        sides.host.settle(0, sides.dealing.tags(told))
+        sides.host.settle(0, tags(sides, told))
     with pytest.raises(ProtocolError, match="the alignment is over"):
-        sides.host.settle(0, sides.dealing.tags(["c", "b"]))
+        sides.host.settle(0, tags(sides, ["c", "b"]))
     assert not sides.host.complete
 
 
@@ -147,7 +152,7 @@ def test_of_guesses_at_the_same_time_one_is_answered() -> None:
     def guess(_: int) -> str:
         together.wait()
         try:
-            sides.host.settle(0, sides.dealing.tags(["a"]))
+            sides.host.settle(0, tags(sides, ["a"]))
         except (DataError, ProtocolError) as error:
             return str(error)
         return "taken"
@@ -166,7 +171,7 @@ def test_what_is_asked_again_is_answered_alike_and_a_shard_is_asked_for_alike(mo
     sides = Sides([f"{number:05d}" for number in range(60)], [f"{number:05d}" for number in range(50, 110)])
     points = sides.guest.request(1)
     assert len(sides.guest.shards.ids(1)) < sides.dealing.guest_points
-    assert len(sides.host.shards.ids(1)) < sides.dealing.host_points
+    assert len(sides.host_source.ids(1)) < sides.dealing.host_points
     assert sides.guest.request(1) == points
     assert sides.host.answer(1, points) == sides.host.answer(1, points)
 
