@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
+from trilateral.common.base.arrays import Rows
 from trilateral.common.base.errors import ProtocolError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.base.tasks import for_each
@@ -269,7 +270,7 @@ class GuestJobAlignment:
         """
         source = MemoryIds(ids)
         alignment = await self._alignments.open(self._run, source, form)
-        places: dict[int, Sequence[int]] = {}
+        places: dict[int, Rows] = {}
         reported_at = -REPORT_SECONDS
 
         async def settle(common: CommonShard) -> None:

@@ -255,7 +255,7 @@ class _Prediction:
 
         async def settle(common: CommonShard) -> None:
             await self._settle(common.shard, common.tags)
-            await self._alignments.compute(np.array(common.places, np.int64).tofile, self._places_path(common.shard))
+            await self._alignments.compute(common.places.tofile, self._places_path(common.shard))
 
         def report(progress: AlignmentProgress) -> None:
             self._on_stage(Stage("aligning", progress.done, progress.n_shards))

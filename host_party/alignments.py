@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from secrets import token_bytes
 from typing import TypeVar
 
+from trilateral.common.base.arrays import Rows
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, notes
 from trilateral.common.base.roles import Role
 from trilateral.common.base.tasks import start
@@ -115,7 +116,7 @@ class Opened:
     session: HostSession
     crew: Crew
     dealt: "asyncio.Task[None]"
-    common: dict[int, list[int]] = field(default_factory=dict)
+    common: dict[int, Rows] = field(default_factory=dict)
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     timer: asyncio.TimerHandle | None = None
     key: bytes = b""

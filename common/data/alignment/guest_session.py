@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from trilateral.common.base.arrays import Rows
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.compute.engine import Engine
 from trilateral.common.compute.local import LOCAL
@@ -19,13 +22,13 @@ class CommonShard:
     Attributes:
         shard: number of the shard.
         ids: all IDs of the guest in the shard.
-        places: indices of the common ones in `ids`, ascending.
+        places: indices of the common ones in `ids`, ascending, shape (n_common,).
         tags: the tags of the common ones, concatenated in the same order, which the guest sends to the host.
     """
 
     shard: int
     ids: Sequence[str] = field(repr=False)
-    places: Sequence[int] = field(repr=False)
+    places: Rows = field(repr=False)
     tags: bytes = field(repr=False)
 
 
@@ -71,4 +74,5 @@ class GuestSession:
         places = self._engine.submit(matches, self._keys.inverse, setup, response).result()
         if places and places[-1] >= len(ids):
             raise ProtocolError("the host's answer for a shard of the alignment claims that padding is common")
-        return CommonShard(shard, ids, places, b"".join(self.dealing.tags(ids[place] for place in places)))
+        tags = b"".join(self.dealing.tags(ids[place] for place in places))
+        return CommonShard(shard, ids, np.array(places, np.int64), tags)

@@ -4,6 +4,9 @@ import hashlib
 from collections import Counter
 from threading import Lock
 
+import numpy as np
+
+from trilateral.common.base.arrays import Rows
 from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.compute.engine import Engine
 from trilateral.common.compute.local import LOCAL
@@ -119,7 +122,7 @@ class HostSession:
         self._answered.add(shard)
         return answered
 
-    def settle(self, shard: int, tags: bytes) -> list[int]:
+    def settle(self, shard: int, tags: bytes) -> Rows:
         """Accept the guest's report of the common IDs of a shard.
 
         Later values for common rows, such as scores, are given for exactly these IDs.
@@ -129,7 +132,7 @@ class HostSession:
             tags: the tags of the common IDs, concatenated.
 
         Returns:
-            The indices of the common IDs in `shards.ids(shard)`, in the order of the tags.
+            The indices of the common IDs in `shards.ids(shard)`, in the order of the tags, shape (n_tags,).
 
         Raises:
             ProtocolError: the shard was not answered before, or was settled with other tags.
@@ -140,7 +143,7 @@ class HostSession:
         with self._lock:  # so that only one of several simultaneous tries is answered
             return self._settle(shard, tags)
 
-    def _settle(self, shard: int, tags: bytes) -> list[int]:
+    def _settle(self, shard: int, tags: bytes) -> Rows:
         self._check_goes_on()
         if shard not in self._answered:
             raise ProtocolError("the guest reported common IDs of a shard of the alignment before the host answered it")
@@ -162,7 +165,7 @@ class HostSession:
         if shard not in self._settled:
             self.n_common += len(told)
         _same_again(self._settled, shard, tags)
-        return [place[tag] for tag in told]
+        return np.array([place[tag] for tag in told], np.int64)
 
     def _check_goes_on(self) -> None:
         if self._over is not None:
