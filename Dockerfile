@@ -3,9 +3,9 @@
 #     docker build -t trilateral .
 #     docker run --rm trilateral --version
 #
-# x86-64 only: the library for private set intersection is published for no other processor. The kernel is compiled for
-# plain x86-64, and only its arithmetic functions for AVX2 or AVX-512, which are used where the processor has it. So an
-# image built on one machine runs on every other. Without either, gmpy2 takes 5 to 15 times as long. See docs/kernel.md.
+# For x86-64: the kernels run on no other processor. They are compiled for plain x86-64, and only their arithmetic
+# functions for AVX2 or AVX-512, which are used where the processor has it. So an image built on one machine runs on
+# every other. Without either, gmpy2 takes 5 to 15 times as long. See docs/kernel.md.
 #
 # The image contains phe, which is under the GPLv3. If you hand the image on, the GPLv3's terms apply; see
 # docs/deployment.md.
