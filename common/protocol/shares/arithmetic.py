@@ -346,7 +346,8 @@ class SharesArithmetic(ABC):
         """Return `SharesReady.norm_bits` and `SharesReady.spread_bits`."""
         norm = spread = 0.0
         n_rows = self._n_train, self._rows.most_summed
-        for columns, n in zip((self._block.columns, self._block.holdout_columns), n_rows, strict=True):
+        for rows, n in zip((self._block.columns, self._block.holdout_columns), n_rows, strict=True):
+            columns = np.asarray(rows)
             if columns.size:
                 norm = max(norm, float(np.einsum("ij,ij->i", columns, columns).max()))
                 spread = max(spread, float(np.linalg.eigvalsh(columns.T @ columns)[-1]) / n)
@@ -360,12 +361,16 @@ class SharesArithmetic(ABC):
         for section in self._rows.sections:
             for rows in section.blocks():
                 n_real = min(rows.n_rows, section.first + section.n_real - rows.first)
-                yield self._block.columns, rows, order[first : first + max(n_real, 0)]
+                yield np.asarray(self._block.columns), rows, order[first : first + max(n_real, 0)]
                 first += max(n_real, 0)
         holdout = self._rows.holdout
         for rows in holdout.blocks():
             start = rows.first - holdout.first
-            yield self._block.holdout_columns, rows, np.arange(start, min(start + rows.n_rows, holdout.n_real))
+            yield (
+                np.asarray(self._block.holdout_columns),
+                rows,
+                np.arange(start, min(start + rows.n_rows, holdout.n_real)),
+            )
 
     def _own(self, rows: RowRange) -> Tile:
         """This party's columns of some rows."""
