@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 from trilateral.common.base.arrays import FloatRows, FloatVector, Rows, blocks_of
 from trilateral.common.base.errors import DataError, OutOfRangeError
 from trilateral.common.base.roles import Role
+from trilateral.common.compute.engine import Engine
+from trilateral.common.compute.local import LOCAL
+from trilateral.common.compute.ordered import Ordered
 from trilateral.common.config.job import JobConfig
 from trilateral.common.paillier.cipher import EncryptedVector, PartyCipher, Product
 from trilateral.common.paillier.fixed_point import encode, encode_wide
@@ -65,6 +68,8 @@ class PaillierSession:
     """The cipher under the session's public key, which the party has checked."""
     start: FloatVector | None = None
     """w before the first step, shape (n_columns,); zeros if None. See `protocol.label_secrecy`."""
+    engine: Engine = LOCAL
+    """Runs the work on the partitions of the table."""
     scratch: Scratch = field(default=IN_MEMORY, repr=False)
     """Holds what grows with the rows."""
 
@@ -75,6 +80,8 @@ class SharesSession:
 
     seed: bytes = field(repr=False)
     """The coordinator's part of the seed of the streams that it has in common with the party."""
+    engine: Engine = field(default=LOCAL, repr=False)
+    """Runs the work on the partitions of the table."""
     scratch: Scratch = field(default=IN_MEMORY, repr=False)
     """Holds what grows with the rows."""
 
@@ -93,6 +100,11 @@ class Arithmetic(Weights, Protocol):
     @property
     def bounds(self) -> Mapping[Role, VectorBounds]:
         """What each other role can send for one attempt at a round, if it sends vectors."""
+        ...
+
+    @property
+    def tasks(self) -> Ordered[Envelope]:
+        """The tasks under way at the engine of the session. A new attempt, or a void one, forgets them."""
         ...
 
     # --- before the first round
@@ -247,6 +259,9 @@ class PaillierArithmetic(ABC):
         self._n_columns: int = columns.shape[1]
         self._batches = Batches.of(job, self._n_train)
         self._cipher = session.cipher
+        self._engine = session.engine
+        self.tasks: Ordered[Envelope] = Ordered()
+        """See Arithmetic."""
         self._phase = phase
         self._start: FloatVector = np.zeros(self._n_columns) if session.start is None else session.start
         if self._start.shape != (self._n_columns,):

@@ -12,6 +12,8 @@ from tests.support.frames import features_of
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
 from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.roles import Role
+from trilateral.common.compute.engine import OpenEngine
+from trilateral.common.compute.local import LocalEngine
 from trilateral.common.config.dataset import PreprocessingConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.party_data import PreparedData, make_party_data
@@ -37,6 +39,7 @@ from trilateral.common.protocol.messages import (
     ObservationRecord,
     OpenJob,
     Result,
+    RoundProgress,
     RoundReport,
     RoundTimedOut,
     ScoresDue,
@@ -124,6 +127,7 @@ class Workshop:
     make_cipher: Callable[[CipherName, PublicKey], PartyCipher] = make_cipher
     make_decryptor: Callable[[CipherName, PrivateKey], Decryptor] = make_decryptor
     measure: Measure = measure
+    open_engine: OpenEngine = LocalEngine
 
     def host(
         self,
@@ -152,8 +156,8 @@ class Workshop:
 
     def _session(self, job: JobConfig, private_key: PrivateKey, seed: bytes, start: FloatVector | None) -> Session:
         if job.protocol == "shares":
-            return SharesSession(seed)
-        return PaillierSession(self.make_cipher(job.cipher, private_key.public_key), start)
+            return SharesSession(seed, self.open_engine())
+        return PaillierSession(self.make_cipher(job.cipher, private_key.public_key), start, self.open_engine())
 
     def coordinator(self, job: JobConfig, private_key: PrivateKey, past: Past | None = None) -> CoordinatorMachine:
         if job.protocol == "shares":
@@ -220,6 +224,10 @@ def run_machines(
         for envelope in machines[role].start():
             post(role, envelope)
     for _ in range(max_messages):
+        while not waiting and (busy := [role for role in machines if machines[role].under_way]):
+            for role in busy:
+                for envelope in machines[role].settle():
+                    post(role, envelope)
         if not waiting:
             break
         sender, envelope = waiting.popleft()
@@ -235,7 +243,15 @@ def run_machines(
             case Result():
                 outcome_results[sender] = message
                 continue
-            case OpenJob() | EvaluationRecord() | Began() | ObservationRecord() | StepTaken() | ScoresDue():
+            case (
+                OpenJob()
+                | RoundProgress()
+                | EvaluationRecord()
+                | Began()
+                | ObservationRecord()
+                | StepTaken()
+                | ScoresDue()
+            ):
                 continue
             case Failed() if envelope.to is not Role.COORDINATOR:
                 continue
