@@ -15,6 +15,7 @@ from trilateral.common.data.tables.table import PartyTable, read_table
 from trilateral.common.protocol.batches import holdout_split
 from trilateral.common.protocol.block import PartyData, TrainingBlock
 from trilateral.common.protocol.sample_weights import SampleWeights
+from trilateral.common.scratch.arrays import IN_MEMORY, Scratch
 
 MIN_ROWS_PER_FEATURE = 2
 """With fewer rows, a model fits noise. The party's policy asks for far more: see `jobs.policy`."""
@@ -64,8 +65,10 @@ def load_party_data(
     return make_party_data(table, dataset.preprocessing, job, check_sizes)
 
 
-def read_party_table(dataset: DatasetConfig, job: JobConfig, *, labelled: bool) -> PartyTable:
-    """Read a party's table; `labelled` is True at the guest.
+def read_party_table(
+    dataset: DatasetConfig, job: JobConfig, *, labelled: bool, scratch: Scratch = IN_MEMORY
+) -> PartyTable:
+    """Read a party's table; `labelled` is True at the guest. Its columns lie in `scratch`.
 
     Raises:
         ConfigError: if a guest's dataset has no label, or a host's has one.
@@ -75,7 +78,7 @@ def read_party_table(dataset: DatasetConfig, job: JobConfig, *, labelled: bool) 
         raise ConfigError(f"dataset {job.dataset!r}: the guest needs the labels: set `label`")
     if not labelled and dataset.label is not None:
         raise ConfigError(f"dataset {job.dataset!r}: the host has no labels: leave out `label`, and exclude its column")
-    return read_table(dataset)
+    return read_table(dataset, scratch)
 
 
 def make_block(table: PartyTable, config: PreprocessingConfig, job: JobConfig) -> TrainingBlock:
