@@ -20,7 +20,6 @@ from trilateral.common.base.errors import (
     TrilateralError,
     notes,
 )
-from trilateral.common.base.heap import trim_heap
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
 from trilateral.common.compute.engine import Engine, OpenEngine
@@ -38,6 +37,7 @@ from trilateral.common.data.party_data import (
     make_party_data,
     read_party_table,
 )
+from trilateral.common.data.tables.gathering import release_freed_memory
 from trilateral.common.data.tables.id_form import describe_changes, form_of
 from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import PartyTable
@@ -274,7 +274,7 @@ class PartyJobs(ProcessJobs):
                     job,
                     scratch,
                 )
-                await runner.in_thread(trim_heap)
+                await runner.in_thread(release_freed_memory)
                 await runner.in_thread(record.check_columns, data.block.columns)
                 self._check_rows(job, data.block)
                 permission.account = JobAccount(job, key.run_id, record, lambda: self._account_of(job.dataset), data)
@@ -475,7 +475,7 @@ class PartyJobs(ProcessJobs):
         with self._naming(dataset):
             table = await runner.in_thread(read_party_table, dataset, job, labelled=self.role is Role.GUEST)
             await runner.in_thread(record.check_table, table, dataset)
-            await runner.in_thread(trim_heap)
+            await runner.in_thread(release_freed_memory)
         log.info("job %s: %d rows loaded", job.name, len(table.ids))
         if changes := describe_changes(table.changed_ids):
             log.info("job %s: IDs changed by rules of `id_form`: %s", job.name, changes)
