@@ -473,7 +473,8 @@ class PartyJobs(ProcessJobs):
         self, runner: MachineRunner, dataset: DatasetConfig, job: JobConfig, record: PartyRecord, scratch: Scratch
     ) -> PartyTable:
         with self._naming(dataset):
-            table = await runner.in_thread(read_party_table, dataset, job, labelled=self.role is Role.GUEST)
+            labelled = self.role is Role.GUEST
+            table = await runner.in_thread(read_party_table, dataset, job, labelled=labelled, scratch=scratch)
             await runner.in_thread(record.check_table, table, dataset)
             await runner.in_thread(release_freed_memory)
         log.info("job %s: %d rows loaded", job.name, len(table.ids))
