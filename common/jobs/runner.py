@@ -28,7 +28,7 @@ from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.base.tracebacks import where
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Limits
-from trilateral.common.jobs.flow import EARLY_BYTES, is_answer, size_of, waits_for_room
+from trilateral.common.jobs.flow import waits_for_room
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.inbox import Inbox
 from trilateral.common.jobs.job_thread import JobThread
@@ -178,7 +178,7 @@ class MachineRunner:
         # The peers that this process asks for a sign of life and tells about a failure. A party leaves the other party
         # to the coordinator.
         self._counterparts = frozenset(PARTIES if role is Role.COORDINATOR else [Role.COORDINATOR])
-        self._inbox = Inbox(self._is_held)
+        self._inbox = Inbox()
         self._thread = JobThread(f"{role}-{job.name}")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"journal-{job.name}")
         self._written: Future[None] | None = None
@@ -191,8 +191,6 @@ class MachineRunner:
         self._told_by: Role | None = None
         self._newest = RoundKey(0, 0)  # of the rounds that were delivered
         self._current = RoundKey(0, 0)  # of the rounds that the machine was given
-        self._early_key, self._n_early = RoundKey(0, 0), 0
-        """The newest round that the machine was given pieces for before it has begun, and the bytes of such pieces."""
         self._clock = asyncio.get_running_loop().time
         self._patience = Patience(role, limits, self._clock)
         self._uninformed: set[Role] = set()
@@ -366,7 +364,7 @@ class MachineRunner:
         finally:
             asking.cancel()
         self.takes_vectors = True
-        await self._play(machine, machine.start())
+        await self._play(machine.start())
         sender: Role | None = None
         while not self._done:
             sender, message = await self._next_message(machine, sender)
@@ -387,33 +385,12 @@ class MachineRunner:
                 case ElementPiece() | RowsDone():
                     batch.extend(self._inbox.take((ElementPiece, RowsDone), MAX_BATCH))
             self._uninformed = set(self._links)
-            self._note_early(sender, message)
             subject = subject_of(message)
             if subject is not None:
                 self._history.on_event(Handling(sender, *subject))
             while batch:  # A round that overtakes the work on one of them leaves the others, whose first step must run.
-                await self._play(machine, _handle(machine, batch))
+                await self._play(_handle(machine, batch))
             self._history.on_event(Handled())
-
-    def _is_held(self, sender: Role, message: Message) -> bool:
-        """Return whether a message waits in the inbox, because it belongs to a round that the machine has not begun.
-
-        Under shares, the windows of the protocol bound such messages.
-        """
-        return (
-            isinstance(message, VectorPiece)
-            and self._role in PARTIES
-            and message.key > self._current
-            and self._n_early + size_of(message) > EARLY_BYTES
-        )
-
-    def _note_early(self, sender: Role, message: Message) -> None:
-        """Count a piece that the machine is given before its round; see `_is_held`."""
-        if self._early_key <= self._current:
-            self._n_early = 0
-        if isinstance(message, VectorPiece) and message.key > self._current:
-            self._n_early += size_of(message)
-            self._early_key = max(self._early_key, message.key)
 
     def _begun(self, key: RoundKey) -> None:
         self._reported_at = self._clock()
@@ -480,7 +457,7 @@ class MachineRunner:
         while self._inbox.empty() and not self._over.is_set() and machine.prepare():
             pass
 
-    async def _play(self, machine: Machine, envelopes: Iterator[Envelope]) -> None:
+    async def _play(self, envelopes: Iterator[Envelope]) -> None:
         """Send what the machine yields, until a newer round overtakes it.
 
         The first step always runs. Otherwise a message that only changes the machine's state would be lost.
@@ -521,8 +498,7 @@ class MachineRunner:
                 if isinstance(message, Piece):
                     self._links[to].expect(message)
                 made.append(envelope)
-                deals = isinstance(message, RowsDone) and self.has_shares
-                if deals or (isinstance(message, Piece) and message.kind not in SINGLE):
+                if self._leaves_at_once(to, message):
                     hand_over()
                     self._begin_writing()
                 if stopped or self._is_overtaken():
@@ -533,12 +509,20 @@ class MachineRunner:
 
         try:
             while (envelope := await self.in_thread(step)) is not None:
-                await self._post_and_wait(machine, envelope.to, envelope.message)
+                await self._post_and_wait(envelope.to, envelope.message)
                 if self._is_overtaken():
                     return
         finally:
             stopped = True
             self._thread.close_iterator(envelopes)
+
+    def _leaves_at_once(self, to: Role, message: Message) -> bool:
+        """Return whether the event loop is woken for a message, because its receiver goes on to work."""
+        return self._goes_on_from(to, message) or (isinstance(message, Piece) and message.kind not in SINGLE)
+
+    def _goes_on_from(self, to: Role, message: Message) -> bool:
+        """Return whether the receiver sends further rows for a message. Otherwise `RowsDone` only shows progress."""
+        return isinstance(message, RowsDone) and (self.has_shares or to is not Role.COORDINATOR)
 
     def _record(self, record: MachineRecord) -> None:
         """In the job's thread, keep a record, or begin to."""
@@ -565,22 +549,7 @@ class MachineRunner:
         log.debug("job %s: work overtaken by round %d", self.key.name, self._newest.round)
         return True
 
-    async def _wait_for_room(self, machine: Machine, to: Role) -> None:
-        """Wait until the queue of a link has room. Meanwhile, let the machine take the peer's answers; see `flow`."""
-        link = self._links[to]
-        while link.is_full and not self._is_overtaken():
-            answer = self._inbox.take_from(to, is_answer)
-            if answer is not None:
-                await self._play(machine, machine.handle(to, answer))
-                continue
-            waits = [asyncio.create_task(link.room()), asyncio.create_task(self._inbox.arrival())]
-            try:
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for each in waits:
-                    each.cancel()
-
-    async def _post_and_wait(self, machine: Machine, to: Role, message: Message) -> None:
+    async def _post_and_wait(self, to: Role, message: Message) -> None:
         """Post a message for which the machine has to wait."""
         match message:
             case Failed() | JobEnded(loss=None):  # The machine gives up; the runner ends the job and tells the peers.
@@ -590,8 +559,8 @@ class MachineRunner:
                 await self._links[to].call(message)
                 self._patience.ask(message)
                 self._on_message(message)
-            case ElementPiece() | VectorPiece() | HoldoutScores():
-                await self._wait_for_room(machine, to)
+            case ElementPiece() | HoldoutScores():
+                await self._links[to].room()
                 self._links[to].expect(message)
                 self._post(to, message)
             case Result() | JobEnded():
@@ -629,8 +598,7 @@ class MachineRunner:
                     self._links[to].send(message)
             case RowsDone(key=key, n_rows=n_rows):
                 self._history.on_event(RoundAdvanced(key, n_rows))
-                # Under shares, the coordinator deals further rows for each of these messages.
-                if self.has_shares or self._is_report_due():
+                if self._goes_on_from(to, message) or self._is_report_due():
                     self._links[to].send(message)
             case EvaluationRecord():
                 self._history.evaluate(message)

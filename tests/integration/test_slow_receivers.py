@@ -21,7 +21,7 @@ from tests.support.three_servers import (
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Lbfgs, Sqn
 from trilateral.common.config.process import ProcessConfig
-from trilateral.common.jobs import inbox, links, runner
+from trilateral.common.jobs import inbox, links
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
 from trilateral.common.protocol import arithmetic
 
@@ -36,7 +36,6 @@ def configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[Role, Proce
         (links, "QUEUE_BYTES", 1),
         (links, "CALL_BYTES", 1),
         (inbox, "MAX_MESSAGES", 1),
-        (runner, "EARLY_BYTES", 1),
         (arithmetic, "PIECE", 3),
     ):
         monkeypatch.setattr(module, name, value)
@@ -73,15 +72,3 @@ async def test_a_training_through_the_smallest_queues_ends_in_the_right_model(
             columns = load_tables(configs, job).joined.columns
             scores, expected = (columns @ coef for coef in (trained_coef(configs, job), plain_model(configs, job).coef))
             np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-4)
-
-
-async def test_a_host_that_took_no_answers_while_it_waits_would_wait_for_ever(
-    configs: dict[Role, ProcessConfig], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runner, "is_answer", lambda message: False)
-    async with serving(configs) as client:
-        training = asyncio.create_task(train_over_localhost(client, job_of("paillier", Lbfgs())))
-        await asyncio.wait({training}, timeout=2)
-        assert not training.done()
-        await client.stop("paillier-lbfgs")
-        await training

@@ -26,7 +26,6 @@ from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Limits
 from trilateral.common.jobs import inbox, links
-from trilateral.common.jobs import runner as runner_module
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.history import History
 from trilateral.common.jobs.patience import Patience
@@ -164,14 +163,6 @@ def leader(stack: AsyncExitStack, tmp_path: Path) -> Setup:
 
 def begin(round_number: int, attempt: int = 1, loss: float | None = None) -> BeginRound:
     return BeginRound(RoundKey(round_number, attempt), STEP, Batch(1, 0), gradient=True, loss=loss)
-
-
-KEY_1 = RoundKey(1, 1)
-
-
-def begin_of(machine: "FakeMachine") -> Message:
-    (only,) = [message for message in machine.given if isinstance(message, BeginRound)]
-    return only
 
 
 def piece(key: RoundKey, offset: int = 0, total: int = 1000, kind: Kind = Kind.SCORES) -> VectorPiece:
@@ -711,103 +702,7 @@ async def test_the_coordinator_deals_no_more_than_the_queue_of_a_link_holds(
     assert [int(message.elements[0]) for message in host.messages if isinstance(message, ElementPiece)] == made
 
 
-async def test_a_host_whose_guest_is_slow_makes_no_more_than_the_queues_hold_and_takes_its_answers(
-    party: Setup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    size = len(piece(KEY_1).ciphertexts.data)
-    monkeypatch.setattr(links, "QUEUE_BYTES", 10 * size)
-    monkeypatch.setattr(links, "CALL_BYTES", 5 * size)
-    made: list[int] = []
-    held = asyncio.Event()
-
-    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
-        if isinstance(message, BeginRound):
-            for number in range(100):
-                made.append(number)
-                yield Envelope(Role.GUEST, piece(message.key, number))
-        elif isinstance(message, VectorPiece):
-            yield Envelope(Role.COORDINATOR, piece(message.key, message.offset, kind=Kind.GRADIENT))
-        yield from finish(sender, message)
-
-    async def hold(message: Message, context: Any) -> None:
-        await held.wait()
-
-    guest, coordinator = party.peers[Role.GUEST], party.peers[Role.COORDINATOR]
-    guest.react = hold
-    machine = FakeMachine(handle)
-    running = await party.start(machine)
-    await party.runner.deliver(Role.COORDINATOR, begin(1))
-    await guest.until(lambda: bool(guest.messages))
-    answers = [piece(KEY_1, number, kind=Kind.RESIDUAL) for number in range(3)]
-    for answer in answers:
-        await party.runner.deliver(Role.GUEST, answer)
-    await coordinator.until(lambda: len(coordinator.messages) >= 3)
-    assert machine.given == [begin_of(machine), *answers]
-    assert 10 <= len(made) <= 20
-    held.set()
-    await guest.until(lambda: len(guest.messages) >= 100)
-    assert [message.offset for message in guest.messages if isinstance(message, VectorPiece)] == list(range(100))
-    await party.runner.deliver(Role.COORDINATOR, LAST)
-    await asyncio.wait_for(running, 10)
-
-
-async def test_a_newer_round_ends_the_wait_for_room(party: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "QUEUE_BYTES", 1)
-    monkeypatch.setattr(links, "CALL_BYTES", 1)
-    closed = threading.Event()
-
-    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
-        if message.__class__ is BeginRound and getattr(message, "key", None) == KEY_1:
-            try:
-                for number in range(100):
-                    yield Envelope(Role.GUEST, piece(KEY_1, number))
-            finally:
-                closed.set()
-        yield from finish(sender, message)
-
-    async def take_nothing(message: Message, context: Any) -> None:
-        await asyncio.Event().wait()
-
-    guest = party.peers[Role.GUEST]
-    guest.react = take_nothing
-    await party.start(FakeMachine(handle))
-    await party.runner.deliver(Role.COORDINATOR, begin(1))
-    await guest.until(lambda: bool(guest.messages))
-    await party.runner.deliver(Role.COORDINATOR, begin(2))
-    assert await asyncio.to_thread(closed.wait, 10)
-
-
-async def test_pieces_of_a_round_that_has_not_begun_wait_in_the_inbox_and_let_the_round_pass(
-    party: Setup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    size = len(piece(KEY_1).ciphertexts.data)
-    monkeypatch.setattr(runner_module, "EARLY_BYTES", 2 * size)
-    monkeypatch.setattr(inbox, "MAX_MESSAGES", 3)
-    machine = FakeMachine(finish)
-    running = await party.start(machine)
-    early = [piece(KEY_1, number) for number in range(9)]
-
-    async def deliver_early() -> None:
-        for each in early:
-            await party.runner.deliver(Role.GUEST, each)
-
-    delivering = asyncio.create_task(deliver_early())
-    async with asyncio.timeout(10):
-        while len(machine.given) < 2:
-            await asyncio.sleep(0.001)
-    assert machine.given == early[:2]
-    assert not delivering.done()
-    first = begin(1)
-    await asyncio.wait_for(party.runner.deliver(Role.COORDINATOR, first), 10)
-    await asyncio.wait_for(delivering, 10)
-    await party.runner.deliver(Role.COORDINATOR, LAST)
-    await asyncio.wait_for(running, 10)
-    assert machine.given == [*early[:2], first, *early[2:], LAST]
-
-
-async def test_on_shares_a_party_never_waits_for_room_towards_the_other(
-    party: Setup, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_party_never_waits_for_room_towards_the_other(party: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other party may do the same: neither would take what the other has sent."""
     monkeypatch.setattr(links, "QUEUE_BYTES", 1)
     made: list[int] = []
