@@ -77,6 +77,15 @@ class CoordinatorMachine:
                 offer = replace(offer, job_id=self._past.job_id, was_ready=bool(self._past.ready))
             yield Envelope(party, offer)
 
+    @property
+    def under_way(self) -> bool:
+        """See `Machine.under_way`: the coordinator has no rows, and so no tasks."""
+        return False
+
+    def settle(self) -> Iterator[Envelope]:
+        """See `Machine.settle`."""
+        yield from ()
+
     def prepare(self) -> bool:
         """See `Machine.prepare`."""
         return self._rounds is not None and self._rounds.computation.prepare()

@@ -559,6 +559,18 @@ class Machine(Protocol):
         """
         ...
 
+    @property
+    def under_way(self) -> bool:
+        """Whether tasks of the machine are under way at its engine."""
+        ...
+
+    def settle(self) -> Iterator[Envelope]:
+        """Wait a moment for the oldest task under way, and yield what follows from each that is done, in order.
+
+        The caller may close the iterator early; see `handle`.
+        """
+        ...
+
     def prepare(self) -> bool:
         """Do one small unit of work that needs no input; return False if there is none."""
         ...
