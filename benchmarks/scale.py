@@ -29,13 +29,14 @@ from typing import Any, Self
 # `python benchmarks/scale.py` searches its own folder for modules; this adds the folder above.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from trilateral.common.base.scratch import SCRATCH
+
 from benchmarks.credit import PROTOCOLS, TOLERANCE, Protocol
 from benchmarks.harness import Setup, Training, scratch_folder
 from benchmarks.made_tables import DATASET, table_path, write_tables
 from benchmarks.optimum import Objective
 from benchmarks.stored_rows import StoredRows
 from trilateral.common.base.roles import PARTIES, Role
-from trilateral.common.base.scratch import SCRATCH
 from trilateral.common.config.job import JobConfig
 from trilateral.common.jobs.arithmetic import use_arithmetic
 
