@@ -4,18 +4,16 @@ Each sum is a product of ciphertexts modulo n^2, so neither the order nor the gr
 """
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatMatrix
-from trilateral.common.compute.engine import Engine, Placed, Task
+from trilateral.common.compute.engine import Engine, Placed
 from trilateral.common.compute.ordered import Ordered
 from trilateral.common.paillier.cipher import EncryptedVector, PartyCipher, Product
 from trilateral.common.paillier.ciphertexts import Ciphertexts, joined
-from trilateral.common.protocol.bounds import PIECE
 from trilateral.common.protocol.messages import Envelope
 from trilateral.common.protocol.paillier_tasks import multiplied
 from trilateral.common.protocol.phases import Phase
