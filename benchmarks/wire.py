@@ -45,6 +45,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.roles import Role
+from trilateral.common.compute.engine import OpenEngine
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig, TlsConfig
 from trilateral.common.jobs.folder import JobFolder
@@ -315,7 +316,10 @@ async def run_job(folder: Path, role: Role, addresses: Mapping[Role, str], machi
     settings = process_settings(role, addresses, folder / "states", certificates=folder)
     config, stop = ProcessConfig.model_validate(settings), asyncio.Event()
 
-    def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer]) -> RoleParts:
+    def make_parts(
+        config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer], open_engine: OpenEngine
+    ) -> RoleParts:
+        del open_engine
         jobs = OneJob(config, audit, machine, peers, stop)
         return RoleParts(jobs, {"CoordinatorService" if role is Role.COORDINATOR else "PartyService": jobs})
 

@@ -35,7 +35,7 @@ from trilateral.common.jobs.policy import check_prediction
 from trilateral.common.jobs.quota import IdQuota
 from trilateral.common.pb.v1 import prediction_pb2
 from trilateral.common.protocol.alignment import AlignmentProgress
-from trilateral.common.protocol.ids import NONCE_BYTES, canonical_order, id_digest, list_digest
+from trilateral.common.protocol.ids import NONCE_BYTES, id_digest
 from trilateral.common.rpc.calls import first_contact
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import MAX_TOTAL, PREDICTION_BYTES
@@ -276,10 +276,10 @@ class _Prediction:
         shards = await self._alignments.compute(self._rows.deal, dealing)
 
         def prove(shard: int) -> bytes:
-            ids = shards.ids(shard)
-            order = canonical_order(ids)
-            np.array(order, np.int64).tofile(self._places_path(shard))
-            return id_digest(list_digest([ids[place] for place in order]), *nonces, Role.GUEST)
+            ids = shards.read(shard).ids
+            order = ids.order()
+            order.tofile(self._places_path(shard))
+            return id_digest(ids.take(order).digest(), *nonces, Role.GUEST)
 
         async def settle(shard: int) -> None:
             await self._settle(shard, await self._alignments.compute(prove, shard))
