@@ -77,6 +77,8 @@ class PaillierSession:
     """w before the first step, shape (n_columns,); zeros if None. See `protocol.label_secrecy`."""
     engine: Engine = LOCAL
     """Runs the work on the partitions of the table."""
+    scratch: Scratch = field(default=IN_MEMORY, repr=False)
+    """Holds what grows with the rows."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class SharesSession:
     engine: Engine = field(default=LOCAL, repr=False)
     """Runs the work on the partitions of the table."""
     scratch: Scratch = field(default=IN_MEMORY, repr=False)
-    """Where the tables of shares lie."""
+    """Holds what grows with the rows."""
 
 
 Session = PaillierSession | SharesSession
@@ -207,6 +209,9 @@ class Arithmetic(Weights, Protocol):
 def check_scaled(columns: FloatRows) -> None:
     """Check that the mean square of each training column is at most 1, which all bounds assume.
 
+    Args:
+        columns: shape (n_train, n_columns).
+
     Raises:
         DataError: a column's is larger.
     """
@@ -259,7 +264,7 @@ class PaillierArithmetic(ABC):
         session: PaillierSession,
         phase: Phase,
     ) -> None:
-        columns = block.columns
+        columns = np.asarray(block.columns)
         check_scaled(columns)
         self._job = job
         self._block = block
