@@ -15,7 +15,7 @@ from trilateral.common.paillier.cipher import EncryptedVector
 from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.protocol.arithmetic import PaillierArithmetic, PaillierSession
 from trilateral.common.protocol.block import TrainingBlock
-from trilateral.common.protocol.bounds import PIECE, WINDOW
+from trilateral.common.protocol.bounds import PIECE
 from trilateral.common.protocol.inner_products import InnerProducts, ProductsHere
 from trilateral.common.protocol.intake import Expected, VectorBounds
 from trilateral.common.protocol.messages import BeginRound, Envelope, Kind, RoundKey, RowsDone, VectorPiece
@@ -24,8 +24,8 @@ from trilateral.common.protocol.phases import Phase
 from trilateral.common.protocol.scales import RoundScale
 from trilateral.guest_party.loss import LossSum, begin_loss_sum
 
-CONFIRMED = WINDOW // 4
-"""Pieces that the guest confirms to the host with one message, in a round in which it does not answer them."""
+CONFIRMATIONS = 4
+"""How often the guest confirms pieces to the host within a window, in a round in which it does not answer them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class GuestArithmetic(PaillierArithmetic):
     def bounds(self) -> Mapping[Role, VectorBounds]:
         """See Arithmetic: the host may have begun an attempt before the guest has."""
         longest = {Kind.SCORES: self._longest, Kind.SQUARES: 1, Kind.SCORE_CHANGE: self._longest_curvature}
-        early = {kind: min(most, WINDOW * PIECE) for kind, most in longest.items()}
+        early = {kind: min(most, self._window * PIECE) for kind, most in longest.items()}
         return {Role.HOST: VectorBounds(longest, early)}
 
     def begin(self, asked: BeginRound) -> Iterator[Envelope | Expected[VectorPiece]]:
@@ -171,6 +171,7 @@ class GuestArithmetic(PaillierArithmetic):
     def _used(self, piece: VectorPiece, wanted: _Sum, is_last: bool) -> Iterator[Envelope]:
         """Tell the coordinator that a piece has been used, and the host if it gets no other answer."""
         stop = piece.offset + len(piece.ciphertexts)
-        if wanted.answer is None and not is_last and stop % (PIECE * CONFIRMED) == 0:
+        each = PIECE * max(1, self._window // CONFIRMATIONS)
+        if wanted.answer is None and not is_last and stop % each == 0:
             yield Envelope(Role.HOST, RowsDone(piece.key, stop * wanted.scale.layout.slots))
         yield from self._done_with(piece, wanted.scale, is_last)

@@ -18,7 +18,7 @@ from trilateral.common.paillier.cipher import EncryptedVector
 from trilateral.common.paillier.fixed_point import decode, encode_wide
 from trilateral.common.protocol.arithmetic import PaillierArithmetic, PaillierSession
 from trilateral.common.protocol.block import TrainingBlock
-from trilateral.common.protocol.bounds import PIECE, WINDOW
+from trilateral.common.protocol.bounds import PIECE
 from trilateral.common.protocol.inner_products import InnerProducts
 from trilateral.common.protocol.intake import Expected, VectorBounds
 from trilateral.common.protocol.messages import BeginRound, Envelope, Kind, RoundKey, RowsDone, VectorPiece
@@ -29,9 +29,9 @@ from trilateral.common.protocol.scales import RoundScale
 class HostArithmetic(PaillierArithmetic):
     """A's side of equations (3), (4) and (7).
 
-    The host sends its vectors piece by piece, and at most `WINDOW` pieces that the guest has not answered. The guest
-    answers a piece of scores with one of the residual, or with `RowsDone` if the round takes no gradient, and a piece
-    of the change of the scores with one of the total change.
+    The host sends its vectors piece by piece, and never has more than a window of pieces that the guest has not
+    answered; see `bounds.window_pieces`. The guest answers a piece of the scores with one of the residual, or with
+    `RowsDone` if the round takes no gradient, and a piece of the change of the scores with one of the total change.
     """
 
     peer: ClassVar[Role] = Role.GUEST
@@ -108,7 +108,7 @@ class HostArithmetic(PaillierArithmetic):
         """
         if answered is not None:
             self._n_answered[answered] = max(n_pieces, self._n_answered.get(answered, 0))
-        while self._n_sent - sum(self._n_answered.values()) < WINDOW and next(self._outgoing, False) is None:
+        while self._n_sent - sum(self._n_answered.values()) < self._window and next(self._outgoing, False) is None:
             self._n_sent += 1
             yield from self._keep_few()
 

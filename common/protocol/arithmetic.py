@@ -30,7 +30,7 @@ from trilateral.common.paillier.exponents import ColumnBounds, Exponents
 from trilateral.common.paillier.fixed_point import encode, encode_wide
 from trilateral.common.protocol.batches import Batch, Batches
 from trilateral.common.protocol.block import TrainingBlock
-from trilateral.common.protocol.bounds import PIECE, WINDOW
+from trilateral.common.protocol.bounds import PIECE, window_pieces
 from trilateral.common.protocol.fixed_columns import Extremes, FixedColumns, beside, extremes_of, fixed_bounds
 from trilateral.common.protocol.inner_products import InnerProducts, OnSums, ProductsHere, ProductsOnWorkers
 from trilateral.common.protocol.intake import Expected, VectorBounds
@@ -276,6 +276,8 @@ class PaillierArithmetic(ABC):
         self._engine = session.engine
         self.tasks: Ordered[Envelope] = Ordered()
         """See Arithmetic."""
+        self._window = window_pieces(job)
+        """Pieces of the host's vectors that may be without an answer."""
         self._placed: dict[int, Placed[FloatMatrix]] = {}
         """The training columns that workers have, by their first row."""
         self._extremes: Extremes | None = None
@@ -550,4 +552,4 @@ class PaillierArithmetic(ABC):
         if self._job.algorithm.name == "sqn":
             sizes.append(self._batches.curvature_size(first, draw=1))
         needed = 1 + sum(self._scale(size).layout.n_groups(size) + self._n_columns for size in sizes)
-        return min(needed, WINDOW * PIECE)
+        return min(needed, self._window * PIECE)

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Literal, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import RowArray, Rows, SelectedRows
 from trilateral.common.config.job import JobConfig
