@@ -32,7 +32,6 @@ from trilateral.common.base.arrays import ElementVector, FloatMatrix, FloatVecto
 from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.compute.engine import Placed
-from trilateral.common.compute.local import LocalEngine
 from trilateral.common.compute.ordered import Ordered
 from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.arithmetic import Introduction, SharesSession, check_scaled, holdout_scores
@@ -445,7 +444,7 @@ class SharesArithmetic(ABC):
 
     def _blocks_of_a_run(self) -> int:
         """Return how many blocks a task has: one in this process, and as many as keep all workers busy elsewhere."""
-        if isinstance(self._engine, LocalEngine):
+        if self._engine.at_once:
             return 1
         return max(1, min(MAX_RUN_BLOCKS, self._window // (2 * self._engine.n_slots + 1)))
 
@@ -552,7 +551,7 @@ class SharesArithmetic(ABC):
         def load() -> Sequence[BlockTables]:
             return [self._read(rows) for rows in blocks]
 
-        if isinstance(self._engine, LocalEngine):
+        if self._engine.at_once:
             return self._engine.place(number, load)
         whole = RowRange(blocks[0].first, blocks[-1].end - blocks[0].first)
         if whole not in self._placed:
