@@ -22,6 +22,7 @@ import statistics
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -35,9 +36,9 @@ from benchmarks.made_tables import DATASET, table_path, write_tables
 from benchmarks.optimum import Objective
 from benchmarks.stored_rows import StoredRows
 from trilateral.common.base.roles import PARTIES, Role
-from trilateral.common.base.scratch import SCRATCH
 from trilateral.common.config.job import JobConfig
 from trilateral.common.jobs.arithmetic import use_arithmetic
+from trilateral.common.scratch.folders import SCRATCH
 
 POLL_SECONDS = 0.1
 
@@ -71,14 +72,21 @@ class PeakSize:
 
 
 def _size(folder: Path) -> int:
-    """Return the bytes that the files of a folder take on the disk."""
+    """Return the bytes that the files of a folder take on the disk, those without a name included."""
     size = 0
-    for path in folder.rglob("*"):
-        try:
+    open_files = [path for path in Path("/proc").glob("[0-9]*/fd/*") if _name(path).startswith(f"{folder}/")]
+    for path in [*folder.rglob("*"), *(path for path in open_files if " (deleted)" in _name(path))]:
+        with suppress(OSError):  # removed since it was listed
             size += path.stat().st_blocks * 512
-        except FileNotFoundError:
-            continue  # removed since it was listed
     return size
+
+
+def _name(path: Path) -> str:
+    """Return the name of an open file; empty if it is closed, or another user's."""
+    try:
+        return str(path.readlink())
+    except OSError:
+        return ""
 
 
 def train(
