@@ -19,6 +19,7 @@ from trilateral.common.compute.engine import Placed, Task
 from trilateral.common.config.job import JobConfig
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.protocol.messages import ElementPiece
+from trilateral.common.protocol.shares import arithmetic
 from trilateral.common.protocol.shares import tables as tables_module
 from trilateral.common.scratch.space import ScratchSpace
 
@@ -114,3 +115,11 @@ def test_tables_on_disk_change_no_bit(
         assert scratch.peak_bytes > 0
 
     assert pieces(here) == pieces(there)
+
+
+def test_tasks_on_few_columns_do_not_travel(private_key: PrivateKey, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arithmetic, "MIN_AWAY_COLUMNS", 7)  # The parties have 3 + 2 columns, and an intercept.
+    engines = [LateEngine(), LateEngine()]
+    tables = replace(tables_of(WHOLE, weighted=False, seed=1), start=None)
+    run_machines(make_machines(WHOLE, tables, private_key, Workshop(open_engine=iter(engines).__next__)))
+    assert [engine.n_submitted for engine in engines] == [0, 0]
