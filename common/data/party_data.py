@@ -71,8 +71,10 @@ def load_party_data(
     return make_party_data(table, dataset.preprocessing, job, check_sizes, scratch)
 
 
-def read_party_table(dataset: DatasetConfig, job: JobConfig, *, labelled: bool) -> PartyTable:
-    """Read a party's table; `labelled` is True at the guest.
+def read_party_table(
+    dataset: DatasetConfig, job: JobConfig, *, labelled: bool, scratch: Scratch = IN_MEMORY
+) -> PartyTable:
+    """Read a party's table; `labelled` is True at the guest. Its columns lie in `scratch`.
 
     Raises:
         ConfigError: if a guest's dataset has no label, or a host's has one.
@@ -82,7 +84,7 @@ def read_party_table(dataset: DatasetConfig, job: JobConfig, *, labelled: bool) 
         raise ConfigError(f"dataset {job.dataset!r}: the guest needs the labels: set `label`")
     if not labelled and dataset.label is not None:
         raise ConfigError(f"dataset {job.dataset!r}: the host has no labels: leave out `label`, and exclude its column")
-    return read_table(dataset)
+    return read_table(dataset, scratch)
 
 
 def make_block(table: PartyTable, config: PreprocessingConfig, job: JobConfig) -> TrainingBlock:
