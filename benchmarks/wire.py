@@ -45,6 +45,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from trilateral.common.base.errors import TrilateralError
 from trilateral.common.base.roles import Role
+from trilateral.common.compute.engine import OpenEngine
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig, TlsConfig
 from trilateral.common.jobs.folder import JobFolder
@@ -228,10 +229,23 @@ async def send_by_grpc(files: DevelopmentFiles, way: str, port: int, size: int, 
 # --- a job
 
 
-class Deals:
-    """The sender's state machine: it deals all pieces at once, and the job ends when the receiver has them."""
+class Alone:
+    """What both state machines leave out."""
 
     prepared = 0
+    under_way = False
+
+    def settle(self) -> Iterator[Envelope]:
+        """Yield nothing: no task is under way."""
+        yield from ()
+
+    def prepare(self) -> bool:
+        """Prepare nothing."""
+        return False
+
+
+class Deals(Alone):
+    """The sender's state machine: it deals all pieces at once, and the job ends when the receiver has them."""
 
     def __init__(self, size: int, count: int, clock: Clock) -> None:
         self._pieces = pieces(size, count)
@@ -249,15 +263,9 @@ class Deals:
             self._clock.look()
             yield Envelope(SENDER, JobEnded("all have arrived", 0.5))
 
-    def prepare(self) -> bool:
-        """Prepare nothing."""
-        return False
 
-
-class Takes:
+class Takes(Alone):
     """The receiver's state machine."""
-
-    prepared = 0
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -271,10 +279,6 @@ class Takes:
         if self._clock.tick():
             yield Envelope(RECEIVER, Result(np.zeros(1), 0.5, 1, 1, "all have arrived"))
             yield Envelope(SENDER, Finished())
-
-    def prepare(self) -> bool:
-        """Prepare nothing."""
-        return False
 
 
 class OneJob(ProcessJobs):
@@ -312,7 +316,10 @@ async def run_job(folder: Path, role: Role, addresses: Mapping[Role, str], machi
     settings = process_settings(role, addresses, folder / "states", certificates=folder)
     config, stop = ProcessConfig.model_validate(settings), asyncio.Event()
 
-    def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer]) -> RoleParts:
+    def make_parts(
+        config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer], open_engine: OpenEngine
+    ) -> RoleParts:
+        del open_engine
         jobs = OneJob(config, audit, machine, peers, stop)
         return RoleParts(jobs, {"CoordinatorService" if role is Role.COORDINATOR else "PartyService": jobs})
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from trilateral.common.base.roles import Role
+from trilateral.common.compute.engine import OpenEngine
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.observe.audit import Audit
 from trilateral.common.process.server import RoleParts, ignore_address, serve_role
@@ -13,8 +14,9 @@ from trilateral.coordinator.job_servicer import JobServicer
 from trilateral.coordinator.jobs import CoordinatorJobs
 
 
-def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer]) -> RoleParts:
+def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer], open_engine: OpenEngine) -> RoleParts:
     """Return what the coordinator adds to a server."""
+    del open_engine  # The coordinator has no rows.
     jobs = CoordinatorJobs(config, audit, peers)
     return RoleParts(jobs, {"CoordinatorService": jobs, "JobService": JobServicer(jobs)})
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from trilateral.common.base.roles import Role
+from trilateral.common.compute.engine import OpenEngine
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.party_jobs import PartyJobs
@@ -16,14 +17,15 @@ from trilateral.guest_party.alignment import GuestAlignments
 from trilateral.guest_party.machine import make_guest
 
 
-def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer]) -> RoleParts:
+def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer], open_engine: OpenEngine) -> RoleParts:
     """Return what the guest adds to a server."""
 
     def quota() -> IdQuota:
         return IdQuota.of(jobs.config)
 
     alignments = GuestAlignments(peers[Role.HOST], config.limits, quota)
-    jobs = PartyJobs(config, audit, peers, make_guest, alignments, ledger=Ledger(config.state, config.role))
+    ledger = Ledger(config.state, config.role)
+    jobs = PartyJobs(config, audit, peers, make_guest, alignments, ledger=ledger, open_engine=open_engine)
     return RoleParts(jobs, {"GuestService": jobs, "PartyService": jobs})
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from trilateral.common.base.roles import Role
+from trilateral.common.compute.engine import OpenEngine
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.jobs.ledger import Ledger
 from trilateral.common.jobs.party_jobs import PartyJobs
@@ -18,12 +19,12 @@ from trilateral.host_party.prediction_servicer import PredictionServicer
 from trilateral.host_party.predictions import Predictions
 
 
-def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer]) -> RoleParts:
+def make_parts(config: ProcessConfig, audit: Audit, peers: Mapping[Role, Peer], open_engine: OpenEngine) -> RoleParts:
     """Return what the host adds to a server."""
     alignments = Alignments(config, audit)
     ledger = Ledger(config.state, config.role)
     predictions = Predictions(config, audit, alignments, ledger)
-    jobs = PartyJobs(config, audit, peers, make_host, alignments, ledger=ledger)
+    jobs = PartyJobs(config, audit, peers, make_host, alignments, ledger=ledger, open_engine=open_engine)
     servicers = {
         "AlignmentService": AlignmentServicer(alignments, lambda dataset: load_offer(jobs.config, dataset)),
         "HostService": jobs,

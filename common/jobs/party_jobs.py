@@ -23,6 +23,7 @@ from trilateral.common.base.errors import (
 from trilateral.common.base.heap import trim_heap
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
+from trilateral.common.compute.engine import OpenEngine
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import ProcessConfig
@@ -38,6 +39,7 @@ from trilateral.common.data.party_data import (
     read_party_table,
 )
 from trilateral.common.data.tables.id_form import describe_changes, form_of
+from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.account import Account
 from trilateral.common.jobs.folder import JobFolder, writing
@@ -119,7 +121,7 @@ class CommonRowFinder(Protocol):
     """A role's side of the alignment for one run of a job."""
 
     async def common_rows(
-        self, ids: Sequence[str], form: Sequence[str], on_progress: Callable[[AlignmentProgress], None]
+        self, ids: Ids, form: Sequence[str], on_progress: Callable[[AlignmentProgress], None]
     ) -> Aligned:
         """Find the rows that both parties have.
 
@@ -154,6 +156,7 @@ class PartyJobs(ProcessJobs):
         make_machine: makes this role's state machine.
         aligner: this role's side of all alignments.
         ledger: what the other party has learnt about this party's rows.
+        open_engine: makes the engine of a session.
     """
 
     def __init__(
@@ -165,12 +168,14 @@ class PartyJobs(ProcessJobs):
         aligner: Aligner,
         *,
         ledger: Ledger,
+        open_engine: OpenEngine,
     ) -> None:
         super().__init__(config, audit)
         self._peers = self.metrics.peers = peers
         self._make_machine = make_machine
         self._aligner = aligner
         self._ledger = ledger
+        self._open_engine = open_engine
 
     @property
     def _quota(self) -> ScoreQuota:
@@ -252,6 +257,7 @@ class PartyJobs(ProcessJobs):
             on_event=self._observer_of(key),
         )
         record = await asyncio.to_thread(self._begin_record, key, job, job_id, known)
+        engine = self._open_engine()
 
         async def begin() -> Machine:
             # Nothing needs the key while the table is read.
@@ -268,7 +274,9 @@ class PartyJobs(ProcessJobs):
                 await runner.in_thread(permission.account.open, self._quota)
             start = await runner.in_thread(self._start, job, record, data.block)
             permission.secrecy = await runner.in_thread(label_secrecy, job, data.block, secret_start=start is not None)
-            session = SharesSession(offer.seed) if cipher is None else PaillierSession(await cipher, start)
+            session = (
+                SharesSession(offer.seed, engine) if cipher is None else PaillierSession(await cipher, start, engine)
+            )
             machine = await runner.in_thread(
                 self._make_machine,
                 job,
@@ -319,6 +327,7 @@ class PartyJobs(ProcessJobs):
             self._ledger.release(key.run_id)
             if runner.last_step is not None:  # It may still reserve points.
                 runner.last_step.add_done_callback(lambda _: self._ledger.release(key.run_id))
+            await asyncio.to_thread(engine.close)  # A step that waits for a task ends with it.
             # The journal already has the end of a finished job, and a job whose session is suspended still runs.
             if error is not None and not isinstance(error, SuspendedError):
                 await self._set_outcome(job_id, error)
@@ -470,7 +479,6 @@ class PartyJobs(ProcessJobs):
         with self._naming(dataset):
             data = make_party_data(table, dataset.preprocessing, job, check)
             check_labels(data.block)
-        _ = data.list_digest  # While the key is checked, this thread has nothing else to do.
         if few := describe_few_labels(data.block):
             log.warning("job %s: %s", job.name, few)
         for text in describe_left_out(data.left_out):

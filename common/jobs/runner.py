@@ -309,6 +309,9 @@ class MachineRunner:
         await self._play(machine.start())
         sender: Role | None = None
         while not self._done:
+            if machine.under_way and self._inbox.empty():
+                await self._play(self._settle(machine))
+                continue
             sender, message = await self._next_message(machine, sender)
             log.debug("job %s: %s from the %s", self.key.name, _described(message), sender)
             batch = deque([(sender, message)])
@@ -381,6 +384,11 @@ class MachineRunner:
                     )
                     return self._role, timed_out
                 self._ask_whether_there()
+
+    def _settle(self, machine: Machine) -> Iterator[Envelope]:
+        """Until a message waits, yield what follows from the tasks that are under way."""
+        while self._inbox.empty() and not self._over.is_set() and machine.under_way:
+            yield from machine.settle()
 
     def _prepare(self, machine: Machine) -> None:
         """In the job's thread, do work that needs no input until a message waits."""

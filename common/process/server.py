@@ -16,6 +16,8 @@ from trilateral.common.base.addresses import join_address, split_address
 from trilateral.common.base.errors import ConfigError, TrilateralError
 from trilateral.common.base.roles import Role
 from trilateral.common.base.tracebacks import where
+from trilateral.common.compute.engine import OpenEngine
+from trilateral.common.compute.local import LOCAL
 from trilateral.common.config.live import Difference
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.observe.audit import LOG, Audit
@@ -89,8 +91,8 @@ class RoleParts:
     close: Callable[[], Awaitable[None]] = _do_nothing
 
 
-MakeParts: TypeAlias = Callable[[ProcessConfig, Audit, Mapping[Role, Peer]], RoleParts]
-"""Makes the parts of a role from its configuration, its audit log and its peers."""
+MakeParts: TypeAlias = Callable[[ProcessConfig, Audit, Mapping[Role, Peer], OpenEngine], RoleParts]
+"""Makes the parts of a role from its configuration, its audit log, its peers and what makes its engines."""
 
 
 def ignore_address(address: str) -> None:
@@ -119,7 +121,7 @@ async def serve_role(
     """
     certificates, audit = load_certificates(config), Audit(config.state / LOG)
     async with open_peers(config, certificates) as peers:
-        parts = make_parts(config, audit, peers)
+        parts = make_parts(config, audit, peers, lambda: LOCAL)
         with held_state(config.state, config.role):
             await _serve(config, certificates, audit, parts, peers=peers, source=source, stop=stop, on_ready=on_ready)
 

@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows
 from trilateral.common.base.errors import DataError, OutOfRangeError
 from trilateral.common.base.roles import Role
+from trilateral.common.compute.engine import Engine
+from trilateral.common.compute.local import LOCAL
+from trilateral.common.compute.ordered import Ordered
 from trilateral.common.config.job import JobConfig
 from trilateral.common.paillier.cipher import EncryptedVector, PartyCipher, Product
 from trilateral.common.paillier.fixed_point import encode, encode_wide
@@ -38,6 +41,7 @@ from trilateral.common.protocol.messages import (
 from trilateral.common.protocol.phases import Phase
 from trilateral.common.protocol.place import Weights
 from trilateral.common.protocol.scales import VALUE_BITS, RoundScale, round_scale
+from trilateral.common.scratch.arrays import IN_MEMORY, Scratch
 
 LARGEST_HOLDOUT_SCORE = 1e100
 """Maximum size of a hold-out score. These scores travel in clear, so no fixed-point range bounds them, but their sums
@@ -64,6 +68,8 @@ class PaillierSession:
     """The cipher under the session's public key, which the party has checked."""
     start: FloatVector | None = None
     """w before the first step, shape (n_columns,); zeros if None. See `protocol.label_secrecy`."""
+    engine: Engine = LOCAL
+    """Runs the work on the partitions of the table."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,10 @@ class SharesSession:
 
     seed: bytes = field(repr=False)
     """The coordinator's part of the seed of the streams that it has in common with the party."""
+    engine: Engine = field(default=LOCAL, repr=False)
+    """Runs the work on the partitions of the table."""
+    scratch: Scratch = field(default=IN_MEMORY, repr=False)
+    """Where the tables of shares lie."""
 
 
 Session = PaillierSession | SharesSession
@@ -88,6 +98,11 @@ class Arithmetic(Weights, Protocol):
     @property
     def bounds(self) -> Mapping[Role, VectorBounds]:
         """What each other role can send for one attempt at a round, if it sends vectors."""
+        ...
+
+    @property
+    def tasks(self) -> Ordered[Envelope]:
+        """The tasks under way at the engine of the session. A new attempt, or a void one, forgets them."""
         ...
 
     # --- before the first round
@@ -233,6 +248,9 @@ class PaillierArithmetic(ABC):
         self._n_columns: int = columns.shape[1]
         self._batches = Batches.of(job, self._n_train)
         self._cipher = session.cipher
+        self._engine = session.engine
+        self.tasks: Ordered[Envelope] = Ordered()
+        """See Arithmetic."""
         self._phase = phase
         self._start: FloatVector = np.zeros(self._n_columns) if session.start is None else session.start
         if self._start.shape != (self._n_columns,):

@@ -61,7 +61,7 @@ class PartyMachine(ABC):
     def __init__(self, job: JobConfig, data: PartyData, arithmetic: Arithmetic, check_peer: CheckPeer) -> None:
         if job.evaluate_every is not None and not len(data.block.holdout_columns):
             raise DataError("the job evaluates on hold-out rows, but its `holdout` leaves no such rows: raise it")
-        self._n_rows = len(data.ids)
+        self._n_rows = data.n_rows
         self._list_digest = data.list_digest
         n_train, n_columns = data.block.columns.shape
         self._sizes = n_train, n_columns
@@ -126,6 +126,16 @@ class PartyMachine(ABC):
             case _:
                 yield from self._handle_own(sender, message)
 
+    @property
+    def under_way(self) -> bool:
+        """See `Machine.under_way`."""
+        return len(self._arithmetic.tasks) > 0
+
+    def settle(self) -> Iterator[Envelope]:
+        """See `Machine.settle`."""
+        yield from self._unless_out_of_range(self._arithmetic.tasks.wait_a_moment())
+        yield from self._go_on()
+
     def prepare(self) -> bool:
         """See `Machine.prepare`."""
         return self._place.state is not State.FINISHED and self._arithmetic.prepare()
@@ -171,7 +181,8 @@ class PartyMachine(ABC):
             yield from self._intakes[self._sender[piece.kind]].receive(piece)
 
     def _open(self, key: RoundKey) -> list[Piece]:
-        """Let all intakes take the vectors of an attempt; return those that came early."""
+        """Let all intakes take the vectors of an attempt; return those that came early. Tasks of earlier ones end."""
+        self._arithmetic.tasks.forget()
         return [piece for intake in self._intakes.values() for piece in intake.open(key)]
 
     # --- a round
@@ -236,6 +247,7 @@ class PartyMachine(ABC):
     def _declare_void(self) -> Iterator[Envelope]:
         """End the attempt for this party, which ignores all further pieces for it."""
         self._place.declare_void()
+        self._arithmetic.tasks.forget()
         for intake in self._intakes.values():
             intake.close()
         yield Envelope(Role.COORDINATOR, OutOfRange(self._place.key))

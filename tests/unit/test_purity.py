@@ -5,10 +5,14 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-IMPURE = ["grpc", "google", "pandas", "pyarrow", "sqlite3", "sklearn", "scipy", "phe", "trilateral.common.pb"]
+IMPURE = ["grpc", "google", "pandas", "pyarrow", "sqlite3", "sklearn", "scipy", "phe", "distributed"]
+IMPURE += ["trilateral.common.pb"]
 FOLDERS = ["common/paillier", "common/protocol", "common/shares", "coordinator/optimisers", "coordinator/paillier"]
 FOLDERS += ["coordinator/searches", "coordinator/shares"]
 MODULES = [
+    "common/compute/engine.py",
+    "common/compute/local.py",
+    "common/compute/ordered.py",
     "coordinator/machine.py",
     "coordinator/rounds.py",
     "coordinator/computation.py",

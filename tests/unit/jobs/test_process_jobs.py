@@ -19,6 +19,7 @@ from tests.support.waiting import eventually
 from trilateral.common.base.errors import PeerError, PolicyError, ProtocolError, SuspendedError, TrilateralError
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
+from trilateral.common.compute.local import LocalEngine
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Limits, ProcessConfig
 from trilateral.common.jobs import process_jobs
@@ -73,6 +74,13 @@ class Listener:
         self.given.append(message)
         if isinstance(message, OutOfRange):
             yield Envelope(Role.COORDINATOR, JobEnded("converged", 0.5))
+
+    @property
+    def under_way(self) -> bool:
+        return False
+
+    def settle(self) -> Iterator[Envelope]:
+        yield from ()
 
     def prepare(self) -> bool:
         return False
@@ -387,7 +395,8 @@ async def host_jobs(tmp_path: Path) -> AsyncIterator[tuple[PartyJobs, list[JobCo
 
     write_tables(tmp_path, n_rows=30)
     audit, ledger = Audit(tmp_path / "audit.jsonl"), Ledger(tmp_path, Role.HOST)
-    jobs = PartyJobs(make_configs(tmp_path)[Role.HOST], audit, {}, make, Unused(), ledger=ledger)
+    config = make_configs(tmp_path)[Role.HOST]
+    jobs = PartyJobs(config, audit, {}, make, Unused(), ledger=ledger, open_engine=LocalEngine)
     jobs.config.state.mkdir(parents=True)
     jobs.open()
     yield jobs, made

@@ -20,9 +20,12 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from tests.support.ciphertexts import some_ciphertexts
 from tests.support.rpc import Recorder, connected, plaintext_server, served
+from tests.support.waiting import eventually
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, StoppedError, TrilateralError
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.compute.engine import Task
+from trilateral.common.compute.ordered import Ordered
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Limits
 from trilateral.common.jobs import inbox, links
@@ -75,6 +78,7 @@ class FakeMachine:
         self._start = start
         self.n_prepare = n_prepare
         self.given: list[Message] = []
+        self.tasks: Ordered[Envelope] = Ordered()
         self.threads: set[str] = set()
 
     def start(self) -> Iterator[Envelope]:
@@ -85,6 +89,13 @@ class FakeMachine:
         self.threads.add(threading.current_thread().name)
         if self._handle is not None:
             yield from self._handle(sender, message)
+
+    @property
+    def under_way(self) -> bool:
+        return len(self.tasks) > 0
+
+    def settle(self) -> Iterator[Envelope]:
+        yield from self.tasks.wait_a_moment()
 
     def prepare(self) -> bool:
         self.n_prepare -= 1
@@ -243,6 +254,80 @@ async def test_a_party_whose_policy_refuses_the_last_scores_keeps_no_result(part
     await asyncio.wrap_future(party.runner.last_step or Future())
     assert kept == []
     assert not party.peers[Role.GUEST].messages
+
+
+class HeldTask(Task[None]):
+    """Is done when the test says so."""
+
+    def __init__(self) -> None:
+        self._free = threading.Event()
+
+    def free(self) -> None:
+        self._free.set()
+
+    def done(self) -> bool:
+        return self._free.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        return self._free.wait(seconds)
+
+    def result(self) -> None:
+        assert self._free.wait(10)
+
+    def cancel(self) -> None:
+        pass
+
+
+async def test_what_follows_from_a_task_leaves_although_no_message_comes(party: Setup) -> None:
+    task = HeldTask()
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        machine.tasks.add(task, lambda _: finish(sender, message))
+        yield from machine.tasks.drain(1)
+
+    machine = FakeMachine(handle)
+    running = await party.start(machine)
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    task.free()
+    await asyncio.wait_for(running, 10)
+    assert party.observed == [RESULT.message]
+
+
+async def test_a_message_does_not_wait_for_the_tasks_under_way(party: Setup) -> None:
+    task = HeldTask()
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        if isinstance(message, BeginRound):
+            machine.tasks.add(task, lambda _: iter(()))
+            yield Envelope(Role.GUEST, piece(message.key))
+        else:
+            assert not task.done()
+            machine.tasks.forget()
+            yield from finish(sender, message)
+
+    machine = FakeMachine(handle)
+    running = await party.start(machine)
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    await eventually(lambda: bool(party.peers[Role.GUEST].messages), 10)
+    await party.runner.deliver(Role.COORDINATOR, LAST)
+    await asyncio.wait_for(running, 10)
+
+
+async def test_an_error_of_a_task_ends_the_job(party: Setup) -> None:
+    def fail(_: None) -> Iterator[Envelope]:
+        raise DataError("a value is missing")
+
+    def handle(sender: Role, message: Message) -> Iterator[Envelope]:
+        machine.tasks.add(task, fail)
+        yield from ()
+
+    task = HeldTask()
+    machine = FakeMachine(handle)
+    running = await party.start(machine)
+    await party.runner.deliver(Role.COORDINATOR, begin(1))
+    task.free()
+    with pytest.raises(DataError, match="a value is missing"):
+        await running
 
 
 async def test_work_beside_the_jobs_thread_does_not_wait_for_it(party: Setup) -> None:

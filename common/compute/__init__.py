@@ -1,0 +1,1 @@
+"""Where the arithmetic of a party runs: in this process, or on the workers of a cluster."""
