@@ -70,7 +70,10 @@ MEMORY: Mapping[Protocol, Sequence[Count]] = {
     "paillier": ("once", "rows", "own_values"),
     "shares": ("once", "rows", "own_values", "values"),
 }
-SCRATCH: Sequence[Count] = ("rows", "own_values", "values")
+ARRAYS: Mapping[Protocol, Sequence[Count]] = {
+    "paillier": ("rows", "own_values"),
+    "shares": ("rows", "own_values", "values"),
+}
 
 
 def fit(rows: Iterable[tuple[Mapping[str, float], float]], names: Sequence[Any]) -> dict[Any, float]:
@@ -91,8 +94,11 @@ def fit_protocol(trainings: Sequence[MeasuredTraining], protocol: Protocol) -> d
     """Return the constants of one protocol, as `ProtocolConstants` has them."""
     of_parties = _fit_seconds(trainings, PARTIES, PARTY_SETUP, PARTY_ROUND[protocol])
     of_coordinator = _fit_seconds(trainings, (Role.COORDINATOR,), ("once",), COORDINATOR_ROUND[protocol])
-    small = [each for each in trainings if not each.run.on_disk]
-    large = [each for each in trainings if each.run.on_disk]
+    on_disk = [each for each in trainings if each.run.on_disk]
+    arrays = fit(
+        [(work_of(each.run).whole.counts(role), each.scratch_mb[role]) for each in on_disk for role in PARTIES],
+        ARRAYS[protocol],
+    )
     setup_rows, round_rows = [], []
     for each in trainings:
         work = work_of(each.run, each.rounds)
@@ -114,14 +120,17 @@ def fit_protocol(trainings: Sequence[MeasuredTraining], protocol: Protocol) -> d
         "party_round": of_parties[1],
         "coordinator_setup": of_coordinator[0],
         "coordinator_round": of_coordinator[1],
-        "party_memory": {
-            "small": _fit_memory(small, protocol),
-            "large": _fit_memory(large, protocol),
-            "scratch": fit(
-                [(work_of(each.run).counts(role), each.scratch_mb[role] + 1e-3) for each in large for role in PARTIES],
-                SCRATCH,
-            ),
-        },
+        "party_memory": fit(
+            [
+                (counts, memory_mb - min(total(arrays, counts), each.run.memory_mb))
+                for each in trainings
+                for counts, memory_mb in (
+                    (work_of(each.run).whole.counts(role), each.memory_mb[role]) for role in PARTIES
+                )
+            ],
+            MEMORY[protocol],
+        ),
+        "party_arrays": arrays,
         "coordinator_memory": fit(
             [(work_of(each.run).counts(Role.COORDINATOR), each.memory_mb[Role.COORDINATOR]) for each in trainings],
             ("once", "rows"),
@@ -165,13 +174,6 @@ def _fit_overlap(rows: Sequence[tuple[Mapping[str, float], float]]) -> tuple[flo
         shares = [(measured - counts["overlap"]) for counts, measured in rows]
         return round(max(0.0, float(np.median(shares))), 4), 1.0
     return round(found.get("wait", 0.0), 4), round(found["overlap"], 4)
-
-
-def _fit_memory(trainings: Sequence[MeasuredTraining], protocol: Protocol) -> Terms:
-    return fit(
-        [(work_of(each.run).counts(role), each.memory_mb[role]) for each in trainings for role in PARTIES],
-        MEMORY[protocol],
-    )
 
 
 def fit_alignment(alignments: Sequence[MeasuredAlignment]) -> dict[str, Any]:

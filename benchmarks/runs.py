@@ -13,7 +13,11 @@ from benchmarks.harness import scratch_folder
 from benchmarks.made_tables import table_path, write_tables
 from benchmarks.scale import job_of, train
 from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.cost.estimate import Machines
 from trilateral.common.cost.workload import Workload
+
+ON_DISK_MB = 1
+"""The arrays of a run on disk that may lie in memory, in megabytes."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,11 @@ class TrainingRun:
     """At most so many."""
     on_disk: bool = False
     """Whether the arrays of the parties lie in scratch space, however small they are."""
+
+    @property
+    def memory_mb(self) -> int:
+        """How much of a party's arrays may lie in memory."""
+        return ON_DISK_MB if self.on_disk else Machines.memory_mb
 
     def __str__(self) -> str:
         host, guest = self.columns
@@ -86,7 +95,7 @@ def measure_training(run: TrainingRun, data: Path | None = None) -> MeasuredTrai
             data = folder / "tables"
             write_tables(data, run.rows, run.columns)
         tables = {role: table_path(data, role) for role in PARTIES}
-        settings: dict[str, Any] = {"scratch": {"memory_mb": 0}} if run.on_disk else {}
+        settings: dict[str, Any] = {"scratch": {"memory_mb": run.memory_mb}} if run.on_disk else {}
         _, training, scratch_mb = train(folder, tables, run.protocol, run.rounds, tolerance=0, party=settings)
     lines = training.histories[Role.COORDINATOR]
     return MeasuredTraining(

@@ -36,9 +36,9 @@ from benchmarks.made_tables import DATASET, table_path, write_tables
 from benchmarks.optimum import Objective
 from benchmarks.stored_rows import StoredRows
 from trilateral.common.base.roles import PARTIES, Role
-from trilateral.common.base.scratch import SCRATCH
 from trilateral.common.config.job import JobConfig
 from trilateral.common.jobs.arithmetic import use_arithmetic
+from trilateral.common.scratch.folders import SCRATCH
 
 POLL_SECONDS = 0.1
 

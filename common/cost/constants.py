@@ -22,17 +22,6 @@ Terms = dict[Count, Annotated[float, Field(ge=0, allow_inf_nan=False)]]
 """Constants by what they are multiplied by. Their sum is the quantity."""
 
 
-class Memory(Settings):
-    """The memory and the disk space that a party needs."""
-
-    small: Terms
-    """Megabytes of memory, for a table whose arrays stay in memory."""
-    large: Terms
-    """Megabytes of memory, for a table whose arrays lie in scratch space."""
-    scratch: Terms
-    """Megabytes of scratch space, for such a table."""
-
-
 class ProtocolConstants(Settings):
     """The constants of one protocol. Seconds are those of one processor."""
 
@@ -42,7 +31,10 @@ class ProtocolConstants(Settings):
     """Seconds of a party in a round."""
     coordinator_setup: Terms
     coordinator_round: Terms
-    party_memory: Memory
+    party_memory: Terms
+    """Megabytes of a party's memory besides its arrays."""
+    party_arrays: Terms
+    """Megabytes of a party's arrays, which lie in memory up to `scratch.memory_mb`, and in scratch space beyond."""
     coordinator_memory: Terms
     """Megabytes."""
     setup_wait: float = Field(ge=0, allow_inf_nan=False)

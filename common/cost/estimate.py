@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.cost.constants import Constants, ProtocolConstants, Terms, total
-from trilateral.common.cost.workload import FLOAT_BYTES, Traffic, Workload
+from trilateral.common.cost.workload import Traffic, Workload
 from trilateral.common.jobs.arithmetic import processors, use_arithmetic
 from trilateral.common.shares.path import NUMPY, shares_level
 
@@ -48,8 +48,8 @@ class Machines:
     """Factor of the time of encrypted products, compared with where the constants were measured."""
     shares_factor: float = 1
     """The same for the arithmetic of shares."""
-    memory_mb: float = 512
-    """The size of a table's arrays from which on they lie in scratch space: `scratch.memory_mb`."""
+    memory_mb: int = 512
+    """How much of a party's arrays may lie in memory: `scratch.memory_mb`."""
 
     @classmethod
     def like_this(
@@ -129,7 +129,9 @@ def estimate_job(work: Workload, machines: Machines, constants: Constants) -> Es
         + (work.rounds - 1) * math.fsum(later[role].values())
         for role in Role
     }
-    memory = {role: _memory(work, role, machines, own) for role in Role}
+    memory, scratch = {}, {}
+    for role in Role:
+        memory[role], scratch[role] = _memory(work, role, machines, own)
     traffic = work.training()
     if not work.job.aligned:
         ids = {"once": 1, "ids": len(PARTIES) * work.rows}
@@ -152,7 +154,7 @@ def estimate_job(work: Workload, machines: Machines, constants: Constants) -> Es
                 sent_bytes=traffic.sent(role),
                 received_bytes=traffic.received(role),
                 memory_mb=memory[role],
-                scratch_mb=_scratch(work, role, machines, own),
+                scratch_mb=scratch[role],
             )
             for role in Role
         },
@@ -250,21 +252,11 @@ def _line_seconds(traffic: Traffic, machines: Machines) -> float:
     return 8 * traffic.busiest / (machines.mbit * 1e6)
 
 
-def _memory(work: Workload, role: Role, machines: Machines, own: ProtocolConstants) -> float:
-    """Return the peak memory of a process, in megabytes."""
+def _memory(work: Workload, role: Role, machines: Machines, own: ProtocolConstants) -> tuple[float, float]:
+    """Return the peak memory of a process and its peak scratch space, in megabytes."""
     if role not in PARTIES:
-        return total(own.coordinator_memory, work.counts(role))
-    is_large = _arrays_mb(work, role) > machines.memory_mb
-    return total(own.party_memory.large if is_large else own.party_memory.small, work.whole.counts(role))
-
-
-def _scratch(work: Workload, role: Role, machines: Machines, own: ProtocolConstants) -> float:
-    """Return the scratch space of a process, in megabytes."""
-    if role not in PARTIES or _arrays_mb(work, role) <= machines.memory_mb:
-        return 0.0
-    return total(own.party_memory.scratch, work.whole.counts(role))
-
-
-def _arrays_mb(work: Workload, role: Role) -> float:
-    """Return the size of a party's training columns, in megabytes."""
-    return FLOAT_BYTES * work.rows * work.columns[role] / 1e6
+        return total(own.coordinator_memory, work.counts(role)), 0.0
+    counts = work.whole.counts(role)
+    arrays = total(own.party_arrays, counts)
+    in_memory = min(arrays, machines.memory_mb)
+    return total(own.party_memory, counts) + in_memory, arrays - in_memory

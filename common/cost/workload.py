@@ -14,8 +14,9 @@ from trilateral.common.shares.format import Format
 
 TYPICAL_ROUNDS = {"paillier": 6, "shares": 7}
 """Rounds of `lbfgs` on whitened columns with a tolerance of 1e-6 (benchmarks/credit.py)."""
+MAX_ROWS = 10**12
+"""Up to here the arithmetic of both protocols has room."""
 ELEMENT_BYTES = 8
-FLOAT_BYTES = 8
 AHEAD_BYTES = 14_000_000
 """Bytes of dealt values that the coordinator sends to a party before the party needs them: as many as the queues of
 both hold."""
@@ -51,18 +52,14 @@ class Workload:
                 another algorithm.
 
         Raises:
-            ConfigError: the job has no arithmetic for that many rows.
+            ConfigError: there are too many rows.
         """
+        if rows > MAX_ROWS:
+            raise ConfigError(f"{rows:,} rows are too many to estimate: the most are {MAX_ROWS:,}")
         if job.algorithm.name == "lbfgs":
-            work = cls(job, rows, columns, rounds or min(TYPICAL_ROUNDS[job.protocol], job.epochs), rows)
-        else:
-            n_batches = Batches.of(job, rows).count
-            work = cls(job, rows, columns, rounds or job.epochs * n_batches, math.ceil(rows / n_batches))
-        try:
-            work.training()
-        except ValueError as error:
-            raise ConfigError(f"{rows:,} rows are too many for a job under `{job.protocol}`: {error}") from error
-        return work
+            return cls(job, rows, columns, rounds or min(TYPICAL_ROUNDS[job.protocol], job.epochs), rows)
+        n_batches = Batches.of(job, rows).count
+        return cls(job, rows, columns, rounds or job.epochs * n_batches, math.ceil(rows / n_batches))
 
     @property
     def n_columns(self) -> int:

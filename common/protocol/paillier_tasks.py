@@ -35,9 +35,7 @@ def encrypted(
     return cipher.encrypt([*scale.layout.pack(values), *further])
 
 
-def summed(
-    cipher: PartyCipher, scale: RoundScale, received: Ciphertexts, values: NDArray[np.int64]
-) -> Ciphertexts:
+def summed(cipher: PartyCipher, scale: RoundScale, received: Ciphertexts, values: NDArray[np.int64]) -> Ciphertexts:
     """Add a party's own values to a piece from its peer, and re-randomise the sums.
 
     Args:
