@@ -10,12 +10,11 @@ from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.scales import round_scale
+from trilateral.common.rpc.codec import MAX_TOTAL
 from trilateral.common.shares.format import Format
 
 TYPICAL_ROUNDS = {"paillier": 6, "shares": 7}
 """Rounds of `lbfgs` on whitened columns with a tolerance of 1e-6 (benchmarks/credit.py)."""
-MAX_ROWS = 10**12
-"""Up to here the arithmetic of both protocols has room."""
 ELEMENT_BYTES = 8
 AHEAD_BYTES = 14_000_000
 """Bytes of dealt values that the coordinator sends to a party before the party needs them: as many as the queues of
@@ -54,8 +53,8 @@ class Workload:
         Raises:
             ConfigError: there are too many rows.
         """
-        if rows > MAX_ROWS:
-            raise ConfigError(f"{rows:,} rows are too many to estimate: the most are {MAX_ROWS:,}")
+        if rows > MAX_TOTAL:
+            raise ConfigError(f"{rows:,} rows are too many for a job: the most are {MAX_TOTAL:,}")
         if job.algorithm.name == "lbfgs":
             return cls(job, rows, columns, rounds or min(TYPICAL_ROUNDS[job.protocol], job.epochs), rows)
         n_batches = Batches.of(job, rows).count
