@@ -16,7 +16,7 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows
+from trilateral.common.base.arrays import FloatRows, FloatVector, Rows, blocks_of
 from trilateral.common.base.errors import DataError, OutOfRangeError
 from trilateral.common.base.roles import Role
 from trilateral.common.compute.engine import Engine
@@ -70,6 +70,8 @@ class PaillierSession:
     """w before the first step, shape (n_columns,); zeros if None. See `protocol.label_secrecy`."""
     engine: Engine = LOCAL
     """Runs the work on the partitions of the table."""
+    scratch: Scratch = field(default=IN_MEMORY, repr=False)
+    """Holds what grows with the rows."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class SharesSession:
     engine: Engine = field(default=LOCAL, repr=False)
     """Runs the work on the partitions of the table."""
     scratch: Scratch = field(default=IN_MEMORY, repr=False)
-    """Where the tables of shares lie."""
+    """Holds what grows with the rows."""
 
 
 Session = PaillierSession | SharesSession
@@ -189,13 +191,20 @@ class Arithmetic(Weights, Protocol):
         ...
 
 
-def check_scaled(columns: FloatMatrix) -> None:
+def check_scaled(columns: FloatRows) -> None:
     """Check that the mean square of each training column is at most 1, which all bounds assume.
+
+    Args:
+        columns: shape (n_train, n_columns).
 
     Raises:
         DataError: a column's is larger.
     """
-    if columns.size and np.max(np.mean(np.square(columns), axis=0)) > 1 + 1e-8:
+    n_rows, n_columns = columns.shape
+    squares = np.zeros(n_columns)
+    for part in blocks_of(n_rows):
+        squares += np.square(columns[part]).sum(axis=0)
+    if n_rows and n_columns and squares.max() > (1 + 1e-8) * n_rows:
         raise DataError("a training column's mean square exceeds 1: standardise the columns")
 
 
@@ -206,7 +215,9 @@ def holdout_scores(block: TrainingBlock, coef: FloatVector) -> FloatVector:
         OutOfRangeError: a score is beyond `LARGEST_HOLDOUT_SCORE`.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # The check below finds scores that overflow.
-        scores: FloatVector = block.holdout_columns @ coef
+        scores: FloatVector = np.empty(len(block.holdout_columns))
+        for part in blocks_of(len(scores)):
+            scores[part] = block.holdout_columns[part] @ coef
     if not (np.abs(scores) <= LARGEST_HOLDOUT_SCORE).all():
         raise OutOfRangeError("a score of a hold-out row is out of range")
     return scores
@@ -239,7 +250,7 @@ class PaillierArithmetic(ABC):
         session: PaillierSession,
         phase: Phase,
     ) -> None:
-        columns = block.columns
+        columns = np.asarray(block.columns)
         check_scaled(columns)
         self._job = job
         self._block = block

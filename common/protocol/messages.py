@@ -242,6 +242,11 @@ class VectorPiece:
         """Its number of ciphertexts."""
         return len(self.ciphertexts)
 
+    @property
+    def n_bytes(self) -> int:
+        """The bytes of its ciphertexts."""
+        return len(self.ciphertexts.data)
+
 
 @dataclass(frozen=True, eq=False)
 class ElementPiece:
@@ -266,6 +271,11 @@ class ElementPiece:
     def n_ciphertexts(self) -> int:
         """Ring elements are no ciphertexts."""
         return 0
+
+    @property
+    def n_bytes(self) -> int:
+        """The bytes of its elements."""
+        return self.elements.nbytes
 
 
 Piece = VectorPiece | ElementPiece

@@ -55,12 +55,16 @@ class TableFile(ABC):
         names: the names of all columns, in the order of the file.
         indexes: the names of the columns that the file's metadata declares as indexes of a data frame.
         marks_missing: whether the format marks missing values itself, so that every text is a value.
+        n_rows: the number of rows; None if that is known only after the whole file was read.
+        share_read: the part of the file that has been read, from 0 to 1.
 
     Raises:
         DataError: the column names cannot be read.
     """
 
     marks_missing: bool
+    n_rows: int | None = None
+    share_read: float = 0.0
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -81,8 +85,11 @@ class TableFile(ABC):
         """
         waiting: list[pa.RecordBatch] = []
         n_waiting = 0
+        self.share_read = 0.0
         with self._public_errors(columns):
             for batch in self._read(columns, rows):
+                if self.n_rows:
+                    self.share_read += batch.num_rows / self.n_rows
                 waiting.append(batch)
                 n_waiting += batch.num_rows
                 if n_waiting < rows:
@@ -225,19 +232,22 @@ def _other_format(start: bytes) -> str | None:
 
 
 class _QuoteCounter:
-    """A stream of bytes for Arrow that counts quotation marks and NUL characters.
+    """A stream of bytes for Arrow that counts quotation marks and NUL characters, and knows its place in the file.
 
     If the count is odd, a quotation mark may be unclosed. Arrow would read everything after it as one value.
     """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
+        self._raw: BinaryIO = getattr(file, "fileobj", None) or file  # of a compressed file
+        self.place = 0
         self.count = 0
         self.n_nuls = 0
         self.closed = False
 
     def read(self, size: int = -1) -> bytes:
         data = self._file.read(size)
+        self.place = self._raw.tell()
         self.count += data.count(b'"')
         self.n_nuls += data.count(0)
         return data
@@ -286,6 +296,7 @@ class _CsvFile(TableFile):
             raise self._unreadable(reason)
 
     def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+        n_bytes = self.path.stat().st_size
         with open_plain(self.path) as file:
             quotes = _QuoteCounter(file)
             with csv.open_csv(
@@ -296,7 +307,9 @@ class _CsvFile(TableFile):
                     column_types=dict.fromkeys(columns, pa.string()), include_columns=columns, strings_can_be_null=False
                 ),
             ) as reader:
-                yield from reader
+                for batch in reader:
+                    self.share_read = quotes.place / n_bytes
+                    yield batch
         if quotes.n_nuls:
             self._check_nuls()
         if quotes.count % 2:
@@ -382,7 +395,9 @@ class _ParquetFile(TableFile):
             raise self._unreadable(_other_format(start) or "it does not begin like one: if it is text, name it .csv")
         if end != b"PAR1":
             raise self._unreadable("it was cut short: write or copy it again")
-        schema = parquet.read_schema(self.path)
+        with parquet.ParquetFile(self.path, pre_buffer=False) as file:
+            self.n_rows = file.metadata.num_rows
+            schema = file.schema_arrow
         self.indexes = _pandas_indexes(schema)
         return list(schema.names)
 

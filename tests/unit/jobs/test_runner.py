@@ -64,6 +64,7 @@ from trilateral.common.rpc.codec import JobKey
 from trilateral.common.rpc.errors import UnknownJobError
 
 JOB = JobConfig(name="credit", dataset="credit", key_bits=256)
+SHARED = JobConfig(name=JOB.name, dataset=JOB.dataset, protocol="shares")
 KEY = JobKey.draw(JOB.name)
 STEP = np.zeros(2)
 RESULT = Envelope(Role.HOST, Result(STEP, 0.5, 1, 1, "converged"))
@@ -647,8 +648,7 @@ async def test_a_policy_that_changes_in_the_last_round_on_shares_keeps_the_weigh
             raise refusals[0]
 
     machine = FakeMachine(handle)
-    job = JobConfig(name=JOB.name, dataset=JOB.dataset, protocol="shares")
-    running = await party.start(machine, job=job, on_disclosure=check_again)
+    running = await party.start(machine, job=SHARED, on_disclosure=check_again)
     await party.runner.deliver(Role.COORDINATOR, begin(1))
     async with asyncio.timeout(10):
         while not machine.given:
@@ -670,7 +670,7 @@ async def test_all_elements_of_a_round_leave_in_order(party: Setup) -> None:
                 yield Envelope(Role.COORDINATOR, RowsDone(RoundKey(1, 1), 8 * number))
         yield Envelope(Role.COORDINATOR, elements(RoundKey(1, 1), 0, Kind.SUMS))
 
-    await party.start(FakeMachine(handle))
+    await party.start(FakeMachine(handle), job=SHARED)
     guest, coordinator = party.peers[Role.GUEST], party.peers[Role.COORDINATOR]
     await party.runner.deliver(Role.COORDINATOR, begin(1))
     await guest.until(lambda: len(guest.messages) >= n_pieces)
