@@ -12,7 +12,7 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatMatrix
-from trilateral.common.paillier.cipher import EncryptedVector, PartyCipher
+from trilateral.common.paillier.cipher import PartyCipher
 from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.protocol.bounds import PIECE
 from trilateral.common.protocol.scales import RoundScale
