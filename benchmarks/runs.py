@@ -16,9 +16,6 @@ from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.cost.estimate import Machines
 from trilateral.common.cost.workload import Workload
 
-ON_DISK_MB = 1
-"""The arrays of a run on disk that may lie in memory, in megabytes."""
-
 
 @dataclass(frozen=True)
 class TrainingRun:
@@ -36,7 +33,7 @@ class TrainingRun:
     @property
     def memory_mb(self) -> int:
         """How much of a party's arrays may lie in memory."""
-        return ON_DISK_MB if self.on_disk else Machines.memory_mb
+        return 0 if self.on_disk else Machines.memory_mb
 
     def __str__(self) -> str:
         host, guest = self.columns

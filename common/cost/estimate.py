@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from trilateral.common.base.roles import PARTIES, Role
+from trilateral.common.config.process import ScratchConfig
 from trilateral.common.cost.constants import Constants, ProtocolConstants, Terms, total
 from trilateral.common.cost.workload import Traffic, Workload
 from trilateral.common.jobs.arithmetic import processors, use_arithmetic
@@ -48,7 +49,7 @@ class Machines:
     """Factor of the time of encrypted products, compared with where the constants were measured."""
     shares_factor: float = 1
     """The same for the arithmetic of shares."""
-    memory_mb: int = 512
+    memory_mb: int = ScratchConfig().memory_mb
     """How much of a party's arrays may lie in memory: `scratch.memory_mb`."""
 
     @classmethod

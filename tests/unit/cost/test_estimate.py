@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -24,7 +25,7 @@ HOST, GUEST, COORDINATOR = Role
 sizes = st.tuples(st.sampled_from(PROTOCOLS), st.integers(1_000, 10**9), st.integers(1, 50), st.integers(1, 50))
 
 
-def workload(protocol: ProtocolName, rows: int, host: int = 10, guest: int = 11, **job: object) -> Workload:
+def workload(protocol: ProtocolName, rows: int, host: int = 10, guest: int = 11, **job: Any) -> Workload:
     settings = {"aligned": True, **job}
     return Workload.of(
         JobConfig(name="job", dataset="table", protocol=protocol, **settings),
@@ -33,7 +34,7 @@ def workload(protocol: ProtocolName, rows: int, host: int = 10, guest: int = 11,
     )
 
 
-def estimated(work: Workload, cores: int = 2, **machines: object) -> Estimate:
+def estimated(work: Workload, cores: int = 2, **machines: Any) -> Estimate:
     return estimate_job(work, replace(Machines(cores), **machines), CONSTANTS)
 
 
@@ -150,8 +151,8 @@ def test_arrays_beyond_the_memory_go_to_the_disk() -> None:
     assert small.scratch_mb == 0
     assert large.scratch_mb > 5_000
     more = estimated(workload("shares", 100_000_000), memory_mb=4096).processes[HOST]
-    assert more.memory_mb == pytest.approx(large.memory_mb + 4096 - 512)
-    assert more.scratch_mb == pytest.approx(large.scratch_mb - 4096 + 512)
+    assert more.memory_mb == pytest.approx(large.memory_mb + 4096 - 128)
+    assert more.scratch_mb == pytest.approx(large.scratch_mb - 4096 + 128)
 
 
 def test_longer_keys_cost_more() -> None:
