@@ -121,14 +121,15 @@ async def predict(
     with score_files(plan.out, missing, about, table.id_columns) as files:
         await first_contact(host, Role.GUEST, config.limits)
         try:
-            with scratch_folder(config.state) as folder:
+            with scratch_folder(config.scratch_folder) as folder:
                 prediction = _Prediction(
                     config, host, plan, table=table, model=model, folder=folder, files=files, on_stage=on_stage
                 )
                 return await prediction.run()
         except OSError as error:
             raise ConfigError(
-                f"state: {config.state / SCRATCH} cannot be written: {explain(error, config.state / SCRATCH)}"
+                f"scratch.folder: {config.scratch_folder / SCRATCH} cannot be written:"
+                f" {explain(error, config.scratch_folder / SCRATCH)}"
             ) from error
 
 

@@ -161,7 +161,7 @@ class Predictions:
         self._open: dict[bytes, _Open] = {}
         self._holding: set[_Open] = set()
         """Predictions with a folder on disk. A thread may outlive its prediction."""
-        sweep_scratch(config.state)
+        sweep_scratch(config.scratch_folder)
 
     @property
     def _quota(self) -> ScoreQuota:
@@ -275,7 +275,7 @@ class Predictions:
         model = self._load_model(request)
         self._account(request.dataset).check_point(*_point_of(model), PREDICTION)
         with ExitStack() as resources, self._writing():
-            folder = resources.enter_context(scratch_folder(config.state))
+            folder = resources.enter_context(scratch_folder(config.scratch_folder))
             rows = ScoredRows(folder, table.id_columns)
             resources.callback(rows.finish)
             opened = _Open(name, request, table, model, folder, rows, resources)
@@ -452,7 +452,7 @@ class Predictions:
             raise DataError(f"the host: {error}") from error
 
     def _writing(self) -> AbstractContextManager[None]:
-        return writing(Role.HOST, self.config.state / SCRATCH)
+        return writing(Role.HOST, self.config.scratch_folder / SCRATCH)
 
 
 def _point_of(model: PartyModel) -> tuple[str, int]:

@@ -279,6 +279,22 @@ class TracesConfig(Settings):
     sends no traces. OpenTelemetry's own environment variables, OTEL_EXPORTER_OTLP_*, set headers and certificates."""
 
 
+class ScratchConfig(Settings):
+    """Where the rows of a running job lie, besides memory. All of it is gone when the job ends."""
+
+    folder: Path | None = None
+    """The folder for rows that do not fit in memory. It may be on another disk, or in memory, such as /dev/shm. By
+    default it is the state folder."""
+    max_gb: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """The most GB (10^9 bytes) on disk for the rows of all jobs together. A job that needs more is refused or fails
+    before it writes them. By default there is no limit but the space that is free."""
+    memory_mb: Annotated[int, Field(ge=0, le=2**30)] = 128
+    """MB (10^6 bytes) of memory for the rows of all jobs together. What does not fit lies on disk. With the default,
+    jobs of up to a few hundred thousand rows of ten columns do not use the disk."""
+    encrypt: bool = True
+    """Whether rows on disk are encrypted, with keys that exist only in the memory of this process."""
+
+
 class ProcessConfig(Settings):
     """The configuration of one organisation's process."""
 
@@ -308,6 +324,8 @@ class ProcessConfig(Settings):
     """Host and guest only: what this party permits."""
     limits: Limits = Limits()
     """How long to wait, and how much to do at the same time."""
+    scratch: ScratchConfig = ScratchConfig()
+    """Host and guest only: where the rows of a running job lie."""
     metrics: MetricsConfig = MetricsConfig()
     """Metrics for Prometheus."""
     traces: TracesConfig = TracesConfig()
@@ -380,6 +398,18 @@ class ProcessConfig(Settings):
                 if name in policy.model_fields_set:
                     raise ValueError(f"only the guest has labels: remove `{name}`")
         return policy
+
+    @field_validator("scratch")
+    @classmethod
+    def _check_scratch(cls, scratch: ScratchConfig, info: ValidationInfo) -> ScratchConfig:
+        if info.data.get("role") is Role.COORDINATOR:
+            raise ValueError("the coordinator has no rows: remove `scratch`")
+        return scratch
+
+    @property
+    def scratch_folder(self) -> Path:
+        """The folder for rows that do not fit in memory."""
+        return self.scratch.folder or self.state
 
     @model_validator(mode="after")
     def _check_security(self) -> "ProcessConfig":
