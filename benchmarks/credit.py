@@ -90,7 +90,7 @@ def measure(job: JobConfig, folder: Path | None) -> dict[str, Any]:
         setup = Setup(scratch, read_tables(PublishedName(job.name), folder))
         (training,) = setup.train(job)
         joined, standardised = setup.joined(job), setup.joined(job, whiten=False)
-    objective = Objective(job, joined)
+    objective = Objective.of(job, joined)
     lines = training.histories[Role.COORDINATOR]
     # A round shows the loss of the point to which it led; on shares, that of the point to which the one before led.
     first = 1 if job.protocol == "shares" else 0

@@ -89,7 +89,8 @@ class Setup:
 
     Args:
         folder: Where all files go.
-        tables: Tables of both parties, each with an ID column. The guest's has a column "label" with 0 and 1.
+        tables: Tables of both parties, or their files, each with an ID column. The guest's has a column "label" with 0
+            and 1.
         preprocessing: Preprocessing settings of both parties.
         processes: Starts the three processes, from their configuration files and the files for their logs.
     """
@@ -97,7 +98,7 @@ class Setup:
     def __init__(
         self,
         folder: Path,
-        tables: dict[Role, pd.DataFrame],
+        tables: Mapping[Role, pd.DataFrame | Path],
         preprocessing: dict[str, Any] | None = None,
         processes: Callable[[dict[Role, Path], dict[Role, Path]], LocalProcesses] = LocalProcesses,
     ) -> None:
@@ -109,8 +110,13 @@ class Setup:
         for role in Role:
             config = process_settings(role, addresses, certificates=certificates)
             if role in tables:
-                tables[role].to_parquet(folder / f"{role}.parquet", index=False)
-                config["datasets"] = {DATASET: {"path": f"{role}.parquet", "preprocessing": preprocessing or {}}}
+                table = tables[role]
+                if isinstance(table, pd.DataFrame):
+                    path = folder / f"{role}.parquet"
+                    table.to_parquet(path, index=False)
+                else:
+                    path = table.absolute()
+                config["datasets"] = {DATASET: {"path": str(path), "preprocessing": preprocessing or {}}}
             if role is Role.HOST:
                 # Public tables: a benchmark may train on them as often as it likes.
                 config["policy"] = {"min_rows_per_equation": 0.001, "min_columns_per_point": 0.001}

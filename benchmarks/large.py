@@ -51,7 +51,7 @@ def measure(rows: int, columns: tuple[int, int], protocol: Protocol, tolerance: 
     with scratch_folder() as folder:
         setup = Setup(folder, tables(rows, *columns))
         training, few, more = setup.train(job, short, again)
-        objective = Objective(job, setup.joined(job))
+        objective = Objective.of(job, setup.joined(job))
     lines = training.histories[Role.COORDINATOR]
     more_rounds = len(more.histories[Role.COORDINATOR]) - len(few.histories[Role.COORDINATOR])
     used = sum(more.processor_seconds.values()) - sum(few.processor_seconds.values())

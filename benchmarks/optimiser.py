@@ -35,14 +35,13 @@ LOSS_ERROR = 4e-6
 
 def show(objective: Objective, seed: int) -> str:
     """Train once and return one line about it."""
-    joined, job = objective.joined, objective.job
+    job = objective.job
     random = np.random.default_rng(seed)
-    training = Training(job, joined.columns.shape[1], 1)
+    training = Training(job, len(objective.penalty), 1)
     path: list[float] = []
 
     def observe(coef: FloatVector) -> Observation:
-        gradient, _ = derivatives(joined.columns, joined.labels, job.l2 * joined.penalty, coef)
-        loss = objective.loss(coef)
+        loss, gradient, _ = derivatives(objective.blocks, job.l2 * objective.penalty, coef)
         path.append(loss - objective.least)
         if not coef.any():
             return Observation(loss, gradient)
@@ -73,7 +72,7 @@ def main() -> None:
     job = make_job(name, "shares", l2=arguments.l2, tolerance=arguments.tolerance)
     with scratch_folder() as scratch:
         setup = Setup(scratch, read_tables(name, arguments.data))
-        objective = Objective(job, setup.joined(job, whiten=not arguments.no_whiten))
+        objective = Objective.of(job, setup.joined(job, whiten=not arguments.no_whiten))
     print("rounds   excess     error  path")
     for seed in range(arguments.seeds):
         print(show(objective, seed))

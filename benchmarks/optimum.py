@@ -1,9 +1,12 @@
 """What a training on joined columns can reach at best, and how far a federated model is from it."""
 
+import math
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
@@ -46,30 +49,48 @@ def find_data(name: str, given: Path | None) -> Path:
     raise SystemExit(f"{name}.csv.gz is not in {where}: docs/data-sets.md describes how to make it")
 
 
+Block: TypeAlias = tuple[FloatMatrix, FloatVector]
+"""Columns X of some rows, shape (n_block_rows, n_columns), and their labels y in {-1, +1}."""
+
+
 @dataclass(frozen=True)
 class Objective:
     """What a job minimises, on the joined columns."""
 
     job: JobConfig
-    joined: JoinedTable
+    blocks: Iterable[Block]
+    """All training rows. A minimum takes several passes over them."""
+    penalty: FloatMatrix
+    """P of both parties, shape (n_columns, n_columns)."""
+
+    @classmethod
+    def of(cls, job: JobConfig, joined: JoinedTable) -> "Objective":
+        """Return the objective of a job on columns in memory."""
+        return cls(job, [(joined.columns, joined.labels)], joined.penalty)
 
     @property
     def _penalty(self) -> FloatMatrix:
-        return self.job.l2 * self.joined.penalty
+        return self.job.l2 * self.penalty
 
     def loss(self, coef: FloatVector) -> float:
         """Return the loss and the penalty at w = coef, in nats per sample."""
         loss = logistic_loss if self.job.protocol == "shares" else taylor_loss
-        return loss(self.joined.columns @ coef, self.joined.labels) + float(coef @ self._penalty @ coef) / 2
+        sums = [(len(y), len(y) * loss(X @ coef, y)) for X, y in self.blocks]
+        return math.fsum(each for _, each in sums) / sum(n for n, _ in sums) + float(coef @ self._penalty @ coef) / 2
 
     @cached_property
     def optimum(self) -> FloatVector:
         """The weights at the minimum, shape (n_columns,)."""
-        X, y = self.joined.columns, self.joined.labels
         if self.job.protocol == "paillier":
-            hessian = X.T @ X / (4 * len(X)) + self._penalty
-            return np.asarray(np.linalg.lstsq(hessian, X.T @ y / (2 * len(X)), rcond=None)[0], dtype=np.float64)
-        return newton(X, y, self._penalty)
+            return self._least_squares()
+        return newton(self.blocks, self._penalty)
+
+    def _least_squares(self) -> FloatVector:
+        n_rows, products, slopes = 0, 0.0 * self.penalty, np.zeros(len(self.penalty))
+        for X, y in self.blocks:
+            n_rows, products, slopes = n_rows + len(y), products + X.T @ X, slopes + X.T @ y
+        hessian = products / (4 * n_rows) + self._penalty
+        return np.asarray(np.linalg.lstsq(hessian, slopes / (2 * n_rows), rcond=None)[0], dtype=np.float64)
 
     @cached_property
     def least(self) -> float:
@@ -77,42 +98,53 @@ class Objective:
         return self.loss(self.optimum)
 
 
-def newton(columns: FloatMatrix, labels: FloatVector, penalty: FloatMatrix) -> FloatVector:
+def newton(blocks: Iterable[Block], penalty: FloatMatrix) -> FloatVector:
     """Minimise the mean logistic loss plus w'(penalty)w / 2 by Newton's method with step halving.
 
     Args:
-        columns: X, shape (n_samples, n_columns).
-        labels: y in {-1, +1}, shape (n_samples,).
+        blocks: all rows. Each trial of a step takes a pass over them.
         penalty: symmetric, shape (n_columns, n_columns).
 
     Raises:
         ArithmeticError: the method does not converge, for example because a plane separates the labels.
     """
-    coef = np.zeros(columns.shape[1])
-
-    def value(at: FloatVector) -> float:
-        return logistic_loss(columns @ at, labels) + float(at @ penalty @ at) / 2
-
+    coef = np.zeros(len(penalty))
+    here, slope, hessian = derivatives(blocks, penalty, coef)
     for _ in range(NEWTON_STEPS):
-        slope, hessian = derivatives(columns, labels, penalty, coef)
         step = np.linalg.solve(hessian, slope)
         if slope @ step / 2 <= NEWTON_GAP:
             return coef - step
-        here, rate = value(coef), 1.0
-        while value(coef - rate * step) > here and rate > NEWTON_GAP:
+        rate = 1.0
+        there = derivatives(blocks, penalty, coef - step)
+        while there[0] > here and rate > NEWTON_GAP:
             rate /= 2
+            there = derivatives(blocks, penalty, coef - rate * step)
         coef = coef - rate * step
+        here, slope, hessian = there
     raise ArithmeticError(f"Newton's method has not converged after {NEWTON_STEPS} steps")
 
 
 def derivatives(
-    columns: FloatMatrix, labels: FloatVector, penalty: FloatMatrix, coef: FloatVector
-) -> tuple[FloatVector, FloatMatrix]:
-    """Return the gradient, shape (n_columns,), and the Hessian of the mean logistic loss plus penalty at w = coef."""
-    scores = columns @ coef
-    p = probability(scores)
-    hessian = columns.T @ (columns * (p * (1 - p))[:, None]) / len(columns) + penalty
-    return gradient(columns, residual(scores, labels)) + penalty @ coef, hessian
+    blocks: Iterable[Block], penalty: FloatMatrix, coef: FloatVector
+) -> tuple[float, FloatVector, FloatMatrix]:
+    """Return the mean logistic loss plus penalty at w = coef, its gradient, and its Hessian, in one pass over the rows.
+
+    Args:
+        blocks: all rows.
+        penalty: symmetric, shape (n_columns, n_columns).
+        coef: w, shape (n_columns,).
+    """
+    n_rows, losses = 0, []
+    slope, hessian = np.zeros(len(coef)), np.zeros((len(coef), len(coef)))
+    for X, y in blocks:
+        scores = X @ coef
+        p = probability(scores)
+        n_rows += len(y)
+        losses.append(len(y) * logistic_loss(scores, y))
+        slope += len(y) * gradient(X, residual(scores, y))
+        hessian += X.T @ (X * (p * (1 - p))[:, None])
+    loss = math.fsum(losses) / n_rows + float(coef @ penalty @ coef) / 2
+    return loss, slope / n_rows + penalty @ coef, hessian / n_rows + penalty
 
 
 @dataclass(frozen=True)
@@ -146,7 +178,7 @@ class AgainstScikitLearn:
         theirs = np.concatenate([model.coef_[0], model.intercept_])
         # The two kinds of columns span the same scores.
         ours = np.linalg.lstsq(X, whitened.columns @ coef, rcond=None)[0]
-        _, hessian = derivatives(X, standardised.labels, job.l2 * standardised.penalty, theirs)
+        _, _, hessian = derivatives([(X, standardised.labels)], job.l2 * standardised.penalty, theirs)
         errors = np.sqrt(np.diag(np.linalg.inv(hessian)) / n_rows)
         positive = standardised.holdout_labels > 0
         their_scores = standardised.holdout_columns @ theirs

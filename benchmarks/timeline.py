@@ -60,18 +60,18 @@ def _note_calls(owner: Any, steps: Mapping[str, str]) -> None:
 def record_steps() -> None:
     """Replace functions of the product by functions that also note when they ran."""
     from trilateral.common.data.model.model_file import PartyModel
+    from trilateral.common.data.tables.id_list import Ids
     from trilateral.common.jobs import party_jobs
     from trilateral.common.jobs.journal import Journal
     from trilateral.common.jobs.links import Link
     from trilateral.common.jobs.party_record import PartyRecord
-    from trilateral.common.protocol import block
     from trilateral.common.protocol.messages import BeginRound, FinishJob
     from trilateral.coordinator import jobs as coordinator_jobs
 
     _note_calls(coordinator_jobs, {"generate_private_key": "generate the key"})
     _note_calls(party_jobs, PARTY_STEPS)
     _note_calls(PartyRecord, {"check_table": "compare the table with earlier sessions"})
-    _note_calls(block, {"list_digest": "digest the IDs"})
+    _note_calls(Ids, {"digest": "digest the IDs"})
     _note_calls(Journal, dict.fromkeys(("add", "set_facts", "set_outcome", "write_round"), "write to the journal"))
     PartyModel.of = staticmethod(_noted(PartyModel.of, "assess the model"))  # type: ignore[method-assign]
     send, call = Link.send, Link.call

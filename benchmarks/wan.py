@@ -68,7 +68,7 @@ def train(job: JobConfig, data: Path | None, line: Line) -> dict[str, Any]:
         models = [load_model(folders[role].model) for role in PARTIES]
         joined = organisations.joined(job)
     coef = np.concatenate([model.training_weights for model in models])
-    objective = Objective(job, joined)
+    objective = Objective.of(job, joined)
     return {
         "seconds": round(seconds, 1),
         "processor_seconds": {role: round(count, 1) for role, count in used.items()}

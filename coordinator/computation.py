@@ -33,6 +33,11 @@ class Opening(Protocol):
     """The answers to one attempt at a round, as they arrive."""
 
     @property
+    def n_rows(self) -> int:
+        """How many rows the parties work through for the attempt; see `RoundProgress`."""
+        ...
+
+    @property
     def evaluation(self) -> Evaluation | None:
         """The evaluation on the hold-out rows; None if the round has none, or it has not arrived."""
         ...
@@ -111,7 +116,7 @@ class Computation(Protocol):
         """Learn that a party has room for more.
 
         Raises:
-            ProtocolError: the protocol has no such message, or the party says more than can be true.
+            ProtocolError: the party says more than can be true.
         """
         ...
 

@@ -106,8 +106,7 @@ class CoordinatorMachine:
                 yield from self._take_piece(sender, message)
             case RowsDone() if sender in PARTIES:
                 if self._conclusion is None:
-                    self._begun_rounds.computation.take_rows_done(sender, message)
-                    yield from self._begun_rounds.computation.deal()
+                    yield from self._take_rows_done(sender, message)
             case Evaluation() if sender is Role.GUEST:
                 yield from self._take_evaluation(sender, message)
             case OutOfRange() if sender in PARTIES:
@@ -199,6 +198,14 @@ class CoordinatorMachine:
         rounds.computation.add(sender, piece, None if attempt is None else attempt.opening)
         if attempt is not None:
             yield from self._go_on(attempt)
+
+    def _take_rows_done(self, sender: Role, done: RowsDone) -> Iterator[Envelope]:
+        computation = self._begun_rounds.computation
+        computation.take_rows_done(sender, done)
+        attempt = self._find_open(sender, done.key)
+        if attempt is not None and (progress := attempt.advance(sender, done.n_rows)) is not None:
+            yield Envelope(Role.COORDINATOR, progress)
+        yield from computation.deal()
 
     def _take_evaluation(self, sender: Role, evaluation: Evaluation) -> Iterator[Envelope]:
         attempt = self._find_open(sender, evaluation.key)

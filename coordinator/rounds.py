@@ -1,14 +1,14 @@
 """The rounds of a job once both parties are ready: turns plans into messages, and observations into reports."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.batches import Batches
 from trilateral.common.protocol.bounds import Allowance, max_rounds
-from trilateral.common.protocol.messages import BeginRound, Envelope, FinishJob, RoundKey, RoundReport
+from trilateral.common.protocol.messages import BeginRound, Envelope, FinishJob, RoundKey, RoundProgress, RoundReport
 from trilateral.coordinator.computation import NO_STEP, Computation, Opening
 from trilateral.coordinator.plan import Conclusion, GivenUp, Observation, RoundPlan
 from trilateral.coordinator.training import Training
@@ -59,6 +59,26 @@ class Attempt:
     epoch: int
     opening: Opening
     """The answers so far."""
+    rows_done: dict[Role, int] = field(default_factory=dict)
+    """The rows that each party is done with, if it has reported any."""
+
+    def advance(self, sender: Role, n_rows: int) -> RoundProgress | None:
+        """Learn how many rows a party is done with.
+
+        Returns:
+            How far the attempt has come; None if the party has reported as much before.
+
+        Raises:
+            ProtocolError: the attempt does not have so many rows.
+        """
+        if n_rows > self.opening.n_rows:
+            raise ProtocolError(
+                f"the {sender} is done with {n_rows} rows of round {self.key.round}, which has {self.opening.n_rows}"
+            )
+        if n_rows <= self.rows_done.get(sender, 0):
+            return None
+        self.rows_done[sender] = n_rows
+        return RoundProgress(self.key, min(self.rows_done.values()), self.opening.n_rows)
 
 
 class Rounds:

@@ -19,6 +19,7 @@ from trilateral.common.config.process import Limits
 from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.alignment.guest_session import CommonShard, GuestSession
 from trilateral.common.data.alignment.sources import IdSource, MemoryIds
+from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.jobs.policy import ALIGNMENT, check_counted, spend_ids
 from trilateral.common.jobs.quota import IdQuota
 from trilateral.common.pb.v1 import alignment_pb2
@@ -241,7 +242,7 @@ class GuestJobAlignment:
         self._run = run
         self._on_disclosure = on_disclosure
 
-    async def common_rows(self, ids: Sequence[str], form: Sequence[str], on_progress: OnProgress) -> Aligned:
+    async def common_rows(self, ids: Ids, form: Sequence[str], on_progress: OnProgress) -> Aligned:
         """Find the common rows and tell the host.
 
         Args:

@@ -9,6 +9,7 @@ The host sends the first term, the second is one more column of the guest's encr
 third. The rounding of c leaves an error of sum (2e - c) u_A.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,9 @@ from numpy.typing import NDArray
 
 from trilateral.common.base.errors import OutOfRangeError
 from trilateral.common.paillier.cipher import EncryptedVector
+from trilateral.common.paillier.exponents import ColumnBounds
 from trilateral.common.paillier.fixed_point import decode, encode, encode_wide
+from trilateral.common.protocol.batches import spans
 from trilateral.common.protocol.scales import VALUE_BITS, RoundScale
 
 
@@ -24,8 +27,8 @@ from trilateral.common.protocol.scales import VALUE_BITS, RoundScale
 class LossSum:
     """The parts of sum d'^2 in one round. The two ciphertexts come in either order."""
 
-    column: NDArray[np.int64]
-    """c, shape (n_samples,)."""
+    own: NDArray[np.int64]
+    """e in fixed point, shape (n_samples,)."""
     own_term: int
     """sum (e^2 - c e), plus the guest's penalty."""
     scale: RoundScale
@@ -33,6 +36,26 @@ class LossSum:
     """[sum c d'], once the host's scores have arrived."""
     squares: EncryptedVector | None = None
     """[sum u_A^2] plus the host's penalty, once the host has sent it."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of c, as the column of a product."""
+        return len(self.own), 1
+
+    def __getitem__(self, rows: slice) -> NDArray[np.int64]:
+        """Return consecutive rows of c, shape (n, 1)."""
+        return _column(self.own[rows], self.scale)[:, np.newaxis]
+
+    @property
+    def bounds(self) -> ColumnBounds:
+        """The bounds of c, which grows with e."""
+        lowest, highest = _column(np.array([self.own.min(), self.own.max()]), self.scale)
+        return ColumnBounds(np.array([lowest]), np.array([highest]))
+
+
+def _column(own: NDArray[np.int64], scale: RoundScale) -> NDArray[np.int64]:
+    """Return c for some of e, of the same shape."""
+    return encode(2 * decode(own, scale.value_fraction_bits), scale.loss_column_fraction_bits, VALUE_BITS + 1)
 
 
 def begin_loss_sum(own: NDArray[np.int64], scale: RoundScale, n_train: int, penalty_loss: float) -> LossSum:
@@ -47,13 +70,20 @@ def begin_loss_sum(own: NDArray[np.int64], scale: RoundScale, n_train: int, pena
     Raises:
         OutOfRangeError: the parts do not fit a slot.
     """
-    residual = decode(own, scale.value_fraction_bits)
-    column = encode(2 * residual, scale.loss_column_fraction_bits, VALUE_BITS + 1)
-    if int(np.abs(column).sum()) > scale.column_mass_limit(n_train):
+    mass = 0
+    squares: list[float] = []
+    products: list[float] = []
+    for first, stop in spans(len(own), scale.piece_samples):
+        residual = decode(own[first:stop], scale.value_fraction_bits)
+        column = _column(own[first:stop], scale)
+        mass += int(np.abs(column).sum())
+        squares.append(float(residual @ residual))
+        products.append(float(decode(column, scale.loss_column_fraction_bits) @ residual))
+    if mass > scale.column_mass_limit(n_train):
         raise OutOfRangeError("the guest's part of the residual is out of range")
     # sum e^2 is not sent, but the bound of the loss's slot depends on it; see `RoundScale.term_limit`.
-    scale.check_terms(encode_wide([residual @ residual], scale.loss_fraction_bits))
-    doubled = decode(column, scale.loss_column_fraction_bits)
-    constant = residual @ residual - doubled @ residual + 8 * scale.n_samples * penalty_loss
+    total = math.fsum(squares)
+    scale.check_terms(encode_wide([total], scale.loss_fraction_bits))
+    constant = total - math.fsum(products) + 8 * scale.n_samples * penalty_loss
     (own_term,) = encode_wide([constant], scale.loss_fraction_bits)
-    return LossSum(column, own_term, scale)
+    return LossSum(own, own_term, scale)

@@ -19,7 +19,6 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, ProtocolError, TrilateralError
 from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import Role
-from trilateral.common.base.scratch import SCRATCH, scratch_folder
 from trilateral.common.base.tasks import for_each
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.process import ProcessConfig
@@ -36,10 +35,11 @@ from trilateral.common.jobs.policy import check_prediction
 from trilateral.common.jobs.quota import IdQuota
 from trilateral.common.pb.v1 import prediction_pb2
 from trilateral.common.protocol.alignment import AlignmentProgress
-from trilateral.common.protocol.ids import NONCE_BYTES, canonical_order, id_digest, list_digest
+from trilateral.common.protocol.ids import NONCE_BYTES, id_digest
 from trilateral.common.rpc.calls import first_contact
 from trilateral.common.rpc.channel import Peer
 from trilateral.common.rpc.codec import MAX_TOTAL, PREDICTION_BYTES
+from trilateral.common.scratch.folders import SCRATCH, scratch_folder
 from trilateral.guest_party.alignment import IN_FLIGHT, GuestAlignments, OnStage, Stage
 from trilateral.guest_party.score_file import FIGURES, ROW_BYTES, ScoreFiles, score_files
 
@@ -276,10 +276,10 @@ class _Prediction:
         shards = await self._alignments.compute(self._rows.deal, dealing)
 
         def prove(shard: int) -> bytes:
-            ids = shards.ids(shard)
-            order = canonical_order(ids)
-            np.array(order, np.int64).tofile(self._places_path(shard))
-            return id_digest(list_digest([ids[place] for place in order]), *nonces, Role.GUEST)
+            ids = shards.read(shard).ids
+            order = ids.order()
+            order.tofile(self._places_path(shard))
+            return id_digest(ids.take(order).digest(), *nonces, Role.GUEST)
 
         async def settle(shard: int) -> None:
             await self._settle(shard, await self._alignments.compute(prove, shard))

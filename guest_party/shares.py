@@ -5,19 +5,88 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from trilateral.common.base.arrays import ElementVector
+from trilateral.common.base.arrays import ElementVector, FloatVector
 from trilateral.common.base.errors import DataError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.arithmetic import SharesSession
 from trilateral.common.protocol.block import TrainingBlock
 from trilateral.common.protocol.phases import Phase
-from trilateral.common.protocol.shares.arithmetic import Attempt, BlockState, SharesArithmetic
+from trilateral.common.protocol.shares.arithmetic import SharesArithmetic
+from trilateral.common.protocol.shares.blocks import BlockTables, CloseBlock, OpenBlock, Sums, Tile, Work
 from trilateral.common.protocol.shares.rows import RowRange, Section
+from trilateral.common.protocol.shares.tables import SectionOrder, Table
 from trilateral.common.shares import kernels
 from trilateral.common.shares.kernels import Residual
 from trilateral.common.shares.keys import Purpose
-from trilateral.common.shares.layout import grouped
+from trilateral.common.shares.layout import GROUP, grouped
+
+
+def open_block(work: Work, tables: BlockTables, residual: Residual, sums: Sums) -> ElementVector | None:
+    """Return d_2 - e_2; None with sample weights, because that needs what the host opens."""
+    if work.is_holdout:
+        _add_loss(sums, residual.loss)
+    if work.fmt.weighted:
+        return None  # Hold-out rows wait as well, so that the pieces leave in the order of the rows.
+    if work.is_holdout:
+        return np.zeros(0, np.uint64)
+    _add_loss(sums, residual.loss)
+    if not work.gradient:
+        return np.zeros(0, np.uint64)
+    own = _own_residual(work, tables, residual)
+    kernels.add_products(tables.peers, own, sums.host)
+    kernels.add_products(tables.own, own, sums.guest)
+    return own - _residual_mask(work, tables.rows)
+
+
+def close_block(
+    work: Work, tables: BlockTables, residual: Residual | None, opened: ElementVector, sums: Sums
+) -> ElementVector | None:
+    """Multiply what the host opens by the masks of the guest's columns, and with sample weights by c."""
+    if residual is not None:
+        return np.zeros(0, np.uint64) if work.is_holdout else _close_weighted(work, tables, residual, opened, sums)
+    if len(opened):
+        first = tables.rows.first
+        kernels.add_mask_products(work.session_key, Purpose.COLUMNS, first, work.n_guest, opened, sums.guest)
+    return None
+
+
+def _close_weighted(
+    work: Work, tables: BlockTables, residual: Residual, opened: ElementVector, sums: Sums
+) -> ElementVector:
+    """Multiply by c what the host has opened and this party's own shares."""
+    weights = tables.weights
+    if weights is None:
+        raise RuntimeError("the guest has no sample weights")
+    columns = grouped(opened, work.n_opened[Role.HOST])
+    _add_loss(sums, weights * (residual.loss + columns[:, -1].ravel()))
+    if not work.gradient:
+        return np.zeros(0, np.uint64)
+    product = weights * (_own_residual(work, tables, residual) + columns[:, 0].ravel())
+    share = product + residual.v
+    kernels.add_products(tables.peers, share, sums.host)
+    kernels.add_products(tables.own, product, sums.guest)
+    return share - _residual_mask(work, tables.rows)
+
+
+def _own_residual(work: Work, tables: BlockTables, residual: Residual) -> ElementVector:
+    """Add 1/2 - y = q / 2 to this party's share of sigma(u) - 1/2."""
+    if tables.signs is None:
+        raise RuntimeError("the guest's table has no label")
+    return residual.d + (_elements(tables.signs) << np.uint64(work.fmt.f_d - 1))
+
+
+def _residual_mask(work: Work, rows: RowRange) -> ElementVector:
+    """Return e_2."""
+    return kernels.stream(work.round_key, Purpose.OPENED, rows.first, rows.n_rows, 1)
+
+
+def _elements(signs: NDArray[np.int8]) -> ElementVector:
+    return signs.astype(np.int64).view(np.uint64)
+
+
+def _add_loss(sums: Sums, loss: ElementVector) -> None:
+    np.add(sums.loss, loss.sum(dtype=np.uint64), out=sums.loss)
 
 
 class GuestShares(SharesArithmetic):
@@ -36,47 +105,45 @@ class GuestShares(SharesArithmetic):
             raise DataError("the guest's table has no label")
         self._labels, self._holdout_labels = block.labels, block.holdout_labels
 
-    def _prepare_exchange(self) -> None:
+    def _prepare_exchange(self, order: SectionOrder) -> None:
         """Make q = 1 - 2y and c of every row. Both are 0 at padding."""
-        self._signs = np.zeros(self._rows.n_rows, np.int8)
+        self._signs = self._make_table(np.int8, 1)
+        for _, rows, labels in order.blocks(self._labels, self._holdout_labels):
+            self._signs.append(rows, _padded(-labels, rows.n_rows).astype(np.int8))
+        self._weights: Table[np.uint64] | None = None
+        self._section_weights = np.zeros(self._rows.n_sections, np.uint64)
+        """The sum of c over each section of training rows."""
         weights = self._block.sample_weights
-        self._weights = np.zeros(0 if weights is None else self._rows.n_rows, np.uint64)
-        first = 0
-        for section in self._rows.sections:
-            samples = self._rows.order[first : first + section.n_real]
-            first += section.n_real
-            place = slice(section.first, section.first + section.n_real)
-            self._signs[place] = -self._labels[samples]
-            if weights is not None:
-                self._weights[place] = np.rint(np.ldexp(weights[samples], self._fmt.f_c)).astype(np.uint64)
-        holdout = slice(self._rows.holdout.first, self._rows.holdout.first + self._rows.n_holdout)
-        self._signs[holdout] = -self._holdout_labels
-        if weights is not None:
-            self._weights[holdout] = 1
-        for number in range(self._n_vectors):
-            section = self._rows.holdout if number == self._rows.n_sections else self._rows.section(number)
-            for rows in section.blocks():
-                kernels.add_products(self._own(rows), self._targets(rows), self._products[number, self._n_host :])
+        if weights is None:
+            return
+        self._weights = self._make_table(np.uint64, 1)
+        ones = np.broadcast_to(np.float64(1), self._rows.n_holdout)
+        for number, rows, values in order.blocks(weights, ones):
+            is_holdout = number == self._rows.n_sections
+            scaled = np.rint(np.ldexp(values, 0 if is_holdout else self._fmt.f_c))
+            elements = _padded(scaled, rows.n_rows).astype(np.uint64)
+            self._weights.append(rows, elements)
+            if not is_holdout:
+                self._section_weights[number] += elements.sum(dtype=np.uint64)
 
-    def _sign_elements(self, rows: RowRange) -> ElementVector:
-        """Q of some rows, as elements."""
-        return self._signs[rows.first : rows.end].astype(np.int64).view(np.uint64)
+    def _use_own(self, number: int, rows: RowRange, tile: Tile) -> None:
+        kernels.add_products(tile, self._targets(rows), self._products[number, self._n_host :])
 
     def _targets(self, rows: RowRange) -> ElementVector:
         """Return c q of some rows."""
-        signs = self._sign_elements(rows)
-        return signs * self._weights[rows.first : rows.end] if len(self._weights) else signs
+        signs = _elements(self._signs[rows])
+        return signs if self._weights is None else signs * self._weights[rows]
 
     def _masked(self, rows: RowRange) -> ElementVector:
         key, first, n_guest = self._dealer.session, rows.first, self._n_guest
-        own = self._own(rows)
+        own = self._own[rows]
         tables = [
             (kernels.mask(own, key, Purpose.COLUMNS, first, n_guest), n_guest),
             (kernels.mask(self._targets(rows), key, Purpose.LABELS, first, 1), 1),
         ]
-        if self._fmt.weighted:
-            weights = self._weights[rows.first : rows.end]
-            weighted = grouped(own.astype(np.int64).view(np.uint64), n_guest) * weights.reshape(-1, 1, 8)
+        if self._weights is not None:
+            weights = self._weights[rows]
+            weighted = grouped(own.astype(np.int64).view(np.uint64), n_guest) * weights.reshape(-1, 1, GROUP)
             tables += [
                 (kernels.mask(weights, key, Purpose.WEIGHTS, first, 1), 1),
                 (kernels.mask(weighted.ravel(), key, Purpose.WEIGHTED, first, n_guest), n_guest),
@@ -84,72 +151,31 @@ class GuestShares(SharesArithmetic):
         return np.concatenate([grouped(table, n_columns) for table, n_columns in tables], axis=1).ravel()
 
     def _keep_masked(self, rows: RowRange, columns: NDArray[np.uint64]) -> None:
-        table = self._peers(rows)
-        table[:] = columns.ravel()
-        for number, part in self._by_section(rows):
+        table = columns.ravel()
+        self._peers.append(rows, table)
+        for number, part in self._rows.by_section(rows):
             first, end = (row - rows.first for row in (part.first, part.end))
             own = table[first * self._n_host : end * self._n_host]
             kernels.add_products(own, self._targets(part), self._products[number, : self._n_host])
 
-    def _open(self, attempt: Attempt, state: BlockState, residual: Residual) -> ElementVector | None:
-        rows, sums, nothing = state.rows, attempt.sums, np.zeros(0, np.uint64)
-        if state.is_holdout:
-            sums.holdout_loss += residual.loss.sum(dtype=np.uint64)
-        if self._fmt.weighted:
-            return None  # Hold-out rows wait as well, so that the pieces leave in the order of the rows.
-        if state.is_holdout:
-            return nothing
-        sums.loss += residual.loss.sum(dtype=np.uint64)
-        if not attempt.asked.gradient:
-            return nothing
-        own = self._own_residual(rows, residual)
-        kernels.add_products(self._peers(rows), own, sums.host)
-        kernels.add_products(self._own(rows), own, sums.guest)
-        return own - self._residual_mask(attempt, rows)
+    @property
+    def _block_parts(self) -> tuple[OpenBlock, CloseBlock]:
+        return open_block, close_block
 
-    def _own_residual(self, rows: RowRange, residual: Residual) -> ElementVector:
-        """Add 1/2 - y = q / 2 to this party's share of sigma(u) - 1/2."""
-        return residual.d + (self._sign_elements(rows) << np.uint64(self._fmt.f_d - 1))
+    def _read(self, rows: RowRange) -> BlockTables:
+        weights = None if self._weights is None else self._weights[rows]
+        return BlockTables(rows, self._own[rows], self._peers[rows], self._signs[rows], weights)
 
-    def _residual_mask(self, attempt: Attempt, rows: RowRange) -> ElementVector:
-        """Return e_2."""
-        key = self._dealer.of(attempt.asked.key)
-        return kernels.stream(key, Purpose.OPENED, rows.first, rows.n_rows, 1)
-
-    def _close(
-        self, attempt: Attempt, state: BlockState, residual: Residual, opened: ElementVector
-    ) -> ElementVector | None:
-        rows, sums = state.rows, attempt.sums
-        if self._fmt.weighted:
-            if state.is_holdout:
-                return np.zeros(0, np.uint64)
-            return self._close_weighted(attempt, state, residual, opened)
-        if len(opened):
-            key = self._dealer.session
-            kernels.add_mask_products(key, Purpose.COLUMNS, rows.first, self._n_guest, opened, sums.guest)
-        return None
-
-    def _close_weighted(
-        self, attempt: Attempt, state: BlockState, residual: Residual, opened: ElementVector
-    ) -> ElementVector:
-        """Multiply by c what the host has opened and this party's own shares."""
-        rows, sums = state.rows, attempt.sums
-        weights = self._weights[rows.first : rows.end]
-        columns = grouped(opened, len(opened) // rows.n_rows)
-        sums.loss += (weights * (residual.loss + columns[:, -1].ravel())).sum(dtype=np.uint64)
-        if not attempt.asked.gradient:
-            return np.zeros(0, np.uint64)
-        product = weights * (self._own_residual(rows, residual) + columns[:, 0].ravel())
-        share = product + residual.v
-        kernels.add_products(self._peers(rows), share, sums.host)
-        kernels.add_products(self._own(rows), product, sums.guest)
-        return share - self._residual_mask(attempt, rows)
-
-    def _constant_part(self, training: Section | None) -> ElementVector:
+    def _constant_part(self, training: Section | None, numbers: range) -> ElementVector:
         holdout = self._rows.holdout
         if training is None:
             return self._fmt.holdout.loss_offset(holdout.n_real, holdout.n_rows - holdout.n_real)
         if not self._fmt.weighted:
             return self._fmt.loss_offset(training.n_real, training.n_rows - training.n_real)
-        total = self._weights[training.first : training.end].sum(dtype=np.uint64)
+        total = self._section_weights[numbers.start : numbers.stop].sum(dtype=np.uint64)
         return self._fmt.loss_offset(float(np.ldexp(float(total), -self._fmt.f_c)), 0)
+
+
+def _padded(values: FloatVector, n_rows: int) -> FloatVector:
+    """Return values with zeros up to `n_rows`."""
+    return np.concatenate([values, np.zeros(n_rows - len(values))])

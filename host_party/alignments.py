@@ -19,6 +19,7 @@ from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.alignment.host_session import HostSession
 from trilateral.common.data.alignment.sources import IdSource, MemoryIds
 from trilateral.common.data.tables.id_form import describe_changes, form_of
+from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import read_table_ids
 from trilateral.common.jobs.policy import ALIGNMENT, check_counted, find_dataset, spend_ids
 from trilateral.common.jobs.quota import IdQuota
@@ -146,7 +147,7 @@ class HostJobAlignment:
         self.opening: asyncio.Task[None] | None = None
 
     async def common_rows(
-        self, ids: Sequence[str], form: Sequence[str], on_progress: Callable[[AlignmentProgress], None]
+        self, ids: Ids, form: Sequence[str], on_progress: Callable[[AlignmentProgress], None]
     ) -> Aligned:
         """Offer the IDs, and return the common rows once the guest has confirmed every shard.
 

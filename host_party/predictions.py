@@ -16,7 +16,6 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError, PeerError, PolicyError, ProtocolError, TrilateralError
 from trilateral.common.base.outcome import Outcome
 from trilateral.common.base.roles import Role
-from trilateral.common.base.scratch import SCRATCH, scratch_folder, sweep_scratch
 from trilateral.common.base.tasks import start
 from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.process import ProcessConfig
@@ -43,6 +42,7 @@ from trilateral.common.observe.logs import LogContext
 from trilateral.common.protocol.ids import NONCE_BYTES
 from trilateral.common.rpc.access import calling
 from trilateral.common.rpc.codec import JobKey
+from trilateral.common.scratch.folders import SCRATCH, scratch_folder, sweep_scratch
 from trilateral.host_party.alignments import Alignments, Asked, Offer, check_form
 from trilateral.host_party.score_release import SameIds, ScoreRelease
 

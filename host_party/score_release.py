@@ -16,7 +16,7 @@ from trilateral.common.base.errors import ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.data.model.spool import ScoredShards
 from trilateral.common.protocol.evaluation import round_scores
-from trilateral.common.protocol.ids import canonical_order, check_id_digest, list_digest
+from trilateral.common.protocol.ids import check_id_digest
 
 
 class Settling(Protocol):
@@ -43,10 +43,11 @@ class SameIds:
 
     def settle(self, shard: int, proof: bytes, /) -> list[int]:
         """See `Settling`. The proof is the guest's digest of the IDs of the shard in canonical order."""
-        ids = self._shards.ids(shard)
-        order = canonical_order(ids)
-        check_id_digest(proof, list_digest([ids[place] for place in order]), *self._nonces, Role.GUEST)
-        return order
+        ids = self._shards.read(shard).ids
+        order = ids.order()
+        check_id_digest(proof, ids.take(order).digest(), *self._nonces, Role.GUEST)
+        places: list[int] = order.tolist()
+        return places
 
 
 class ScoreRelease:

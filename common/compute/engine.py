@@ -48,9 +48,12 @@ class Engine(ABC):
 
     Attributes:
         n_slots: how many tasks run at a time. To keep all slots busy, have up to `2 * n_slots + 1` tasks under way.
+        at_once: whether a task has run, in the caller's thread, when `submit` returns. The caller can then keep between
+            tasks what it would otherwise make anew for each.
     """
 
     n_slots: int
+    at_once: bool = False
 
     @abstractmethod
     def place(self, number: int, load: Callable[[], T], *, keep: bool = True) -> Placed[T]:

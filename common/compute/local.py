@@ -61,6 +61,7 @@ class LocalEngine(Engine):
     """See the module."""
 
     n_slots = 1
+    at_once = True
 
     def place(self, number: int, load: Callable[[], T], *, keep: bool = True) -> Placed[T]:
         """See Engine."""

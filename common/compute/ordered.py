@@ -21,6 +21,7 @@ class Ordered(Generic[E]):
 
     def __init__(self) -> None:
         self._queue: deque[tuple[Task[Any], Callable[[Any], Iterator[E]]]] = deque()
+        self._beside: list[Ordered[E]] = []
 
     def __len__(self) -> int:
         """Return how many tasks are under way: submitted, with a result that has not been used."""
@@ -34,6 +35,20 @@ class Ordered(Generic[E]):
             use: called with its result; yields what follows from it.
         """
         self._queue.append((task, use))
+
+    def beside(self) -> "Ordered[E]":
+        """Return a further queue, for long tasks that must not hold up these; `forget` clears it too.
+
+        `drain` and `wait_a_moment` do not look at it, so at its end `take_over` its tasks.
+        """
+        queue: Ordered[E] = Ordered()
+        self._beside.append(queue)
+        return queue
+
+    def take_over(self, other: "Ordered[E]") -> None:
+        """Move all tasks of another queue to the end of this one."""
+        self._queue.extend(other._queue)
+        other._queue.clear()
 
     def drain(self, most: int) -> Iterator[E]:
         """Use the results that are there, and wait for the oldest task while more than `most` are under way.
@@ -55,3 +70,5 @@ class Ordered(Generic[E]):
         """Cancel all tasks, because a newer round has made them useless."""
         while self._queue:
             self._queue.popleft()[0].cancel()
+        while self._beside:
+            self._beside.pop().forget()

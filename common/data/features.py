@@ -1,6 +1,7 @@
 """The features of a party's rows, by column: numbers, or the codes of categories.
 
-These are plain arrays, because a data frame would cost a process 40 MB for the import alone.
+These are plain arrays, because a data frame would cost a process 40 MB for the import alone. The columns of a large
+table lie on disk. Whoever uses a column reads a block of rows, `column[rows]`, which gives a column in memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,14 +12,14 @@ from typing import Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from trilateral.common.base.arrays import FloatVector, Rows
+from trilateral.common.base.arrays import FloatRows, RowArray, Rows, ScalarT_co, SelectedRows
 
 
 @dataclass(frozen=True, eq=False)
 class Categories:
     """A column of text. Most such columns have few different values."""
 
-    codes: NDArray[np.int32]
+    codes: RowArray[np.int32]
     """The place of each row's value among `levels`, -1 where it is missing; shape (n_rows,)."""
     levels: tuple[str, ...]
     """Different values in ascending order. Rows may have been taken away, so a value may be in no row."""
@@ -39,28 +40,28 @@ class Categories:
     def join(cls, parts: Sequence["Categories"]) -> Self:
         """Return a column with the rows of all parts."""
         starts = accumulate((len(part.levels) for part in parts), initial=0)
-        codes = [np.where(part.missing, -1, part.codes + start) for part, start in zip(parts, starts, strict=False)]
+        codes = [np.where(part.missing, -1, part.codes[:] + start) for part, start in zip(parts, starts, strict=False)]
         return cls.of(np.concatenate(codes), [level for part in parts for level in part.levels])
 
     def __len__(self) -> int:
         return len(self.codes)
 
-    def __getitem__(self, rows: Rows | slice) -> Self:
-        """Return the column of some rows."""
+    def __getitem__(self, rows: slice | Rows, /) -> Self:
+        """Return the column of some rows, in memory; see `RowArray`."""
         return type(self)(self.codes[rows], self.levels)
 
     @property
     def missing(self) -> NDArray[np.bool_]:
         """Whether each row's value is missing, shape (n_rows,)."""
-        return self.codes < 0
+        return self.codes[:] < 0
 
     def to_list(self) -> list[str | None]:
         """Return the value of each row, None where it is missing."""
         values = [*self.levels, None]
-        return [values[code] for code in self.codes]
+        return [values[code] for code in self.codes[:]]
 
 
-Column: TypeAlias = FloatVector | Categories
+Column: TypeAlias = FloatRows | Categories
 """A column of numbers, NaN where one is missing, or of text; shape (n_rows,)."""
 
 
@@ -80,14 +81,28 @@ class Features:
         """Return a column by its name."""
         return self.columns[name]
 
-    def take(self, rows: Rows | slice) -> Self:
-        """Return the features of some rows. A slice copies nothing."""
+    def take(self, rows: slice | Rows) -> Self:
+        """Return the features of some rows, in memory; see `RowArray`. A slice of what is in memory copies nothing."""
         n_rows = len(range(self.n_rows)[rows]) if isinstance(rows, slice) else len(rows)
         return type(self)({name: column[rows] for name, column in self.columns.items()}, n_rows)
 
+    def select(self, rows: Rows) -> Self:
+        """Return the features of some rows, in ascending order. Columns on disk stay there."""
+        return type(self)({name: _selected(column, rows) for name, column in self.columns.items()}, len(rows))
+
 
 def join_columns(parts: Sequence[Column]) -> Column:
-    """Return the column of the rows of all parts, which are of the same kind."""
+    """Return the column of the rows of all parts, which are of the same kind and in memory."""
     if isinstance(parts[0], Categories):
         return Categories.join([part for part in parts if isinstance(part, Categories)])
-    return np.concatenate([part for part in parts if not isinstance(part, Categories)])
+    return np.concatenate([part[:] for part in parts if not isinstance(part, Categories)])
+
+
+def _selected(column: Column, rows: Rows) -> Column:
+    if isinstance(column, Categories):
+        return Categories(_rows_of(column.codes, rows), column.levels)
+    return _rows_of(column, rows)
+
+
+def _rows_of(array: RowArray[ScalarT_co], rows: Rows) -> RowArray[ScalarT_co]:
+    return array[rows] if isinstance(array, np.ndarray) else SelectedRows(array, rows)

@@ -135,7 +135,7 @@ def make_party_data(
         weight_bits=None if weights is None else weights.bits,
     )
     left_out = {**table.left_out, **preprocessing.left_out}
-    return PreparedData(table.ids, block, preprocessing, left_out, table.missing)
+    return PreparedData(len(table.ids), table.ids.digest(), block, preprocessing, left_out, table.missing)
 
 
 def check_labels(block: TrainingBlock) -> None:

@@ -39,6 +39,7 @@ from trilateral.common.data.party_data import (
     read_party_table,
 )
 from trilateral.common.data.tables.id_form import describe_changes, form_of
+from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.account import Account
 from trilateral.common.jobs.folder import JobFolder, writing
@@ -120,7 +121,7 @@ class CommonRowFinder(Protocol):
     """A role's side of the alignment for one run of a job."""
 
     async def common_rows(
-        self, ids: Sequence[str], form: Sequence[str], on_progress: Callable[[AlignmentProgress], None]
+        self, ids: Ids, form: Sequence[str], on_progress: Callable[[AlignmentProgress], None]
     ) -> Aligned:
         """Find the rows that both parties have.
 
@@ -478,7 +479,6 @@ class PartyJobs(ProcessJobs):
         with self._naming(dataset):
             data = make_party_data(table, dataset.preprocessing, job, check)
             check_labels(data.block)
-        _ = data.list_digest  # While the key is checked, this thread has nothing else to do.
         if few := describe_few_labels(data.block):
             log.warning("job %s: %s", job.name, few)
         for text in describe_left_out(data.left_out):

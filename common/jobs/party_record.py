@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows
+from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows, blocks_of
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
@@ -306,7 +306,7 @@ def settings_digest(dataset: DatasetConfig) -> bytes:
             settings, excluded = getattr(settings, parent), excluded.setdefault(parent, {})
         if settings is not None and getattr(settings, key) == type(settings).model_fields[key].default:
             excluded[key] = True
-    return _digest([dataset.model_dump_json(exclude=exclude).encode()])
+    return _digest([_part([dataset.model_dump_json(exclude=exclude).encode()])])
 
 
 def table_digest(table: PartyTable) -> bytes:
@@ -319,36 +319,41 @@ def old_table_digest(table: PartyTable) -> bytes:
     import pandas as pd  # The import takes 40 MB, and only a job that 0.1.0 began needs it.
 
     columns = {
-        name: pd.Series(column.to_list(), dtype="str") if isinstance(column, Categories) else column
+        name: pd.Series(column.to_list(), dtype="str") if isinstance(column, Categories) else column[:]
         for name, column in table.features.columns.items()
     }
     frame = pd.DataFrame(columns, index=pd.RangeIndex(len(table.ids)))
-    return _digest(_parts(table, [pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()]))
+    return _digest(_parts(table, [_part([pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()])]))
 
 
 def _column_parts(features: Features) -> Iterator[bytes]:
     for column in features.columns.values():
         if isinstance(column, Categories):
-            yield json.dumps(column.levels).encode()
-            yield column.codes.tobytes()
+            yield _part([json.dumps(column.levels).encode()])
+            yield _part(column.codes[block].data for block in blocks_of(len(column)))
         else:
-            yield column.tobytes()
+            yield _part(column[block].data for block in blocks_of(len(column)))
 
 
 def _parts(table: PartyTable, columns: Iterable[bytes]) -> Iterator[bytes]:
-    yield "\n".join(table.ids).encode()
-    yield "\n".join(table.features.columns).encode()
+    yield _part(table.ids.lines())
+    yield _part(["\n".join(table.features.columns).encode()])
     yield from columns
-    yield b"" if table.labels is None else table.labels.tobytes()
+    yield _part([] if table.labels is None else [table.labels.data])
     if table.weights is not None:  # Without weights, the digest is that of 0.1.0.
-        yield table.weights.tobytes()
+        yield _part([table.weights.data])
 
 
-def _digest(parts: Sequence[bytes] | Iterator[bytes]) -> bytes:
-    whole = blake2b(digest_size=32)
-    for part in parts:
-        whole.update(blake2b(part, digest_size=32).digest())
-    return whole.digest()
+def _digest(parts: Iterable[bytes]) -> bytes:
+    return blake2b(b"".join(parts), digest_size=32).digest()
+
+
+def _part(pieces: Iterable[bytes | memoryview]) -> bytes:
+    """Return the digest of one part of a table or its settings, which comes in pieces."""
+    part = blake2b(digest_size=32)
+    for piece in pieces:
+        part.update(piece)
+    return part.digest()
 
 
 def _asked(content: bytes) -> BeginRound | FinishJob:

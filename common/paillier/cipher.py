@@ -6,11 +6,10 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import numpy as np
 from gmpy2 import mpz
-from numpy.typing import NDArray
 
 from trilateral.common.paillier.ciphertexts import Ciphertexts
+from trilateral.common.paillier.exponents import ColumnBounds, Exponents
 from trilateral.common.paillier.keys import PublicKey
 from trilateral.common.paillier.packing import SlotLayout
 
@@ -84,8 +83,17 @@ class PartyCipher(Protocol):
         """Return ciphertexts of the same plaintexts, or of their sums with others, that cannot be linked to these."""
         ...
 
-    def start_product(self, layout: SlotLayout, columns: NDArray[np.int64]) -> Product:
-        """Begin the product of a vector packed by `layout` with columns of shape (n_samples, n_columns)."""
+    def start_product(self, layout: SlotLayout, columns: Exponents, bounds: ColumnBounds | None = None) -> Product:
+        """Begin the product of a vector with columns in clear.
+
+        Args:
+            layout: how the vector is packed.
+            columns: shape (n_samples, n_columns), values below 2^62 in size.
+            bounds: of the values; None to find them, for which `columns` must be an array.
+
+        Raises:
+            ValueError: the key has no room for the layout, or these are not such columns.
+        """
         ...
 
     def prepare(self, target: int) -> bool:

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 from gmpy2 import mpz
-from numpy.typing import NDArray
 
 from trilateral.common.paillier.cipher import EncryptedVector, Product
 from trilateral.common.paillier.ciphertexts import Ciphertexts
+from trilateral.common.paillier.exponents import ColumnBounds, Exponents
 from trilateral.common.paillier.keys import PublicKey, check_ciphertexts
 from trilateral.common.paillier.packing import SlotLayout
 from trilateral.common.paillier.product import PackedProduct
@@ -47,9 +46,9 @@ class PackedCipher:
         """See PartyCipher."""
         return self._leave(self.add(vector, self._residues(len(vector))), plaintexts)
 
-    def start_product(self, layout: SlotLayout, columns: NDArray[np.int64]) -> Product:
+    def start_product(self, layout: SlotLayout, columns: Exponents, bounds: ColumnBounds | None = None) -> Product:
         """See PartyCipher."""
-        return PackedProduct(self.public_key, layout, columns)
+        return PackedProduct(self.public_key, layout, columns, bounds)
 
     def prepare(self, target: int) -> bool:
         """See PartyCipher."""

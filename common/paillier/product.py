@@ -28,6 +28,7 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from trilateral.common.paillier.cipher import EncryptedVector
+from trilateral.common.paillier.exponents import ColumnBounds, Exponents
 from trilateral.common.paillier.keys import PublicKey
 from trilateral.common.paillier.packing import SlotLayout
 
@@ -42,19 +43,25 @@ class PackedProduct:
     if the columns have e bits, which is 180 KiB for 16 slots, 21 bits and a 2048-bit key.
     """
 
-    def __init__(self, public_key: PublicKey, layout: SlotLayout, columns: NDArray[np.int64]) -> None:
-        """`columns` has shape (n_samples, n_columns) and values below 2^62 in size."""
-        largest = check_columns(columns)
+    def __init__(
+        self, public_key: PublicKey, layout: SlotLayout, columns: Exponents, bounds: ColumnBounds | None = None
+    ) -> None:
+        """See `PartyCipher.start_product`."""
+        bounds = bounds or ColumnBounds.of(columns)
         layout.check_fits(public_key)
+        n_samples, n_columns = columns.shape
         self._n_squared = public_key.n_squared
         self._layout = layout
         self._columns = columns
-        self._n_groups = layout.n_groups(len(columns))
+        self._largest = bounds.largest
+        self._n_groups = layout.n_groups(n_samples)
         self._n_seen = 0
-        self._width = window_width(columns.shape[1] * min(layout.slots, len(columns)), typical_bits(columns))
+        self._n_uses = n_columns * min(layout.slots, n_samples)
+        self._width = 0
+        """Chosen for the values of the first block."""
         # The carry of a signed digit can reach one bit beyond the magnitude.
-        self._n_buckets = layout.slot_bits * (layout.slots - 1) + largest.bit_length() + 1
-        self._buckets = [mpz(1)] * (self._n_buckets * columns.shape[1])
+        self._n_buckets = layout.slot_bits * (layout.slots - 1) + bounds.largest.bit_length() + 1
+        self._buckets = [mpz(1)] * (self._n_buckets * n_columns)
 
     def update(self, vector: EncryptedVector) -> None:
         """See Product."""
@@ -66,11 +73,14 @@ class PackedProduct:
 
     def _update_block(self, ciphertexts: Sequence[mpz]) -> None:
         n_squared, buckets, slots = self._n_squared, self._buckets, self._layout.slots
+        block = self._columns[self._n_seen * slots : (self._n_seen + len(ciphertexts)) * slots]
+        if int(np.abs(block).max(initial=0)) > self._largest:
+            raise ValueError("a value is beyond the bounds of the columns")
+        self._width = self._width or window_width(self._n_uses, typical_bits(block))
         powers = [power for c in ciphertexts for power in odd_powers(c, self._width, n_squared)]
-        first_sample = self._n_seen * slots
         self._n_seen += len(ciphertexts)
         # Transposed, so that consecutive products stay in the buckets of one column.
-        x = self._columns[first_sample : self._n_seen * slots].T
+        x = block.T
         sample = np.arange(x.shape[1])
         middle_power = (1 << self._width - 1) * (sample // slots) + (1 << self._width - 2)
         place_of_sample = self._layout.slot_bits * (slots - 1 - sample % slots)
@@ -104,23 +114,6 @@ class PackedProduct:
             if bucket != 1:
                 product = product * bucket % n_squared
         return product
-
-
-def check_columns(columns: NDArray[np.int64]) -> int:
-    """Check a table for a product.
-
-    Returns:
-        The largest size of a value.
-
-    Raises:
-        ValueError: it is empty, not of int64, or has a value of 2^62 or more in size.
-    """
-    if columns.ndim != 2 or columns.dtype != np.int64 or not columns.size:
-        raise ValueError("columns must be a table of int64, with at least one row and one column")
-    largest = max(int(columns.max()), -int(columns.min()))
-    if largest >= 1 << 62:
-        raise ValueError("columns must be below 2^62 in size")
-    return largest
 
 
 def typical_bits(columns: NDArray[np.int64]) -> int:

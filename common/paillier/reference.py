@@ -5,13 +5,12 @@ All numbers are integers, so phe's exponents stay 0 and reveal nothing.
 
 from collections.abc import Sequence
 
-import numpy as np
 from gmpy2 import mpz
-from numpy.typing import NDArray
 from phe import EncodedNumber, EncryptedNumber, PaillierPrivateKey, PaillierPublicKey
 
 from trilateral.common.paillier.cipher import EncryptedVector, Product
 from trilateral.common.paillier.ciphertexts import Ciphertexts
+from trilateral.common.paillier.exponents import ColumnBounds, Exponents
 from trilateral.common.paillier.keys import PrivateKey, PublicKey, check_ciphertexts
 from trilateral.common.paillier.packing import SlotLayout
 
@@ -50,7 +49,7 @@ class ReferenceCipher:
             number.obfuscate()
         return self._leave(EncryptedVector(fresh))
 
-    def start_product(self, layout: SlotLayout, columns: NDArray[np.int64]) -> Product:
+    def start_product(self, layout: SlotLayout, columns: Exponents, bounds: ColumnBounds | None = None) -> Product:
         """See PartyCipher; ValueError unless the layout has one slot."""
         if layout.slots != 1:
             raise ValueError("the reference cipher holds one sample per ciphertext: use a layout of one slot")
@@ -73,25 +72,25 @@ class ReferenceCipher:
 class _ReferenceProduct:
     """Computes sum_i c_i x_ij with phe's operators."""
 
-    def __init__(self, phe_key: PaillierPublicKey, columns: NDArray[np.int64]) -> None:
-        self._phe_key = phe_key
-        self._rows: list[list[int]] = columns.tolist()
+    def __init__(self, phe_key: PaillierPublicKey, columns: Exponents) -> None:
+        self._columns = columns
+        self._n_samples, n_columns = columns.shape
         self._n_seen = 0
-        self._sums = [EncryptedNumber(phe_key, 1) for _ in range(columns.shape[1])]
+        self._sums = [EncryptedNumber(phe_key, 1) for _ in range(n_columns)]
 
     def update(self, vector: EncryptedVector) -> None:
         """See Product."""
-        if self._n_seen + len(vector) > len(self._rows):
-            raise ValueError(f"the vector has {len(self._rows)} ciphertexts, but more were given")
-        for number in vector.elements:
-            row = self._rows[self._n_seen]
+        stop = self._n_seen + len(vector)
+        if stop > self._n_samples:
+            raise ValueError(f"the vector has {self._n_samples} ciphertexts, but more were given")
+        for number, row in zip(vector.elements, self._columns[self._n_seen : stop].tolist(), strict=True):
             self._sums = [total + number * x for total, x in zip(self._sums, row, strict=True)]
-            self._n_seen += 1
+        self._n_seen = stop
 
     def result(self) -> EncryptedVector:
         """See Product."""
-        if self._n_seen < len(self._rows):
-            raise ValueError(f"{len(self._rows) - self._n_seen} ciphertexts of the vector are missing")
+        if self._n_seen < self._n_samples:
+            raise ValueError(f"{self._n_samples - self._n_seen} ciphertexts of the vector are missing")
         return EncryptedVector(self._sums)
 
 

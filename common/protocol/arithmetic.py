@@ -41,6 +41,7 @@ from trilateral.common.protocol.messages import (
 from trilateral.common.protocol.phases import Phase
 from trilateral.common.protocol.place import Weights
 from trilateral.common.protocol.scales import VALUE_BITS, RoundScale, round_scale
+from trilateral.common.scratch.arrays import IN_MEMORY, Scratch
 
 LARGEST_HOLDOUT_SCORE = 1e100
 """Maximum size of a hold-out score. These scores travel in clear, so no fixed-point range bounds them, but their sums
@@ -79,6 +80,8 @@ class SharesSession:
     """The coordinator's part of the seed of the streams that it has in common with the party."""
     engine: Engine = field(default=LOCAL, repr=False)
     """Runs the work on the partitions of the table."""
+    scratch: Scratch = field(default=IN_MEMORY, repr=False)
+    """Where the tables of shares lie."""
 
 
 Session = PaillierSession | SharesSession

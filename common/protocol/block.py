@@ -1,13 +1,11 @@
 """The rows of one party in one job, in the form that its state machine computes with."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Self
 
 import numpy as np
 
 from trilateral.common.base.arrays import FloatMatrix, FloatVector
-from trilateral.common.protocol.ids import list_digest
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,11 +42,8 @@ class TrainingBlock:
 class PartyData:
     """All data that a party brings to a job."""
 
-    ids: list[str]
-    """IDs of training and hold-out rows together, in canonical order."""
+    n_rows: int
+    """Training and hold-out rows together."""
+    list_digest: bytes
+    """The digest of the IDs of all rows in canonical order, which is all that the proof needs of them."""
     block: TrainingBlock
-
-    @cached_property
-    def list_digest(self) -> bytes:
-        """The digest of the IDs that the proof needs. It takes a while for many rows, so ask for it early."""
-        return list_digest(self.ids)

@@ -14,6 +14,11 @@ PIECE = 512
 """Ciphertexts that travel and are worked on together, and the most that a receiver takes in one message: 256 KiB under
 a key of 2048 bits."""
 
+WINDOW = 128
+"""Pieces of the host's vectors that may be on their way to the guest, or wait there, without an answer. Whatever the
+number of rows, this bounds what waits in the queues of both: 32 MiB under a key of 2048 bits. As many workers of an
+engine have work at a time."""
+
 
 def max_rounds(job: JobConfig, n_batches: int) -> int:
     """Return the most rounds of a job: one per batch, and one for each of two candidates on the whole training set."""

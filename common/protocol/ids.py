@@ -1,4 +1,4 @@
-"""The order of the rows, and the proof that both parties hold the same rows.
+"""The proof that both parties hold the same rows in the same order.
 
 The parties train on row numbers, so both need the same IDs in the same order. Each sorts its own IDs, and a keyed
 digest of the whole list shows whether the lists agree. A digest tells the other party nothing else, unless that party
@@ -6,41 +6,12 @@ can guess the *whole list*. Fresh nonces from both parties prevent a comparison 
 depends on the nonces is short: each party digests its list before they are known.
 """
 
-import hashlib
 import hmac
-from collections.abc import Sequence
 
 from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.base.roles import Role
 
 NONCE_BYTES = 32
-_IDS_AT_A_TIME = 4096
-"""So that the digest of many IDs takes no memory."""
-
-
-def canonical_order(ids: Sequence[str]) -> list[int]:
-    """Return row numbers sorted by the UTF-8 bytes of their IDs, which is the same in every language and locale."""
-    # UTF-8 keeps the order of the code points, by which Python compares texts.
-    return sorted(range(len(ids)), key=ids.__getitem__)
-
-
-def list_digest(ids: Sequence[str]) -> bytes:
-    """Compute the SHA-256 of a list of IDs. No process sends it.
-
-    The length precedes each ID, so that no two lists give the same text.
-
-    Args:
-        ids: in canonical order.
-
-    Returns:
-        32 bytes.
-    """
-    digest = hashlib.sha256()
-    for first in range(0, len(ids), _IDS_AT_A_TIME):
-        encoded = [text.encode() for text in ids[first : first + _IDS_AT_A_TIME]]
-        lengths = {length: length.to_bytes(8, "big") for length in set(map(len, encoded))}
-        digest.update(b"".join([lengths[len(text)] + text for text in encoded]))
-    return digest.digest()
 
 
 def id_digest(of_list: bytes, guest_nonce: bytes, host_nonce: bytes, role: Role) -> bytes:
@@ -50,7 +21,7 @@ def id_digest(of_list: bytes, guest_nonce: bytes, host_nonce: bytes, role: Role)
     its own.
 
     Args:
-        of_list: the `list_digest` of the IDs.
+        of_list: the digest of the list of IDs, 32 bytes.
         guest_nonce: the guest's nonce, `NONCE_BYTES` bytes.
         host_nonce: the host's nonce, `NONCE_BYTES` bytes.
         role: the party that makes the digest.
@@ -67,7 +38,9 @@ def id_digest(of_list: bytes, guest_nonce: bytes, host_nonce: bytes, role: Role)
 
 
 def check_id_digest(digest: bytes, of_list: bytes, guest_nonce: bytes, host_nonce: bytes, role: Role) -> None:
-    """Compare the digest that the party `role` has sent with that of this party's IDs, whose `list_digest` is given.
+    """Compare the digest that the party `role` has sent with that of this party's IDs.
+
+    `of_list` is the digest of the list of this party's IDs.
 
     Raises:
         DataError: the parties do not hold the same IDs.

@@ -14,6 +14,7 @@ from gmpy2 import mpz
 
 from trilateral.common.base.arrays import ElementVector, FloatVector
 from trilateral.common.base.outcome import Outcome
+from trilateral.common.base.progress import Stage
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.paillier.ciphertexts import Ciphertexts
@@ -273,7 +274,12 @@ Piece = VectorPiece | ElementPiece
 
 @dataclass(frozen=True)
 class RowsDone:
-    """Party to coordinator, under the protocol on shares: the party needs no more for the first `n_rows` rows."""
+    """Party to coordinator: the party is done with the first `n_rows` rows of an attempt.
+
+    Under the protocol on shares, it needs no more dealt values for them, and the coordinator deals further ones. Under
+    the Paillier protocol, the message only shows progress. The rows of a curvature batch count after those of the
+    batch.
+    """
 
     key: RoundKey
     n_rows: int
@@ -314,11 +320,27 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class StageProgress:
+    """Party to coordinator: how far the party has come with its work before the first round.
+
+    The processes handle this message. No state machine sees it.
+    """
+
+    stage: Stage
+    done: float
+    """The part of the stage that is done, from 0 to 1."""
+
+
+@dataclass(frozen=True)
 class Waiting:
     """A party asks the coordinator, or the coordinator asks a party, whether it still has the job.
 
     The processes answer this message. No state machine sees it.
     """
+
+    has_progressed: bool = False
+    """From the coordinator: whether the job has progressed since it sent the receiver any message. Then the receiver
+    waits on, however long the other party works."""
 
 
 @dataclass(frozen=True)
@@ -389,6 +411,17 @@ class RoundReport:
     """Something that a person should know, such as a return to the best point."""
     evaluation: Evaluation | None = None
     """The evaluation on the hold-out rows after the previous epoch, if the round asked for it."""
+
+
+@dataclass(frozen=True)
+class RoundProgress:
+    """Coordinator: how far the newest attempt at a round has come."""
+
+    key: RoundKey
+    rows_done: int
+    """The rows that the slower of the parties is done with that have reported any."""
+    n_rows: int
+    """All rows of the attempt, and the hold-out rows that it evaluates; 0 if its answers need no row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -476,12 +509,14 @@ Message = (
     | OutOfRange
     | HoldoutScores
     | Evaluation
+    | StageProgress
     | Waiting
     | RoundTimedOut
     | FinishJob
     | Finished
     | Failed
     | RoundReport
+    | RoundProgress
     | Began
     | ObservationRecord
     | StepTaken

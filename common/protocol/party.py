@@ -61,7 +61,7 @@ class PartyMachine(ABC):
     def __init__(self, job: JobConfig, data: PartyData, arithmetic: Arithmetic, check_peer: CheckPeer) -> None:
         if job.evaluate_every is not None and not len(data.block.holdout_columns):
             raise DataError("the job evaluates on hold-out rows, but its `holdout` leaves no such rows: raise it")
-        self._n_rows = len(data.ids)
+        self._n_rows = data.n_rows
         self._list_digest = data.list_digest
         n_train, n_columns = data.block.columns.shape
         self._sizes = n_train, n_columns

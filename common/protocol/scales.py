@@ -25,6 +25,7 @@ from trilateral.common.base.errors import ConfigError, OutOfRangeError
 from trilateral.common.config.job import JobConfig
 from trilateral.common.paillier.fixed_point import encode
 from trilateral.common.paillier.packing import MAX_MASK_BITS, MIN_MASK_BITS, SlotLayout
+from trilateral.common.protocol.bounds import PIECE
 
 VALUE_BITS = 8
 """Each party's |u|, and |u - 2y|, is at most 2^8 = 256. Beyond that the training has diverged."""
@@ -58,6 +59,11 @@ class RoundScale:
     """Fraction bits of x."""
     n_samples: int
     """m, the samples of the batch."""
+
+    @property
+    def piece_samples(self) -> int:
+        """The samples of a whole piece of a vector. Sums of floating-point numbers are made of sums over pieces."""
+        return PIECE * self.layout.slots
 
     @property
     def product_fraction_bits(self) -> int:

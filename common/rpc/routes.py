@@ -15,6 +15,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message as Request
 from google.protobuf.message_factory import GetMessageClass
 
+from trilateral.common.base.progress import Stage
 from trilateral.common.base.roles import Role
 from trilateral.common.paillier.keys import MAX_KEY_BITS
 from trilateral.common.pb.v1 import (
@@ -48,6 +49,7 @@ from trilateral.common.protocol.messages import (
     RoundShares,
     RowsDone,
     SharesReady,
+    StageProgress,
     VectorPiece,
     Waiting,
     WeightShares,
@@ -329,7 +331,15 @@ def _decode_finish(request: party_pb2.FinishJobRequest) -> FinishJob:
     return FinishJob(request.round, step, loss, request.epochs, decode_text(request.reason), round_loss, share)
 
 
-def _decode_waiting(request: party_pb2.CheckJobRequest | coordinator_pb2.ReportWaitingRequest) -> Waiting:
+def _encode_check(message: Waiting) -> Fields:
+    return {"has_progressed": message.has_progressed}
+
+
+def _decode_check(request: party_pb2.CheckJobRequest) -> Waiting:
+    return Waiting(request.has_progressed)
+
+
+def _decode_waiting(request: coordinator_pb2.ReportWaitingRequest) -> Waiting:
     return Waiting()
 
 
@@ -410,6 +420,21 @@ def _decode_alignment(request: coordinator_pb2.ReportAlignmentRequest) -> Alignm
     if request.done > n_shards or request.n_common > min(n_host, n_guest):
         refuse("the progress of an alignment with more shards or IDs than there are")
     return AlignmentProgress(request.done, n_shards, n_host, n_guest, request.n_common)
+
+
+_STAGE_NUMBERS = {stage: coordinator_pb2.Stage.Value(f"STAGE_{stage.name}") for stage in Stage}
+_STAGES: dict[int, Stage] = {number: stage for stage, number in _STAGE_NUMBERS.items()}
+
+
+def _encode_stage(message: StageProgress) -> Fields:
+    return {"stage": _STAGE_NUMBERS[message.stage], "done": message.done}
+
+
+def _decode_stage(request: coordinator_pb2.ReportProgressRequest) -> StageProgress:
+    stage, done = _STAGES.get(request.stage), decode_float(request.done, "progress")
+    if stage is None or not 0 <= done <= 1:
+        refuse(f"a progress of {done:g} in stage {request.stage}")
+    return StageProgress(stage, done)
 
 
 def _encode_ready(message: Ready) -> Fields:
@@ -517,7 +542,7 @@ ROUTES: tuple[Route, ...] = (
     _message("PartyService/BeginRound", _COORDINATOR, BeginRound, _encode_begin, _decode_begin),
     _elements("PartyService/SendElements", [Kind.DEALT], _COORDINATOR),
     _message("PartyService/FinishJob", _COORDINATOR, FinishJob, _encode_finish, _decode_finish),
-    _message("PartyService/CheckJob", _COORDINATOR, Waiting, _encode_nothing, _decode_waiting),
+    _message("PartyService/CheckJob", _COORDINATOR, Waiting, _encode_check, _decode_check),
     _message("PartyService/FailJob", _COORDINATOR, Failed, _encode_end, _decode_end),
     _message("HostService/ChallengeIds", _GUEST, IdChallenge, _encode_challenge, _decode_challenge),
     _message("HostService/ConfirmIds", _GUEST, IdConfirmation, _encode_confirmation, _decode_confirmation),
@@ -527,6 +552,7 @@ ROUTES: tuple[Route, ...] = (
     _vectors("GuestService/SendVector", {Kind.SCORES: _HOST, Kind.SQUARES: _HOST, Kind.SCORE_CHANGE: _HOST}),
     _elements("GuestService/SendElements", _BETWEEN_PARTIES, _HOST),
     _message("GuestService/SendHoldoutScores", _HOST, HoldoutScores, _encode_holdout, _decode_holdout),
+    _message("CoordinatorService/ReportProgress", _PARTIES, StageProgress, _encode_stage, _decode_stage),
     _message("CoordinatorService/ReportAlignment", _GUEST, AlignmentProgress, _encode_alignment, _decode_alignment),
     _message("CoordinatorService/ReportReady", _PARTIES, Ready, _encode_ready, _decode_ready),
     _vectors("CoordinatorService/SendVector", {Kind.GRADIENT: _PARTIES, Kind.CURVATURE: _PARTIES, Kind.LOSS: _GUEST}),

@@ -147,8 +147,8 @@ class PaillierComputation:
         yield from ()
 
     def take_rows_done(self, sender: Role, done: RowsDone) -> None:
-        """See `computation.Computation.take_rows_done`."""
-        raise ProtocolError(f"the {sender} reported that it has used dealt rows, but the job's protocol is paillier")
+        """Do nothing: the message only shows progress."""
+        del sender, done
 
     def add(self, sender: Role, piece: Piece, opening: Opening | None) -> None:
         """See `computation.Computation.add`."""

@@ -77,6 +77,11 @@ class PaillierOpening:
                 self._vectors[party, Kind.CURVATURE] = _Vector(n_columns[party], curvature_scale)
 
     @property
+    def n_rows(self) -> int:
+        """See `computation.Opening.n_rows`."""
+        return self._scale.n_samples + (self._curvature_scale.n_samples if self._direction_scale is not None else 0)
+
+    @property
     def evaluation(self) -> Evaluation | None:
         """The guest's evaluation on the hold-out rows; None until it arrives."""
         return self._evaluation

@@ -3,7 +3,7 @@
 For each row of a round, the coordinator deals shares of the waves of r, the mask of the row's score: half of a share is
 a correction that travels, the other half comes from the stream that the receiver has in common with the coordinator.
 What is dealt does not depend on the point w: only the masks of the scores of an attempt must be known. So the
-coordinator deals ahead of the round, as far as `WINDOW_BYTES` allow. It works block by block and keeps no row.
+coordinator deals ahead of the round, as far as the window of the job allows. It works block by block and keeps no row.
 """
 
 from collections.abc import Iterator, Mapping
@@ -79,7 +79,7 @@ class Dealing:
         self._rows = rows
         self._max_rounds = max_rounds
         self._phase = phase
-        self._window = window_rows(fmt)
+        self._window = window_rows(fmt, rows.n_rows)
         self._own_keys = StreamKeys.alone()
         self._current: Deal | None = None
         self._ahead: Deal | None = None

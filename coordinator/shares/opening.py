@@ -89,6 +89,11 @@ class SharesOpening:
         self._evaluation: Evaluation | None = None
 
     @property
+    def n_rows(self) -> int:
+        """See `computation.Opening.n_rows`."""
+        return self._deal.n_rows
+
+    @property
     def evaluation(self) -> Evaluation | None:
         """The log loss of the hold-out rows, once `observation` has been read; there is no AUC during a training."""
         return self._evaluation

@@ -135,7 +135,7 @@ async def predicted_scores(
             model = load_model(JobFolder(guest.state, job.name).model)
             own = model.steps.transform(table.features) @ np.array(model.training_weights)
             total = pd.read_csv(out, dtype={"id": str}).set_index("id")["score"]
-            scores.append(total.reindex(table.ids).to_numpy() - own)
+            scores.append(total.reindex([*table.ids]).to_numpy() - own)
     return scores, refusals
 
 

@@ -13,6 +13,7 @@ from trilateral.common.data.alignment.guest_session import GuestSession
 from trilateral.common.data.alignment.host_session import HostSession
 from trilateral.common.data.alignment.intersection import POINT_BYTES, blind, new_key, setup
 from trilateral.common.data.alignment.sources import MemoryIds
+from trilateral.common.data.tables.id_list import Ids
 
 GUEST_IDS = [f"guest-person-{number:04d}" for number in range(40)]
 HOST_IDS = [f"host-person-{number:04d}" for number in range(60)]
@@ -35,7 +36,7 @@ def record(guest_ids: list[str], host_ids: list[str]) -> tuple[Dealing, list[byt
     """All that goes over the wire in one alignment, both ways: requests, setups, responses and tags."""
     nonces = hashlib.sha256(b"guest").digest(), hashlib.sha256(b"host").digest()
     dealt = Dealing.of(*nonces, len(guest_ids), len(host_ids))
-    guest, host = GuestSession(MemoryIds(guest_ids), dealt), HostSession(MemoryIds(host_ids), dealt)
+    guest, host = GuestSession(MemoryIds(Ids.of(guest_ids)), dealt), HostSession(MemoryIds(Ids.of(host_ids)), dealt)
     sent = [*nonces]
     for shard in range(dealt.n_shards):
         points = guest.request(shard)
@@ -83,7 +84,7 @@ def test_without_blinding_a_dictionary_finds_every_id(monkeypatch: pytest.Monkey
 
     dealt = Dealing.of(bytes(32), bytes(32), len(GUEST_IDS), len(HOST_IDS))
     monkeypatch.setattr(guest_session, "blind", hashed)
-    guest = GuestSession(MemoryIds(GUEST_IDS), dealt)
+    guest = GuestSession(MemoryIds(Ids.of(GUEST_IDS)), dealt)
     requests = [guest.request(shard) for shard in range(dealt.n_shards)]
     assert list(seen(GUEST_IDS, requests, dealt)) == GUEST_IDS
 
@@ -123,5 +124,5 @@ def test_messages_have_the_same_sizes_whatever_the_ids_are(ids: list[str]) -> No
 def test_without_padding_the_sizes_of_shards_show(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guest_session, "pad", lambda key, shard, ids, n_points: list(ids))
     dealt = Dealing.of(bytes(32), bytes(32), len(GUEST_IDS), len(HOST_IDS))
-    guest = GuestSession(MemoryIds(GUEST_IDS), dealt)
+    guest = GuestSession(MemoryIds(Ids.of(GUEST_IDS)), dealt)
     assert len({len(guest.request(shard)) for shard in range(dealt.n_shards)}) > 1

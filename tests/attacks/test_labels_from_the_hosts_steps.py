@@ -24,6 +24,7 @@ from trilateral.common.config.dataset import PreprocessingConfig
 from trilateral.common.config.job import JobConfig, Lbfgs, Sgd
 from trilateral.common.config.process import Policy
 from trilateral.common.data.party_data import PreparedData, make_party_data
+from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.policy import check_label_secrecy, check_peer, label_secrecy
 from trilateral.common.paillier.keys import PrivateKey
@@ -133,7 +134,7 @@ class Problem:
 
     def _party(self, X: FloatMatrix, y: FloatVector | None) -> PreparedData:
         features = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
-        table = PartyTable([f"id-{row:06d}" for row in range(self.n_rows)], features_of(features), y)
+        table = PartyTable(Ids.of(f"id-{row:06d}" for row in range(self.n_rows)), features_of(features), y)
         return make_party_data(table, PreprocessingConfig(clip=None), self.job)
 
 

@@ -19,6 +19,7 @@ from trilateral.common.config.dataset import PreprocessingConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Policy
 from trilateral.common.data.party_data import PreparedData, make_party_data
+from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.policy import check_peer, label_secrecy
 from trilateral.common.paillier.keys import PrivateKey
@@ -51,8 +52,8 @@ def attacked(n_host: int, n_positive: int, private_key: PrivateKey, guest: Polic
     features = pd.DataFrame(rng.normal(size=(N_ROWS, n_host)), columns=[f"x{j}" for j in range(n_host)])
     preprocessing = PreprocessingConfig(clip=None)
     data = {
-        Role.HOST: make_party_data(PartyTable(ids, features_of(features), None), preprocessing, JOB),
-        Role.GUEST: make_party_data(PartyTable(ids, features_of(features[[]]), labels), preprocessing, JOB),
+        Role.HOST: make_party_data(PartyTable(Ids.of(ids), features_of(features), None), preprocessing, JOB),
+        Role.GUEST: make_party_data(PartyTable(Ids.of(ids), features_of(features[[]]), labels), preprocessing, JOB),
     }
     policies = {Role.HOST: host, Role.GUEST: guest}
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.attacks.test_shares_views import BATCHES, JOBS, WEIGHTED, WHOLE, LostSums, tables_of
 from tests.support.share_views import Indices, Randomness, Transcript, run_session, watching
+from tests.support.shares_rounds import rows_in_order
 from tests.support.three_machines import Outcome
 from tests.support.three_servers import DATASET, make_configs, serving, train_over_localhost, write_tables
 from trilateral.common.base.arrays import ElementVector, FloatMatrix, FloatVector
@@ -299,7 +300,7 @@ def test_a_guest_reads_differences_of_the_hosts_scores_only_if_two_rounds_have_o
     tables = tables_of(WHOLE, weighted=False, seed=1)
     columns = tables.host.block.columns
     transcript = run_session(WHOLE, tables, private_key, Randomness(3))
-    rows = RowPlan.of(Batches.of(WHOLE, len(columns)), 0).order
+    rows = rows_in_order(RowPlan.of(Batches.of(WHOLE, len(columns)), 0))
 
     guess, true = score_differences(transcript, columns[rows], RoundKey(3, 1), RoundKey(4, 1))
 

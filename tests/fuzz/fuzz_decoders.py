@@ -29,6 +29,7 @@ import numpy as np
 from gmpy2 import mpz
 from google.protobuf.message import DecodeError
 
+from trilateral.common.base.progress import Stage
 from trilateral.common.base.roles import Role
 from trilateral.common.protocol.alignment import AlignmentProgress
 from trilateral.common.protocol.batches import Batch
@@ -52,6 +53,7 @@ from trilateral.common.protocol.messages import (
     RoundShares,
     RowsDone,
     SharesReady,
+    StageProgress,
     VectorPiece,
     WeightShares,
 )
@@ -83,6 +85,7 @@ SEEDS: list[Message] = [
     AlignmentProgress(3, 100, 1000, 900, 30),
     Ready(120, 2, 0, SharesReady(bytes(32), 30, 3, 1, STEP**2, 4, 60.0)),
     RowsDone(KEY, 8192),
+    StageProgress(Stage.READING, 0.5),
     OutOfRange(KEY),
     Finished(),
     Failed("stopped by the operator"),

@@ -21,6 +21,7 @@ from trilateral.common.data.alignment import dealing
 from trilateral.common.data.alignment.guest_session import CommonShard, GuestSession
 from trilateral.common.data.alignment.host_session import MAX_ANSWERS
 from trilateral.common.data.alignment.sources import MemoryIds
+from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.jobs.quota import IDS_COUNTER, IdQuota
 from trilateral.common.observe.audit import Audit
 from trilateral.common.pb.v1 import alignment_pb2
@@ -84,7 +85,7 @@ def ignore(progress: AlignmentProgress) -> None:
 
 
 async def open_with(host: Host, ids: list[str], purpose: JobKey | str = DATASET) -> GuestAlignment:
-    return await host.guest.open(purpose, MemoryIds(ids), FORM)
+    return await host.guest.open(purpose, MemoryIds(Ids.of(ids)), FORM)
 
 
 async def test_the_host_does_not_learn_which_ids_of_a_dataset_are_common(
@@ -116,7 +117,7 @@ async def test_both_parties_of_a_job_get_the_same_rows(tmp_path: Path, monkeypat
     run = JobKey.draw("credit")
     async with served(tmp_path) as host:
         with host.alignments.expect(run) as expected:
-            waiting = asyncio.create_task(expected.common_rows(HOST_IDS, FORM, ignore))
+            waiting = asyncio.create_task(expected.common_rows(Ids.of(HOST_IDS), FORM, ignore))
             alignment = await open_with(host, GUEST_IDS, run)
             await alignment.run(alignment.confirm)
             aligned = await waiting
@@ -136,7 +137,7 @@ async def test_a_job_continues_only_once_every_shard_is_settled(
     run = JobKey.draw("credit")
     async with served(tmp_path) as host:
         with host.alignments.expect(run) as expected:
-            waiting = asyncio.create_task(expected.common_rows(HOST_IDS, FORM, ignore))
+            waiting = asyncio.create_task(expected.common_rows(Ids.of(HOST_IDS), FORM, ignore))
             alignment = await open_with(host, GUEST_IDS, run)
             opened = host.alignments.find(alignment.id)
             common = [await alignment._intersect(shard) for shard in range(2)]
@@ -172,7 +173,7 @@ async def test_a_run_has_one_alignment(tmp_path: Path) -> None:
     run = JobKey.draw("credit")
     async with served(tmp_path) as host:
         with host.alignments.expect(run) as expected:
-            waiting = asyncio.create_task(expected.common_rows(HOST_IDS, FORM, ignore))
+            waiting = asyncio.create_task(expected.common_rows(Ids.of(HOST_IDS), FORM, ignore))
             await open_with(host, GUEST_IDS, run)
             with pytest.raises(PolicyError, match="there can be only one"):
                 await open_with(host, GUEST_IDS, run)
@@ -217,7 +218,7 @@ async def test_another_normal_form_is_refused_and_both_are_named(tmp_path: Path)
         with pytest.raises(
             ConfigError, match=r"form \(spaces, unicode, case, decimals\) and the host's have \(spaces, "
         ):
-            await host.guest.open(DATASET, MemoryIds(GUEST_IDS), ["spaces", "unicode", "case", "decimals"])
+            await host.guest.open(DATASET, MemoryIds(Ids.of(GUEST_IDS)), ["spaces", "unicode", "case", "decimals"])
 
 
 async def test_the_daily_limit_of_ids_counts_all_sessions(tmp_path: Path) -> None:
@@ -244,7 +245,7 @@ async def test_every_point_counts_since_padding_may_be_an_id(tmp_path: Path, mon
 async def test_the_guest_refuses_an_impossible_number_of_ids(tmp_path: Path, n_host: int) -> None:
     async with served(tmp_path) as host:
         with pytest.raises(ProtocolError, match=f"the host reports {n_host} IDs"):
-            await host.guest.begin(bytes(16), bytes(32), bytes(32), MemoryIds(GUEST_IDS), n_host)
+            await host.guest.begin(bytes(16), bytes(32), bytes(32), MemoryIds(Ids.of(GUEST_IDS)), n_host)
     assert not (tmp_path / "guest" / IDS_COUNTER).exists()
 
 
@@ -278,7 +279,7 @@ async def test_the_guest_gets_no_more_than_it_announced(tmp_path: Path) -> None:
         with pytest.raises(ProtocolError, match="there is no shard 1"):
             await intersect(host, alignment, 1, points)
         await intersect(host, alignment, 0, points)
-        other = GuestSession(MemoryIds(HOST_IDS[: len(GUEST_IDS)]), alignment.session.dealing).request(0)
+        other = GuestSession(MemoryIds(Ids.of(HOST_IDS[: len(GUEST_IDS)])), alignment.session.dealing).request(0)
         with pytest.raises(ProtocolError, match="differs from the first one"):
             await intersect(host, alignment, 0, other)
 

@@ -69,6 +69,7 @@ MAY_CALL: dict[str, set[str]] = {
     "trilateral.v1.CoordinatorService/ReportEvaluation": {"guest"},
     "trilateral.v1.CoordinatorService/ReportFinished": PARTIES,
     "trilateral.v1.CoordinatorService/ReportFailure": PARTIES,
+    "trilateral.v1.CoordinatorService/ReportProgress": PARTIES,
     "trilateral.v1.CoordinatorService/ReportWaiting": PARTIES,
     "trilateral.v1.ProcessService/Describe": ROLES,
     "trilateral.v1.JobService/StartJob": {"guest", ANALYST},

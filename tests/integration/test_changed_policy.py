@@ -31,6 +31,7 @@ from trilateral.common.config.load import load_process_config
 from trilateral.common.config.process import Limits, ProcessConfig
 from trilateral.common.data.alignment import dealing
 from trilateral.common.data.model.model_file import load_model
+from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.quota import IdQuota
 from trilateral.common.pb.v1 import alignment_pb2, prediction_pb2
@@ -38,7 +39,7 @@ from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FAILED, JOB_STATE_FINISHE
 from trilateral.common.process import live_settings
 from trilateral.common.process.live_settings import settings_of
 from trilateral.common.process.state_folder import held_state
-from trilateral.common.protocol.ids import NONCE_BYTES, id_digest, list_digest
+from trilateral.common.protocol.ids import NONCE_BYTES, id_digest
 from trilateral.common.rpc.channel import Peer, open_channel
 from trilateral.guest_party import alignment
 from trilateral.guest_party.alignment import GuestAlignments
@@ -124,7 +125,7 @@ class Guest:
         begun = await self._calls.call(
             "PredictionService/AlignPrediction", request, prediction_pb2.AlignPredictionResponse
         )
-        proof = id_digest(list_digest(ids), nonce, begun.nonce, Role.GUEST)
+        proof = id_digest(Ids.of(ids).digest(), nonce, begun.nonce, Role.GUEST)
         told = prediction_pb2.SettleShardRequest(prediction=self._name, shard=0, told=proof)
         await self._calls.call("PredictionService/SettleShard", told, prediction_pb2.SettleShardResponse)
 

@@ -33,19 +33,20 @@ from tests.support.waiting import SECONDS, eventually
 from trilateral.client.asynchronous import AsyncSession
 from trilateral.common.base.errors import ConfigError, DataError, PeerError, PolicyError, ProtocolError, TrilateralError
 from trilateral.common.base.roles import Role
-from trilateral.common.base.scratch import SCRATCH
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.process import Limits, Policy, ProcessConfig
 from trilateral.common.data.alignment.dealing import Dealing
 from trilateral.common.data.model.model_file import load_model
 from trilateral.common.data.model.spool import ScoredRows, ScoredShards
+from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.jobs.folder import JobFolder
 from trilateral.common.jobs.quota import COUNTER, IDS_COUNTER, IdQuota
 from trilateral.common.pb.v1 import prediction_pb2
 from trilateral.common.pb.v1.jobs_pb2 import JOB_STATE_FINISHED
-from trilateral.common.protocol.ids import NONCE_BYTES, id_digest, list_digest
+from trilateral.common.protocol.ids import NONCE_BYTES, id_digest
 from trilateral.common.rpc import calls
 from trilateral.common.rpc.channel import Peer, new_channel
+from trilateral.common.scratch.folders import SCRATCH
 from trilateral.guest_party.alignment import GuestAlignments
 from trilateral.guest_party.dataset_alignment import align_dataset
 from trilateral.guest_party.prediction import PredictionCounts, PredictionPlan, predict
@@ -788,7 +789,7 @@ async def test_repeated_scores_are_counted_once(world: World) -> None:
         await calls.open()
         nonce = (await calls.align(aligned=True, n_rows=N_COMMON)).nonce
         ids = sorted(world.rows[Role.GUEST]["id"])
-        await calls.settle(0, id_digest(list_digest(ids), bytes(NONCE_BYTES), nonce, Role.GUEST))
+        await calls.settle(0, id_digest(Ids.of(ids).digest(), bytes(NONCE_BYTES), nonce, Role.GUEST))
         assert await calls.scores(0) == await calls.scores(0)
         with pytest.raises(ProtocolError, match="there is no shard 1"):
             await calls.scores(1)

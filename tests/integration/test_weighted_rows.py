@@ -60,8 +60,8 @@ async def test_the_model_is_that_of_scikit_learn_and_no_weight_leaves_the_guest(
     joined, scaled = tables.joined, tables.guest.block.sample_weights
     assert scaled is not None
     table = pd.read_csv(configs[Role.GUEST].datasets[DATASET].path, dtype={"id": str}).set_index("id")
-    train, _ = holdout_split(len(tables.guest.ids), JOB.holdout, JOB.seed)
-    weights = table["exposure"].loc[tables.guest.ids].to_numpy()[train]
+    train, _ = holdout_split(tables.guest.n_rows, JOB.holdout, JOB.seed)
+    weights = table["exposure"].sort_index().to_numpy()[train]
     model = LogisticRegression(C=np.inf, class_weight="balanced", fit_intercept=False, solver="newton-cholesky")
     model.fit(joined.columns, joined.labels, sample_weight=weights)
     # The covariance of the coefficients by the sandwich estimator.

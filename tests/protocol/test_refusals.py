@@ -13,6 +13,7 @@ from tests.support.three_machines import REAL, Tables, make_machines, make_table
 from trilateral.common.base.errors import ConfigError, DataError, ProtocolError
 from trilateral.common.base.roles import Role
 from trilateral.common.config.job import JobConfig, Sgd, Sqn
+from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.paillier.ciphertexts import Ciphertexts
 from trilateral.common.paillier.keys import PrivateKey
 from trilateral.common.protocol.batches import Batch
@@ -56,22 +57,27 @@ def replacing(
 # --- the proof of the IDs
 
 
+IDS = [f"id-{row:06d}" for row in range(120)]
+"""Those of `make_tables`."""
+
+
 def with_ids(tables: Tables, ids: list[str]) -> Tables:
-    return Tables(replace(tables.host, ids=ids), tables.guest)
+    digest = Ids.of(ids).digest()
+    return Tables(replace(tables.host, n_rows=len(ids), list_digest=digest), tables.guest)
 
 
 def test_an_error_about_different_numbers_of_rows_names_both(private_key: PrivateKey) -> None:
     tables = make_tables(JOB)
-    outcome = train(JOB, with_ids(tables, tables.host.ids[:-3]), private_key)
+    outcome = train(JOB, with_ids(tables, IDS[:-3]), private_key)
     assert outcome.ended.loss is None
     assert "117 rows" in outcome.ended.reason
     assert "120" in outcome.ended.reason
-    assert not any(one in outcome.ended.reason for one in tables.guest.ids)
+    assert not any(one in outcome.ended.reason for one in IDS)
 
 
 def test_equally_many_but_different_ids_end_the_job_without_naming_one(private_key: PrivateKey) -> None:
     tables = make_tables(JOB)
-    outcome = train(JOB, with_ids(tables, [*tables.host.ids[:-1], "zz-999"]), private_key)
+    outcome = train(JOB, with_ids(tables, [*IDS[:-1], "zz-999"]), private_key)
     assert outcome.ended.loss is None
     assert "do not hold the same IDs" in outcome.ended.reason
     assert "zz-999" not in outcome.ended.reason

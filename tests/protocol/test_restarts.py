@@ -40,6 +40,7 @@ from trilateral.common.protocol.messages import (
     Ready,
     Result,
     RoundKey,
+    RoundProgress,
     RoundReport,
     RoundTimedOut,
     ScoresDue,
@@ -124,7 +125,7 @@ class Journals:
             case JobEnded():
                 self.ended = message
             case _:
-                return isinstance(message, RoundReport | OpenJob | ScoresDue)
+                return isinstance(message, RoundReport | RoundProgress | OpenJob | ScoresDue)
         return True
 
     def machines(self, number: int, workshop: Workshop = REAL) -> dict[Role, Machine]:

@@ -27,6 +27,7 @@ from trilateral.common.protocol.messages import (
     OpenJob,
     Result,
     RoundKey,
+    RoundProgress,
     RoundReport,
     RoundTimedOut,
     ScoresDue,
@@ -38,7 +39,7 @@ from trilateral.coordinator.numpy_training import train_plain
 JOB = JobConfig(
     name="schedules", dataset="made", algorithm=Sqn(interval=2), batch=12, epochs=2, key_bits=384, slots=1, seed=1
 )
-OWN = RoundReport | OpenJob | EvaluationRecord | Began | ObservationRecord | StepTaken | ScoresDue
+OWN = RoundReport | RoundProgress | OpenJob | EvaluationRecord | Began | ObservationRecord | StepTaken | ScoresDue
 """What a machine tells its own process."""
 KEY = generate_private_key(384)
 TABLES = make_tables(JOB, n_rows=45, n_host=2, n_guest=1)

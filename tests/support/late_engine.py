@@ -16,6 +16,8 @@ class LateEngine(LocalEngine):
         n_slots: see Engine.
     """
 
+    at_once = False
+
     def __init__(self, n_slots: int = 2) -> None:
         self.n_slots = n_slots
         self.n_submitted = 0

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from tests.support.three_machines import Outcome
-from trilateral.common.base.arrays import FloatVector
+from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.protocol.messages import BeginRound, ObservationRecord, WeightShares
 from trilateral.common.protocol.shares import arithmetic, bounds, rows
+from trilateral.common.protocol.shares.rows import RowPlan
 from trilateral.common.shares.format import Format
 from trilateral.common.shares.ring import decode
 
@@ -56,3 +57,9 @@ def cut_small(monkeypatch: pytest.MonkeyPatch, block_rows: int = 32, window: int
     for module in (arithmetic, bounds):
         monkeypatch.setattr(module, "WINDOW_BYTES", 0)
     monkeypatch.setattr(arithmetic, "_PIECE_ELEMENTS", 0)
+
+
+def rows_in_order(plan: RowPlan) -> Rows:
+    """The training rows by section, shape (n_train,)."""
+    order = plan.draw_order()
+    return np.arange(plan.batches.n_train) if order is None else order

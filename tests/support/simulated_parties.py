@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tests.support.shares_rounds import rows_in_order
 from trilateral.common.base.arrays import ElementVector, FloatMatrix, FloatVector, Rows
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
@@ -145,10 +146,10 @@ class SimulatedParties:
         self.n_host = table.host.shape[1]
         self._l2 = job.l2
         # The rows in the order of the sections.
-        order = np.full(rows.n_rows, -1)
+        order, in_order = np.full(rows.n_rows, -1), rows_in_order(rows)
         at = 0
         for section in rows.sections:
-            order[section.first : section.first + section.n_real] = rows.order[at : at + section.n_real]
+            order[section.first : section.first + section.n_real] = in_order[at : at + section.n_real]
             at += section.n_real
         order[rows.holdout.first : rows.holdout.first + table.n_holdout] = table.n_train + np.arange(table.n_holdout)
         real = order >= 0

@@ -17,6 +17,7 @@ from trilateral.common.compute.local import LocalEngine
 from trilateral.common.config.dataset import PreprocessingConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.party_data import PreparedData, make_party_data
+from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.paillier.cipher import Decryptor, PartyCipher
 from trilateral.common.paillier.factory import CipherName, make_cipher, make_decryptor
@@ -24,7 +25,7 @@ from trilateral.common.paillier.keys import PrivateKey, PublicKey
 from trilateral.common.protocol.arithmetic import PaillierSession, Session, SharesSession
 from trilateral.common.protocol.block import PartyData
 from trilateral.common.protocol.evaluation import measure
-from trilateral.common.protocol.ids import NONCE_BYTES, id_digest, list_digest
+from trilateral.common.protocol.ids import NONCE_BYTES, id_digest
 from trilateral.common.protocol.messages import (
     Began,
     Envelope,
@@ -38,6 +39,7 @@ from trilateral.common.protocol.messages import (
     ObservationRecord,
     OpenJob,
     Result,
+    RoundProgress,
     RoundReport,
     RoundTimedOut,
     ScoresDue,
@@ -85,7 +87,7 @@ def make_tables(
 def _party(job: JobConfig, X: FloatMatrix, y: FloatVector | None, ids: list[str], whiten: bool) -> PreparedData:
     features = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
     return make_party_data(
-        PartyTable(ids, features_of(features), y), PreprocessingConfig(clip=None, whiten=whiten), job
+        PartyTable(Ids.of(ids), features_of(features), y), PreprocessingConfig(clip=None, whiten=whiten), job
     )
 
 
@@ -169,12 +171,12 @@ REAL = Workshop()
 def prove_ids(machine: HostMachine | GuestMachine, data: PartyData, peer_columns: int = 0) -> None:
     """Let a party alone go through the proof of the IDs, with a peer of so many columns."""
     if isinstance(machine, HostMachine):
-        challenge = IdChallenge(bytes(NONCE_BYTES), len(data.ids), peer_columns, ANY_SEED)
+        challenge = IdChallenge(bytes(NONCE_BYTES), data.n_rows, peer_columns, ANY_SEED)
         list(machine.handle(Role.GUEST, challenge))
         return
     (sent,) = machine.start()
     assert isinstance(sent.message, IdChallenge)
-    digest = id_digest(list_digest(data.ids), sent.message.nonce, bytes(NONCE_BYTES), Role.HOST)
+    digest = id_digest(data.list_digest, sent.message.nonce, bytes(NONCE_BYTES), Role.HOST)
     list(machine.handle(Role.HOST, IdProof(bytes(NONCE_BYTES), digest, peer_columns, ANY_SEED)))
 
 
@@ -241,7 +243,15 @@ def run_machines(
             case Result():
                 outcome_results[sender] = message
                 continue
-            case OpenJob() | EvaluationRecord() | Began() | ObservationRecord() | StepTaken() | ScoresDue():
+            case (
+                OpenJob()
+                | RoundProgress()
+                | EvaluationRecord()
+                | Began()
+                | ObservationRecord()
+                | StepTaken()
+                | ScoresDue()
+            ):
                 continue
             case Failed() if envelope.to is not Role.COORDINATOR:
                 continue

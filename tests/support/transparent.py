@@ -6,12 +6,12 @@ nothing is raised to a power, and a training takes hundredths of a second.
 
 import numpy as np
 from gmpy2 import mpz
-from numpy.typing import NDArray
 
 from tests.support.three_machines import Workshop
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.paillier.cipher import EncryptedVector, Product
 from trilateral.common.paillier.ciphertexts import Ciphertexts
+from trilateral.common.paillier.exponents import ColumnBounds, Exponents
 from trilateral.common.paillier.keys import PublicKey
 from trilateral.common.paillier.packed import PackedCipher
 from trilateral.common.paillier.packing import SlotLayout
@@ -41,15 +41,15 @@ class TransparentCipher(PackedCipher):
         self.public_key = public_key
         self._pool = _Ones()
 
-    def start_product(self, layout: SlotLayout, columns: NDArray[np.int64]) -> Product:
+    def start_product(self, layout: SlotLayout, columns: Exponents, bounds: ColumnBounds | None = None) -> Product:
         assert layout.slots == 1
         return _TransparentProduct(self.public_key, columns)
 
 
 class _TransparentProduct:
-    def __init__(self, public_key: PublicKey, columns: NDArray[np.int64]) -> None:
+    def __init__(self, public_key: PublicKey, columns: Exponents) -> None:
         self._key = public_key
-        self._columns = columns.astype(object)
+        self._columns = columns[:].astype(object)
         self._plaintexts: list[mpz] = []
 
     def update(self, vector: EncryptedVector) -> None:

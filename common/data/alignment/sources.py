@@ -7,6 +7,7 @@ import numpy as np
 
 from trilateral.common.base.arrays import Rows
 from trilateral.common.data.alignment.dealing import Dealing
+from trilateral.common.data.tables.id_list import Ids
 
 
 class Shards(Protocol):
@@ -37,7 +38,7 @@ class MemoryIds:
         ids: the IDs, in the order of their rows.
     """
 
-    def __init__(self, ids: Sequence[str]) -> None:
+    def __init__(self, ids: Ids) -> None:
         self._ids = ids
         self._rows: list[Rows] = []
 
@@ -53,7 +54,7 @@ class MemoryIds:
 
     def ids(self, shard: int) -> list[str]:
         """Return the IDs of one shard, as `Shards` promises."""
-        return [self._ids[row] for row in self._rows[shard]]
+        return [*self._ids.take(self._rows[shard])]
 
     def common_rows(self, places: Mapping[int, Sequence[int]]) -> Rows:
         """Return the row numbers of the common IDs.

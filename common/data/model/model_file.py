@@ -164,7 +164,7 @@ class PartyModel(Settings):
             },
             data=DataSummary(
                 sha256=digest,
-                n_rows=len(data.ids),
+                n_rows=data.n_rows,
                 n_train=len(block.columns),
                 n_holdout=len(block.holdout_columns),
                 n_rarer_label=_range_of_rarer_label(block),

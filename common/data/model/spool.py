@@ -15,7 +15,8 @@ from pyarrow import ipc
 
 from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.data.alignment.dealing import Dealing
-from trilateral.common.data.tables.arrow_arrays import from_numpy, from_texts, to_numpy
+from trilateral.common.data.tables.arrow_arrays import from_numpy, null, to_numpy
+from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.repeated_ids import repeated_error
 
 _DEALT_ROWS = 500_000
@@ -53,7 +54,7 @@ class ScoredRows:
         """The size of the finished file: all IDs and scores."""
         return self._path.stat().st_size
 
-    def add(self, ids: Sequence[str], written: Sequence[str], scores: FloatVector) -> None:
+    def add(self, ids: Ids, written: Ids, scores: FloatVector) -> None:
         """Add rows, in the order of the table.
 
         Args:
@@ -62,8 +63,8 @@ class ScoredRows:
             scores: this party's parts of the scores, shape (n_added,).
         """
         # Most IDs are written in their normal form and need not be stored twice.
-        other = [None if one == own else own for one, own in zip(ids, written, strict=True)]
-        columns = [from_texts(ids), from_texts(other), from_numpy(scores)]
+        other = pc.if_else(pc.equal(ids.texts, written.texts), null(written.texts.type), written.texts)
+        columns = [ids.texts.cast(pa.string()), other.cast(pa.string()), from_numpy(scores)]
         self._stream.write_batch(pa.record_batch(columns, _SPOOL))
         self._n_ids += len(ids)
 
@@ -120,7 +121,7 @@ class ScoredRows:
 class ScoredShard:
     """The rows of one shard, in the order of the table."""
 
-    ids: list[str]
+    ids: Ids
     """The IDs in their normal form."""
     rows: Rows
     """Row numbers in the table, from 0; shape (n_shard_rows,)."""
@@ -143,7 +144,7 @@ class ScoredShards:
             first: row number of the first of them.
             dealing: the session's assignment of IDs to shards.
         """
-        rows = dealing.deal(table["id"].to_pylist())
+        rows = dealing.deal(Ids(table["id"]))
         numbers = from_numpy(np.arange(first, first + len(table)))
         table = pa.table([table["id"], numbers, table["score"]], schema=_SHARD)
         table = table.take(from_numpy(np.concatenate(rows))).combine_chunks()
@@ -163,7 +164,7 @@ class ScoredShards:
     def read(self, shard: int) -> ScoredShard:
         """Return the rows of one shard."""
         table = self._read(shard)
-        return ScoredShard(table["id"].to_pylist(), to_numpy(table["row"]), to_numpy(table["score"]))
+        return ScoredShard(Ids(table["id"]), to_numpy(table["row"]), to_numpy(table["score"]))
 
     def count_repeated(self, shard: int) -> int:
         """Return how many rows of a shard repeat an earlier ID."""

@@ -64,7 +64,7 @@ def fit_columns(
             if isinstance(values, Categories):
                 columns.append(_fit_category(name, values, config.rare))
             else:
-                columns.append(_fit_number(name, values, config.of_column(name)))
+                columns.append(_fit_number(name, values[:], config.of_column(name)))
         except _ConstantError as error:
             constant.setdefault(str(error), []).append(name)
         except _UnusableError as error:
@@ -259,7 +259,7 @@ def _fit_category(name: str, values: Categories, rare: float) -> CategoryColumn:
     if values.missing.all():
         raise _ConstantError(NO_VALUE)
     least = max(MIN_ROWS, math.ceil(round(rare * len(values), 6)))
-    n_missing, *counts = np.bincount(values.codes + 1, minlength=len(values.levels) + 1).tolist()
+    n_missing, *counts = np.bincount(values.codes[:] + 1, minlength=len(values.levels) + 1).tolist()
     levels = {level: count for level, count in zip(values.levels, counts, strict=True) if count}
     frequent = {level: count for level, count in levels.items() if count >= least}
     if n_missing < least:

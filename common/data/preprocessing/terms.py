@@ -60,8 +60,9 @@ class NumberColumn(Settings):
         """
         if isinstance(values, Categories):
             raise DataError(f"preprocessing mismatch: column {self.name!r} was numeric at training, now holds text")
-        missing = np.isnan(values)
-        out[:, 0] = np.where(missing, self.fill, values)
+        numbers = values[:]
+        missing = np.isnan(numbers)
+        out[:, 0] = np.where(missing, self.fill, numbers)
         if self.lower is not None and self.upper is not None:
             out[:, 0].clip(self.lower, self.upper, out=out[:, 0])
         if self.missing_indicator:
@@ -123,7 +124,7 @@ class CategoryColumn(Settings):
             level = bisect_left(values.levels, category)
             if level < len(values.levels) and values.levels[level] == category:
                 place_of_level[level] = place
-        return place_of_level[values.codes]
+        return place_of_level[values.codes[:]]
 
     @property
     def terms(self) -> list[str]:

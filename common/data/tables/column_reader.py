@@ -19,8 +19,17 @@ from trilateral.common.base.errors import Counted, DataError
 from trilateral.common.config.dataset import LabelConfig, label_key
 from trilateral.common.data.features import Categories
 from trilateral.common.data.preprocessing.terms import CategoryColumn
-from trilateral.common.data.tables.arrow_arrays import EMPTY, from_texts, null, to_booleans, to_codes, to_floats
-from trilateral.common.data.tables.id_form import SEPARATOR
+from trilateral.common.data.tables.arrow_arrays import (
+    EMPTY,
+    bytes_of,
+    from_texts,
+    null,
+    to_booleans,
+    to_codes,
+    to_floats,
+)
+from trilateral.common.data.tables.id_form import SEPARATOR, SEPARATOR_TEXT, are_blank
+from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table_file import TableFile
 
 Columns: TypeAlias = pa.Table | Mapping[str, pa.ChunkedArray]
@@ -114,7 +123,7 @@ class Faults:
             raise error
 
 
-def read_ids(batch: Columns, names: Sequence[str], faults: Faults, first_row: int) -> list[str]:
+def read_ids(batch: Columns, names: Sequence[str], faults: Faults, first_row: int) -> Ids:
     """Read IDs as they are written.
 
     Args:
@@ -131,13 +140,13 @@ def read_ids(batch: Columns, names: Sequence[str], faults: Faults, first_row: in
     """
     parts = [_read_id_part(batch[name], name, faults, first_row) for name in names]
     if len(parts) == 1:
-        return parts[0]
+        return Ids(parts[0])
     for name, part in zip(names, parts, strict=True):
-        faults.note(name, SEPARATOR_IN_ID, np.array([SEPARATOR in one for one in part], dtype=bool), first_row)
-    return list(map(SEPARATOR.join, zip(*parts, strict=True)))
+        faults.note(name, SEPARATOR_IN_ID, to_booleans(pc.match_substring(part, SEPARATOR)), first_row)
+    return Ids(pc.binary_join_element_wise(*parts, SEPARATOR_TEXT))
 
 
-def _read_id_part(column: pa.ChunkedArray, name: str, faults: Faults, first_row: int) -> list[str]:
+def _read_id_part(column: pa.ChunkedArray, name: str, faults: Faults, first_row: int) -> pa.LargeStringArray:
     if pa.types.is_temporal(column.type):
         # Its text depends on the unit, which is not the same for every program.
         raise DataError(f"column {name!r} is of type {column.type}: write IDs as text or integers")
@@ -146,10 +155,11 @@ def _read_id_part(column: pa.ChunkedArray, name: str, faults: Faults, first_row:
         if pa.types.is_floating(column.type):
             column = _whole_numbers(column, name, faults, first_row)
         texts = pc.fill_null(_cast_to_text(column, name), EMPTY)
-        rounded = pc.match_substring_regex(texts, _SCIENTIFIC)
-        ids: list[str] = texts.to_pylist()
-    faults.note(name, NO_ID, np.array([not one.strip() for one in ids], dtype=bool), first_row)
-    faults.note(name, ROUNDED_ID, to_booleans(rounded), first_row)
+        texts.validate(full=True)  # Parquet files may hold text that is not UTF-8.
+        ids = Ids(texts).texts
+    faults.note(name, NO_ID, are_blank(ids), first_row)
+    if (bytes_of(ids)[1] == ord("+")).any():
+        faults.note(name, ROUNDED_ID, to_booleans(pc.match_substring_regex(ids, _SCIENTIFIC)), first_row)
     return ids
 
 

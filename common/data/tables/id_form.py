@@ -8,15 +8,26 @@ An ID of several columns is one text: its parts, joined by `SEPARATOR`. No part 
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import ne
 from types import MappingProxyType
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from trilateral.common.config.dataset import DatasetConfig, IdForm
+from trilateral.common.data.tables.arrow_arrays import bytes_of, from_booleans, from_texts, to_booleans
+from trilateral.common.data.tables.id_list import Ids
 
 SEPARATOR = "\x1f"
 """Between the parts of an ID of several columns: the unit separator of ASCII, which no keyboard writes."""
+
+SEPARATOR_TEXT = from_texts([SEPARATOR]).cast(pa.large_string())[0]
+"""The same as a value of Arrow."""
 
 _DECIMALS = re.compile(r"([+-]?[0-9]+)\.0+")
 _ZEROS = re.compile(r"0+([0-9]+)")
@@ -56,17 +67,11 @@ RULES: Mapping[str, Callable[[str], str]] = MappingProxyType(
 )
 """The rules by the name of their setting, in the order in which they apply."""
 
-_HAS_NONE: Mapping[str, Callable[[str], bool]] = MappingProxyType(
-    {
-        "spaces": lambda text: text.split(maxsplit=1) == [text],
-        "unicode": str.isascii,
-        "case": lambda text: text.isascii() and text == text.lower(),
-        "decimals": lambda text: "." not in text,
-        "zeros": lambda text: not text.startswith("0") and "\0" + "0" not in text,
-    }
-)
-"""For each rule, a quick look at many IDs, with NUL between them. If it returns True, the rule changes none of them."""
-_IDS_AT_A_TIME = 65_536
+_ASCII_SPACES = "\t\n\v\f\r\x1c\x1d\x1e\x1f "
+"""The white space of ASCII, as Python's `str.strip` defines it."""
+_SPACE_BYTES, _OTHER_BYTES = np.zeros(256, dtype=bool), np.zeros(256, dtype=bool)
+_SPACE_BYTES[[*_ASCII_SPACES.encode()]] = True
+_OTHER_BYTES[128:] = True
 
 
 @dataclass(frozen=True)
@@ -78,8 +83,14 @@ class NormalIds:
         changed: for each rule of the form, by name, how many IDs it has changed.
     """
 
-    ids: list[str]
+    ids: Ids
     changed: dict[str, int]
+
+    @classmethod
+    def join(cls, parts: Sequence["NormalIds"]) -> Self:
+        """Return the IDs of all parts, one part after the other. There must be a part."""
+        changed = {rule: sum(part.changed[rule] for part in parts) for rule in parts[0].changed}
+        return cls(Ids.join([part.ids for part in parts]), changed)
 
 
 def form_of(dataset: DatasetConfig) -> list[str]:
@@ -92,7 +103,7 @@ def form_of(dataset: DatasetConfig) -> list[str]:
     return _rules(dataset.id_form) + ([f"{n_columns}_columns"] if n_columns > 1 else [])
 
 
-def normalise(ids: Iterable[str], form: IdForm, n_columns: int = 1) -> NormalIds:
+def normalise(ids: Ids, form: IdForm, n_columns: int = 1) -> NormalIds:
     """Bring IDs to their normal form.
 
     Args:
@@ -100,29 +111,96 @@ def normalise(ids: Iterable[str], form: IdForm, n_columns: int = 1) -> NormalIds
         form: the rules, which apply to each part.
         n_columns: the number of columns of an ID.
     """
-    result, changed = list(ids), {}
-    if n_columns > 1:
-        result = [part for one in result for part in one.split(SEPARATOR)]
+    texts, changed = ids.texts, {}
+    parts = pc.split_pattern(texts, SEPARATOR) if n_columns > 1 else None
+    if parts is not None:
+        texts = parts.flatten()
     for rule in _rules(form):
-        result, changed[rule] = _apply(rule, result)
-    if n_columns > 1:
-        parts = (result[column::n_columns] for column in range(n_columns))
-        result = list(map(SEPARATOR.join, zip(*parts, strict=True)))
-    return NormalIds(result, changed)
+        before, texts = texts, _APPLY[rule](texts)
+        changed[rule] = 0 if texts is before else int(np.count_nonzero(to_booleans(pc.not_equal(before, texts))))
+    if parts is not None:
+        texts = pc.binary_join(pa.ListArray.from_arrays(parts.offsets, texts), SEPARATOR_TEXT)
+    return NormalIds(Ids(texts), changed)
 
 
-def _apply(rule: str, ids: list[str]) -> tuple[list[str], int]:
-    """Apply a rule to each ID, and count the IDs that it changes."""
-    apply, has_none = RULES[rule], _HAS_NONE[rule]
-    result: list[str] = []
-    n_changed = 0
-    for first in range(0, len(ids), _IDS_AT_A_TIME):
-        part = ids[first : first + _IDS_AT_A_TIME]
-        if not has_none("\0".join(part)):
-            before, part = part, [apply(one) for one in part]
-            n_changed += sum(map(ne, before, part))
-        result += part
-    return result, n_changed
+def are_blank(texts: pa.LargeStringArray) -> NDArray[np.bool_]:
+    """Return which texts are empty or hold only white space, shape (n_texts,)."""
+    starts, _ = bytes_of(_trim(texts))
+    blank: NDArray[np.bool_] = starts[1:] == starts[:-1]
+    return blank
+
+
+# --- the rules, for many IDs at a time
+#
+# Each gives what the function of `RULES` gives for each ID. Most tables need no change, so each looks first for bytes
+# without which the rule changes nothing, and then returns the array that it was given. Letters beyond ASCII are left to
+# Python, because Arrow knows another version of Unicode.
+
+
+def _trim(texts: pa.LargeStringArray) -> pa.LargeStringArray:
+    if _edges_in(texts, _SPACE_BYTES).any():
+        texts = pc.ascii_trim(texts, _ASCII_SPACES)
+    return _by_hand(texts, _edges_in(texts, _OTHER_BYTES), RULES["spaces"])
+
+
+def _compose(texts: pa.LargeStringArray) -> pa.LargeStringArray:
+    return _by_hand(texts, _beyond_ascii(texts), RULES["unicode"])
+
+
+def _fold(texts: pa.LargeStringArray) -> pa.LargeStringArray:
+    _, content = bytes_of(texts)
+    has_capitals = ((content >= ord("A")) & (content <= ord("Z"))).any()
+    lower = pc.ascii_lower(texts) if has_capitals else texts
+    others = _beyond_ascii(texts)
+    if not others.any():
+        return lower
+    folded = from_texts([RULES["case"](one) for one in texts.filter(from_booleans(others)).to_pylist()])
+    return pc.replace_with_mask(lower, from_booleans(others), folded.cast(lower.type))
+
+
+def _drop_decimals(texts: pa.LargeStringArray) -> pa.LargeStringArray:
+    if not (bytes_of(texts)[1] == ord(".")).any():
+        return texts
+    return pc.replace_substring_regex(texts, rf"\A{_DECIMALS.pattern}\z", r"\1")
+
+
+def _drop_zeros(texts: pa.LargeStringArray) -> pa.LargeStringArray:
+    starts, content = bytes_of(texts)
+    if not (content[starts[:-1][starts[:-1] < len(content)]] == ord("0")).any():
+        return texts
+    return pc.replace_substring_regex(texts, rf"\A{_ZEROS.pattern}\z", r"\1")
+
+
+_APPLY: Mapping[str, Callable[[pa.LargeStringArray], pa.LargeStringArray]] = MappingProxyType(
+    {"spaces": _trim, "unicode": _compose, "case": _fold, "decimals": _drop_decimals, "zeros": _drop_zeros}
+)
+
+
+def _by_hand(texts: pa.LargeStringArray, which: NDArray[np.bool_], apply: Callable[[str], str]) -> pa.LargeStringArray:
+    """Apply a rule to some of the texts, one by one."""
+    if not which.any():
+        return texts
+    mask = from_booleans(which)
+    before = texts.filter(mask).to_pylist()
+    after = list(map(apply, before))
+    if not any(map(ne, before, after)):
+        return texts
+    return pc.replace_with_mask(texts, mask, from_texts(after).cast(texts.type))
+
+
+def _beyond_ascii(texts: pa.LargeStringArray) -> NDArray[np.bool_]:
+    if not (bytes_of(texts)[1] > 127).any():
+        return np.zeros(len(texts), dtype=bool)
+    return ~to_booleans(pc.string_is_ascii(texts))
+
+
+def _edges_in(texts: pa.LargeStringArray, table: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which texts begin or end with a byte for which the table, shape (256,), has True."""
+    starts, content = bytes_of(texts)
+    found = np.zeros(len(texts), dtype=bool)
+    filled = np.flatnonzero(np.diff(starts))
+    found[filled] = table[content[starts[filled]]] | table[content[starts[filled + 1] - 1]]
+    return found
 
 
 def _rules(form: IdForm) -> list[str]:

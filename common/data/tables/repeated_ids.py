@@ -4,6 +4,8 @@ Everything works on whole columns: a table may have millions of rows.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.base.errors import DataError
 from trilateral.common.data.features import Categories, Features
+from trilateral.common.data.tables.id_list import Ids
 
 
 def repeated_error(columns: Sequence[str], n_repeated: int, n_rows: int, n_by_form: int = 0) -> DataError:
@@ -35,19 +38,44 @@ def described(columns: Sequence[str]) -> str:
     return f"{'columns' if len(columns) > 1 else 'column'} {', '.join(map(repr, columns))}"
 
 
-def first_rows(ids: Sequence[str]) -> Rows:
-    """Return the number of the first row of each ID, ascending, shape (n_distinct,)."""
-    if len(set(ids)) == len(ids):
-        return np.arange(len(ids), dtype=np.int64)
-    # Later entries of a dictionary replace earlier ones, so the rows come from the last to the first.
-    first = dict(zip(reversed(ids), range(len(ids) - 1, -1, -1), strict=True))
-    return np.sort(np.fromiter(first.values(), dtype=np.int64, count=len(first)))
+@dataclass(frozen=True, eq=False)
+class DistinctIds:
+    """The different IDs of a table. They are numbered in canonical order."""
 
+    ids: Ids
+    """Each ID once, in canonical order."""
+    first: Rows
+    """The first row of each ID, shape (n_distinct,)."""
+    rows: Rows
+    """All rows in canonical order of their IDs; those of one ID in the order of the table. Shape (n_rows,)."""
+    starts: NDArray[np.bool_]
+    """For each of `rows`, whether it is the first one of its ID; shape (n_rows,)."""
 
-def owners(ids: Sequence[str]) -> NDArray[np.int64]:
-    """Return for each row the place of its ID among the distinct IDs, in the order of `first_rows`; shape (n_rows,)."""
-    places = {one: place for place, one in enumerate(dict.fromkeys(ids))}
-    return np.fromiter(map(places.__getitem__, ids), dtype=np.int64, count=len(ids))
+    @classmethod
+    def of(cls, ids: Ids) -> Self:
+        """Find the different IDs of a table; `ids` are those of its rows."""
+        rows = ids.order()
+        ordered = ids if ids.ascend else ids.take(rows)
+        starts = ordered.starts()
+        if starts.all():
+            return cls(ordered, rows, rows, starts)
+        return cls(ordered.take(np.flatnonzero(starts)), rows[starts], rows, starts)
+
+    @property
+    def n_repeated(self) -> int:
+        """How many rows have the ID of an earlier row."""
+        return len(self.rows) - len(self.first)
+
+    @property
+    def first_repeated(self) -> int:
+        """The first row that has the ID of an earlier row. There must be one."""
+        return int(self.rows[~self.starts].min())
+
+    def owners(self) -> NDArray[np.int64]:
+        """Return for each row of the table the number of its ID, shape (n_rows,)."""
+        owners = np.empty(len(self.rows), dtype=np.int64)
+        owners[self.rows] = np.cumsum(self.starts) - 1
+        return owners
 
 
 def aggregate(owner: NDArray[np.int64], features: Features) -> Features:
@@ -56,14 +84,14 @@ def aggregate(owner: NDArray[np.int64], features: Features) -> Features:
     Missing values do not count. Of categories that are equally frequent, the one in the earliest row wins.
 
     Args:
-        owner: the ID of each row, as from `owners`.
+        owner: the ID of each row, as from `DistinctIds.owners`.
         features: the rows.
 
     Returns:
-        A row for each ID, in the order of `first_rows`.
+        A row for each ID, in the order of `DistinctIds.ids`.
     """
     columns = {
-        name: _most_frequent(owner, column) if isinstance(column, Categories) else mean_of_owner(owner, column)
+        name: _most_frequent(owner, column) if isinstance(column, Categories) else mean_of_owner(owner, column[:])
         for name, column in features.columns.items()
     }
     return Features(columns, int(owner.max()) + 1)
@@ -73,7 +101,7 @@ def mean_of_owner(owner: NDArray[np.int64], values: FloatVector) -> FloatVector:
     """Return the mean of the values of each ID, NaN where all are missing; shape (n_distinct,).
 
     Args:
-        owner: the ID of each row, as from `owners`.
+        owner: the ID of each row, as from `DistinctIds.owners`.
         values: a number for each row, NaN where it is missing; shape (n_rows,).
     """
     import pandas as pd  # The import takes 40 MB, and only a job that merges rows needs it.
@@ -90,7 +118,7 @@ def rows_with_another_label(owner: NDArray[np.int64], labels: FloatVector) -> Ro
     """Return the rows whose label differs from that of the first row of their ID, ascending.
 
     Args:
-        owner: the ID of each row, as from `owners`.
+        owner: the ID of each row, as from `DistinctIds.owners`.
         labels: the label of each row, shape (n_rows,).
     """
     first = np.unique(owner, return_index=True)[1]

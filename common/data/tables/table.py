@@ -35,18 +35,17 @@ from trilateral.common.data.tables.column_reader import (
     read_weights,
 )
 from trilateral.common.data.tables.id_form import NormalIds, normalise
+from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.repeated_ids import (
+    DistinctIds,
     aggregate,
     described,
-    first_rows,
     mean_of_owner,
-    owners,
     repeated_error,
     rows_with_another_label,
 )
 from trilateral.common.data.tables.table_file import TableFile, open_table
 from trilateral.common.data.tables.technical_columns import technical_columns
-from trilateral.common.protocol.ids import canonical_order
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +71,7 @@ _CHANGED = (
 class PartyTable:
     """A party's rows in canonical order of their IDs."""
 
-    ids: list[str]
+    ids: Ids
     """The IDs in their normal form."""
     features: Features
     """The features of the rows, in the order of the file's columns."""
@@ -99,15 +98,16 @@ class PartyTable:
         """
         labels = None if self.labels is None else self.labels[rows]
         weights = None if self.weights is None else self.weights[rows]
-        ids = [self.ids[row] for row in rows]
-        return replace(self, ids=ids, features=self.features.take(rows), labels=labels, weights=weights)
+        return replace(
+            self, ids=self.ids.take(rows), features=self.features.select(rows), labels=labels, weights=weights
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class TableChunk:
     """Some rows of a party's table, in the order of the file."""
 
-    ids: list[str]
+    ids: Ids
     """The IDs as they are written."""
     features: Features
     """As in `PartyTable`."""
@@ -140,60 +140,62 @@ def read_table(dataset: DatasetConfig) -> PartyTable:
         missing = MISSING
 
     faults = Faults(file)
-    ids: list[str] = []
+    n_rows = 0
+    ids: list[NormalIds] = []
     labels: list[FloatVector] = []
     weights: list[FloatVector] = []
     chunks: list[Features] = []
     for batch in file.batches(others + features, _PARSED_ROWS):
         if label is not None:
-            labels.append(read_labels(batch[label.column], label, faults, len(ids)))
+            labels.append(read_labels(batch[label.column], label, faults, n_rows))
         if weight is not None:
-            weights.append(read_weights(batch[weight], weight, faults, len(ids), missing=missing or ()))
+            weights.append(read_weights(batch[weight], weight, faults, n_rows, missing=missing or ()))
         columns = _read_features(
             batch,
             features,
             dataset.categorical,
             faults,
             n_rows=batch.num_rows,
-            first_row=len(ids),
+            first_row=n_rows,
             missing=missing or (),
         )
         chunks.append(columns)
-        ids += read_ids(batch, id_columns, faults, len(ids))
+        written = read_ids(batch, id_columns, faults, n_rows)
+        ids.append(normalise(written, dataset.id_form, len(id_columns)))
+        n_rows += batch.num_rows
     _release_freed_memory()  # What Arrow keeps for more batches is needed for the columns.
-    _check_rows(file, ids)
-    faults.check(len(ids))
+    _check_rows(file, n_rows)
+    faults.check(n_rows)
 
-    normal, rows = _distinct_ids(ids, dataset, file)
-    # The first row of each ID, in canonical order.
-    kept = rows[np.array(canonical_order([normal.ids[row] for row in rows]))]
+    normal = NormalIds.join(ids)
+    ids.clear()
+    distinct = _distinct_ids(normal, dataset, file)
     y = None if label is None else np.concatenate(labels)
     c = None if weight is None else np.concatenate(weights)
     if c is not None and not c.any():
         raise DataError(f"column {weight!r} has the weight 0 in every row: correct it, or remove `label.weight`")
-    n_repeated = len(ids) - len(rows)
-    if n_repeated and dataset.repeated_ids == "aggregate":
-        owner = owners(normal.ids)
+    if distinct.n_repeated and dataset.repeated_ids == "aggregate":
+        owner = distinct.owners()
         if label is not None and y is not None:
             _check_labels_of_repeated(owner, y, label.column, file)
-        joined = aggregate(owner, _join(chunks, np.arange(len(ids)))).take(owner[kept])
-        c = None if c is None else mean_of_owner(owner, c)[owner[kept]]
+        joined = aggregate(owner, _join(chunks, np.arange(n_rows)))
+        c = None if c is None else mean_of_owner(owner, c)
     else:
-        joined = _join(chunks, kept)
-        c = None if c is None else c[kept]
-    y = None if y is None else y[kept]
+        joined = _join(chunks, distinct.first)
+        c = None if c is None else c[distinct.first]
+    y = None if y is None else y[distinct.first]
     if label is not None and y is not None and (y == y[0]).all():
         raise DataError(
             f"column {label.column!r} holds only one of the two values: {expected_labels(label)},"
             " and training needs both"
         )
     return PartyTable(
-        [normal.ids[row] for row in kept],
+        distinct.ids,
         joined,
         y,
         normal.changed,
         left_out,
-        n_repeated=n_repeated,
+        n_repeated=distinct.n_repeated,
         missing=missing,
         weights=c,
         class_weight=None if label is None else label.class_weight,
@@ -216,14 +218,23 @@ def read_table_ids(dataset: DatasetConfig) -> NormalIds:
     file = open_table(dataset.path)
     _check_names(file, _required(dataset))
     faults = Faults(file)
-    ids: list[str] = []
+    n_rows = 0
+    ids: list[NormalIds] = []
+    for written in _written_ids(file, dataset, faults):
+        ids.append(normalise(written, dataset.id_form, len(dataset.id_columns)))
+        n_rows += len(written)
+    _check_rows(file, n_rows)
+    faults.check(n_rows)
+    normal = NormalIds.join(ids)
+    ids.clear()
+    return NormalIds(_distinct_ids(normal, dataset, file).ids, normal.changed)
+
+
+def _written_ids(file: TableFile, dataset: DatasetConfig, faults: Faults) -> Iterator[Ids]:
+    n_rows = 0
     for batch in file.batches(dataset.id_columns, _PARSED_ROWS):
-        ids += read_ids(batch, dataset.id_columns, faults, len(ids))
-    _check_rows(file, ids)
-    faults.check(len(ids))
-    normal, rows = _distinct_ids(ids, dataset, file)
-    distinct = [normal.ids[row] for row in rows]
-    return NormalIds([distinct[place] for place in canonical_order(distinct)], normal.changed)
+        yield read_ids(batch, dataset.id_columns, faults, n_rows)
+        n_rows += batch.num_rows
 
 
 def stream_table(
@@ -257,18 +268,19 @@ def stream_table(
         yield from chunks
         return
     read = list(chunks)
-    written = [one for chunk in read for one in chunk.ids]
+    written = Ids.join([chunk.ids for chunk in read])
     features_of_all = _join([chunk.features for chunk in read], np.arange(len(written)))
-    ids = normalise(written, dataset.id_form, len(dataset.id_columns)).ids
-    kept = first_rows(ids)
+    distinct = DistinctIds.of(normalise(written, dataset.id_form, len(dataset.id_columns)).ids)
+    in_file = np.argsort(distinct.first)
+    kept = distinct.first[in_file]
     if dataset.repeated_ids == "aggregate":
-        features_of_ids = aggregate(owners(ids), features_of_all)
+        features_of_ids = aggregate(distinct.owners(), features_of_all).take(in_file)
     else:
         features_of_ids = features_of_all.take(kept)
     for start in range(0, len(kept), rows):
         part = slice(start, start + rows)
-        n_repeated = 0 if start else len(written) - len(kept)
-        yield TableChunk([written[row] for row in kept[part]], features_of_ids.take(part), n_repeated)
+        n_repeated = 0 if start else distinct.n_repeated
+        yield TableChunk(written.take(kept[part]), features_of_ids.take(part), n_repeated)
 
 
 def _stream(
@@ -307,7 +319,7 @@ def _stream(
         faults.check(n_rows)
         yield TableChunk(ids, columns)
     if n_rows == 0:
-        _check_rows(file, [])
+        _check_rows(file, n_rows)
 
 
 def read_frame(
@@ -400,8 +412,8 @@ def _release_freed_memory() -> None:
     trim_heap()
 
 
-def _check_rows(file: TableFile, ids: list[str]) -> None:
-    if not ids:
+def _check_rows(file: TableFile, n_rows: int) -> None:
+    if not n_rows:
         raise DataError(f"{file.path.name} has no rows, only column names")
 
 
@@ -421,23 +433,23 @@ def _missing_in_new_rows(
     return () if file.marks_missing else [text for text in MISSING if text not in known]
 
 
-def _distinct_ids(written: list[str], dataset: DatasetConfig, file: TableFile) -> tuple[NormalIds, Rows]:
-    """Return the IDs in their normal form, in the order of the file, and the first row of each, ascending.
+def _distinct_ids(normal: NormalIds, dataset: DatasetConfig, file: TableFile) -> DistinctIds:
+    """Return the different IDs among those of all rows of a file, in their normal form.
 
     Raises:
         DataError: an ID is repeated, and the settings refuse that.
     """
-    normal = normalise(written, dataset.id_form, len(dataset.id_columns))
-    ids = normal.ids
-    rows = first_rows(ids)
-    repeated = len(ids) - len(rows)
+    distinct = DistinctIds.of(normal.ids)
+    repeated = distinct.n_repeated
     if repeated and dataset.repeated_ids == "refuse":
-        second = int(np.setdiff1d(np.arange(len(ids)), rows, assume_unique=True)[0])
-        by_form = repeated - (len(written) - len(set(written)))
-        error = repeated_error(dataset.id_columns, repeated, len(ids), by_form)
-        error.add_note(f"the first is in {file.place(second)}, {described(dataset.id_columns)}")
+        by_form = 0
+        if any(normal.changed.values()):
+            written = Ids.join([*_written_ids(file, dataset, Faults(file))])
+            by_form = repeated - DistinctIds.of(written).n_repeated
+        error = repeated_error(dataset.id_columns, repeated, len(normal.ids), by_form)
+        error.add_note(f"the first is in {file.place(distinct.first_repeated)}, {described(dataset.id_columns)}")
         raise error
-    return normal, rows
+    return distinct
 
 
 def _check_labels_of_repeated(owner: NDArray[np.int64], labels: FloatVector, column: str, file: TableFile) -> None:

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 from gmpy2 import mpz
-from numpy.typing import NDArray
 
 from trilateral.common.paillier.cipher import EncryptedVector
 from trilateral.common.paillier.ciphertexts import Ciphertexts
+from trilateral.common.paillier.exponents import ColumnBounds, Exponents
 from trilateral.common.paillier.keys import PublicKey, check_coprime, check_range
 from trilateral.common.paillier.native.numbers import Numbers
 from trilateral.common.paillier.native.product import NativeProduct
@@ -48,10 +47,12 @@ class NativeCipher:
         """See PartyCipher."""
         return self._leave(self.add(vector, self._residues(len(vector))), plaintexts)
 
-    def start_product(self, layout: SlotLayout, columns: NDArray[np.int64]) -> NativeProduct:
+    def start_product(
+        self, layout: SlotLayout, columns: Exponents, bounds: ColumnBounds | None = None
+    ) -> NativeProduct:
         """See PartyCipher."""
         layout.check_fits(self.public_key)
-        return NativeProduct(self._numbers, layout, columns)
+        return NativeProduct(self._numbers, layout, columns, bounds)
 
     def prepare(self, target: int) -> bool:
         """See PartyCipher."""

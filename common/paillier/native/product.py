@@ -15,14 +15,13 @@ from itertools import pairwise
 
 import gmpy2
 import numpy as np
-from numpy.typing import NDArray
 
 from trilateral.common.paillier.cipher import EncryptedVector
+from trilateral.common.paillier.exponents import ColumnBounds, Exponents
 from trilateral.common.paillier.native import _kernel
 from trilateral.common.paillier.native.numbers import Elements, Numbers
 from trilateral.common.paillier.native.threads import in_parallel, thread_count
 from trilateral.common.paillier.packing import SlotLayout
-from trilateral.common.paillier.product import check_columns
 
 _TABLE_BYTES = 16 << 20
 """Maximum bytes of the tables that exist at one time, whatever the size of a piece."""
@@ -37,19 +36,20 @@ class NativeProduct:
     their offset, which is 250 KB for 15 slots, 26 bits and a 2048-bit key.
     """
 
-    def __init__(self, numbers: Numbers, layout: SlotLayout, columns: NDArray[np.int64]) -> None:
-        """`columns` has shape (n_samples, n_columns) and values below 2^62 in size."""
-        check_columns(columns)
+    def __init__(
+        self, numbers: Numbers, layout: SlotLayout, columns: Exponents, bounds: ColumnBounds | None = None
+    ) -> None:
+        """See `PartyCipher.start_product`."""
+        bounds = bounds or ColumnBounds.of(columns)
+        n_samples, n_columns = columns.shape
         self.numbers = numbers
         self._layout = layout
-        self._columns = np.ascontiguousarray(columns)
-        self._n_groups = layout.n_groups(len(columns))
+        self._columns = columns
+        self._n_groups = layout.n_groups(n_samples)
         self._n_seen = 0
-        n_columns = columns.shape[1]
-        lowest = columns.min(axis=0).tolist()
-        self._offset_bits = [(-x - 1).bit_length() if x < 0 else None for x in lowest]
+        self._offset_bits = [(-x - 1).bit_length() if x < 0 else None for x in bounds.lowest.tolist()]
         self._offsets = np.array([0 if b is None else 1 << b for b in self._offset_bits], np.int64)
-        self._bits = max(1, int((np.maximum(columns.max(axis=0), 0) + self._offsets).max()).bit_length())
+        self._bits = max(1, int((np.maximum(bounds.highest, 0) + self._offsets).max()).bit_length())
         self._buckets = numbers.empty(n_columns, layout.slots, self._bits)
         element_bytes = numbers.empty(1).nbytes
         room = max(2, _TABLE_BYTES // element_bytes)
@@ -77,7 +77,7 @@ class NativeProduct:
             2 * n_groups,
             unit=1,
         )
-        samples = self._columns[self._n_seen * slots : (self._n_seen + count) * slots]
+        samples = np.ascontiguousarray(self._columns[self._n_seen * slots : (self._n_seen + count) * slots])
         fresh = not self._n_seen
         sizes = (count, n_groups, slots, self._bits, fresh)
         numbers.in_parallel(

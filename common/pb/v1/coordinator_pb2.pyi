@@ -7,6 +7,7 @@ import builtins
 import collections.abc
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import sys
 import trilateral.common.pb.v1.rounds_pb2
@@ -18,6 +19,65 @@ else:
     import typing_extensions
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
+
+class _Stage:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _StageEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Stage.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    STAGE_UNSPECIFIED: _Stage.ValueType  # 0
+    STAGE_READING: _Stage.ValueType  # 1
+    STAGE_SORTING: _Stage.ValueType  # 2
+    STAGE_PREPARING: _Stage.ValueType  # 3
+    STAGE_EXCHANGING: _Stage.ValueType  # 4
+    """masked columns, with shares"""
+
+class Stage(_Stage, metaclass=_StageEnumTypeWrapper):
+    """What a party does before the first round."""
+
+STAGE_UNSPECIFIED: Stage.ValueType  # 0
+STAGE_READING: Stage.ValueType  # 1
+STAGE_SORTING: Stage.ValueType  # 2
+STAGE_PREPARING: Stage.ValueType  # 3
+STAGE_EXCHANGING: Stage.ValueType  # 4
+"""masked columns, with shares"""
+Global___Stage: typing_extensions.TypeAlias = Stage
+
+@typing.final
+class ReportProgressRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    STAGE_FIELD_NUMBER: builtins.int
+    DONE_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    run_id: builtins.bytes
+    stage: Global___Stage.ValueType
+    done: builtins.float
+    """the part of the stage that is done, from 0 to 1"""
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        run_id: builtins.bytes = ...,
+        stage: Global___Stage.ValueType = ...,
+        done: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["done", b"done", "job", b"job", "run_id", b"run_id", "stage", b"stage"]) -> None: ...
+
+Global___ReportProgressRequest: typing_extensions.TypeAlias = ReportProgressRequest
+
+@typing.final
+class ReportProgressResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___ReportProgressResponse: typing_extensions.TypeAlias = ReportProgressResponse
 
 @typing.final
 class ReportAlignmentRequest(google.protobuf.message.Message):

@@ -36,6 +36,11 @@ class CoordinatorServiceStub(object):
         Args:
             channel: A grpc.Channel.
         """
+        self.ReportProgress = channel.unary_unary(
+                '/trilateral.v1.CoordinatorService/ReportProgress',
+                request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportProgressRequest.SerializeToString,
+                response_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportProgressResponse.FromString,
+                _registered_method=True)
         self.ReportAlignment = channel.unary_unary(
                 '/trilateral.v1.CoordinatorService/ReportAlignment',
                 request_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportAlignmentRequest.SerializeToString,
@@ -92,6 +97,13 @@ class CoordinatorServiceServicer(object):
     """Both parties' calls at the coordinator.
     """
 
+    def ReportProgress(self, request, context):
+        """The party reports how far it has come with its work before the first round.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReportAlignment(self, request, context):
         """The guest reports the progress of finding the common rows, as counts only.
         """
@@ -121,7 +133,8 @@ class CoordinatorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReportRowsDone(self, request, context):
-        """The party needs no more dealt values for the first rows of a round, so the coordinator may deal further ones.
+        """The party is done with the first rows of a round. With shares it needs no more dealt values for them, so the
+        coordinator may deal further ones.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -165,6 +178,11 @@ class CoordinatorServiceServicer(object):
 
 def add_CoordinatorServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'ReportProgress': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportProgress,
+                    request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportProgressRequest.FromString,
+                    response_serializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportProgressResponse.SerializeToString,
+            ),
             'ReportAlignment': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportAlignment,
                     request_deserializer=trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportAlignmentRequest.FromString,
@@ -226,6 +244,33 @@ def add_CoordinatorServiceServicer_to_server(servicer, server):
 class CoordinatorService(object):
     """Both parties' calls at the coordinator.
     """
+
+    @staticmethod
+    def ReportProgress(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/trilateral.v1.CoordinatorService/ReportProgress',
+            trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportProgressRequest.SerializeToString,
+            trilateral_dot_common_dot_pb_dot_v1_dot_coordinator__pb2.ReportProgressResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def ReportAlignment(request,

@@ -26,6 +26,22 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
+_CoordinatorServiceReportProgressType = typing_extensions.TypeVar(
+    '_CoordinatorServiceReportProgressType',
+    grpc.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.coordinator_pb2.ReportProgressRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportProgressResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.coordinator_pb2.ReportProgressRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportProgressResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.coordinator_pb2.ReportProgressRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportProgressResponse,
+    ],
+)
+
 _CoordinatorServiceReportAlignmentType = typing_extensions.TypeVar(
     '_CoordinatorServiceReportAlignmentType',
     grpc.UnaryUnaryMultiCallable[
@@ -186,11 +202,15 @@ _CoordinatorServiceReportFailureType = typing_extensions.TypeVar(
     ],
 )
 
-class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportAlignmentType, _CoordinatorServiceReportReadyType, _CoordinatorServiceSendVectorType, _CoordinatorServiceSendElementsType, _CoordinatorServiceReportRowsDoneType, _CoordinatorServiceReportOutOfRangeType, _CoordinatorServiceReportEvaluationType, _CoordinatorServiceReportFinishedType, _CoordinatorServiceReportWaitingType, _CoordinatorServiceReportFailureType]):
+class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportProgressType, _CoordinatorServiceReportAlignmentType, _CoordinatorServiceReportReadyType, _CoordinatorServiceSendVectorType, _CoordinatorServiceSendElementsType, _CoordinatorServiceReportRowsDoneType, _CoordinatorServiceReportOutOfRangeType, _CoordinatorServiceReportEvaluationType, _CoordinatorServiceReportFinishedType, _CoordinatorServiceReportWaitingType, _CoordinatorServiceReportFailureType]):
     """Both parties' calls at the coordinator."""
 
     @typing.overload
     def __init__(self: CoordinatorServiceStub[
+        grpc.UnaryUnaryMultiCallable[
+            trilateral.common.pb.v1.coordinator_pb2.ReportProgressRequest,
+            trilateral.common.pb.v1.coordinator_pb2.ReportProgressResponse,
+        ],
         grpc.UnaryUnaryMultiCallable[
             trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
             trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentResponse,
@@ -236,6 +256,10 @@ class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportAlignmentTy
     @typing.overload
     def __init__(self: CoordinatorServiceStub[
         grpc.aio.UnaryUnaryMultiCallable[
+            trilateral.common.pb.v1.coordinator_pb2.ReportProgressRequest,
+            trilateral.common.pb.v1.coordinator_pb2.ReportProgressResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
             trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentResponse,
         ],
@@ -277,6 +301,9 @@ class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportAlignmentTy
         ],
     ], channel: grpc.aio.Channel) -> None: ...
 
+    ReportProgress: _CoordinatorServiceReportProgressType
+    """The party reports how far it has come with its work before the first round."""
+
     ReportAlignment: _CoordinatorServiceReportAlignmentType
     """The guest reports the progress of finding the common rows, as counts only."""
 
@@ -290,7 +317,9 @@ class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportAlignmentTy
     """Streams the masked and rounded shares of the gradient and of the losses."""
 
     ReportRowsDone: _CoordinatorServiceReportRowsDoneType
-    """The party needs no more dealt values for the first rows of a round, so the coordinator may deal further ones."""
+    """The party is done with the first rows of a round. With shares it needs no more dealt values for them, so the
+    coordinator may deal further ones.
+    """
 
     ReportOutOfRange: _CoordinatorServiceReportOutOfRangeType
     """A value of the round does not fit the fixed-point range: the round is void."""
@@ -308,6 +337,10 @@ class CoordinatorServiceStub(typing.Generic[_CoordinatorServiceReportAlignmentTy
     """The party cannot continue."""
 
 CoordinatorServiceAsyncStub: typing_extensions.TypeAlias = CoordinatorServiceStub[
+    grpc.aio.UnaryUnaryMultiCallable[
+        trilateral.common.pb.v1.coordinator_pb2.ReportProgressRequest,
+        trilateral.common.pb.v1.coordinator_pb2.ReportProgressResponse,
+    ],
     grpc.aio.UnaryUnaryMultiCallable[
         trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
         trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentResponse,
@@ -354,6 +387,14 @@ class CoordinatorServiceServicer(metaclass=abc.ABCMeta):
     """Both parties' calls at the coordinator."""
 
     @abc.abstractmethod
+    def ReportProgress(
+        self,
+        request: trilateral.common.pb.v1.coordinator_pb2.ReportProgressRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[trilateral.common.pb.v1.coordinator_pb2.ReportProgressResponse, collections.abc.Awaitable[trilateral.common.pb.v1.coordinator_pb2.ReportProgressResponse]]:
+        """The party reports how far it has come with its work before the first round."""
+
+    @abc.abstractmethod
     def ReportAlignment(
         self,
         request: trilateral.common.pb.v1.coordinator_pb2.ReportAlignmentRequest,
@@ -391,7 +432,9 @@ class CoordinatorServiceServicer(metaclass=abc.ABCMeta):
         request: trilateral.common.pb.v1.coordinator_pb2.ReportRowsDoneRequest,
         context: _ServicerContext,
     ) -> typing.Union[trilateral.common.pb.v1.coordinator_pb2.ReportRowsDoneResponse, collections.abc.Awaitable[trilateral.common.pb.v1.coordinator_pb2.ReportRowsDoneResponse]]:
-        """The party needs no more dealt values for the first rows of a round, so the coordinator may deal further ones."""
+        """The party is done with the first rows of a round. With shares it needs no more dealt values for them, so the
+        coordinator may deal further ones.
+        """
 
     @abc.abstractmethod
     def ReportOutOfRange(

@@ -86,6 +86,9 @@ class JobStatus(google.protobuf.message.Message):
     LOSS_FIELD_NUMBER: builtins.int
     SECONDS_FIELD_NUMBER: builtins.int
     NOTES_FIELD_NUMBER: builtins.int
+    ROWS_DONE_FIELD_NUMBER: builtins.int
+    N_ROWS_FIELD_NUMBER: builtins.int
+    SECONDS_LEFT_FIELD_NUMBER: builtins.int
     job: builtins.str
     state: Global___JobState.ValueType
     detail: builtins.str
@@ -102,6 +105,12 @@ class JobStatus(google.protobuf.message.Message):
     """of the newest round; once the job has finished, of the result"""
     seconds: builtins.float
     """since the job started"""
+    rows_done: builtins.int
+    """of the newest attempt at a round: the rows that are done"""
+    n_rows: builtins.int
+    """all rows of that attempt, hold-out rows that it evaluates included; 0 if unknown"""
+    seconds_left: builtins.float
+    """until the end of the attempt, at its pace so far; absent while unknown"""
     @property
     def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """for people; in a watch, only the notes since its last message"""
@@ -121,10 +130,16 @@ class JobStatus(google.protobuf.message.Message):
         loss: builtins.float | None = ...,
         seconds: builtins.float = ...,
         notes: collections.abc.Iterable[builtins.str] | None = ...,
+        rows_done: builtins.int = ...,
+        n_rows: builtins.int = ...,
+        seconds_left: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_loss", b"_loss", "loss", b"loss"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "attempt", b"attempt", "batch", b"batch", "detail", b"detail", "epoch", b"epoch", "job", b"job", "loss", b"loss", "n_batches", b"n_batches", "n_epochs", b"n_epochs", "notes", b"notes", "round", b"round", "seconds", b"seconds", "state", b"state"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_loss", b"_loss", "_seconds_left", b"_seconds_left", "loss", b"loss", "seconds_left", b"seconds_left"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_loss", b"_loss", "_seconds_left", b"_seconds_left", "attempt", b"attempt", "batch", b"batch", "detail", b"detail", "epoch", b"epoch", "job", b"job", "loss", b"loss", "n_batches", b"n_batches", "n_epochs", b"n_epochs", "n_rows", b"n_rows", "notes", b"notes", "round", b"round", "rows_done", b"rows_done", "seconds", b"seconds", "seconds_left", b"seconds_left", "state", b"state"]) -> None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_loss", b"_loss"]) -> typing.Literal["loss"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_seconds_left", b"_seconds_left"]) -> typing.Literal["seconds_left"] | None: ...
 
 Global___JobStatus: typing_extensions.TypeAlias = JobStatus
 

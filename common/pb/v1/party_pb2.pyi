@@ -293,15 +293,19 @@ class CheckJobRequest(google.protobuf.message.Message):
 
     JOB_FIELD_NUMBER: builtins.int
     RUN_ID_FIELD_NUMBER: builtins.int
+    HAS_PROGRESSED_FIELD_NUMBER: builtins.int
     job: builtins.str
     run_id: builtins.bytes
+    has_progressed: builtins.bool
+    """since the last such question, or the last other message to the receiver"""
     def __init__(
         self,
         *,
         job: builtins.str = ...,
         run_id: builtins.bytes = ...,
+        has_progressed: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "run_id", b"run_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["has_progressed", b"has_progressed", "job", b"job", "run_id", b"run_id"]) -> None: ...
 
 Global___CheckJobRequest: typing_extensions.TypeAlias = CheckJobRequest
 

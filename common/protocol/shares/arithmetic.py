@@ -11,21 +11,28 @@ D = X - U is what the other party holds. A round goes through the blocks of its 
 At the end each sends its shares of the sums to the coordinator, masked by a stream that only the parties have, and
 without their low bits. A party sees no gradient, no step and no weight before the training has ended.
 
-All blocks of a window are under way at once. No array here grows with the rows, except for the columns.
+All blocks of a window are under way at once. The tables lie in scratch space, and are read by blocks; everything else
+here has the size of a window. What is computed on a block is in `blocks`. The engine of the session does it, for a
+*run* of consecutive blocks at a time: for one block in this process, and for more where a task has to travel.
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trilateral.common.base.arrays import ElementVector, FloatMatrix, FloatVector, Rows
+from trilateral.common.base.arrays import ElementVector, FloatMatrix, FloatVector
 from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.base.roles import Role
+from trilateral.common.compute.engine import Placed
+from trilateral.common.compute.local import LocalEngine
 from trilateral.common.compute.ordered import Ordered
 from trilateral.common.config.job import JobConfig
 from trilateral.common.protocol.arithmetic import Introduction, SharesSession, check_scaled, holdout_scores
@@ -44,51 +51,59 @@ from trilateral.common.protocol.messages import (
     WeightShares,
 )
 from trilateral.common.protocol.phases import Phase
+from trilateral.common.protocol.shares.blocks import (
+    BlockTables,
+    CloseBlock,
+    OpenBlock,
+    Opened,
+    Sums,
+    Tile,
+    Work,
+    close_blocks,
+    open_blocks,
+    score,
+)
 from trilateral.common.protocol.shares.bounds import MAX_PRODUCTS, WINDOW_BYTES, window_blocks, window_rows
 from trilateral.common.protocol.shares.rows import RowPlan, RowRange, Section
 from trilateral.common.protocol.shares.session import SESSION, StreamKeys, draw_seed
+from trilateral.common.protocol.shares.tables import ScalarT, SectionOrder, Table, measure, round_columns
 from trilateral.common.shares import kernels
 from trilateral.common.shares.format import MODEL_FRACTION_BITS, Format
-from trilateral.common.shares.kernels import Residual, Weights
+from trilateral.common.shares.kernels import Weights
 from trilateral.common.shares.keys import SEED_BYTES, Purpose
-from trilateral.common.shares.layout import BLOCK_ROWS, ROWS, grouped, pad, untile
+from trilateral.common.shares.layout import BLOCK_ROWS, GROUP, ROWS, grouped, pad, untile
 from trilateral.common.shares.ring import cut_share, decode
 
-Tile = NDArray[np.int32]
-"""A party's own columns as integers, in the layout of `shares.layout`."""
 DIAGONAL_TOLERANCE = 1e-9
 """P counts as diagonal if no other element exceeds this share of the largest."""
 REPORTS_PER_WINDOW = 4
 """How often a party tells the coordinator within a window how many rows it is done with."""
+MAX_RUN_BLOCKS = 24
+"""The most blocks of a task that may travel to a worker: with 10 columns a party, 20 to 30 milliseconds of work."""
 _PIECE_ELEMENTS = 2**19
 """Masked columns that are sent together, so that a piece has 4 MiB."""
 
 
 @dataclass(eq=False)
-class BlockState:
-    """A block that is under way, from this party's scores to the other's answer."""
+class RunState:
+    """A run of blocks that is under way, from this party's scores to the other's answers.
 
-    rows: RowRange
-    is_holdout: bool
-    own_scores: ElementVector | None = field(default=None, repr=False)
-    peer_scores: ElementVector | None = field(default=None, repr=False)
-    dealt: ElementVector | None = field(default=None, repr=False)
-    residual: Residual | None = field(default=None, repr=False)
-    answer: ElementPiece | None = field(default=None, repr=False)
-    """The other party's share of the residual under a mask, if it came before this party's own was ready."""
+    Each list has an element for each block of which a piece has come, in their order.
+    """
 
-
-@dataclass(eq=False)
-class Sums:
-    """A party's shares of the sums over the rows of an attempt."""
-
-    host: ElementVector = field(repr=False)
-    """Of the gradient of the host's columns, shape (n_host,)."""
-    guest: ElementVector = field(repr=False)
-    """Of the gradient of the guest's columns, shape (n_guest,)."""
-    loss: ElementVector = field(default_factory=lambda: np.zeros(1, np.uint64), repr=False)
-    """Of the loss of the training rows, shape (1,)."""
-    holdout_loss: ElementVector = field(default_factory=lambda: np.zeros(1, np.uint64), repr=False)
+    number: int
+    blocks: Sequence[RowRange]
+    work: Work = field(repr=False)
+    tables: Placed[Sequence[BlockTables]] = field(repr=False)
+    own_scores: Sequence[ElementVector] | None = field(default=None, repr=False)
+    peer_scores: list[ElementVector] = field(default_factory=list, repr=False)
+    dealt: list[ElementVector] = field(default_factory=list, repr=False)
+    is_opening: bool = False
+    """Whether everything has come that opening needs."""
+    opened: Sequence[Opened] | None = field(default=None, repr=False)
+    answers: list[ElementPiece] = field(default_factory=list, repr=False)
+    """The other party's shares of the residual under a mask. They may come before this party's own are ready."""
+    is_closing: bool = False
 
 
 @dataclass(eq=False)
@@ -100,18 +115,31 @@ class Attempt:
     """The training rows to work through; None at w = 0, where their residual is known."""
     holdout: Section | None
     sums: Sums = field(repr=False)
-    blocks: list[RowRange] = field(repr=False)
-    """Training rows, then hold-out rows."""
-    under_way: dict[int, BlockState] = field(default_factory=dict)
-    """Blocks of which something is known and something is missing, by their number."""
+    """Over the training rows."""
+    holdout_sums: Sums = field(repr=False)
+    runs: list[Sequence[RowRange]] = field(repr=False)
+    """The blocks of each run: training rows, then hold-out rows."""
+    n_before: list[int] = field(repr=False)
+    """Blocks before each run, and at the end their number."""
+    work: Work | None = field(default=None, repr=False)
+    """On training rows."""
+    holdout_work: Work | None = field(default=None, repr=False)
+    under_way: dict[int, RunState] = field(default_factory=dict)
+    """Runs of which something is known and something is missing, by their number."""
     n_scored: int = 0
-    """Blocks of which this party has sent its scores."""
+    """Blocks of whose scores this party has begun to compute its part."""
+    n_runs_scored: int = 0
     n_received: dict[Kind, int] = field(default_factory=dict)
     """Blocks of which pieces of a kind have come."""
     n_done: int = 0
+    """Blocks that are done. This party's sums have everything about them."""
     n_rows_done: int = 0
     n_reported: int = 0
     """Blocks that the coordinator knows to be done."""
+
+    def run_of(self, block: int) -> int:
+        """Return the number of the run of a block, which is counted from 0."""
+        return bisect_right(self.n_before, block) - 1
 
 
 class SharesArithmetic(ABC):
@@ -150,6 +178,9 @@ class SharesArithmetic(ABC):
         self._penalty = _diagonal(block.penalty) if job.l2 > 0 else np.zeros(0)
         self._rows = RowPlan.of(Batches.of(job, self._n_train), len(block.holdout_columns))
         self._engine = session.engine
+        self._scratch = session.scratch
+        self._placed: dict[RowRange, Placed[Sequence[BlockTables]]] = {}
+        """Tables that lie at the workers of an engine, by the first and the last row of a run."""
         self.tasks: Ordered[Envelope] = Ordered()
         """See Arithmetic."""
         self._dealer_seed, self._peer_seed = draw_seed(), draw_seed()
@@ -199,7 +230,7 @@ class SharesArithmetic(ABC):
         n_rows = self._rows.n_rows
         # The window does not depend on the sample weights, whose one value of a row is odd-numbered at most.
         fmt = self._rows.format_of(self._job.max_score, None)
-        early = min(n_rows, 2 * window_rows(fmt))
+        early = min(n_rows, 2 * window_rows(fmt, n_rows))
         from_peer = {
             Kind.MASKED_COLUMNS: n_rows,
             Kind.MASKED_SCORES: n_rows,
@@ -255,7 +286,8 @@ class SharesArithmetic(ABC):
         is_guest = self.role is Role.GUEST
         bits = self._weight_bits if is_guest else peer.weight_bits
         self._fmt: Format = self._rows.format_of(self._job.max_score, bits)
-        self._window = window_blocks(self._fmt)
+        self._window = window_blocks(self._fmt, self._rows.n_rows)
+        self._run_blocks = self._blocks_of_a_run()
         seeds = (self._peer_seed, peer.seed) if is_guest else (peer.seed, self._peer_seed)
         self._parties = StreamKeys.agreed(*seeds)
         """Streams that only the two parties have."""
@@ -270,11 +302,13 @@ class SharesArithmetic(ABC):
         """N_1 and N_2, which mask the two parties' shares of h towards the coordinator."""
         with self._phase("product"):
             self._norm_bits, self._spread_bits = self._measure_sizes()
-            self._tile = self._encode_columns()
+            self._own = self._make_table(np.int32, self._n_own)
+            self._peers = self._make_table(np.uint64, peer.n_columns)
+            """The other party's masked columns."""
+            order = SectionOrder(self._rows, self._scratch)
+            self._prepare_exchange(order)
+            self._round_columns(order)
         self._block = self._block.without_columns()
-        self._peer_tile = np.empty(self._rows.n_rows * peer.n_columns, np.uint64)
-        """The other party's masked columns."""
-        self._prepare_exchange()
         yield Expected(Kind.MASKED_COLUMNS, self._rows.n_rows, self._take_masked)
         yield from self._send_masked()
 
@@ -294,7 +328,9 @@ class SharesArithmetic(ABC):
     def _take_masked(self, piece: ElementPiece, is_last: bool) -> Iterator[Envelope]:
         rows = RowRange(piece.offset, piece.n_rows)
         n_columns = self._n_masked_columns(self.peer)
-        if rows.n_rows % 8 or len(piece.elements) != rows.n_rows * n_columns:
+        if rows.first != self._n_masked_received:
+            raise ProtocolError(f"the {self.peer} sent more masked columns after some that were refused")
+        if rows.n_rows % GROUP or len(piece.elements) != rows.n_rows * n_columns:
             raise ProtocolError(
                 f"the {self.peer} sent {len(piece.elements)} elements for {rows.n_rows} rows of masked columns, but"
                 f" {n_columns} for each of 8 rows or a multiple are expected"
@@ -324,79 +360,25 @@ class SharesArithmetic(ABC):
             return self._n_host
         return 2 * self._n_guest + 2 if self._fmt.weighted else self._n_guest + 1
 
-    def _encode_columns(self) -> Tile:
-        """Round the columns of all rows to integers, at random, so that no column of few values is biased.
+    def _make_table(self, dtype: type[ScalarT], n_columns: int) -> Table[ScalarT]:
+        return Table(self._scratch, dtype, self._rows.n_rows, n_columns)
 
-        Raises:
-            DataError: a value does not fit.
-        """
-        tile = np.zeros(self._rows.n_rows * self._n_own, np.int32)
-        by_group = tile.reshape(-1, self._n_own, 8)
-        random = np.random.default_rng()
-        for columns, rows, chosen in self._sources():
-            values = np.zeros((rows.n_rows, self._n_own))
-            values[: len(chosen)] = columns[chosen] * self._fmt.column_scale
-            np.floor(values + random.random(values.shape), out=values)
-            if not (np.abs(values) < 2.0**31).all():
-                most = 2.0**31 / self._fmt.column_scale
-                raise DataError(
-                    f"a value of a training column exceeds {most:g} standard deviations, the most that `protocol:"
-                    " shares` takes: set `preprocessing.clip`"
-                )
-            by_group[rows.first // 8 : rows.end // 8] = values.reshape(-1, 8, self._n_own).transpose(0, 2, 1)
-        return tile
+    def _round_columns(self, order: SectionOrder) -> None:
+        """Round the columns of all rows to integers."""
+        random, scale = np.random.default_rng(), self._fmt.column_scale
+        for number, rows, values in order.blocks(self._block.columns, self._block.holdout_columns):
+            tile = round_columns(values, rows.n_rows, scale, random)
+            self._own.append(rows, tile)
+            self._use_own(number, rows, tile)
 
     def _measure_sizes(self) -> tuple[int, int]:
         """Return `SharesReady.norm_bits` and `SharesReady.spread_bits`."""
-        norm = spread = 0.0
         n_rows = self._n_train, self._rows.most_summed
-        for columns, n in zip((self._block.columns, self._block.holdout_columns), n_rows, strict=True):
-            if columns.size:
-                norm = max(norm, float(np.einsum("ij,ij->i", columns, columns).max()))
-                spread = max(spread, float(np.linalg.eigvalsh(columns.T @ columns)[-1]) / n)
+        sizes = [measure(columns) for columns in (self._block.columns, self._block.holdout_columns)]
         # Rounding moves each value by less than 1 / column_scale.
         rounding = math.sqrt(self._n_own) / self._fmt.column_scale
-        return _bits(math.sqrt(norm) + rounding), _bits(math.sqrt(spread))
-
-    def _sources(self) -> Iterator[tuple[FloatMatrix, RowRange, Rows]]:
-        """Yield a matrix of the block, rows of the tables, and the rows of the matrix that they hold; then padding."""
-        order, first = self._rows.order, 0
-        for section in self._rows.sections:
-            for rows in section.blocks():
-                n_real = min(rows.n_rows, section.first + section.n_real - rows.first)
-                yield self._block.columns, rows, order[first : first + max(n_real, 0)]
-                first += max(n_real, 0)
-        holdout = self._rows.holdout
-        for rows in holdout.blocks():
-            start = rows.first - holdout.first
-            yield self._block.holdout_columns, rows, np.arange(start, min(start + rows.n_rows, holdout.n_real))
-
-    def _own(self, rows: RowRange) -> Tile:
-        """This party's columns of some rows."""
-        return self._tile[rows.first * self._n_own : rows.end * self._n_own]
-
-    def _peers(self, rows: RowRange) -> ElementVector:
-        """The other party's masked columns of some rows."""
-        n_columns = len(self._peer_tile) // self._rows.n_rows
-        return self._peer_tile[rows.first * n_columns : rows.end * n_columns]
-
-    def _by_section(self, rows: RowRange) -> Iterator[tuple[int, RowRange]]:
-        """Cut rows at the ends of the sections; yield each part with the number of its section."""
-        for number, section in self._sections_from(rows.first):
-            if section.first >= rows.end:
-                return
-            first, end = max(rows.first, section.first), min(rows.end, section.end)
-            if first < end:
-                yield number, RowRange(first, end - first)
-
-    def _sections_from(self, first: int) -> Iterator[tuple[int, Section]]:
-        """Yield the sections from the one with this row on, with their numbers; the hold-out rows are the last."""
-        n_sections = self._rows.n_sections
-        # No section is longer than the first.
-        for number in range(min(first // self._rows.section(0).n_rows, n_sections), n_sections):
-            yield number, self._rows.section(number)
-        if self._rows.n_holdout:
-            yield n_sections, self._rows.holdout
+        spread = max(each.spread / math.sqrt(n) for each, n in zip(sizes, n_rows, strict=True))
+        return _bits(max(each.norm for each in sizes) + rounding), _bits(spread)
 
     # --- a round
 
@@ -411,7 +393,7 @@ class SharesArithmetic(ABC):
         self._first_round = self._first_round or asked.key.round
         if asked.key.round == self._first_round:
             yield from self._send_products()
-        if not attempt.blocks:
+        if not attempt.runs:
             yield self._sums(attempt)
             return
         spans = [(part.first, part.n_rows) for part in (attempt.training, attempt.holdout) if part is not None]
@@ -431,9 +413,41 @@ class SharesArithmetic(ABC):
         holdout = None if shares.holdout is None else self._rows.holdout
         if training is None and not asked.gradient:
             raise ProtocolError(f"the coordinator asks for nothing of the training rows in round {asked.key.round}")
-        sums = Sums(np.zeros(self._n_host, np.uint64), np.zeros(self._n_guest, np.uint64))
-        blocks = [rows for part in (training, holdout) if part is not None for rows in part.blocks()]
-        return Attempt(asked, training, holdout, sums, blocks)
+        runs = [run for part in (training, holdout) if part is not None for run in part.runs(self._run_blocks)]
+        return Attempt(
+            asked,
+            training,
+            holdout,
+            Sums.zeros(self._n_host, self._n_guest),
+            Sums.zeros(self._n_host, self._n_guest),
+            runs,
+            [0, *accumulate(map(len, runs))],
+            self._work(asked, shares.weights, is_holdout=False),
+            self._work(asked, shares.holdout, is_holdout=True),
+        )
+
+    def _work(self, asked: BeginRound, weights: WeightShares | None, *, is_holdout: bool) -> Work | None:
+        if weights is None:
+            return None
+        host, guest = weights.score[: self._n_host], weights.score[self._n_host :]
+        own, other = (host, guest) if self.role is Role.HOST else (guest, host)
+        return Work(
+            self.role,
+            self._fmt,
+            self._n_host,
+            self._n_guest,
+            self._dealer.session,
+            self._dealer.of(asked.key),
+            Weights(own=own, opened=weights.opened, other=other),
+            gradient=asked.gradient,
+            is_holdout=is_holdout,
+        )
+
+    def _blocks_of_a_run(self) -> int:
+        """Return how many blocks a task has: one in this process, and as many as keep all workers busy elsewhere."""
+        if isinstance(self._engine, LocalEngine):
+            return 1
+        return max(1, min(MAX_RUN_BLOCKS, self._window // (2 * self._engine.n_slots + 1)))
 
     def _check_weights(self, key: RoundKey, weights: WeightShares | None) -> None:
         if weights is None:
@@ -447,120 +461,161 @@ class SharesArithmetic(ABC):
             )
 
     def _send_scores(self, attempt: Attempt) -> Iterator[Envelope]:
-        """Send this party's parts of the masked scores, as far as the window allows."""
-        while attempt.n_scored < min(len(attempt.blocks), attempt.n_done + self._window):
-            number = attempt.n_scored
+        """Compute and send this party's parts of the masked scores, as far as the window allows."""
+        while attempt.n_runs_scored < len(attempt.runs):
+            number = attempt.n_runs_scored
+            if attempt.n_before[number + 1] > attempt.n_done + self._window:
+                return
             state = self._state(attempt, number)
+            attempt.n_runs_scored += 1
+            attempt.n_scored += len(state.blocks)
             with self._phase("product"):
-                scores = self._score_part(attempt, state)
-            state.own_scores = scores
-            attempt.n_scored += 1
-            yield self._piece(attempt, Kind.MASKED_SCORES, state.rows, scores)
-            yield from self._advance(attempt, number)
+                task = self._engine.submit(score, state.work, state.tables)
+            self.tasks.add(task, partial(self._use_scores, attempt, state))
+            yield from self._drain()
 
-    def _score_part(self, attempt: Attempt, state: BlockState) -> ElementVector:
-        shares = attempt.asked.shares
-        weights = None if shares is None else shares.holdout if state.is_holdout else shares.weights
-        if weights is None:
-            raise RuntimeError("a block of rows without a point")
-        host, guest = weights.score[: self._n_host], weights.score[self._n_host :]
-        is_host = self.role is Role.HOST
-        own, other = (host, guest) if is_host else (guest, host)
-        keys = self._dealer.session, self._dealer.of(attempt.asked.key)
-        rows = state.rows
-        parts = Weights(own=own, opened=weights.opened, other=other)
-        return kernels.score_part(self._own(rows), self._peers(rows), parts, keys, rows.first, offset=is_host)
+    def _use_scores(self, attempt: Attempt, state: RunState, scores: Sequence[ElementVector]) -> Iterator[Envelope]:
+        state.own_scores = scores
+        for rows, part in zip(state.blocks, scores, strict=True):
+            yield self._piece(attempt, Kind.MASKED_SCORES, rows, part)
+        yield from self._advance(attempt, state)
+
+    def _drain(self) -> Iterator[Envelope]:
+        """Use the results that are there, without waiting: a window bounds how many tasks are under way."""
+        yield from self.tasks.drain(3 * self._window)
 
     def _take_scores(self, piece: ElementPiece, is_last: bool) -> Iterator[Envelope]:
         del is_last
         # The other party has at most this party's answers to the blocks that it has scored, and a window beyond.
-        yield from self._take_piece(piece, self._open_attempt.n_scored + self._window, 1)
+        attempt, state = self._due(piece, self._open_attempt.n_scored + self._window)
+        self._check_length(piece, state, len(state.peer_scores), 1)
+        state.peer_scores.append(piece.elements)
+        yield from self._advance(attempt, state)
 
     def _take_dealt(self, piece: ElementPiece, is_last: bool) -> Iterator[Envelope]:
         del is_last
+        attempt, state = self._due(piece, self._open_attempt.n_done + 2 * self._window)
         n_columns = self._fmt.n_odd if self.role is Role.HOST else self._fmt.n_even
-        yield from self._take_piece(piece, self._open_attempt.n_done + 2 * self._window, n_columns)
+        self._check_length(piece, state, len(state.dealt), n_columns)
+        state.dealt.append(piece.elements)
+        yield from self._advance(attempt, state)
 
     def _take_residual(self, piece: ElementPiece, is_last: bool) -> Iterator[Envelope]:
         del is_last
-        attempt = self._open_attempt
-        number = attempt.n_received.get(Kind.MASKED_RESIDUAL, 0)
-        n_columns = self._n_opened(self.peer, is_holdout=self._state(attempt, number).is_holdout)
-        yield from self._take_piece(piece, attempt.n_scored, n_columns)
+        attempt, state = self._due(piece, self._open_attempt.n_scored)
+        self._check_length(piece, state, len(state.answers), state.work.n_opened[self.peer])
+        state.answers.append(piece)
+        yield from self._advance(attempt, state)
 
-    def _n_opened(self, sender: Role, *, is_holdout: bool) -> int:
-        """Return how many elements of each row a party opens in the open attempt."""
-        if is_holdout:
-            return 0
-        gradient = 1 if self._open_attempt.asked.gradient else 0
-        return gradient + (self._fmt.n_opened - 1 if sender is Role.HOST else 0)
+    def _due(self, piece: ElementPiece, limit: int) -> tuple[Attempt, RunState]:
+        """Count the next piece of a kind, which is one block; refuse it if it is further ahead than `limit` blocks.
 
-    def _take_piece(self, piece: ElementPiece, limit: int, n_columns: int) -> Iterator[Envelope]:
-        """Take the next piece of a kind, which is one block; refuse it if it is further ahead than `limit` blocks."""
+        Returns:
+            The open attempt, and the run of the block.
+        """
         attempt = self._open_attempt
         number = attempt.n_received.get(piece.kind, 0)
-        state = self._state(attempt, number)
-        sender = Role.COORDINATOR if piece.kind is Kind.DEALT else self.peer
         if number >= limit:
             raise ProtocolError(
-                f"the {sender} sent {piece.kind} of block {number + 1} of round {piece.key.round}, but at most"
-                f" {limit} blocks are due"
-            )
-        if piece.n_rows != state.rows.n_rows or len(piece.elements) != n_columns * piece.n_rows:
-            raise ProtocolError(
-                f"the {sender} sent {len(piece.elements)} elements of {piece.kind} for {piece.n_rows} rows, but"
-                f" {n_columns} for each of {state.rows.n_rows} rows are expected"
+                f"the {self._sender_of(piece)} sent {piece.kind} of block {number + 1} of round {piece.key.round}, but"
+                f" at most {limit} blocks are due"
             )
         attempt.n_received[piece.kind] = number + 1
-        match piece.kind:
-            case Kind.MASKED_SCORES:
-                state.peer_scores = piece.elements
-            case Kind.DEALT:
-                state.dealt = piece.elements
-            case _:
-                state.answer = piece
-        yield from self._advance(attempt, number)
+        return attempt, self._state(attempt, attempt.run_of(number))
 
-    def _state(self, attempt: Attempt, number: int) -> BlockState:
+    def _check_length(self, piece: ElementPiece, state: RunState, place: int, n_columns: int) -> None:
+        """Check that a piece has the rows of a block and so many elements for each."""
+        n_rows = state.blocks[place].n_rows
+        if piece.n_rows != n_rows or len(piece.elements) != n_columns * n_rows:
+            raise ProtocolError(
+                f"the {self._sender_of(piece)} sent {len(piece.elements)} elements of {piece.kind} for {piece.n_rows}"
+                f" rows, but {n_columns} for each of {n_rows} rows are expected"
+            )
+
+    def _sender_of(self, piece: ElementPiece) -> Role:
+        return Role.COORDINATOR if piece.kind is Kind.DEALT else self.peer
+
+    def _state(self, attempt: Attempt, number: int) -> RunState:
         state = attempt.under_way.get(number)
         if state is None:
-            rows = attempt.blocks[number]
-            is_holdout = attempt.holdout is not None and rows.first >= attempt.holdout.first
-            state = attempt.under_way[number] = BlockState(rows, is_holdout)
+            blocks = attempt.runs[number]
+            is_holdout = attempt.holdout is not None and blocks[0].first >= attempt.holdout.first
+            work = attempt.holdout_work if is_holdout else attempt.work
+            if work is None:
+                raise RuntimeError("a block of rows without a point")
+            state = attempt.under_way[number] = RunState(number, blocks, work, self._place(number, blocks))
         return state
 
-    def _advance(self, attempt: Attempt, number: int) -> Iterator[Envelope]:
-        """Do what can be done for a block with what has come so far."""
-        state = self._state(attempt, number)
-        if state.residual is None:
-            own, other, dealt = state.own_scores, state.peer_scores, state.dealt
-            if own is None or other is None or dealt is None:
+    def _place(self, number: int, blocks: Sequence[RowRange]) -> Placed[Sequence[BlockTables]]:
+        """Return the tables of a run. In this process they are read once in a round, and dropped after it."""
+
+        def load() -> Sequence[BlockTables]:
+            return [self._read(rows) for rows in blocks]
+
+        if isinstance(self._engine, LocalEngine):
+            return self._engine.place(number, load)
+        whole = RowRange(blocks[0].first, blocks[-1].end - blocks[0].first)
+        if whole not in self._placed:
+            self._placed[whole] = self._engine.place(number, load)
+        return self._placed[whole]
+
+    def _advance(self, attempt: Attempt, state: RunState) -> Iterator[Envelope]:
+        """Do what can be done for a run with what has come so far."""
+        n_blocks = len(state.blocks)
+        open_block, close_block = self._block_parts
+        if state.own_scores is not None and not state.is_opening:
+            if len(state.peer_scores) < n_blocks or len(state.dealt) < n_blocks:
                 return
+            state.is_opening = True
             with self._phase("product"):
-                state.residual = self._residual(attempt, state, own + other, dealt)
-                opened = self._open(attempt, state, state.residual)
-            state.own_scores = state.peer_scores = state.dealt = None
-            if opened is not None:
-                yield self._piece(attempt, Kind.MASKED_RESIDUAL, state.rows, opened, state.residual.digest)
-        if state.answer is None:
-            return
-        if state.answer.digest != state.residual.digest:
+                z = [own + other for own, other in zip(state.own_scores, state.peer_scores, strict=True)]
+                task = self._engine.submit(
+                    open_blocks, state.work, state.tables, z, state.dealt, open_block, urgent=True
+                )
+            state.own_scores, state.peer_scores, state.dealt = (), [], []
+            self.tasks.add(task, partial(self._use_opened, attempt, state))
+        if state.opened is not None and not state.is_closing and len(state.answers) == n_blocks:
+            state.is_closing = True
+            self._check_digests(state.opened, state.answers)
+            residuals = [each.residual for each in state.opened]
+            answers = [each.elements for each in state.answers]
+            with self._phase("product"):
+                closed = self._engine.submit(
+                    close_blocks, state.work, state.tables, residuals, answers, close_block, urgent=True
+                )
+            self.tasks.add(closed, partial(self._use_closed, attempt, state))
+        yield from self._drain()
+
+    def _use_opened(
+        self, attempt: Attempt, state: RunState, result: tuple[Sequence[Opened], Sums]
+    ) -> Iterator[Envelope]:
+        state.opened, sums = result
+        self._add(attempt, state, sums)
+        for rows, opened in zip(state.blocks, state.opened, strict=True):
+            if opened.elements is not None:
+                yield self._piece(attempt, Kind.MASKED_RESIDUAL, rows, opened.elements, opened.digest)
+        yield from self._advance(attempt, state)
+
+    def _check_digests(self, opened: Sequence[Opened], answers: Sequence[ElementPiece]) -> None:
+        if [each.digest for each in opened] != [each.digest for each in answers]:
             raise ProtocolError(
                 f"the {self.role} and the {self.peer} have computed different integers from the same scores: install"
                 " the same release of trilateral at both, and run `trilateral check` on both machines"
             )
-        with self._phase("product"):
-            reply = self._close(attempt, state, state.residual, state.answer.elements)
-        if reply is not None:
-            yield self._piece(attempt, Kind.MASKED_RESIDUAL, state.rows, reply, state.residual.digest)
-        yield from self._done(attempt, number)
 
-    def _done(self, attempt: Attempt, number: int) -> Iterator[Envelope]:
-        """Count a block as done. Blocks are done in their order, because each sender keeps it."""
-        del attempt.under_way[number]
-        attempt.n_done += 1
-        attempt.n_rows_done += attempt.blocks[number].n_rows
-        if attempt.n_done == len(attempt.blocks):
+    def _use_closed(
+        self, attempt: Attempt, state: RunState, result: tuple[Sequence[ElementVector | None], Sums]
+    ) -> Iterator[Envelope]:
+        """Count a run as done. Runs are done in their order, because each sender keeps it."""
+        replies, sums = result
+        self._add(attempt, state, sums)
+        for rows, reply, opened in zip(state.blocks, replies, state.opened or (), strict=True):
+            if reply is not None:
+                yield self._piece(attempt, Kind.MASKED_RESIDUAL, rows, reply, opened.digest)
+        del attempt.under_way[state.number]
+        attempt.n_done += len(state.blocks)
+        attempt.n_rows_done += sum(rows.n_rows for rows in state.blocks)
+        if attempt.n_done == attempt.n_before[-1]:
             yield self._sums(attempt)
             return
         if attempt.n_done - attempt.n_reported >= max(1, self._window // REPORTS_PER_WINDOW):
@@ -568,10 +623,9 @@ class SharesArithmetic(ABC):
             yield Envelope(Role.COORDINATOR, RowsDone(attempt.asked.key, attempt.n_rows_done))
         yield from self._send_scores(attempt)
 
-    def _residual(self, attempt: Attempt, state: BlockState, z: ElementVector, dealt: ElementVector) -> Residual:
-        gradient = attempt.asked.gradient and not state.is_holdout
-        key = self._dealer.of(attempt.asked.key)
-        return kernels.residual(self._fmt, self.role, key, dealt, z, state.rows.first, gradient=gradient)
+    @staticmethod
+    def _add(attempt: Attempt, state: RunState, sums: Sums) -> None:
+        (attempt.holdout_sums if state.work.is_holdout else attempt.sums).add(sums)
 
     def _piece(
         self, attempt: Attempt, kind: Kind, rows: RowRange, elements: ElementVector, digest: bytes = b""
@@ -610,11 +664,13 @@ class SharesArithmetic(ABC):
             parts.append((gradient, fmt.gradient_drop(n_rows)))
         if attempt.training is not None and shares is not None and shares.weights is not None:
             numbers = self._rows.numbers_of(asked.batch)
-            loss = sums.loss + self._linear_part(shares.weights, numbers) + self._constant_part(attempt.training)
+            loss = sums.loss + self._linear_part(shares.weights, numbers)
+            loss += self._constant_part(attempt.training, numbers)
             parts.append((loss, fmt.loss_drop(n_rows)))
         if attempt.holdout is not None and shares is not None and shares.holdout is not None:
             numbers = range(self._rows.n_sections, self._n_vectors)
-            loss = sums.holdout_loss + self._linear_part(shares.holdout, numbers) + self._constant_part(None)
+            loss = attempt.holdout_sums.loss + self._linear_part(shares.holdout, numbers)
+            loss += self._constant_part(None, numbers)
             parts.append((loss, fmt.holdout.loss_drop(attempt.holdout.n_rows)))
         n_sums = sum(len(share) for share, _ in parts)
         masks = kernels.stream(self._parties.of(asked.key), Purpose.SUMS, 0, pad(n_sums), 1)
@@ -673,8 +729,11 @@ class SharesArithmetic(ABC):
     # --- what the roles add
 
     @abstractmethod
-    def _prepare_exchange(self) -> None:
+    def _prepare_exchange(self, order: SectionOrder) -> None:
         """Make what this party keeps of the other's masked columns, and of its own labels."""
+
+    def _use_own(self, number: int, rows: RowRange, tile: Tile) -> None:  # noqa: B027  The host has no use for them.
+        """Use this party's rounded columns of some rows of a section, in the order of the rows."""
 
     @abstractmethod
     def _masked(self, rows: RowRange) -> ElementVector:
@@ -684,27 +743,23 @@ class SharesArithmetic(ABC):
     def _keep_masked(self, rows: RowRange, columns: NDArray[np.uint64]) -> None:
         """Keep the other party's masked columns of some rows, shape (n_rows / 8, n_masked_columns, 8)."""
 
+    @property
     @abstractmethod
-    def _open(self, attempt: Attempt, state: BlockState, residual: Residual) -> ElementVector | None:
-        """Add what follows from this party's shares of a block to its sums.
+    def _block_parts(self) -> tuple[OpenBlock, CloseBlock]:
+        """The role's parts of `open_blocks` and `close_blocks`: functions of a module, so that they can travel."""
 
-        Returns:
-            What it opens to the other party; None if that needs what the other opens.
+    @abstractmethod
+    def _read(self, rows: RowRange) -> BlockTables:
+        """Read the tables of a block. The threads of an engine may call it."""
+
+    @abstractmethod
+    def _constant_part(self, training: Section | None, numbers: range) -> ElementVector:
+        """Return this party's share of the constant part of a loss: of training rows, or of the hold-out rows.
+
+        Args:
+            training: the training rows; None for the hold-out rows.
+            numbers: of their sections.
         """
-
-    @abstractmethod
-    def _close(
-        self, attempt: Attempt, state: BlockState, residual: Residual, opened: ElementVector
-    ) -> ElementVector | None:
-        """Add what follows from what the other party has opened.
-
-        Returns:
-            What this party opens, if `_open` has not returned it.
-        """
-
-    @abstractmethod
-    def _constant_part(self, training: Section | None) -> ElementVector:
-        """Return this party's share of the constant part of a loss: of training rows, or of the hold-out rows."""
 
 
 def _diagonal(penalty: FloatMatrix) -> FloatVector:

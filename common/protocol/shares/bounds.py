@@ -3,8 +3,10 @@
 from trilateral.common.shares.format import Format
 from trilateral.common.shares.layout import BLOCK_ROWS
 
-WINDOW_BYTES = 16 * 2**20
-"""Bytes of dealt values that are on their way to a party at a time."""
+WINDOW_BYTES, MAX_WINDOW_BYTES = 16 * 2**20, 128 * 2**20
+"""Bytes of dealt values that are on their way to a party at a time, in a small and in a large job."""
+WINDOW_SHARE = 10
+"""Between the two, a window has this part of the rows."""
 MAX_PRODUCTS = 2**27
 """Numbers of 8 bytes that a party keeps for the products of columns with labels: 1 GiB, as at the coordinator."""
 MIN_WINDOW = 2
@@ -13,15 +15,21 @@ MAX_NORM_BITS = 64
 """A party whose largest row has a norm beyond 2^64 or below 2^-64 has not scaled its columns."""
 
 
-def window_blocks(fmt: Format) -> int:
+def window_blocks(fmt: Format, n_rows: int) -> int:
     """Return how many blocks of a round are under way at a time.
 
     The coordinator deals for no more blocks than this beyond those that a party is done with. A party sends its scores
     of no more blocks than this beyond those for which it has the other's answer.
+
+    Args:
+        fmt: the job's format.
+        n_rows: rows of the tables. A large job has larger windows, so that the tasks of an engine can be larger.
     """
-    return max(MIN_WINDOW, WINDOW_BYTES // (8 * BLOCK_ROWS * fmt.n_even))
+    of_rows = 8 * fmt.n_even * n_rows // WINDOW_SHARE
+    n_bytes = min(max(WINDOW_BYTES, of_rows), MAX_WINDOW_BYTES)
+    return max(MIN_WINDOW, n_bytes // (8 * BLOCK_ROWS * fmt.n_even))
 
 
-def window_rows(fmt: Format) -> int:
+def window_rows(fmt: Format, n_rows: int) -> int:
     """Return the rows of `window_blocks`."""
-    return window_blocks(fmt) * BLOCK_ROWS
+    return window_blocks(fmt, n_rows) * BLOCK_ROWS

@@ -5,9 +5,10 @@ Every table and every stream has its rows in one order: the training rows, batch
 rows of all sections are one *range* as well. A range is worked through in *blocks*, from its first row.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import Self
 
 import numpy as np
@@ -37,6 +38,12 @@ class RowRange:
         for first in range(self.first, self.end, BLOCK_ROWS):
             yield RowRange(first, min(BLOCK_ROWS, self.end - first))
 
+    def runs(self, n_blocks: int) -> Iterator[Sequence["RowRange"]]:
+        """Yield the blocks, in order, as many at a time."""
+        blocks = self.blocks()
+        while run := list(islice(blocks, n_blocks)):
+            yield run
+
 
 @dataclass(frozen=True)
 class Section(RowRange):
@@ -48,7 +55,7 @@ class Section(RowRange):
 
 @dataclass(frozen=True)
 class RowPlan:
-    """The rows of one job. Its size does not depend on theirs, unless `order` is asked for."""
+    """The rows of one job. Its size does not depend on theirs."""
 
     batches: Batches
     n_holdout: int
@@ -124,7 +131,28 @@ class RowPlan:
         part = self.batches.part(batch)
         return range(part, part + 1)
 
-    @cached_property
-    def order(self) -> Rows:
-        """The training rows by section, shape (n_train,). Only a party, which has the rows, needs it."""
-        return np.concatenate([self.batches.part_rows(number) for number in range(self.n_sections)])
+    def by_section(self, rows: RowRange) -> Iterator[tuple[int, RowRange]]:
+        """Cut rows at the ends of the sections; yield each part with the number of its section.
+
+        The hold-out rows have the number after the last section of training rows.
+        """
+        # No section is longer than the first.
+        number = min(rows.first // self.section(0).n_rows, self.n_sections)
+        while number <= self.n_sections:
+            section = self.holdout if number == self.n_sections else self.section(number)
+            first, end = max(rows.first, section.first), min(rows.end, section.end)
+            if first < end:
+                yield number, RowRange(first, end - first)
+            if rows.end <= section.end:
+                return
+            number += 1
+
+    def draw_order(self) -> Rows | None:
+        """Return the training rows by section, shape (n_train,); None if they have the order of the table.
+
+        Only a party, which has the rows, needs the order, and only once, so nothing keeps its 8 bytes a row.
+        """
+        if self.n_sections == 1:
+            return None
+        batches = replace(self.batches)  # It would keep the parts that it has drawn.
+        return np.concatenate([batches.part_rows(number) for number in range(self.n_sections)])

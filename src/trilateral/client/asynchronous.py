@@ -14,12 +14,12 @@ from trilateral.client.progress import JobState, Progress, progress_of
 from trilateral.common.base.errors import ConfigError
 from trilateral.common.base.permissions import explain
 from trilateral.common.base.roles import Role
-from trilateral.common.base.scratch import scratch_folder
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.load import load_job, load_process_config
 from trilateral.common.config.process import ProcessConfig
 from trilateral.common.config.settings import parse_settings
 from trilateral.common.jobs.folder import JobFolder
+from trilateral.common.scratch.folders import scratch_folder
 
 # Only the guest has the guest's code, and tables and models take long to import: each is imported where it is used.
 if TYPE_CHECKING:

@@ -306,8 +306,8 @@ def test_what_is_read_whole_is_read_alike_in_chunks(side: Side, labelled: bool, 
     ]
     chunks = list(stream_table(settings, list(whole.features.columns), categorical, rows=2))
 
-    rows = pd.concat([frame_of(chunk.features).set_axis(chunk.ids) for chunk in chunks])
-    pd.testing.assert_frame_equal(rows.loc[whole.ids].reset_index(drop=True), frame_of(whole.features))
+    rows = pd.concat([frame_of(chunk.features).set_axis([*chunk.ids]) for chunk in chunks])
+    pd.testing.assert_frame_equal(rows.loc[[*whole.ids]].reset_index(drop=True), frame_of(whole.features))
 
 
 def test_a_line_is_found_in_a_long_file(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_the_weights_in_the_file_give_the_scores_of_the_training_columns(load: L
     save_model(tmp_path / "model.json", PartyModel.of(Role.HOST, JOB, data, dataset, made, run_id=RUN))
     model = load_model(tmp_path / "model.json")
 
-    table = pd.read_csv(dataset.path).set_index("id").loc[data.ids]
+    table = pd.read_csv(dataset.path, dtype={"id": str}).set_index("id").sort_index()
     expected = model.steps.transform(features_of(table)) @ made.coef
     terms = model.steps.expand(features_of(table))
     np.testing.assert_allclose(terms @ np.array(list(model.weights.values())) + model.intercept, expected)

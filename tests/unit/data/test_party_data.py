@@ -23,6 +23,7 @@ from trilateral.common.data.party_data import (
     describe_scores_beyond,
     load_party_data,
 )
+from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import stream_table
 from trilateral.common.protocol.batches import holdout_split
 from trilateral.common.protocol.block import TrainingBlock
@@ -62,7 +63,7 @@ def test_rows_are_split_as_the_seed_says_and_labels_stay_with_their_rows(path: P
     frame = pd.read_csv(path, dtype={"id": str}).sort_values("id")
     train, holdout = holdout_split(N_ROWS, 0.3, 5)
 
-    assert data.ids == frame["id"].tolist()
+    assert data.list_digest == Ids.of(frame["id"]).digest()
     a = frame["a"].to_numpy()
     expected = (a - a[train].mean()) / a[train].std()
     np.testing.assert_allclose(block.columns[:, 0], expected[train])
@@ -86,7 +87,7 @@ def test_hold_out_rows_do_not_touch_what_is_fitted(path: Path) -> None:
 def test_both_parties_hold_the_same_rows(path: Path) -> None:
     guest, host = load(path, labelled=True), load(path, labelled=False)
 
-    assert guest.ids == host.ids
+    assert guest.list_digest == host.list_digest
     assert len(guest.block.columns) == len(host.block.columns) == 80
     assert len(guest.block.holdout_columns) == len(host.block.holdout_columns) == 20
 

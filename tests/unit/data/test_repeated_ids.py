@@ -16,7 +16,8 @@ from trilateral.common.config.dataset import DatasetConfig
 from trilateral.common.config.settings import parse_settings
 from trilateral.common.data.preprocessing.terms import CategoryColumn
 from trilateral.common.data.tables.id_form import SEPARATOR
-from trilateral.common.data.tables.repeated_ids import aggregate, first_rows, owners
+from trilateral.common.data.tables.id_list import Ids
+from trilateral.common.data.tables.repeated_ids import DistinctIds, aggregate
 from trilateral.common.data.tables.table import PartyTable, read_table, read_table_ids, stream_table
 
 ROWS = """id,y,n,c
@@ -82,7 +83,7 @@ def test_a_table_without_repeated_ids_is_the_same_in_every_case(tmp_path: Path) 
     tables = [read(tmp_path, text, repeated_ids=how) for how in ("refuse", "first", "aggregate")]
     for table in tables:
         pd.testing.assert_frame_equal(frame_of(table.features), frame_of(tables[0].features))
-        assert (table.ids, table.n_repeated) == (["a", "b"], 0)
+        assert ([*table.ids], table.n_repeated) == (["a", "b"], 0)
 
 
 @pytest.mark.parametrize("how", ["first", "aggregate"])
@@ -110,11 +111,13 @@ def test_aggregation_agrees_with_a_plain_loop(rows: list[tuple[str, int | None, 
             "c": pd.Series([letter for _, _, letter in rows], dtype="str"),
         }
     )
-    result = frame_of(aggregate(owners(ids), features_of(frame)))
+    distinct = DistinctIds.of(Ids.of(ids))
+    result = frame_of(aggregate(distinct.owners(), features_of(frame)))
 
-    distinct = list(dict.fromkeys(ids))
-    assert [ids[row] for row in first_rows(ids)] == distinct
-    for place, one in enumerate(distinct):
+    assert distinct.ids == sorted(set(ids))
+    assert distinct.first.tolist() == [ids.index(one) for one in distinct.ids]
+    assert distinct.n_repeated == len(ids) - len(set(ids))
+    for place, one in enumerate(distinct.ids):
         own = [row for row in rows if row[0] == one]
         numbers = [number for _, number, _ in own if number is not None]
         letters = [letter for _, _, letter in own if letter is not None]

@@ -14,6 +14,7 @@ from trilateral.common.config.dataset import ClassWeight, DatasetConfig, Preproc
 from trilateral.common.config.job import JobConfig
 from trilateral.common.config.settings import parse_settings
 from trilateral.common.data.party_data import check_labels, describe_few_labels, make_block
+from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import PartyTable, read_table, read_table_ids
 from trilateral.common.jobs.party_record import table_digest
 from trilateral.common.protocol.block import TrainingBlock
@@ -129,7 +130,7 @@ JOB = JobConfig(name="job", dataset="t", protocol="shares", holdout=0.25)
 def block_of(**weights: Any) -> TrainingBlock:
     ids = [f"{row:03}" for row in range(400)]
     features = pd.DataFrame({"x": np.arange(400) % 7.0})
-    return make_block(PartyTable(ids, features_of(features), LABELS, **weights), PreprocessingConfig(), JOB)
+    return make_block(PartyTable(Ids.of(ids), features_of(features), LABELS, **weights), PreprocessingConfig(), JOB)
 
 
 def test_only_training_rows_have_weights_and_they_are_those_of_the_same_rows() -> None:

@@ -10,6 +10,7 @@ from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import DataError
 from trilateral.common.data.alignment.dealing import SHARD_IDS, Dealing
 from trilateral.common.data.model.spool import ScoredRows
+from trilateral.common.data.tables.id_list import Ids
 
 KEY = bytes(range(32))
 
@@ -19,7 +20,7 @@ def spooled(folder: Path, ids: list[str], scores: FloatVector, piece: int = 7) -
     rows = ScoredRows(folder, ["id"])
     for start in range(0, len(ids), piece):
         part = ids[start : start + piece]
-        rows.add([one.strip() for one in part], part, scores[start : start + piece])
+        rows.add(Ids.of(one.strip() for one in part), Ids.of(part), scores[start : start + piece])
     rows.finish()
     return rows
 

@@ -77,7 +77,7 @@ def test_chunks_read_like_the_whole_table(frame: pd.DataFrame, tmp_path: Path) -
 
     chunks = stream(path, list(whole.features.columns), [KIND], 600)
 
-    rows = pd.concat([frame_of(chunk.features).set_axis(chunk.ids) for chunk in chunks]).loc[whole.ids]
+    rows = pd.concat([frame_of(chunk.features).set_axis([*chunk.ids]) for chunk in chunks]).loc[[*whole.ids]]
     pd.testing.assert_frame_equal(rows.reset_index(drop=True), frame_of(whole.features))
 
 

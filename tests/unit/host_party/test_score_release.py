@@ -13,7 +13,8 @@ from trilateral.common.data.alignment.guest_session import GuestSession
 from trilateral.common.data.alignment.host_session import HostSession
 from trilateral.common.data.alignment.sources import MemoryIds
 from trilateral.common.data.model.spool import ScoredRows, ScoredShards
-from trilateral.common.protocol.ids import canonical_order, id_digest, list_digest
+from trilateral.common.data.tables.id_list import Ids
+from trilateral.common.protocol.ids import id_digest
 from trilateral.host_party.score_release import SameIds, ScoreRelease
 
 IDS = [f"{number:03d}" for number in range(40)]
@@ -26,7 +27,7 @@ DEALING = Dealing.of(*NONCES, 2 * SHARD_IDS, 40)
 @pytest.fixture
 def rows(tmp_path: Path) -> ScoredRows:
     rows = ScoredRows(tmp_path, ["id"])
-    rows.add(IDS, IDS, np.array([SCORES[one] for one in IDS]))
+    rows.add(Ids.of(IDS), Ids.of(IDS), np.array([SCORES[one] for one in IDS]))
     rows.finish()
     return rows
 
@@ -39,7 +40,7 @@ def same(rows: ScoredRows, tmp_path: Path) -> ScoreRelease:
 
 def digest(shards: Callable[[int], list[str]], shard: int, role: Role = Role.GUEST) -> bytes:
     ids = shards(shard)
-    return id_digest(list_digest([ids[place] for place in canonical_order(ids)]), *NONCES, role)
+    return id_digest(Ids.of(sorted(ids)).digest(), *NONCES, role)
 
 
 def of_shard(shard: int, ids: list[str] = IDS) -> list[str]:
@@ -60,7 +61,7 @@ def test_the_same_ids_get_all_scores_in_canonical_order_once_all_shards_are_sett
 def test_other_ids_or_another_digest_settle_nothing(same: ScoreRelease) -> None:
     fewer = of_shard(0)[:-1]
     for told in (
-        id_digest(list_digest(sorted(fewer)), *NONCES, Role.GUEST),
+        id_digest(Ids.of(sorted(fewer)).digest(), *NONCES, Role.GUEST),
         digest(of_shard, 0, Role.HOST),  # what the host itself would send
         digest(of_shard, 1),
         b"",
@@ -83,7 +84,7 @@ def test_after_an_intersection_there_are_scores_of_common_rows_alone(rows: Score
     dealing = Dealing.of(*NONCES, len(guests), len(IDS))
     host = HostSession(rows, dealing)
     prediction = ScoreRelease(rows.dealt(dealing.n_shards), dealing.n_shards, host, tmp_path)
-    guest = GuestSession(MemoryIds(guests), dealing)
+    guest = GuestSession(MemoryIds(Ids.of(guests)), dealing)
     points = guest.request(0)
     with pytest.raises(ProtocolError, match="before the host answered it"):
         prediction.settle(0, dealing.tags(IDS))

@@ -13,6 +13,7 @@ from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import LabelConfig, PreprocessingConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.party_data import make_party_data
+from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.permission import Permission
 from trilateral.common.observe.audit import Audit
@@ -42,7 +43,10 @@ def test_a_tighter_policy_counts_for_the_weights_of_a_training_that_runs(tmp_pat
     permission = Permission(job, lambda: current[0], audit, Caller(Role.COORDINATOR), {})
     labels, weights = np.tile([-1.0, 1.0], 300), np.where(np.arange(600) < 400, 1.0, 0.0)
     table = PartyTable(
-        [f"{row:03}" for row in range(600)], features_of(pd.DataFrame({"x": np.arange(600.0)})), labels, weights=weights
+        Ids.of(f"{row:03}" for row in range(600)),
+        features_of(pd.DataFrame({"x": np.arange(600.0)})),
+        labels,
+        weights=weights,
     )
     permission.data = make_party_data(table, PreprocessingConfig(), job)
 

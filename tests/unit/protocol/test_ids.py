@@ -1,8 +1,7 @@
-"""The order of the rows and the digest of the IDs."""
+"""The proof that both parties hold the same IDs."""
 
 import hashlib
 import hmac
-from random import Random
 
 import pytest
 from hypothesis import given
@@ -10,7 +9,8 @@ from hypothesis import strategies as st
 
 from trilateral.common.base.errors import DataError, ProtocolError
 from trilateral.common.base.roles import Role
-from trilateral.common.protocol.ids import NONCE_BYTES, canonical_order, check_id_digest, id_digest, list_digest
+from trilateral.common.data.tables.id_list import Ids
+from trilateral.common.protocol.ids import NONCE_BYTES, check_id_digest, id_digest
 
 GUEST_NONCE = bytes(range(NONCE_BYTES))
 HOST_NONCE = bytes(range(100, 100 + NONCE_BYTES))
@@ -19,23 +19,7 @@ id_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
 def digest_of(ids: list[str], role: Role = Role.HOST) -> bytes:
-    return id_digest(list_digest(ids), GUEST_NONCE, HOST_NONCE, role)
-
-
-def test_the_order_follows_bytes_and_not_a_language_or_numbers() -> None:
-    ids = ["é", "10", "b", "9", "B", "a", "\N{GRINNING FACE}", "\N{FULLWIDTH LATIN SMALL LETTER A}"]
-
-    ordered = [ids[row] for row in canonical_order(ids)]
-
-    assert ordered == ["10", "9", "B", "a", "b", "é", "\N{FULLWIDTH LATIN SMALL LETTER A}", "\N{GRINNING FACE}"]
-
-
-@given(st.lists(id_text, unique=True), st.randoms())
-def test_the_order_does_not_depend_on_the_file(ids: list[str], random: Random) -> None:
-    shuffled = ids.copy()
-    random.shuffle(shuffled)
-
-    assert [ids[row] for row in canonical_order(ids)] == [shuffled[row] for row in canonical_order(shuffled)]
+    return id_digest(Ids.of(ids).digest(), GUEST_NONCE, HOST_NONCE, role)
 
 
 def test_digest_is_the_documented_hmac() -> None:
@@ -60,9 +44,9 @@ def test_digest_depends_on_each_nonce_and_on_the_role() -> None:
     digests = {
         digest_of(ids, Role.HOST),
         digest_of(ids, Role.GUEST),
-        id_digest(list_digest(ids), other, HOST_NONCE, Role.HOST),
-        id_digest(list_digest(ids), GUEST_NONCE, other, Role.HOST),
-        id_digest(list_digest(ids), HOST_NONCE, GUEST_NONCE, Role.HOST),
+        id_digest(Ids.of(ids).digest(), other, HOST_NONCE, Role.HOST),
+        id_digest(Ids.of(ids).digest(), GUEST_NONCE, other, Role.HOST),
+        id_digest(Ids.of(ids).digest(), HOST_NONCE, GUEST_NONCE, Role.HOST),
     }
 
     assert len(digests) == 5
@@ -72,15 +56,15 @@ def test_a_digest_sent_back_to_its_sender_is_refused() -> None:
     received = digest_of(["1", "2"], Role.HOST)
 
     with pytest.raises(DataError, match="do not hold the same IDs"):
-        check_id_digest(received, list_digest(["1", "2"]), GUEST_NONCE, HOST_NONCE, Role.GUEST)
+        check_id_digest(received, Ids.of(["1", "2"]).digest(), GUEST_NONCE, HOST_NONCE, Role.GUEST)
 
 
 def test_equal_lists_pass_and_others_are_refused_without_naming_an_id() -> None:
     digest = digest_of(["alice", "bob"])
 
-    check_id_digest(digest, list_digest(["alice", "bob"]), GUEST_NONCE, HOST_NONCE, Role.HOST)
+    check_id_digest(digest, Ids.of(["alice", "bob"]).digest(), GUEST_NONCE, HOST_NONCE, Role.HOST)
     with pytest.raises(DataError) as refusal:
-        check_id_digest(digest, list_digest(["alice", "bert"]), GUEST_NONCE, HOST_NONCE, Role.HOST)
+        check_id_digest(digest, Ids.of(["alice", "bert"]).digest(), GUEST_NONCE, HOST_NONCE, Role.HOST)
 
     assert not any(one in str(refusal.value) for one in ("alice", "bob", "bert"))
 
@@ -88,4 +72,4 @@ def test_equal_lists_pass_and_others_are_refused_without_naming_an_id() -> None:
 @pytest.mark.parametrize("size", [0, 16, 33])
 def test_a_nonce_of_another_length_is_refused(size: int) -> None:
     with pytest.raises(ProtocolError, match="must have 32 bytes"):
-        id_digest(list_digest(["1"]), GUEST_NONCE, bytes(size), Role.HOST)
+        id_digest(Ids.of(["1"]).digest(), GUEST_NONCE, bytes(size), Role.HOST)

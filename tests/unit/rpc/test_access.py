@@ -81,6 +81,7 @@ MAY_CALL = {
     "CoordinatorService/ReportOutOfRange": {"host", "guest"},
     "CoordinatorService/ReportEvaluation": {"guest"},
     "CoordinatorService/ReportFinished": {"host", "guest"},
+    "CoordinatorService/ReportProgress": {"host", "guest"},
     "CoordinatorService/ReportWaiting": {"host", "guest"},
     "CoordinatorService/ReportFailure": {"host", "guest"},
     "ProcessService/Describe": {"host", "guest", "coordinator"},

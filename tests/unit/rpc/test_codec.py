@@ -1,6 +1,7 @@
 """Every message survives the wire, and an invalid request is refused before its values are used."""
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis.extra.numpy import arrays
 
 from trilateral.common.base.errors import ConfigError, ProtocolError, TrilateralError
 from trilateral.common.base.outcome import Outcome
+from trilateral.common.base.progress import Stage
 from trilateral.common.base.roles import PARTIES, Role
 from trilateral.common.config.job import JobConfig
 from trilateral.common.paillier.ciphertexts import Ciphertexts
@@ -40,6 +42,7 @@ from trilateral.common.protocol.messages import (
     RoundShares,
     RowsDone,
     SharesReady,
+    StageProgress,
     VectorPiece,
     Waiting,
     WeightShares,
@@ -142,6 +145,7 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
     HoldoutScores: holdout_scores(),
     Evaluation: st.builds(Evaluation, keys, finite, st.none() | finite),
     Finished: st.builds(Finished),
+    StageProgress: st.builds(StageProgress, st.sampled_from(Stage), st.floats(0, 1)),
     Waiting: st.builds(Waiting),
     Failed: st.builds(Failed, text),
 }
@@ -166,6 +170,12 @@ def test_every_message_survives_the_wire(route: MessageRoute, data: st.DataObjec
     received = route.request.FromString(request.SerializeToString())
     assert job_key(received) == RUN
     assert same(decode(received), message)
+
+
+@pytest.mark.parametrize("has_progressed", [False, True])
+def test_the_question_of_the_coordinator_says_whether_the_job_has_progressed(has_progressed: bool) -> None:
+    message = Waiting(has_progressed)
+    assert decode(encode(RUN, message, route_for(Role.COORDINATOR, Role.HOST, message))) == message
 
 
 def join(requests: list[rounds_pb2.SendVectorRequest]) -> VectorPiece:
@@ -357,6 +367,9 @@ WRONG_WEIGHT_SHARES: list[dict[str, bytes]] = [
             for wrong in WRONG_SHARES_READY
         ),
         coordinator_pb2.ReportRowsDoneRequest(key=ROUND, n_rows=0),
+        coordinator_pb2.ReportProgressRequest(done=0.5),
+        coordinator_pb2.ReportProgressRequest(stage=coordinator_pb2.STAGE_READING, done=1.5),
+        coordinator_pb2.ReportProgressRequest(stage=coordinator_pb2.STAGE_READING, done=math.nan),
         coordinator_pb2.ReportRowsDoneRequest(key=ROUND, n_rows=2**31 + 1),
         host_pb2.ChallengeIdsRequest(nonce=bytes(32), n_rows=5, n_columns=2, weight_bits=33),
         host_pb2.ChallengeIdsRequest(nonce=bytes(32), n_rows=5, n_columns=2, seed=bytes(33)),

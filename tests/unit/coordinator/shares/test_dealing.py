@@ -25,7 +25,7 @@ FIRST, SECOND = RoundKey(1, 1), RoundKey(2, 1)
 
 @pytest.fixture(autouse=True)
 def _small_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "window_rows", lambda _: WINDOW)
+    monkeypatch.setattr(module, "window_rows", lambda *_: WINDOW)
 
 
 def make_dealing(rows: RowPlan, max_rounds: int = 10) -> Dealing:

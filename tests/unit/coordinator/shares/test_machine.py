@@ -263,7 +263,7 @@ def test_sums_before_the_label_products_are_refused() -> None:
 
 
 def test_sums_before_everything_was_dealt_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trilateral.coordinator.shares.dealing.window_rows", lambda _: 8192)
+    monkeypatch.setattr("trilateral.coordinator.shares.dealing.window_rows", lambda *_: 8192)
     session = begun(Session(table=make_table(n_train=20_000, n_holdout=16, n_host=1, n_guest=1)))
     session.play_round()
     sums = ElementPiece(RoundKey(2, 1), Kind.SUMS, 0, 3, 3, np.zeros(3, np.uint64))

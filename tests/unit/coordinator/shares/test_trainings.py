@@ -122,7 +122,7 @@ def test_a_party_may_have_one_column(n_host: int) -> None:
 
 
 def test_rows_of_several_windows_are_dealt_as_the_parties_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dealing, "window_rows", lambda _: 8192)
+    monkeypatch.setattr(dealing, "window_rows", lambda *_: 8192)
     table = make_table(n_train=20_000, n_holdout=9000, n_host=1, n_guest=2)
     job = JOB.model_copy(update={"epochs": 3, "evaluate_every": 1, "algorithm": Lbfgs()})
     trained = train_with(job, SimulatedParties(job, table))

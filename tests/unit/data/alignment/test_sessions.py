@@ -18,6 +18,7 @@ from trilateral.common.data.alignment.guest_session import CommonShard, GuestSes
 from trilateral.common.data.alignment.host_session import MAX_ANSWERS, HostSession
 from trilateral.common.data.alignment.intersection import POINT_BYTES
 from trilateral.common.data.alignment.sources import MemoryIds
+from trilateral.common.data.tables.id_list import Ids
 
 
 class Sides:
@@ -26,7 +27,7 @@ class Sides:
     def __init__(self, guest_ids: list[str], host_ids: list[str]) -> None:
         self.guest_ids, self.host_ids = guest_ids, host_ids
         self.dealing = Dealing.of(token_bytes(32), token_bytes(32), len(guest_ids), len(host_ids))
-        self.guest_source, self.host_source = MemoryIds(guest_ids), MemoryIds(host_ids)
+        self.guest_source, self.host_source = MemoryIds(Ids.of(guest_ids)), MemoryIds(Ids.of(host_ids))
         self.guest = GuestSession(self.guest_source, self.dealing)
         self.host = HostSession(self.host_source, self.dealing)
 
@@ -78,7 +79,7 @@ def test_the_same_request_may_come_again_and_another_one_may_not(sides: Sides) -
     for _ in range(2):
         sides.host.check_request(0, points)
         assert list(sides.guest.read(0, *sides.host.answer(0, points)).places) == [1, 2]
-    other = GuestSession(MemoryIds(["d", "e", "f"]), sides.dealing).request(0)
+    other = GuestSession(MemoryIds(Ids.of(["d", "e", "f"])), sides.dealing).request(0)
     with pytest.raises(ProtocolError, match="differs from the first one"):
         sides.host.check_request(0, other)
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.shares_rounds import rows_in_order
 from trilateral.common.protocol.batches import WHOLE_SET, Batch, Batches
 from trilateral.common.protocol.shares.rows import RowPlan, RowRange
 from trilateral.common.shares.layout import BLOCK_ROWS, ROWS
@@ -39,10 +40,11 @@ def test_sections_follow_one_another_and_end_in_whole_groups(plan: RowPlan) -> N
 def test_the_range_of_a_batch_holds_the_rows_of_the_batch(plan: RowPlan, epoch: int) -> None:
     at = 0
     rows = []
+    order = rows_in_order(plan)
     for section in plan.sections:
-        rows.append(plan.order[at : at + section.n_real])
+        rows.append(order[at : at + section.n_real])
         at += section.n_real
-    assert np.array_equal(np.sort(plan.order), np.arange(plan.batches.n_train))
+    assert np.array_equal(np.sort(order), np.arange(plan.batches.n_train))
 
     ranges = []
     for index in range(plan.batches.count):

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from trilateral.common.base.scratch import SCRATCH, scratch_folder, sweep_scratch
+from trilateral.common.scratch.folders import SCRATCH, scratch_folder, sweep_scratch
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from trilateral.common.base.scratch import scratch_folder
+from trilateral.common.scratch.folders import scratch_folder
 with scratch_folder(Path(sys.argv[1])) as folder:
     (folder / "rows").write_text("secret")
     print(folder, flush=True)
@@ -63,3 +63,13 @@ def test_what_a_killed_process_left_is_swept_and_what_a_living_one_uses_is_not(t
 def test_sweeping_where_nothing_was_makes_nothing(tmp_path: Path) -> None:
     sweep_scratch(tmp_path / "state")
     assert not (tmp_path / "state").exists()
+
+
+def test_only_what_is_in_the_scratch_folder_is_swept(tmp_path: Path) -> None:
+    """The setting may name a folder that other programs use as well, such as /dev/shm."""
+    (tmp_path / "others").mkdir()
+    (tmp_path / SCRATCH).mkdir(mode=0o700)
+    (tmp_path / SCRATCH / ".array-1").write_text("of a process that was killed at the wrong moment")
+    sweep_scratch(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [SCRATCH, "others"]
+    assert [path.name for path in (tmp_path / SCRATCH).iterdir()] == [".sweep"]
