@@ -289,6 +289,9 @@ class RowsDone:
     Under the protocol on shares, it needs no more dealt values for them, and the coordinator deals further ones. Under
     the Paillier protocol, the message only shows progress. The rows of a curvature batch count after those of the
     batch.
+
+    Guest to host, under the Paillier protocol: the guest has used the scores of these rows, in a round without
+    gradient. In other rounds, the residual tells the host so.
     """
 
     key: RoundKey

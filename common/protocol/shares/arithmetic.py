@@ -704,6 +704,10 @@ class SharesArithmetic(ABC):
 
     # --- the end
 
+    def take_rows_done(self, done: RowsDone) -> Iterator[Envelope]:
+        """See Arithmetic."""
+        raise ProtocolError(f"a party does not take a {type(done).__name__} under the protocol on shares")
+
     def finish(self, asked: FinishJob) -> Iterator[Envelope | Expected[ElementPiece]]:
         """See Arithmetic: each party gives the other its share of the other's weights."""
         n_host, n_guest = self._n_host, self._n_guest
