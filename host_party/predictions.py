@@ -347,10 +347,12 @@ class Predictions:
             alignment = await self._alignments.open_loose(
                 opened.name, load, Asked(align_request.form, align_request.n_rows, align_request.nonce, purpose)
             )
+            opened.session = alignment.id
+            await asyncio.shield(alignment.dealt)
         if opened.stopped.is_set():
             self._alignments.close(alignment.id)
             raise PeerError("the prediction has ended")
-        opened.session, n_shards = alignment.id, alignment.session.dealing.n_shards
+        n_shards = alignment.session.dealing.n_shards
         opened.release = ScoreRelease(opened.rows.dealt(n_shards), n_shards, alignment.session, opened.folder)
         return AlignAnswer(alignment.nonce, alignment.id)
 

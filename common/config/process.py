@@ -1,26 +1,17 @@
 """The configuration of one organisation's process: its addresses, its peers and what it permits."""
 
-import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from trilateral.common.base.addresses import split_address
+from trilateral.common.base.addresses import is_loopback, split_address
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.config.engine import EngineConfig
 from trilateral.common.config.job import ProtocolName
 from trilateral.common.config.settings import JobName, Settings
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _check_address(address: str) -> str:
@@ -39,7 +30,7 @@ def _check_peer_port(address: str) -> str:
 
 def is_loopback_address(address: str) -> bool:
     """Return whether ``host:port`` is a loopback address, which only this machine can reach."""
-    return _is_loopback(split_address(address)[0])
+    return is_loopback(split_address(address)[0])
 
 
 def _check_stays_here(address: str) -> None:
@@ -326,6 +317,8 @@ class ProcessConfig(Settings):
     """How long to wait, and how much to do at the same time."""
     scratch: ScratchConfig = ScratchConfig()
     """Host and guest only: where the rows of a running job lie."""
+    engine: EngineConfig = EngineConfig()
+    """Host and guest only: what computes on this party's rows."""
     metrics: MetricsConfig = MetricsConfig()
     """Metrics for Prometheus."""
     traces: TracesConfig = TracesConfig()
@@ -410,6 +403,13 @@ class ProcessConfig(Settings):
     def scratch_folder(self) -> Path:
         """The folder for rows that do not fit in memory."""
         return self.scratch.folder or self.state
+
+    @field_validator("engine")
+    @classmethod
+    def _check_engine(cls, engine: EngineConfig, info: ValidationInfo) -> EngineConfig:
+        if engine.kind != "local" and info.data.get("role") is Role.COORDINATOR:
+            raise ValueError("the coordinator has no rows to compute on: remove `engine`")
+        return engine
 
     @model_validator(mode="after")
     def _check_security(self) -> "ProcessConfig":

@@ -21,6 +21,7 @@ from trilateral.common.base.errors import (
     notes,
 )
 from trilateral.common.base.outcome import Outcome
+from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.base.roles import Role
 from trilateral.common.compute.engine import Engine, OpenEngine
 from trilateral.common.config.dataset import DatasetConfig
@@ -472,8 +473,10 @@ class PartyJobs(ProcessJobs):
     async def _read_all(
         self, runner: MachineRunner, dataset: DatasetConfig, job: JobConfig, record: PartyRecord, scratch: Scratch
     ) -> PartyTable:
+        report_progress(Stage.READING, 0, 1)
         with self._naming(dataset):
-            table = await runner.in_thread(read_party_table, dataset, job, labelled=self.role is Role.GUEST)
+            labelled = self.role is Role.GUEST
+            table = await runner.in_thread(read_party_table, dataset, job, labelled=labelled, scratch=scratch)
             await runner.in_thread(record.check_table, table, dataset)
             await runner.in_thread(release_freed_memory)
         log.info("job %s: %d rows loaded", job.name, len(table.ids))
@@ -487,6 +490,7 @@ class PartyJobs(ProcessJobs):
         def check(n_train: int) -> None:
             check_sizes(job, self.config.policy, n_train, self.role)
 
+        report_progress(Stage.PREPARING, 0, 1)
         with self._naming(dataset):
             data = make_party_data(table, dataset.preprocessing, job, check, scratch)
             check_labels(data.block)

@@ -5,7 +5,7 @@ Columns come in batches, so faults of single rows are collected: `Faults` counts
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -332,6 +332,9 @@ def _cast_to_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 def _parse_numbers(column: pa.ChunkedArray, missing: Sequence[str]) -> tuple[FloatVector, NDArray[np.bool_]]:
     """Parse numbers from text; also return which values are not numbers."""
+    # Most columns hold nothing else, and then this takes a third of the time.
+    with suppress(pa.ArrowInvalid):
+        return to_floats(column.cast(pa.float64())), np.zeros(len(column), dtype=bool)
     texts = _without(pc.utf8_trim_whitespace(column), missing)
     wrong = np.zeros(len(texts), dtype=bool)
     try:

@@ -33,7 +33,6 @@ class GatheredFeatures:
 
     def __init__(self, names: Sequence[str], categorical: Sequence[str], n_rows: int, scratch: Scratch) -> None:
         self._scratch = scratch
-        self._n_rows = 0
         widths = [CODE_BYTES if name in categorical else NUMBER_BYTES for name in names]
         # While a column is put in order, it is there twice.
         scratch.reserve(n_rows * (sum(widths) + max(widths, default=0)))
@@ -49,26 +48,24 @@ class GatheredFeatures:
         """
         for name, column in self._columns.items():
             column.append(batch[name])
-        self._n_rows += len(batch)
 
-    def finish(self, arrange: Callable[[Column], Column] | None) -> Features:
+    def finish(self, arrange: Callable[[Column], Column] | None, n_rows: int) -> Features:
         """Return the features. Call it once, after the last batch.
 
         Args:
             arrange: gets each column in memory, in the order of the file, and returns the rows that are wanted; None if
                 these are all rows as they are.
+            n_rows: the number of rows that are wanted.
 
         Raises:
             ConfigError: there is no room for the columns.
         """
         finished: dict[str, Column] = {}
         names = [*self._columns]
-        n_rows = self._n_rows
         for done, name in enumerate(names):
             report_progress(Stage.SORTING, done, len(names))
             column = self._columns.pop(name).finish()
             finished[name] = column if arrange is None else _stored(arrange(column[:]), self._scratch)
-            n_rows = len(finished[name])
             del column
             release_freed_memory()
         return Features(finished, n_rows)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.base.errors import DataError
-from trilateral.common.data.features import Categories, Column, Features
+from trilateral.common.data.features import Categories, Column
 from trilateral.common.data.tables.id_list import Ids
 
 
@@ -85,24 +85,17 @@ class DistinctIds:
         return owners
 
 
-def aggregate(owner: NDArray[np.int64], features: Features) -> Features:
-    """Make one row of the rows of each ID; see `aggregate_column`.
-
-    Args:
-        owner: the ID of each row, as from `DistinctIds.owners`.
-        features: the rows.
-
-    Returns:
-        A row for each ID, in the order of `DistinctIds.ids`.
-    """
-    columns = {name: aggregate_column(owner, column) for name, column in features.columns.items()}
-    return Features(columns, int(owner.max()) + 1)
-
-
 def aggregate_column(owner: NDArray[np.int64], column: Column) -> Column:
     """Make one value of those of each ID: the mean of numbers, and the most frequent category.
 
     Missing values do not count. Of categories that are equally frequent, the one in the earliest row wins.
+
+    Args:
+        owner: the ID of each row, as from `DistinctIds.owners`.
+        column: the rows.
+
+    Returns:
+        A row for each ID, in the order of `DistinctIds.ids`.
     """
     if isinstance(column, Categories):
         return _most_frequent(owner, column)

@@ -21,7 +21,7 @@ from trilateral.common.base.arrays import FloatVector, Rows
 from trilateral.common.base.errors import Counted, DataError
 from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.config.dataset import ClassWeight, DatasetConfig
-from trilateral.common.data.features import Column, Features, join_columns
+from trilateral.common.data.features import Column, Features
 from trilateral.common.data.preprocessing.terms import CategoryColumn
 from trilateral.common.data.tables.column_reader import (
     MISSING,
@@ -41,7 +41,6 @@ from trilateral.common.data.tables.id_form import NormalIds, normalise
 from trilateral.common.data.tables.id_list import Ids
 from trilateral.common.data.tables.repeated_ids import (
     DistinctIds,
-    aggregate,
     aggregate_column,
     described,
     mean_of_owner,
@@ -158,7 +157,7 @@ def read_table(dataset: DatasetConfig, scratch: Scratch = IN_MEMORY) -> PartyTab
     else:
         weights = None if weights is None else weights[first]
         arrange = None if distinct.is_table else operator.itemgetter(first)
-    joined = gathered.finish(arrange)
+    joined = gathered.finish(arrange, len(first))
     y = None if y is None else y[first]
     if label is not None and y is not None and (y == y[0]).all():
         raise DataError(
@@ -271,10 +270,13 @@ def stream_table(
     categorical: Sequence[CategoryColumn],
     rows: int = _ROWS_AT_A_TIME,
     missing: Sequence[str] | None = MISSING,
+    *,
+    scratch: Scratch = IN_MEMORY,
 ) -> Iterator[TableChunk]:
     """Read a table of any size in bounded memory, for a model that was fitted before.
 
-    If `repeated_ids` makes one row of several, the whole table is in memory, because they may be far apart.
+    If `repeated_ids` makes one row of several, which may be far apart, all IDs are in memory and all columns in
+    `scratch`.
 
     Args:
         dataset: the settings of the table. The label and the choice of features are not used.
@@ -283,6 +285,7 @@ def stream_table(
         rows: rows in each chunk; the last chunk may have fewer.
         missing: the texts that meant a missing category at training, as in `PartyTable`. The `missing` of the dataset
             takes precedence.
+        scratch: see above.
 
     Yields:
         The rows of the table, in the order of the file. Duplicate IDs are not detected if the settings refuse them.
@@ -295,16 +298,22 @@ def stream_table(
     if dataset.repeated_ids == "refuse":
         yield from chunks
         return
-    read = list(chunks)
-    written = Ids.join([chunk.ids for chunk in read])
-    features_of_all = _joined([chunk.features for chunk in read])
+    ids: list[Ids] = []
+    gathered = GatheredFeatures(features, [column.name for column in categorical], 0, scratch)
+    for chunk in chunks:
+        ids.append(chunk.ids)
+        gathered.append(chunk.features)
+    written = Ids.join(ids)
+    ids.clear()
     distinct = DistinctIds.of(normalise(written, dataset.id_form, len(dataset.id_columns)).ids)
     in_file = np.argsort(distinct.first)
     kept = distinct.first[in_file]
-    if dataset.repeated_ids == "aggregate":
-        features_of_ids = aggregate(distinct.owners(), features_of_all).take(in_file)
-    else:
-        features_of_ids = features_of_all.take(kept)
+    owner = distinct.owners()
+
+    def arrange(column: Column) -> Column:
+        return aggregate_column(owner, column)[in_file] if dataset.repeated_ids == "aggregate" else column[kept]
+
+    features_of_ids = gathered.finish(arrange, len(kept))
     for start in range(0, len(kept), rows):
         part = slice(start, start + rows)
         n_repeated = 0 if start else distinct.n_repeated
@@ -421,12 +430,6 @@ def _read_features(
         for name in features
     }
     return Features(columns, n_rows)
-
-
-def _joined(chunks: Sequence[Features]) -> Features:
-    """Return the features of the rows of all chunks."""
-    columns = {name: join_columns([chunk[name] for chunk in chunks]) for name in chunks[0].columns}
-    return Features(columns, sum(map(len, chunks)))
 
 
 def _check_rows(file: TableFile, n_rows: int) -> None:

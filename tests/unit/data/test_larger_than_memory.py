@@ -1,122 +1,138 @@
-"""A table whose columns lie on disk is the same to the last bit as one in memory."""
+"""A table whose rows lie on disk gives the same training, to the last bit, as one in memory."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pytest
 
-import trilateral.common.data.tables.table
-from trilateral.common.base.arrays import SelectedRows
+from trilateral.common.base.arrays import BLOCK_ROWS, RowArray
 from trilateral.common.base.errors import ConfigError
-from trilateral.common.base.progress import Stage, reporting
 from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.config.job import JobConfig
 from trilateral.common.data.features import Categories
-from trilateral.common.data.tables.table import PartyTable, read_table
+from trilateral.common.data.party_data import PreparedData, check_labels, make_party_data, read_party_table
+from trilateral.common.data.tables.table import PartyTable
 from trilateral.common.jobs.party_record import table_digest
+from trilateral.common.protocol.arithmetic import check_scaled, holdout_scores
+from trilateral.common.protocol.batches import Batches
+from trilateral.common.protocol.label_secrecy import LabelSecrecy, effective_rank, shown_bits, start_score
+from trilateral.common.scratch.arrays import IN_MEMORY, Scratch
 from trilateral.common.scratch.files import FileArray
 from trilateral.common.scratch.space import ScratchSpace
 
-N_ROWS = 1000
+N_ROWS = 2 * BLOCK_ROWS + 1234
 
 
-@pytest.fixture(autouse=True)
-def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trilateral.common.data.tables.table, "_PARSED_ROWS", 64)
+class Prepared(NamedTuple):
+    table: PartyTable
+    data: PreparedData
 
 
-@pytest.fixture
-def frame() -> pd.DataFrame:
-    rng = np.random.default_rng(0)
-    return pd.DataFrame(
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with what real tables have: missing values, outliers, categories, and rows in any order."""
+    random = np.random.default_rng(5)
+    income = np.exp(2 * random.standard_normal(N_ROWS))
+    income[random.random(N_ROWS) < 0.1] = np.nan
+    age = random.integers(18, 90, N_ROWS).astype(float)
+    kinds = np.array(["north", "south", "east", "west", "at sea"])
+    frame = pd.DataFrame(
         {
-            "id": [f" {row:05}.0" for row in rng.permutation(N_ROWS)],
-            "b": np.where(rng.random(N_ROWS) < 0.1, np.nan, rng.standard_normal(N_ROWS)),
-            # New values appear in the middle of the file, and not in their order.
-            "kind": [(f"z{999 - row}", "car", None)[row % 3] for row in range(N_ROWS)],
-            "y": rng.integers(0, 2, N_ROWS),
-            "w": rng.lognormal(size=N_ROWS),
-            "a": rng.integers(0, 9, N_ROWS),
+            "id": random.permutation(N_ROWS),
+            "income": income,
+            "age": age,
+            "twice the age": 2 * age + 1e-3 * random.standard_normal(N_ROWS),
+            "constant": 3.0,
+            "mostly zero": np.where(random.random(N_ROWS) < 0.001, random.random(N_ROWS), 0.0),
+            "branch": kinds[random.integers(0, 5, N_ROWS)],
+            "weight": random.random(N_ROWS).round(3),
+            "bad": random.integers(0, 2, N_ROWS),
         }
     )
+    frame.loc[random.random(N_ROWS) < 0.05, "branch"] = np.nan
+    made = tmp_path_factory.mktemp("large") / "people.csv"
+    frame.to_csv(made, index=False)
+    return made
 
 
-def space(folder: Path, *, most: int | None = None) -> ScratchSpace:
-    return ScratchSpace(folder / "scratch", max_bytes=most, memory_bytes=0, encrypt=True)
+def prepare(
+    path: Path, preprocessing: dict[str, Any], label: dict[str, Any], job: JobConfig, scratch: Scratch
+) -> Prepared:
+    dataset = DatasetConfig.model_validate(
+        {
+            "path": path,
+            "id": "id",
+            "categorical": ["branch"],
+            "label": {"column": "bad", **label},
+            "exclude": [] if "weight" in label else ["weight"],
+            "preprocessing": preprocessing,
+        }
+    )
+    table = read_party_table(dataset, job, labelled=True, scratch=scratch)
+    return Prepared(table, make_party_data(table, dataset.preprocessing, job, scratch=scratch))
 
 
-def dataset(folder: Path, frame: pd.DataFrame, name: str = "t.parquet", **settings: Any) -> DatasetConfig:
-    path = folder / name
-    frame.to_parquet(path, row_group_size=300) if path.suffix == ".parquet" else frame.to_csv(path, index=False)
-    label = {"column": "y", "weight": "w"}
-    return DatasetConfig.model_validate({"path": path, "categorical": ["kind"], "label": label, **settings})
+def content(array: RowArray[Any] | None) -> bytes:
+    return b"" if array is None else np.asarray(array).tobytes()
 
 
-def assert_same(one: PartyTable, other: PartyTable) -> None:
-    assert one.ids == other.ids
-    assert [*one.features.columns] == [*other.features.columns]
-    for name, column in one.features.columns.items():
-        same = other.features[name]
-        if isinstance(column, Categories):
-            assert isinstance(same, Categories)
-            assert column.levels == same.levels
-            np.testing.assert_array_equal(column.codes[:], same.codes[:])
-        else:
-            assert not isinstance(same, Categories)
-            assert column[:].tobytes() == same[:].tobytes()
-    assert one.labels is not None
-    assert other.labels is not None
-    assert one.labels.tobytes() == other.labels.tobytes()
-    assert one.weights is not None
-    assert other.weights is not None
-    assert one.weights.tobytes() == other.weights.tobytes()
-    assert (one.changed_ids, one.n_repeated) == (other.changed_ids, other.n_repeated)
-    assert table_digest(one) == table_digest(other)
-
-
-@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet"])
-@pytest.mark.parametrize("repeated", ["none", "first", "aggregate", "in order"])
-def test_the_table_is_the_same_wherever_it_lies(frame: pd.DataFrame, tmp_path: Path, name: str, repeated: str) -> None:
-    settings = {}
-    if repeated == "in order":
-        frame = frame.sort_values("id")
-    elif repeated != "none":
-        again = frame.iloc[::7].assign(b=1.5, kind="car", a=3, w=2.5)
-        frame = pd.concat([frame, again], ignore_index=True).sample(frac=1, random_state=1)
-        settings = {"repeated_ids": repeated}
-    config = dataset(tmp_path, frame, name, **settings)
-    in_memory = read_table(config)
-    with space(tmp_path).open() as scratch:
-        on_disk = read_table(config, scratch)
-        assert isinstance(on_disk.features["b"], FileArray)
-        assert_same(in_memory, on_disk)
-        rows = np.arange(3, N_ROWS, 7)
-        selected = on_disk.select(rows)
-        assert isinstance(selected.features["b"], SelectedRows)
-        assert_same(in_memory.select(rows), selected)
-
-
-def test_a_table_that_needs_more_room_than_the_settings_allow_is_refused_before_it_is_read(
-    frame: pd.DataFrame, tmp_path: Path
+@pytest.mark.parametrize(
+    ("preprocessing", "label", "holdout"),
+    [
+        ({"missing_indicator": True}, {"weight": "weight", "class_weight": "balanced"}, 0.2),
+        ({"whiten": False, "fill": "mean", "clip": [0.01, 0.9]}, {}, 0.3),
+        ({"clip": None}, {"class_weight": {"positive": 3, "negative": 0.7}}, 0),
+    ],
+    ids=["whitened, weighted", "clipped", "without hold-out"],
+)
+def test_rows_on_disk_give_the_same_training_to_the_last_bit(
+    path: Path, tmp_path: Path, preprocessing: dict[str, Any], label: dict[str, Any], holdout: float
 ) -> None:
-    config = dataset(tmp_path, frame)
-    # Two columns of numbers, the codes of one of categories, and one column again while it is put in order.
-    enough = N_ROWS * (8 + 8 + 4 + 8)
-    with space(tmp_path, most=enough - 1).open() as scratch, pytest.raises(ConfigError, match=r"scratch\.max_gb"):
-        read_table(config, scratch)
-    with space(tmp_path, most=enough).open() as scratch:
-        assert len(read_table(config, scratch).ids) == N_ROWS
+    job = JobConfig(name="large", dataset="people", holdout=holdout, protocol="shares")
+    memory = prepare(path, preprocessing, label, job, IN_MEMORY)
+    with ScratchSpace(tmp_path, max_bytes=None, memory_bytes=0, encrypt=True).open() as scratch:
+        disk = prepare(path, preprocessing, label, job, scratch)
+        assert isinstance(disk.data.block.columns, FileArray)
+        assert isinstance(memory.data.block.columns, np.ndarray)
+        assert any(isinstance(each, FileArray) for each in disk.table.features.columns.values())
+
+        assert table_digest(disk.table) == table_digest(memory.table)
+        for name, column in memory.table.features.columns.items():
+            other = disk.table.features[name]
+            if isinstance(column, Categories):
+                assert isinstance(other, Categories)
+                assert other.levels == column.levels
+                assert content(other.codes) == content(column.codes)
+            else:
+                assert not isinstance(other, Categories)
+                assert content(other) == content(column)
+        assert disk.data.preprocessing.to_dict() == memory.data.preprocessing.to_dict()
+        assert disk.data.left_out == memory.data.left_out
+        for part in ("columns", "holdout_columns", "labels", "holdout_labels", "penalty", "sample_weights"):
+            assert content(getattr(disk.data.block, part)) == content(getattr(memory.data.block, part)), part
+
+        own, theirs = memory.data.block, disk.data.block
+        assert own.labels is not None
+        check_labels(theirs)
+        check_scaled(theirs.columns)
+        for measure in (start_score, shown_bits, effective_rank):
+            assert measure(theirs.columns) == measure(own.columns)
+        batches = Batches(len(own.columns), 30_000, seed=1)
+        assert LabelSecrecy.of(theirs.columns, own.labels, batches, secret_start=True) == LabelSecrecy.of(
+            own.columns, own.labels, batches, secret_start=True
+        )
+        coef = np.linspace(-1, 1, own.columns.shape[1])
+        assert content(holdout_scores(theirs, coef)) == content(holdout_scores(own, coef))
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet"])
-def test_reading_and_sorting_report_how_far_they_have_come(frame: pd.DataFrame, tmp_path: Path, name: str) -> None:
-    config = dataset(tmp_path, frame, name)
-    reported: dict[Stage, list[float]] = {}
-    with reporting(lambda stage, share: reported.setdefault(stage, []).append(share)):
-        read_table(config)
-    assert [*reported] == [Stage.READING, Stage.SORTING]
-    for shares in reported.values():
-        assert shares == sorted(shares)
-    assert len(reported[Stage.READING]) == 16
-    assert reported[Stage.READING][-1] == pytest.approx(1)
+def test_a_table_that_does_not_fit_into_the_scratch_space_is_refused_by_the_name_of_the_setting(
+    path: Path, tmp_path: Path
+) -> None:
+    job = JobConfig(name="large", dataset="people")
+    space = ScratchSpace(tmp_path, max_bytes=1_000_000, memory_bytes=100_000, encrypt=True)
+    with space.open() as scratch, pytest.raises(ConfigError, match=r"^scratch\.max_gb"):
+        prepare(path, {}, {}, job, scratch)
+    with space.open() as scratch:
+        scratch.reserve(1_000_000)  # What the table had is free again.
