@@ -16,6 +16,8 @@ from trilateral.common.shares.format import Format
 TYPICAL_ROUNDS = {"paillier": 6, "shares": 7}
 """Rounds of `lbfgs` on whitened columns with a tolerance of 1e-6 (benchmarks/credit.py)."""
 ELEMENT_BYTES = 8
+GROUP_ROWS = 1_000_000
+"""Rows of a group of a Parquet file, which is read at once. pyarrow writes 1,048,576 by default."""
 AHEAD_BYTES = 14_000_000
 """Bytes of dealt values that the coordinator sends to a party before the party needs them: as many as the queues of
 both hold."""
@@ -113,6 +115,7 @@ class Workload:
         counts: dict[str, float] = {"once": 1, "rows": rows, "values": rows * self.n_columns}
         if role in PARTIES:
             counts["own_values"] = rows * self.columns[role]
+            counts["group_values"] = min(rows, GROUP_ROWS) * self.columns[role]
             counts["own_squares"] = rows * self.columns[role] ** 2
         if self.job.protocol == "shares":
             sizes = (self.round().sent(Role.COORDINATOR), self.round(is_first=True).sent(Role.COORDINATOR))
