@@ -53,7 +53,14 @@ class Machines:
 
     @classmethod
     def like_this(
-        cls, constants: Constants, mbit: float | None = None, *, cores: int = 0, shared: bool = False, workers: int = 0
+        cls,
+        constants: Constants,
+        mbit: float | None = None,
+        *,
+        cores: int = 0,
+        shared: bool = False,
+        workers: int = 0,
+        memory_mb: int = ScratchConfig().memory_mb,
     ) -> Self:
         """Return machines with the arithmetic of this one.
 
@@ -63,12 +70,14 @@ class Machines:
             cores: see there; 0 for as many processors as this process may use.
             shared: see there.
             workers: see there.
+            memory_mb: see there.
         """
         return cls(
             cores or processors(),
             mbit,
             shared=shared,
             workers=workers,
+            memory_mb=memory_mb,
             product_factor=PATH_FACTORS[use_arithmetic()] / PATH_FACTORS[constants.arithmetic],
             shares_factor=SHARES_WITHOUT_KERNEL if shares_level() == NUMPY else 1,
         )
