@@ -22,6 +22,7 @@ from trilateral.common.base.errors import (
 )
 from trilateral.common.base.heap import trim_heap
 from trilateral.common.base.outcome import Outcome
+from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.base.roles import Role
 from trilateral.common.compute.engine import OpenEngine
 from trilateral.common.config.dataset import DatasetConfig
@@ -461,6 +462,7 @@ class PartyJobs(ProcessJobs):
     async def _read_all(
         self, runner: MachineRunner, dataset: DatasetConfig, job: JobConfig, record: PartyRecord
     ) -> PartyTable:
+        report_progress(Stage.READING, 0, 1)
         with self._naming(dataset):
             table = await runner.in_thread(read_party_table, dataset, job, labelled=self.role is Role.GUEST)
             await runner.in_thread(record.check_table, table, dataset)
@@ -476,6 +478,7 @@ class PartyJobs(ProcessJobs):
         def check(n_train: int) -> None:
             check_sizes(job, self.config.policy, n_train, self.role)
 
+        report_progress(Stage.PREPARING, 0, 1)
         with self._naming(dataset):
             data = make_party_data(table, dataset.preprocessing, job, check)
             check_labels(data.block)

@@ -218,7 +218,9 @@ class MachineRunner:
         Raises:
             TrilateralError: why the session ended before the job finished, as a public text.
         """
-        work = asyncio.create_task(self._work(begin))
+        loop = asyncio.get_running_loop()
+        with reporting(lambda stage, done: _call_soon(loop, self._advance_stage, stage, done)):
+            work = asyncio.create_task(self._work(begin))
         over = asyncio.create_task(self._over.wait())
         try:
             await asyncio.wait({work, over}, return_when=asyncio.FIRST_COMPLETED)
@@ -308,8 +310,21 @@ class MachineRunner:
 
     def _advance_stage(self, stage: Stage, done: float) -> None:
         """At a party: learn how far the work before the first round has come."""
+        if self._newest.round:  # The thread has reported it before the round came.
+            return
         self._history.on_event(StageAdvanced(stage, done))
         self._stage = StageProgress(stage, done)
+        if self.takes_vectors:  # Before that, `_ask_meanwhile` reports it.
+            self._report_stage()
+
+    def _report_stage(self) -> bool:
+        """Report to the coordinator how far this party has come; return whether there was anything to report."""
+        link = self._links[Role.COORDINATOR]
+        if self._stage is None or not link.is_idle or not self._is_report_due():
+            return False
+        stage, self._stage = self._stage, None
+        link.send(stage)
+        return True
 
     def _is_report_due(self) -> bool:
         """Return whether to report progress. A short round needs no report."""
@@ -357,10 +372,8 @@ class MachineRunner:
 
     async def _work(self, begin: Callable[[], Awaitable[Machine]]) -> None:
         asking = asyncio.create_task(self._ask_meanwhile())
-        loop = asyncio.get_running_loop()
         try:
-            with reporting(lambda stage, done: _call_soon(loop, self._advance_stage, stage, done)):
-                machine = await begin()
+            machine = await begin()
         finally:
             asking.cancel()
         self.takes_vectors = True
@@ -407,11 +420,8 @@ class MachineRunner:
         """
         while self._role is not Role.COORDINATOR:
             await asyncio.sleep(self._patience.pause)
-            stage, self._stage = self._stage, None
-            if stage is None or not self._links[Role.COORDINATOR].is_idle:
+            if not self._report_stage():
                 self._ask_whether_there()
-            else:
-                self._links[Role.COORDINATOR].send(stage)
 
     def _ask_whether_there(self) -> None:
         self._patience.asked_peers()
@@ -600,10 +610,6 @@ class MachineRunner:
                 self._progressed()
                 self._history.on_event(RoundAdvanced(key, rows_done, n_rows))
                 self._on_message(message)
-            case StageProgress(stage=stage, done=done):
-                self._advance_stage(stage, done)
-                if self._is_report_due():
-                    self._links[to].send(message)
             case RowsDone(key=key, n_rows=n_rows):
                 self._history.on_event(RoundAdvanced(key, n_rows))
                 if self._goes_on_from(to, message) or self._is_report_due():
