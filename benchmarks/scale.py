@@ -45,19 +45,21 @@ from trilateral.common.scratch.folders import SCRATCH
 POLL_SECONDS = 0.1
 
 
-class PeakSize:
-    """A context manager that records the peak size of folders, which come and go.
+class PeakScratch:
+    """A context manager that records the peak size of each party's scratch space: of open files, which have no name.
 
     Args:
-        folders: The folders by name.
+        pids: The processes.
+        folders: Their scratch folders.
     """
 
-    def __init__(self, folders: Mapping[str, Path]) -> None:
+    def __init__(self, pids: Mapping[Role, int], folders: Mapping[Role, Path]) -> None:
+        self._pids = pids
         self._folders = folders
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch)
-        self.mb = dict.fromkeys(folders, 0.0)
-        """The peak of each folder so far."""
+        self.mb = dict.fromkeys(map(str, folders), 0.0)
+        """The peak of each process so far."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -69,45 +71,56 @@ class PeakSize:
 
     def _watch(self) -> None:
         while not self._ended.wait(POLL_SECONDS):
-            for name, folder in self._folders.items():
-                self.mb[name] = max(self.mb[name], round(_size(folder) / 1e6, 1))
+            for role, folder in self._folders.items():
+                self.mb[role] = max(self.mb[role], round(_open_bytes(self._pids[role], folder) / 1e6, 1))
 
 
-def _size(folder: Path) -> int:
-    """Return the bytes that the files of a folder take on the disk, those without a name included."""
-    size = 0
-    open_files = [path for path in Path("/proc").glob("[0-9]*/fd/*") if _name(path).startswith(f"{folder}/")]
-    for path in [*folder.rglob("*"), *(path for path in open_files if " (deleted)" in _name(path))]:
-        with suppress(OSError):  # removed since it was listed
-            size += path.stat().st_blocks * 512
-    return size
+def _open_bytes(pid: int, folder: Path) -> int:
+    """Return the bytes on the disk of the files below a folder that a process has open."""
+    sizes = {}
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):  # closed since it was listed
+            if path.readlink().is_relative_to(folder):
+                file = path.stat()
+                sizes[file.st_ino] = file.st_blocks * 512
+    return sum(sizes.values())
 
 
-def _name(path: Path) -> str:
-    """Return the name of an open file; empty if it is closed, or another user's."""
-    try:
-        return str(path.readlink())
-    except OSError:
-        return ""
+def job_of(protocol: Protocol, rounds: int | None, tolerance: float) -> JobConfig:
+    """Return a job on all rows; with `rounds` None, of as many rounds as a job has by default at most."""
+    epochs = {} if rounds is None else {"epochs": rounds}
+    return JobConfig(
+        name="scale", dataset=DATASET, aligned=True, protocol=protocol, holdout=0, tolerance=tolerance, **epochs
+    )
 
 
 def train(
-    folder: Path, tables: Mapping[Role, Path], protocol: Protocol, rounds: int | None, **settings: Any
+    folder: Path,
+    tables: Mapping[Role, Path],
+    protocol: Protocol,
+    rounds: int | None,
+    *,
+    tolerance: float = TOLERANCE,
+    party: Mapping[str, Any] | None = None,
 ) -> tuple[JobConfig, Training, dict[str, float]]:
-    """Train once, and return the job, its figures, and the peak size of each party's scratch folder."""
-    job = JobConfig(
-        name="scale",
-        dataset=DATASET,
-        aligned=True,
-        protocol=protocol,
-        holdout=0,
-        tolerance=TOLERANCE,
-        **({} if rounds is None else {"epochs": rounds}),
-        **settings,
-    )
-    setup = Setup(folder, tables)
-    with PeakSize({str(role): setup.config(role).state / SCRATCH for role in PARTIES}) as scratch:
-        (training,) = setup.train(job)
+    """Train once in new processes.
+
+    Args:
+        folder: Where the processes have their files.
+        tables: The tables of both parties.
+        protocol: The protocol of the job.
+        rounds: The most rounds; None for the default of a job.
+        tolerance: The tolerance of the job.
+        party: Further settings of both parties' processes.
+
+    Returns:
+        The job, its figures, and the peak size of each party's scratch space in megabytes.
+    """
+    job = job_of(protocol, rounds, tolerance)
+    setup = Setup(folder, tables, party=party)
+    folders = {role: setup.config(role).state / SCRATCH for role in PARTIES}
+    with setup.serving() as processes, PeakScratch(processes.pids, folders) as scratch:
+        training = setup.train_in(processes, job)
     return job, training, scratch.mb
 
 

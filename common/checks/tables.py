@@ -45,6 +45,7 @@ from trilateral.common.jobs.quota import ScoreQuota
 from trilateral.common.protocol.label_secrecy import LabelSecrecy
 from trilateral.common.protocol.sample_weights import n_effective
 from trilateral.common.rpc.errors import NameTakenError
+from trilateral.common.scratch.space import JobScratch, ScratchSpace
 
 ROOM = 2
 """Factor between the memory for reading a table and that for a training, which also holds powers and ciphertexts."""
@@ -76,7 +77,8 @@ def check_tables(config: ProcessConfig, job: JobConfig | None) -> Iterator[Findi
             yield ok("policy", f"the policy permits the settings of the job {job.name}")
     free = free_memory()
     for name in config.datasets:
-        yield from _check_table(config, name, job if job is not None and job.dataset == name else None)
+        with ScratchSpace.of(config).open() as scratch:
+            yield from _check_table(config, name, job if job is not None and job.dataset == name else None, scratch)
     if config.datasets and free is not None and free < ROOM * peak_memory():
         yield warning(
             "memory",
@@ -92,7 +94,7 @@ def _check_name(config: ProcessConfig, job: JobConfig) -> Iterator[Finding]:
         yield ok("state", f"the name {job.name} is free for a job")
 
 
-def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Iterator[Finding]:
+def _check_table(config: ProcessConfig, name: str, job: JobConfig | None, scratch: JobScratch) -> Iterator[Finding]:
     subject, dataset, role = f"datasets.{name}", config.datasets[name], config.role
     is_weighted = dataset.label is not None and bool(dataset.label.weighting)
     # Without a job the check assumes the defaults, and the protocol that can train with the weights of the rows.
@@ -108,7 +110,7 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
     is_unlabelled = role is Role.GUEST and job is None and dataset.label is None
     try:
         entry = account.ledger.entry(name)
-        table = read_party_table(dataset, trial, labelled=role is Role.GUEST and not is_unlabelled)
+        table = read_party_table(dataset, trial, labelled=role is Role.GUEST and not is_unlabelled, scratch=scratch)
     except (ConfigError, DataError) as error:
         yield from faults(subject, error)
         return
@@ -119,7 +121,7 @@ def _check_table(config: ProcessConfig, name: str, job: JobConfig | None) -> Ite
         yield note(subject, "has no `label`, so it serves for predictions only; for a training, set `label`")
         return
     try:
-        data = make_party_data(table, dataset.preprocessing, trial, check)
+        data = make_party_data(table, dataset.preprocessing, trial, check, scratch)
     except DataError as error:
         yield from faults(subject, error)
         return

@@ -1,26 +1,17 @@
 """The configuration of one organisation's process: its addresses, its peers and what it permits."""
 
-import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from trilateral.common.base.addresses import split_address
+from trilateral.common.base.addresses import is_loopback, split_address
 from trilateral.common.base.roles import Role
 from trilateral.common.config.dataset import DatasetConfig
+from trilateral.common.config.engine import EngineConfig
 from trilateral.common.config.job import ProtocolName
 from trilateral.common.config.settings import JobName, Settings
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _check_address(address: str) -> str:
@@ -39,7 +30,7 @@ def _check_peer_port(address: str) -> str:
 
 def is_loopback_address(address: str) -> bool:
     """Return whether ``host:port`` is a loopback address, which only this machine can reach."""
-    return _is_loopback(split_address(address)[0])
+    return is_loopback(split_address(address)[0])
 
 
 def _check_stays_here(address: str) -> None:
@@ -279,6 +270,22 @@ class TracesConfig(Settings):
     sends no traces. OpenTelemetry's own environment variables, OTEL_EXPORTER_OTLP_*, set headers and certificates."""
 
 
+class ScratchConfig(Settings):
+    """Where the rows of a running job lie, besides memory. All of it is gone when the job ends."""
+
+    folder: Path | None = None
+    """The folder for rows that do not fit in memory. It may be on another disk, or in memory, such as /dev/shm. By
+    default it is the state folder."""
+    max_gb: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """The most GB (10^9 bytes) on disk for the rows of all jobs together. A job that needs more is refused or fails
+    before it writes them. By default there is no limit but the space that is free."""
+    memory_mb: Annotated[int, Field(ge=0, le=2**30)] = 128
+    """MB (10^6 bytes) of memory for the rows of all jobs together. What does not fit lies on disk. With the default,
+    jobs of up to a few hundred thousand rows of ten columns do not use the disk."""
+    encrypt: bool = True
+    """Whether rows on disk are encrypted, with keys that exist only in the memory of this process."""
+
+
 class ProcessConfig(Settings):
     """The configuration of one organisation's process."""
 
@@ -308,6 +315,10 @@ class ProcessConfig(Settings):
     """Host and guest only: what this party permits."""
     limits: Limits = Limits()
     """How long to wait, and how much to do at the same time."""
+    scratch: ScratchConfig = ScratchConfig()
+    """Host and guest only: where the rows of a running job lie."""
+    engine: EngineConfig = EngineConfig()
+    """Host and guest only: what computes on this party's rows."""
     metrics: MetricsConfig = MetricsConfig()
     """Metrics for Prometheus."""
     traces: TracesConfig = TracesConfig()
@@ -380,6 +391,25 @@ class ProcessConfig(Settings):
                 if name in policy.model_fields_set:
                     raise ValueError(f"only the guest has labels: remove `{name}`")
         return policy
+
+    @field_validator("scratch")
+    @classmethod
+    def _check_scratch(cls, scratch: ScratchConfig, info: ValidationInfo) -> ScratchConfig:
+        if info.data.get("role") is Role.COORDINATOR:
+            raise ValueError("the coordinator has no rows: remove `scratch`")
+        return scratch
+
+    @property
+    def scratch_folder(self) -> Path:
+        """The folder for rows that do not fit in memory."""
+        return self.scratch.folder or self.state
+
+    @field_validator("engine")
+    @classmethod
+    def _check_engine(cls, engine: EngineConfig, info: ValidationInfo) -> EngineConfig:
+        if engine.kind != "local" and info.data.get("role") is Role.COORDINATOR:
+            raise ValueError("the coordinator has no rows to compute on: remove `engine`")
+        return engine
 
     @model_validator(mode="after")
     def _check_security(self) -> "ProcessConfig":

@@ -8,9 +8,11 @@ import numpy as np
 from trilateral.common.base.arrays import FloatVector
 from trilateral.common.base.errors import ConfigError, Counted, DataError
 from trilateral.common.base.heap import trim_heap
+from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.config.dataset import ClassWeight, DatasetConfig, PreprocessingConfig
 from trilateral.common.config.job import JobConfig
 from trilateral.common.data.preprocessing import Preprocessing
+from trilateral.common.data.preprocessing.fit import N_PASSES
 from trilateral.common.data.tables.table import PartyTable, read_table
 from trilateral.common.protocol.batches import holdout_split
 from trilateral.common.protocol.block import PartyData, TrainingBlock
@@ -67,12 +69,14 @@ def load_party_data(
         ConfigError: if a guest's dataset has no label, or a host's has one.
         DataError: if the table cannot be used, or is too small for the job.
     """
-    table = read_party_table(dataset, job, labelled=labelled)
+    table = read_party_table(dataset, job, labelled=labelled, scratch=scratch)
     return make_party_data(table, dataset.preprocessing, job, check_sizes, scratch)
 
 
-def read_party_table(dataset: DatasetConfig, job: JobConfig, *, labelled: bool) -> PartyTable:
-    """Read a party's table; `labelled` is True at the guest.
+def read_party_table(
+    dataset: DatasetConfig, job: JobConfig, *, labelled: bool, scratch: Scratch = IN_MEMORY
+) -> PartyTable:
+    """Read a party's table; `labelled` is True at the guest. Its columns lie in `scratch`.
 
     Raises:
         ConfigError: if a guest's dataset has no label, or a host's has one.
@@ -82,7 +86,7 @@ def read_party_table(dataset: DatasetConfig, job: JobConfig, *, labelled: bool) 
         raise ConfigError(f"dataset {job.dataset!r}: the guest needs the labels: set `label`")
     if not labelled and dataset.label is not None:
         raise ConfigError(f"dataset {job.dataset!r}: the host has no labels: leave out `label`, and exclude its column")
-    return read_table(dataset)
+    return read_table(dataset, scratch)
 
 
 def make_block(table: PartyTable, config: PreprocessingConfig, job: JobConfig) -> TrainingBlock:
@@ -124,6 +128,7 @@ def make_party_data(
     columns = scratch.array(np.float64, (len(train), preprocessing.n_columns))
     for rows in preprocessing.transform_blocks(table.features, train):
         columns.append(rows)
+        report_progress(Stage.PREPARING, N_PASSES - 1 + len(columns) / len(train), N_PASSES)
     holdout_columns = scratch.array(np.float64, (len(holdout), preprocessing.n_columns))
     with np.errstate(over="ignore"):  # The check below finds what overflows.
         for rows in preprocessing.transform_blocks(table.features, holdout):

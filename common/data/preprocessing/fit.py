@@ -19,6 +19,7 @@ import numpy as np
 
 from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows
 from trilateral.common.base.errors import DataError
+from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.config.dataset import ColumnPreprocessing, PreprocessingConfig
 from trilateral.common.data.features import Categories, Column, Features
 from trilateral.common.data.preprocessing.terms import ROWS_AT_A_TIME, CategoryColumn, NumberColumn, is_fraction
@@ -29,6 +30,10 @@ training rows in which a numeric column differs from its most frequent value."""
 
 _CONSTANT = 1e-12
 """A column counts as constant if its range is at most this share of its largest absolute value: rounding errors."""
+
+N_PASSES = 4
+"""How often the training rows are read, for reports of progress: to fit the columns, the means and scales, and the
+directions, and to transform the rows."""
 
 NO_VALUE = "no value in any training row"
 SAME_VALUE = "the same value in all training rows"
@@ -63,7 +68,8 @@ def fit_columns(
     columns: list[NumberColumn | CategoryColumn] = []
     constant: dict[str, list[str]] = {}
     unusable: dict[str, list[str]] = {}
-    for name, column in features.columns.items():
+    for number, (name, column) in enumerate(features.columns.items()):
+        report_progress(Stage.PREPARING, number, N_PASSES * len(features.columns))
         values = _of_rows(column, rows)
         try:
             if isinstance(values, Categories):
@@ -151,7 +157,10 @@ def fit_scales(
     if twice:
         raise DataError(f"several columns have a term with the same name, {twice[0]!r}: rename one of the columns")
     # Process one column at a time, because all terms of all rows take far more memory than the table.
-    moments = [_moments(column, _of_rows(features[column.name], rows)) for column in columns]
+    moments = []
+    for number, column in enumerate(columns):
+        report_progress(Stage.PREPARING, len(columns) + number, N_PASSES * len(columns))
+        moments.append(_moments(column, _of_rows(features[column.name], rows)))
     mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
     standardised = np.array([each for column in columns for each in column.standardised], dtype=bool)
     if not centred:

@@ -33,9 +33,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from trilateral.common.base.arrays import FloatMatrix, FloatVector, Rows, blocks_of
 from trilateral.common.base.errors import DataError
+from trilateral.common.base.progress import Stage, report_progress
 from trilateral.common.config.dataset import PreprocessingConfig
 from trilateral.common.data.features import Features
-from trilateral.common.data.preprocessing.fit import fit_columns, fit_scales, no_feature
+from trilateral.common.data.preprocessing.fit import N_PASSES, fit_columns, fit_scales, no_feature
 from trilateral.common.data.preprocessing.terms import ROWS_AT_A_TIME, CategoryColumn, FittedColumn, NumberColumn
 from trilateral.common.data.preprocessing.whitening import fit_whitening
 
@@ -94,7 +95,15 @@ class Preprocessing:
         steps = cls(columns, mean, scale, None, intercept, left_out)
         if not config.whiten:
             return steps
-        return replace(steps, directions=fit_whitening(steps._standardised_blocks(features, rows), l2))
+
+        def blocks() -> Iterator[FloatMatrix]:
+            n_done, n_rows = 0, len(features) if rows is None else len(rows)
+            for block in steps._standardised_blocks(features, rows):
+                report_progress(Stage.PREPARING, 2 + n_done / max(n_rows, 1), N_PASSES)
+                yield block
+                n_done += len(block)
+
+        return replace(steps, directions=fit_whitening(blocks(), l2))
 
     @property
     def features(self) -> tuple[str, ...]:
