@@ -42,7 +42,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.jobs.arithmetic import use_arithmetic
 from trilateral.common.scratch.folders import SCRATCH
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.02
 
 
 class PeakScratch:
@@ -76,13 +76,13 @@ class PeakScratch:
 
 
 def _open_bytes(pid: int, folder: Path) -> int:
-    """Return the bytes on the disk of the files below a folder that a process has open."""
+    """Return the bytes of the files below a folder that a process has open."""
     sizes = {}
     for path in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):  # closed since it was listed
             if path.readlink().is_relative_to(folder):
                 file = path.stat()
-                sizes[file.st_ino] = file.st_blocks * 512
+                sizes[file.st_ino] = file.st_size
     return sum(sizes.values())
 
 
