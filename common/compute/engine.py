@@ -89,5 +89,37 @@ class Engine(ABC):
         """Cancel all tasks, and release all placed data. Tasks that are waited for raise a SuspendedError."""
 
 
+class Cluster(ABC):
+    """The workers that a process uses, for all of its sessions."""
+
+    @abstractmethod
+    def open_engine(self) -> Engine:
+        """Make the engine of one session."""
+
+    @property
+    @abstractmethod
+    def n_workers(self) -> int:
+        """Workers that can be used."""
+
+    @property
+    @abstractmethod
+    def n_slots(self) -> int:
+        """Tasks that run at a time on all workers."""
+
+    @property
+    @abstractmethod
+    def n_tasks(self) -> int:
+        """Tasks that have no result yet, over all engines."""
+
+    @property
+    @abstractmethod
+    def n_losses(self) -> int:
+        """How often a task had to be sent again because its worker was gone."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all engines, and the connection."""
+
+
 OpenEngine: TypeAlias = Callable[[], Engine]
 """Makes an engine for one session or alignment, which closes it at its end."""
