@@ -30,7 +30,6 @@ from typing import Any, Self
 # `python benchmarks/scale.py` searches its own folder for modules; this adds the folder above.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-
 from benchmarks.credit import PROTOCOLS, TOLERANCE, Protocol
 from benchmarks.harness import Setup, Training, scratch_folder
 from benchmarks.made_tables import DATASET, table_path, write_tables
@@ -41,7 +40,7 @@ from trilateral.common.config.job import JobConfig
 from trilateral.common.jobs.arithmetic import use_arithmetic
 from trilateral.common.scratch.folders import SCRATCH
 
-POLL_SECONDS = 0.02
+POLL_SECONDS = 0.1
 
 
 class PeakScratch:
@@ -75,13 +74,13 @@ class PeakScratch:
 
 
 def _open_bytes(pid: int, folder: Path) -> int:
-    """Return the bytes of the files below a folder that a process has open."""
+    """Return the bytes on the disk of the files below a folder that a process has open."""
     sizes = {}
     for path in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):  # closed since it was listed
             if path.readlink().is_relative_to(folder):
                 file = path.stat()
-                sizes[file.st_ino] = file.st_size
+                sizes[file.st_ino] = file.st_blocks * 512
     return sum(sizes.values())
 
 
