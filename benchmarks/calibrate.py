@@ -78,10 +78,13 @@ def fit(rows: Iterable[tuple[Mapping[str, float], float]], names: Sequence[Any])
     """Return constants that are at least 0, with the least sum of squared relative errors.
 
     Args:
-        rows: for each measurement the counts, and what was measured, which is more than 0.
+        rows: for each measurement the counts, and what was measured. What was too small to measure does not count.
         names: the counts to use.
     """
-    counts, measured = zip(*rows, strict=True)
+    kept = [(counts, measured) for counts, measured in rows if measured > 0]
+    if not kept:
+        return {}
+    counts, measured = zip(*kept, strict=True)
     matrix = np.array([[each.get(name, 0.0) for name in names] for each in counts]) / np.array(measured)[:, np.newaxis]
     sizes = np.maximum(np.max(matrix, axis=0), 1e-300)
     found, _ = nnls(matrix / sizes, np.ones(len(measured)))
